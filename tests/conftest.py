@@ -1,0 +1,68 @@
+"""Fixtures that all tests share: real data, small shards, a leak check."""
+
+import gc
+import io
+import os
+import tarfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+SHARED_DATA = Path(os.environ.get("WIDS_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
+
+Sample = Mapping[str, str | bytes]
+
+
+@pytest.fixture(autouse=True)
+def _private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep every test out of the user's own cache folder."""
+    monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "wids-cache"))
+
+
+@pytest.fixture
+def shared_data() -> Path:
+    """Find the folder of real archives; a checkout without it skips the test."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip(f"no real archives at {SHARED_DATA}")
+    return SHARED_DATA
+
+
+def write_shard(
+    path: Path, samples: Sequence[Sample], tar_format: int = tarfile.USTAR_FORMAT
+) -> Path:
+    """Write samples as a shard with Python's tarfile, so that what we read was written by others."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(path, "w", format=tar_format) as archive:
+        for sample in samples:
+            for extension, data in sample.items():
+                if extension == "__key__":
+                    continue
+                content = data.encode() if isinstance(data, str) else data
+                member = tarfile.TarInfo(f"{sample['__key__']}{extension}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return path
+
+
+@pytest.fixture
+def make_shard(tmp_path: Path) -> Callable[..., Path]:
+    """Make a shard in the test's folder: `make_shard("a.tar", [{"__key__": "0", ".txt": b"x"}])`."""
+
+    def make(name: str, samples: Sequence[Sample], tar_format: int = tarfile.USTAR_FORMAT) -> Path:
+        return write_shard(tmp_path / name, samples, tar_format)
+
+    return make
+
+
+@pytest.fixture
+def no_fd_leaks() -> Iterator[None]:
+    """Fail the test when it leaves more descriptors open than it found."""
+    gc.collect()
+    before = len(os.listdir("/proc/self/fd"))
+    yield
+    gc.collect()
+    after = len(os.listdir("/proc/self/fd"))
+    if after > before:
+        pytest.fail(f"{after - before} descriptors were left open ({before} before, {after} after)")

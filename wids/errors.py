@@ -1,0 +1,58 @@
+"""The errors of `wids`: one tree, and each member also a built-in that old code may catch.
+
+    WidsError(Exception)
+    +-- SpecError(ValueError)          a shard-spec is malformed
+    +-- FetchError(OSError)            a URL could not be brought here
+    |   +-- IntegrityError             it came, with the wrong size or digest
+    +-- CacheError(OSError)            the cache folder failed: lock, space, permissions
+    +-- ShardFormatError(ValueError)   a shard (or its sidecar) is no readable tar, or breaks off
+    +-- SampleCountError(ValueError)   a shard does not hold as many samples as its spec says
+    +-- DecodeError(ValueError)        a field's bytes are not what its extension promises
+
+Each takes one message and nothing else: a DataLoader rebuilds the error of a worker as
+`type(error)(message)`, so whatever a reader must know stands in the message.
+An index out of range is a plain `IndexError`, as the sequence protocol demands.
+"""
+
+__all__ = [
+    "CacheError",
+    "DecodeError",
+    "FetchError",
+    "IntegrityError",
+    "SampleCountError",
+    "ShardFormatError",
+    "SpecError",
+    "WidsError",
+]
+
+
+class WidsError(Exception):
+    """Any error that `wids` raises on purpose, apart from wrong arguments and indexes."""
+
+
+class SpecError(WidsError, ValueError):
+    """A shard-spec is malformed; the message names source, shard, field and value."""
+
+
+class FetchError(WidsError, OSError):
+    """A URL could not be fetched; the message names the URL, the attempts and the last cause."""
+
+
+class IntegrityError(FetchError):
+    """What was fetched has another size or digest than promised; nothing of it was kept."""
+
+
+class CacheError(WidsError, OSError):
+    """The cache folder could not be used: no lock, no space, no permission."""
+
+
+class ShardFormatError(WidsError, ValueError):
+    """A shard or sidecar cannot be read; the message names the file and the byte offset."""
+
+
+class SampleCountError(WidsError, ValueError):
+    """A shard holds another number of samples than its spec says."""
+
+
+class DecodeError(WidsError, ValueError):
+    """A field could not be decoded; the message names extension and cause."""
