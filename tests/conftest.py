@@ -32,7 +32,7 @@ def shared_data() -> Path:
 def write_shard(
     path: Path, samples: Sequence[Sample], tar_format: int = tarfile.USTAR_FORMAT
 ) -> Path:
-    """Write samples as a shard with Python's tarfile, so that what we read was written by others."""
+    """Write samples as a shard with Python's tarfile, so that others wrote what we read."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w", format=tar_format) as archive:
         for sample in samples:
@@ -48,7 +48,7 @@ def write_shard(
 
 @pytest.fixture
 def make_shard(tmp_path: Path) -> Callable[..., Path]:
-    """Make a shard in the test's folder: `make_shard("a.tar", [{"__key__": "0", ".txt": b"x"}])`."""
+    """Make a shard in the test's folder, by name, of `{"__key__": "0", ".txt": b"x"}` dicts."""
 
     def make(name: str, samples: Sequence[Sample], tar_format: int = tarfile.USTAR_FORMAT) -> Path:
         return write_shard(tmp_path / name, samples, tar_format)
@@ -60,9 +60,9 @@ def make_shard(tmp_path: Path) -> Callable[..., Path]:
 def no_fd_leaks() -> Iterator[None]:
     """Fail the test when it leaves more descriptors open than it found."""
     gc.collect()
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     yield
     gc.collect()
-    after = len(os.listdir("/proc/self/fd"))
+    after = len(list(Path("/proc/self/fd").iterdir()))
     if after > before:
         pytest.fail(f"{after - before} descriptors were left open ({before} before, {after} after)")
