@@ -1,0 +1,115 @@
+"""Output files that appear under their final name only when whole: written beside, renamed."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from typing import TYPE_CHECKING, BinaryIO
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+__all__ = ["OutFile", "write_whole"]
+
+# What a file system without locks answers; the lock is a courtesy there, not a must.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
+
+
+class OutFile:
+    """One file on its way: `<name>.part` until `publish` gives it its name.
+
+    The part is locked, so two processes never write one file; a killed process leaves a part
+    that the next one overwrites.
+
+    Attributes:
+        path: The final name.
+        stream: Where the bytes go.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     out = OutFile(Path(folder, "a.txt"))
+    ...     _ = out.stream.write(b"whole")
+    ...     before = out.path.exists()
+    ...     out.publish()
+    ...     print(before, out.path.read_text())
+    False whole
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Begin a file; folders on the way are made.
+
+        Args:
+            path: The final name.
+
+        Raises:
+            BlockingIOError: Another process is writing this very file.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        self.part_path = path.with_name(f"{path.name}.part")
+        self.stream: BinaryIO = _open_alone(self.part_path)
+
+    def publish(self) -> None:
+        """Give the file its final name; it replaces what was there."""
+        self.stream.flush()
+        # Renamed while still locked: nobody can begin on the part between the two steps.
+        self.part_path.replace(self.path)
+        self.stream.close()
+
+    def discard(self) -> None:
+        """Remove what was written, unless it was published; harmless at any time."""
+        if not self.stream.closed:
+            self.part_path.unlink(missing_ok=True)
+            self.stream.close()
+
+
+def _open_alone(part_path: Path) -> BinaryIO:
+    """Open a part for this process alone, and empty it."""
+    while True:
+        descriptor = os.open(part_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            if _lock(descriptor, part_path):
+                os.ftruncate(descriptor, 0)
+                return os.fdopen(descriptor, "wb")
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # it was renamed before we had the lock: look again
+
+
+def _lock(descriptor: int, part_path: Path) -> bool:
+    """Lock an open part; False if the file under that name is another one by now."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        raise BlockingIOError(
+            f"{part_path}: another process is writing this file; wait for it, or give each writer "
+            "its own pattern (or rank)"
+        ) from error
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+    try:
+        return os.path.samestat(os.fstat(descriptor), part_path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """Write a small file so that readers see the old one or the new one, never half of it.
+
+    Args:
+        path: The final name; folders on the way are made.
+        data: Its content.
+
+    Raises:
+        BlockingIOError: Another process is writing this very file.
+    """
+    out = OutFile(path)
+    try:
+        out.stream.write(data)
+        out.publish()
+    finally:
+        out.discard()
