@@ -1,0 +1,243 @@
+"""The frame of the benchmarks: peers in processes of their own, passes in turn, medians, results.
+
+Each peer runs in its own process and virtual environment (`benchmarks/worker.py`). It opens the
+data, reads all of it once unmeasured, and then waits. A round lets every peer make one pass, one
+after the other, so that what disturbs the machine disturbs all of them; the table shows medians
+over the rounds with the smallest and the largest. All peers read the same samples in the same
+order, and a run fails where two of them saw different numbers of bytes for it.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+import sysconfig
+import venv
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import data
+
+HERE = Path(__file__).resolve().parent
+VENVS = data.BENCH / "venvs"
+
+
+@dataclass(frozen=True)
+class Peer:
+    """One row of a table: which adapter runs, where, and how it is called.
+
+    Attributes:
+        name: The row's label.
+        module: The adapter, a module of `benchmarks/peers`.
+        options: Keyword arguments for the adapter.
+        requirements: What its virtual environment holds; none: this interpreter's environment.
+    """
+
+    name: str
+    module: str
+    options: dict[str, Any] = field(default_factory=dict)
+    requirements: tuple[str, ...] = ()
+
+
+OLD_WIDS = ("wids==0.1.11", "braceexpand==0.1.7", "pyyaml==6.0.3")
+WEBDATASET = ("webdataset==1.0.2", "braceexpand==0.1.7", "pyyaml==6.0.3")
+PEERS = {
+    "floor": Peer("floor: mmap slices", "floor"),
+    "ours": Peer("wids", "ours"),
+    "ours-streams": Peer("wids, streams as in 0.1.11", "ours", {"streams": True}),
+    "wids011": Peer("wids 0.1.11", "wids011", {}, OLD_WIDS),
+    "wids011-lru100": Peer("wids 0.1.11, lru_size=100", "wids011", {"lru_size": 100}, OLD_WIDS),
+    "webdataset": Peer("webdataset 1.0.2", "webdataset102", {}, WEBDATASET),
+}
+
+
+def interpreter(peer: Peer) -> str:
+    """Return the Python that runs a peer, making its virtual environment on first use.
+
+    The peer's own packages come first there; torch, numpy and pillow are those of this
+    interpreter, so that rows differ in the library alone.
+    """
+    if not peer.requirements:
+        return sys.executable
+    folder = VENVS / peer.requirements[0]
+    python = folder / "bin" / "python"
+    if not (folder / "complete").exists():
+        venv.create(folder, with_pip=False, clear=True)
+        version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+        site = folder / "lib" / version / "site-packages"
+        pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target", str(site)]
+        subprocess.run([*pip, *peer.requirements], check=True)
+        (site / "shared.pth").write_text(sysconfig.get_path("purelib"))
+        (folder / "complete").touch()
+    return str(python)
+
+
+class Worker:
+    """A peer's process, warmed up and waiting."""
+
+    def __init__(self, key: str, question: str, folder: Path, options: dict[str, Any]) -> None:
+        self.key = key
+        peer = PEERS[key]
+        environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
+        if peer.requirements:
+            environment.pop("PYTHONPATH", None)  # else the tree's wids would be measured as 0.1.11
+        job = {"module": peer.module, "question": question, "folder": str(folder)}
+        job |= {"peer_options": peer.options, "options": options}
+        self._process = subprocess.Popen(
+            [interpreter(peer), str(HERE / "worker.py"), json.dumps(job)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+        )
+        self.versions: dict[str, str] = self._answer()
+
+    def _answer(self) -> dict[str, Any]:
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"{self.key}: its process ended, status {self._process.wait()}")
+        return json.loads(line)
+
+    def run_pass(self, number: int) -> dict[str, float]:
+        """Make one measured pass; the number decides the order of the samples."""
+        self._process.stdin.write(f"{number}\n")
+        self._process.stdin.flush()
+        return self._answer()
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.stdin.close()
+        self._process.wait(timeout=60)
+        self._process.stdout.close()
+
+
+def touch(folder: Path) -> None:
+    """Read the shards once, since the kernel may drop cold page cache by itself."""
+    for path in sorted(folder.glob("*.tar")):
+        with path.open("rb", buffering=0) as stream:
+            while stream.read(1 << 22):
+                pass
+
+
+def measure(
+    question: str,
+    peers: Sequence[str],
+    folder: Path,
+    *,
+    rounds: int,
+    options: dict[str, Any],
+) -> list[dict[str, Any]]:
+    """Run the peers in turn and sum up each one's passes.
+
+    Args:
+        question: Which function of the adapters is asked: "random_read" or "epoch_loader".
+        peers: Keys of `PEERS`.
+        folder: The data, as `data.prepare` returns it.
+        rounds: Measured passes per peer.
+        options: What the worker needs to know beside the peer, such as the number of reads.
+
+    Returns:
+        One row per peer: its label, versions, all passes, and median, minimum and maximum of the
+        rate in samples a second.
+    """
+    touch(folder)
+    passes: dict[str, list[dict[str, float]]] = {key: [] for key in peers}
+    with contextlib.ExitStack() as stack:
+        workers = [
+            stack.enter_context(contextlib.closing(Worker(key, question, folder, options)))
+            for key in peers
+        ]
+        for number in range(rounds):
+            touch(folder)
+            for worker in workers:
+                passes[worker.key].append(worker.run_pass(number))
+            _check_bytes(number, passes)
+            _report(f"{question} {folder.name} round {number + 1} of {rounds}", passes)
+    return [_row(worker, passes[worker.key]) for worker in workers]
+
+
+def _check_bytes(number: int, passes: dict[str, list[dict[str, float]]]) -> None:
+    """Fail where peers that read the same number of samples in a pass saw different bytes."""
+    seen: dict[float, tuple[str, float]] = {}
+    for key, done in passes.items():
+        samples, nbytes = done[number]["samples"], done[number]["nbytes"]
+        other, expected = seen.setdefault(samples, (key, nbytes))
+        if nbytes != expected:
+            raise RuntimeError(
+                f"pass {number}, {samples} samples: {key} saw {nbytes} bytes, {other} {expected}",
+            )
+
+
+def _report(title: str, passes: dict[str, list[dict[str, float]]]) -> None:
+    rates = ", ".join(f"{key} {_rate(done[-1]):,.0f}/s" for key, done in passes.items())
+    print(f"{title}: {rates}", file=sys.stderr, flush=True)
+
+
+def _rate(one: dict[str, float]) -> float:
+    return one["samples"] / one["seconds"]
+
+
+def _row(worker: Worker, passes: list[dict[str, float]]) -> dict[str, Any]:
+    rates = [_rate(one) for one in passes]
+    return {
+        "peer": worker.key,
+        "label": PEERS[worker.key].name,
+        "versions": worker.versions,
+        "median": statistics.median(rates),
+        "min": min(rates),
+        "max": max(rates),
+        "cpu": statistics.median(one["cpu_seconds"] / one["seconds"] for one in passes),
+        "passes": passes,
+    }
+
+
+def machine() -> dict[str, Any]:
+    """Describe this machine: what a reader needs to judge the figures."""
+    cpuinfo = Path("/proc/cpuinfo")
+    models = [
+        line.split(":", 1)[1].strip()
+        for line in (cpuinfo.read_text().splitlines() if cpuinfo.exists() else [])
+        if line.startswith("model name")
+    ]
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "cores": os.cpu_count(),
+        "memory_nbytes": memory,
+        "system": platform.system(),
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "load": os.getloadavg()[0],
+    }
+
+
+def parse_arguments(description: str, peers: Sequence[str]) -> argparse.Namespace:
+    """Read the options that all benchmarks share."""
+    parser = argparse.ArgumentParser(description=description.split("\n", 1)[0])
+    parser.add_argument("--size", choices=sorted(data.SIZES), default="default")
+    parser.add_argument("--rounds", type=int, default=7, help="measured passes per peer")
+    parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(peers))
+    parser.add_argument("--data", type=Path, help="read this folder instead of making data")
+    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for results")
+    return parser.parse_args()
+
+
+def save(out: Path, name: str, settings: dict[str, Any], tables: dict[str, Any]) -> Path:
+    """Write one benchmark's results with the machine and the settings; return the file."""
+    out.mkdir(parents=True, exist_ok=True)
+    path = out / f"{name}.json"
+    results = {"name": name, "machine": machine(), "settings": settings, "tables": tables}
+    path.write_text(json.dumps(results, indent=1) + "\n")
+    return path
+
+
+def size_settings(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Say what was measured, for the results file."""
+    made = {} if arguments.data else asdict(data.SIZES[arguments.size])
+    return {"rounds": arguments.rounds, "size": arguments.size, **made}

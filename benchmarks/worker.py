@@ -1,0 +1,98 @@
+"""One peer's process: open, read everything once, then make a pass for each line on stdin.
+
+Started by `common.Worker` with a JSON job; answers with one JSON line per pass. It imports
+nothing but numpy and the peer, so that it runs in the peer's environment.
+"""
+
+import contextlib
+import importlib
+import json
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+Pass = Callable[[int], dict[str, float]]
+
+
+def cpu_seconds() -> float:
+    """Return the CPU time of this process and of its ended children."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
+
+
+def random_read(peer: Any, folder: Path, options: dict[str, Any], **peer_options: Any) -> Pass:
+    """Read `options["reads"]` samples whole, in random order, one call each."""
+    read = peer.random_reader(folder, **peer_options)
+    spec = json.loads((folder / "spec.json").read_text())
+    num_samples = sum(shard["nsamples"] for shard in spec["shardlist"])
+    for index in range(num_samples):  # opens every shard and maps every page
+        read(index)
+
+    def run(number: int) -> dict[str, float]:
+        order = np.random.default_rng(number).permutation(num_samples)[: options["reads"]].tolist()
+        cpu, started = cpu_seconds(), time.perf_counter()
+        samples = nbytes = 0
+        while samples < len(order) and time.perf_counter() - started < options["budget_seconds"]:
+            block = order[samples : samples + 16]
+            for index in block:
+                nbytes += read(index)
+            samples += len(block)
+        seconds = time.perf_counter() - started
+        return _figures(samples, nbytes, seconds, cpu_seconds() - cpu)
+
+    return run
+
+
+def epoch_loader(peer: Any, folder: Path, options: dict[str, Any], **peer_options: Any) -> Pass:
+    """Run shuffled epochs through a DataLoader, up to `options["samples"]` samples each."""
+    epoch: Callable[[int], Iterable[Any]] = peer.epoch_loader(folder, options, **peer_options)
+
+    def run(number: int) -> dict[str, float]:
+        cpu, started = cpu_seconds(), time.perf_counter()
+        samples = nbytes = 0
+        batches = iter(epoch(number))
+        for batch in batches:
+            count, size = _weigh(batch)
+            samples, nbytes = samples + count, nbytes + size
+            if samples >= options["samples"]:
+                break
+        seconds = time.perf_counter() - started
+        del batches  # ends the workers, so that their CPU time counts
+        return _figures(samples, nbytes, seconds, cpu_seconds() - cpu)
+
+    run(0)
+    return run
+
+
+def _weigh(batch: Any) -> tuple[int, int]:
+    """Count the samples and bytes of a batch: a list of tuples of bytes, or (images, labels)."""
+    if isinstance(batch[0], tuple):
+        return len(batch), sum(len(value) for sample in batch for value in sample)
+    images, labels = batch
+    return len(labels), images.nbytes
+
+
+def _figures(samples: int, nbytes: int, seconds: float, cpu: float) -> dict[str, float]:
+    return {"samples": samples, "nbytes": nbytes, "seconds": seconds, "cpu_seconds": cpu}
+
+
+def main() -> None:
+    job = json.loads(sys.argv[1])
+    with contextlib.redirect_stdout(sys.stderr):  # a library's own prints would break the protocol
+        peer = importlib.import_module(f"peers.{job['module']}")
+        question = {"random_read": random_read, "epoch_loader": epoch_loader}[job["question"]]
+        run = question(peer, Path(job["folder"]), job["options"], **job["peer_options"])
+    print(json.dumps(peer.versions()), flush=True)
+    for line in sys.stdin:
+        with contextlib.redirect_stdout(sys.stderr):
+            figures = run(int(line))
+        print(json.dumps(figures), flush=True)
+
+
+if __name__ == "__main__":
+    main()
