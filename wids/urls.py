@@ -1,94 +1,92 @@
-"""Where a shard lies: what is a URL, what a local path, and how a relative one is resolved.
+"""What a URL says before anything is fetched: its scheme, a local path, a name fit to print."""
 
-A location is a URL when it starts with `scheme://`, or with `pipe:` or `file:`; anything else is
-a local path. Windows drive letters are therefore paths.
-"""
-
-import os
-import posixpath
 import re
-from urllib.parse import unquote, urlsplit, urlunsplit
+from pathlib import Path, PurePosixPath
+from urllib.parse import unquote, urlsplit
 
-__all__ = ["folder_of", "is_remote", "join", "local_path", "scheme_of", "without_query"]
+from wids.errors import FetchError
 
-_URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(pipe|file):")
+__all__ = ["base_name", "check_url", "display_url", "is_local", "local_path", "scheme_of"]
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_NAME_LENGTH = 60  # leaves room for a digest and a suffix under the 255 bytes of a file name
 
 
-def scheme_of(location: str) -> str:
-    """Name the scheme of a location in lower case; a plain path has the scheme "".
+def scheme_of(url: str) -> str:
+    """Return the scheme in lower case, or "" for a plain path.
 
-    >>> scheme_of("s3://bucket/a.tar"), scheme_of("/data/a.tar"), scheme_of("pipe:cat a.tar")
-    ('s3', '', 'pipe')
+    >>> scheme_of("S3://bucket/a.tar"), scheme_of("pipe:cat a.tar"), scheme_of("data/a:1.tar")
+    ('s3', 'pipe', '')
     """
-    match = _URL.match(location)
-    return (match[1] or match[2]).lower() if match else ""
+    match = _SCHEME.match(url)
+    return "" if match is None else (match[1] or match[2]).lower()
 
 
-def is_remote(location: str) -> bool:
-    """Tell whether a location is anything but a file of this machine.
+def is_local(url: str) -> bool:
+    """Tell whether a URL names a file of this machine: a plain path or `file:`.
 
-    >>> is_remote("https://host/a.tar"), is_remote("file:///a.tar"), is_remote("a.tar")
-    (True, False, False)
+    >>> is_local("/data/a.tar"), is_local("file:///data/a.tar"), is_local("https://host/a.tar")
+    (True, True, False)
     """
-    return scheme_of(location) not in {"", "file"}
+    return scheme_of(url) in ("", "file")
 
 
-def local_path(location: str) -> str:
-    """Turn a plain path or a `file:` URL into a path; `~` expands, nothing else changes.
+def local_path(url: str) -> Path:
+    """Return the path that a plain path or a `file:` URL names, with `~` expanded.
 
-    >>> local_path("file:///data/a%20b.tar"), local_path("a.tar")
-    ('/data/a b.tar', 'a.tar')
+    Raises:
+        FetchError: A `file:` URL names another host.
+
+    >>> local_path("file:///data/a%20b.tar")
+    PosixPath('/data/a b.tar')
     """
-    if scheme_of(location) == "file":
-        return unquote(urlsplit(location).path)
-    return os.path.expanduser(location)  # noqa: PTH111 (str in, str out)
+    if scheme_of(url) != "file":
+        return Path(url).expanduser()
+    parts = urlsplit(url)
+    if parts.netloc not in ("", "localhost"):
+        raise FetchError(
+            f"{display_url(url)}: a file: URL names a file of this machine, got the host "
+            f"{parts.netloc!r}; write file:///path"
+        )
+    return Path(unquote(parts.path))
 
 
-def folder_of(location: str) -> str:
-    """Name the folder that a location lies in; a query does not belong to it.
+def display_url(url: str) -> str:
+    """Return the URL as it may be printed: without user, password, query and fragment.
 
-    >>> folder_of("https://host/sets/train.json?key=1"), folder_of("sets/train.json")
-    ('https://host/sets', 'sets')
+    Queries carry signatures and tokens; neither a log nor an error may repeat them.
+
+    >>> display_url("https://me:secret@host/a.tar?signature=abc")
+    'https://host/a.tar?...'
     """
-    if not scheme_of(location):
-        return os.path.dirname(location)  # noqa: PTH120 (str in, str out)
-    parts = urlsplit(location)
-    return urlunsplit((parts.scheme, parts.netloc, posixpath.dirname(parts.path), "", ""))
+    if scheme_of(url) in ("", "pipe", "file"):
+        return _CONTROL.sub("?", url)
+    head, separator, rest = url.partition("://")
+    rest, query, _ = rest.partition("?")
+    host, slash, path = rest.partition("/")
+    shown = head + separator + host.rpartition("@")[2] + slash + path.partition("#")[0]
+    return _CONTROL.sub("?", shown + ("?..." if query else ""))
 
 
-def join(base: str, location: str) -> str:
-    """Resolve a location against the folder `base`; one that is absolute stays as it is.
+def base_name(url: str) -> str:
+    """Return a short name for the file behind a URL, safe on every file system.
 
-    As in a browser, a path from the root replaces the path of a URL base and keeps its host.
-
-    >>> join("https://host/sets", "../a.tar")
-    'https://host/a.tar'
-    >>> join("/data", "a.tar"), join("/data", "s3://bucket/a.tar"), join("", "a.tar")
-    ('/data/a.tar', 's3://bucket/a.tar', 'a.tar')
+    >>> base_name("https://host/my data/train 01.tar?x=1"), base_name("https://host/")
+    ('train_01.tar', 'shard')
     """
-    if scheme_of(location) or not base:
-        return location
-    location_expanded = os.path.expanduser(location)  # noqa: PTH111
-    if not scheme_of(base):
-        return os.path.normpath(os.path.join(os.path.expanduser(base), location_expanded))  # noqa: PTH111, PTH118
-    parts = urlsplit(base)
-    relative, query = _split_query(location)
-    path = posixpath.normpath(posixpath.join(parts.path or "/", relative))
-    # normpath keeps two leading slashes, which POSIX allows and no server expects.
-    return f"{parts.scheme}://{parts.netloc}/{path.lstrip('/')}{query}"
+    path = url if scheme_of(url) == "" else re.split(r"[?#]", url, maxsplit=1)[0]
+    name = _UNSAFE.sub("_", unquote(PurePosixPath(path).name)).lstrip(".")
+    return name[-_NAME_LENGTH:].lstrip(".") or "shard"
 
 
-def without_query(location: str) -> str:
-    """Cut query and fragment off a URL, for messages and logs: they may hold signatures.
+def check_url(url: str) -> None:
+    """Refuse a URL with control characters, which could smuggle lines into a request or a log.
 
-    >>> without_query("https://host/a.tar?signature=secret")
-    'https://host/a.tar'
+    Raises:
+        FetchError: There is one.
     """
-    if not is_remote(location) or scheme_of(location) == "pipe":
-        return location
-    return _split_query(location)[0]
-
-
-def _split_query(location: str) -> tuple[str, str]:
-    cut = min((i for i in (location.find("?"), location.find("#")) if i >= 0), default=None)
-    return (location, "") if cut is None else (location[:cut], location[cut:])
+    if _CONTROL.search(url):
+        shown = display_url(url)
+        raise FetchError(f"{shown}: a URL holds no control characters; percent-encode them")

@@ -1,0 +1,282 @@
+"""A real HTTP server on the loopback whose faults a test can choose; it counts what it serves."""
+
+import gzip
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from email.utils import formatdate
+from hashlib import md5
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import urlsplit
+
+import pytest
+
+
+@dataclass
+class Faults:
+    """What the server does wrong; each may be changed between requests.
+
+    Attributes:
+        times: How many requests misbehave before the server is healed; None for all of them.
+        status: Answer with this status and an HTML page.
+        retry_after: Retry-After header to send with `status`.
+        cut_at: Close the connection after so many bytes of each body.
+        no_length: Send no Content-Length: the end of the connection ends the body.
+        chunked: Send the body in chunks.
+        length: Claim this Content-Length.
+        stall_at: Send so many bytes, then nothing until the client leaves or the server stops.
+        html: Send a login page with status 200.
+        ignore_range: Answer ranges with the whole file.
+        lie_range: "start" says another start, "bytes" sends the bytes from 0, "total" another size.
+        change_etag: A new ETag for each request.
+        no_etag: Send neither ETag nor Last-Modified.
+        gzip: Compress the body and say so, whatever the client accepts.
+        location: Redirect there.
+        refuse: Close each connection without an answer.
+        rate: Bytes a second for each connection; None for no limit.
+        rate_in_all: Bytes a second for all connections together.
+        piece: Send so many bytes at a time.
+    """
+
+    times: int | None = None
+    status: int | None = None
+    retry_after: str | None = None
+    cut_at: int | None = None
+    no_length: bool = False
+    chunked: bool = False
+    length: int | None = None
+    stall_at: int | None = None
+    html: bool = False
+    ignore_range: bool = False
+    lie_range: str | None = None
+    change_etag: bool = False
+    no_etag: bool = False
+    gzip: bool = False
+    location: str | None = None
+    refuse: bool = False
+    rate: float | None = None
+    rate_in_all: float | None = None
+    piece: int = 1 << 16
+
+
+LOGIN_PAGE = b"<!DOCTYPE html><html><body><p>Please log in to go on</p></body></html>" * 20
+
+
+@dataclass
+class Request:
+    """One request as the server saw it."""
+
+    method: str
+    path: str
+    headers: dict[str, str]
+    status: int = 0
+    nbytes: int = 0
+
+
+@dataclass
+class ShardServer:
+    """Serves `files` (path to bytes) at `url`, with `faults`; keeps `requests`."""
+
+    files: dict[str, bytes] = field(default_factory=dict)
+    faults: Faults = field(default_factory=Faults)
+    requests: list[Request] = field(default_factory=list)
+    url: str = ""
+    stopped: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    next_send: float = 0.0
+
+    @property
+    def nbytes(self) -> int:
+        """Body bytes sent so far."""
+        return sum(request.nbytes for request in self.requests)
+
+    def put(self, path: str, data: bytes) -> str:
+        """Serve a file and return its URL."""
+        self.files["/" + path.lstrip("/")] = data
+        return f"{self.url}/{path.lstrip('/')}"
+
+    def heal(self) -> None:
+        """Misbehave no more."""
+        self.faults = Faults()
+
+    def take_faults(self) -> Faults:
+        """Return the faults for the next request."""
+        with self.lock:
+            faults = self.faults
+            if faults.times is not None:
+                if faults.times <= 0:
+                    return Faults()
+                faults.times -= 1
+            return faults
+
+    def pause(self, nbytes: int, faults: Faults) -> None:
+        """Wait as long as the limits ask for so many bytes."""
+        if faults.rate:
+            self.stopped.wait(nbytes / faults.rate)
+        if faults.rate_in_all:
+            with self.lock:
+                self.next_send = max(self.next_send, time.monotonic()) + nbytes / faults.rate_in_all
+                wait = self.next_send - time.monotonic()
+            self.stopped.wait(max(0.0, wait))
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True
+    server: "_Server"
+
+    def log_message(self, *args: object) -> None:
+        """Say nothing; the requests are kept."""
+
+    def do_HEAD(self) -> None:
+        self.do_GET()
+
+    def do_GET(self) -> None:
+        state = self.server.state
+        faults = state.take_faults()
+        request = Request(self.command, self.path, dict(self.headers.items()))
+        with state.lock:
+            state.requests.append(request)
+        with suppress(ConnectionError):
+            self._answer(state, faults, request)
+
+    def _answer(self, state: ShardServer, faults: Faults, request: Request) -> None:
+        data = state.files.get(urlsplit(self.path).path)
+        if faults.refuse:
+            self._hang_up()
+        elif faults.status or data is None:
+            status = faults.status or 404
+            extra = {"Retry-After": faults.retry_after} if faults.retry_after else {}
+            self._send(faults, request, status, LOGIN_PAGE, {"Content-Type": "text/html", **extra})
+        elif faults.location:
+            self._send(faults, request, 302, b"", {"Location": faults.location})
+        elif faults.html:
+            self._send(faults, request, 200, LOGIN_PAGE, {"Content-Type": "text/html"})
+        else:
+            self._send_file(faults, request, data)
+
+    def _send_file(self, faults: Faults, request: Request, data: bytes) -> None:
+        headers = {"Content-Type": "application/x-tar", "Accept-Ranges": "bytes"}
+        etag = f'"{md5(data).hexdigest()}"'
+        if faults.change_etag:
+            etag = f'"{time.monotonic_ns()}"'
+        if not faults.no_etag:
+            headers |= {"ETag": etag, "Last-Modified": formatdate(1e9, usegmt=True)}
+        span = None if faults.ignore_range else self._wanted(data, etag, faults)
+        if faults.ignore_range:
+            del headers["Accept-Ranges"]
+        if faults.gzip:
+            headers["Content-Encoding"] = "gzip"
+            data = gzip.compress(data)
+        if span is None:
+            self._send(faults, request, 200, data, headers)
+        elif span[0] >= len(data):
+            self._send(faults, request, 416, b"", {"Content-Range": f"bytes */{len(data)}"})
+        else:
+            start, stop = span
+            said = start + 7 if faults.lie_range == "start" else start
+            total = len(data) + 512 if faults.lie_range == "total" else len(data)
+            headers["Content-Range"] = f"bytes {said}-{said + stop - start - 1}/{total}"
+            sent = data[: stop - start] if faults.lie_range == "bytes" else data[start:stop]
+            self._send(faults, request, 206, sent, headers)
+
+    def _wanted(self, data: bytes, etag: str, faults: Faults) -> tuple[int, int] | None:
+        wanted = self.headers.get("Range")
+        if wanted is None or not wanted.startswith("bytes="):
+            return None
+        if_range = self.headers.get("If-Range")
+        if if_range not in (None, etag) and (faults.no_etag or if_range.startswith('"')):
+            return None
+        first, _, last = wanted.removeprefix("bytes=").partition("-")
+        if not first:
+            return max(0, len(data) - int(last)), len(data)
+        return int(first), min(int(last) + 1, len(data)) if last else len(data)
+
+    def _send(
+        self, faults: Faults, request: Request, status: int, body: bytes, headers: dict[str, str]
+    ) -> None:
+        request.status = status
+        self.send_response(status)
+        for name, value in headers.items():
+            self.send_header(name, value)
+        if faults.chunked:
+            self.send_header("Transfer-Encoding", "chunked")
+        elif not faults.no_length:
+            self.send_header("Content-Length", str(faults.length or len(body)))
+        else:
+            self.send_header("Connection", "close")
+            self.close_connection = True
+        self.end_headers()
+        if self.command != "HEAD":
+            self._send_body(faults, request, body)
+
+    def _send_body(self, faults: Faults, request: Request, body: bytes) -> None:
+        state = self.server.state
+        end = len(body) if faults.cut_at is None else min(faults.cut_at, len(body))
+        if faults.stall_at is not None:
+            end = min(end, faults.stall_at)
+        for start in range(0, end, faults.piece):
+            piece = body[start : min(start + faults.piece, end)]
+            state.pause(len(piece), faults)
+            if state.stopped.is_set():
+                break
+            self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if faults.chunked else piece)
+            request.nbytes += len(piece)
+        if faults.stall_at is not None:
+            self.connection.settimeout(60)
+            with suppress(OSError):
+                self.connection.recv(1)  # returns when the client leaves
+            self._hang_up()
+        elif end < len(body):
+            self._hang_up()
+        elif faults.chunked:
+            self.wfile.write(b"0\r\n\r\n")
+        elif faults.length is not None:
+            self._hang_up()
+
+    def _hang_up(self) -> None:
+        self.close_connection = True
+        with suppress(OSError):
+            self.connection.shutdown(socket.SHUT_RDWR)
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    request_queue_size = 128
+    state: ShardServer
+
+    def handle_error(self, request: object, client_address: object) -> None:
+        """Say nothing: clients that leave are what is tested."""
+
+
+def serve(state: ShardServer, address: str = "127.0.0.1") -> _Server:
+    """Start a server for a state on a free port and set the state's URL."""
+    kind = _Server
+    if ":" in address:
+        kind = type("_Server6", (_Server,), {"address_family": socket.AF_INET6})
+    server = kind((address, 0), _Handler)
+    server.state = state
+    host = f"[{address}]" if ":" in address else address
+    state.url = f"http://{host}:{server.server_address[1]}"
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    return server
+
+
+def stop(server: _Server) -> None:
+    """Stop a server and close its socket."""
+    server.state.stopped.set()
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.fixture
+def shard_server() -> Iterator[ShardServer]:
+    """A loopback server; see `Faults` for what it can do wrong."""
+    state = ShardServer()
+    server = serve(state)
+    yield state
+    stop(server)
