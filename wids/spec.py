@@ -21,9 +21,10 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from wids import urls
+from wids import locations
 from wids.columns import BytesColumn, TextColumn
 from wids.errors import SpecError
+from wids.urls import is_local
 
 __all__ = ["DatasetSpec", "ShardTable"]
 
@@ -221,7 +222,9 @@ class _Parser:
     ) -> DatasetSpec:
         """Parse one document: its own shards first, then those of its `datasets`."""
         _check_version(document, source)
-        base = _base_of(document, source, base)
+        if base is None:
+            folder = locations.folder_of(source)
+            base = self._own_base(document, folder, source) or folder
         rows = list(self._own_shards(document, source, base))
         for number, component in enumerate(_as_list(document, "datasets", source)):
             where = f"{source}: datasets[{number}]"
@@ -252,15 +255,16 @@ class _Parser:
         if depth > MAX_NESTING:
             raise SpecError(f"{where}: datasets nest more than {MAX_NESTING} deep")
         source_url = component.get("source_url")
-        own_base = component.get("base", component.get("base_path"))
+        own_base = self._own_base(component, base, where)
         if source_url is None:
-            spec = self.dataset(component, where, _joined(base, own_base, where) or base, depth)
+            spec = self.dataset(component, where, own_base or base, depth)
             name = component.get("name")
         else:
             _check_location(source_url, where, "source_url")
-            source_url = urls.join(base, source_url)
+            source_url = locations.join(base, source_url)
+            self._refuse_local(source_url, where, "source_url")
             document = _as_object(_load_json(self._fetch(source_url, where), source_url), where)
-            spec = self.dataset(document, source_url, _joined(base, own_base, where), depth)
+            spec = self.dataset(document, source_url, own_base, depth)
             name = component.get("name") or spec.name
         weight = component.get("weight", spec.header.get("weight"))
         inherited = _inherited(weight=weight, source_url=source_url, dataset=name)
@@ -268,16 +272,31 @@ class _Parser:
 
     def shards(self, rows: list[Shard], source: str, base: str) -> Iterator[Shard]:
         """Check shards and resolve their URLs."""
-        from_server = urls.is_remote(source) and not self._allow_local
         for number, row in enumerate(rows):
             _check_shard(row, source, number)
-            url = urls.join(base, row["url"])
-            if from_server and not urls.is_remote(url) and not _lies_below(url, base, row["url"]):
-                raise SpecError(
-                    f"{source}: shard {number}: url: {row['url']!r} is a file of this machine, "
-                    "which a spec from a server may not name; allow_local=True permits it"
-                )
+            url = locations.join(base, row["url"])
+            # Below a folder that the user chose, a downloaded spec may name what it likes.
+            if not _lies_below(url, base, row["url"]):
+                self._refuse_local(url, source, f"shard {number}: url")
             yield {**row, "url": url}
+
+    def _own_base(self, document: dict[str, Any], folder: str, where: str) -> str | None:
+        """Find the base that a document names itself; None where it names none."""
+        base = document.get("base", document.get("base_path"))
+        if base is None or base == "":
+            return None
+        _check_location(base, where, "base")
+        joined = locations.join(folder, base)
+        self._refuse_local(joined, where, "base")
+        return joined
+
+    def _refuse_local(self, location: str, source: str, field: str) -> None:
+        """Keep what came from a server from pointing into this machine."""
+        if is_local(location) and not (is_local(source) or self._allow_local):
+            raise SpecError(
+                f"{source}: {field}: {location!r} is a file of this machine, which a spec from a "
+                "server may not name; allow_local=True permits it"
+            )
 
     def _fetch(self, url: str, where: str) -> bytes:
         if self._read is None:
@@ -379,22 +398,6 @@ def _checked_count(count: Any, where: str, field: str) -> int:
     if isinstance(count, bool) or not 0 <= value < 2**62:
         raise SpecError(f"{where}: {field}: expected a count from 0 on, found {count!r:.80}")
     return value
-
-
-def _base_of(document: dict[str, Any], source: str, base: str | None) -> str:
-    """Find what relative URLs count from: the argument, the JSON's own base, the JSON's folder."""
-    if base is not None:
-        return base
-    folder = urls.folder_of(source)
-    own_base = document.get("base", document.get("base_path"))
-    return _joined(folder, own_base, source) or folder
-
-
-def _joined(folder: str, base: Any, where: str) -> str | None:
-    if base is None or base == "":
-        return None
-    _check_location(base, where, "base")
-    return urls.join(folder, base)
 
 
 def _inherited(**fields: Any) -> Shard:

@@ -1,0 +1,47 @@
+"""Columns of text and bytes."""
+
+import pickle
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids.columns import BytesColumn, TextColumn
+
+
+@given(st.lists(st.binary(max_size=12)))
+def test_a_column_of_bytes_is_the_list_it_was_made_from(rows: list[bytes]) -> None:
+    """Length, items from both ends, slices, iteration and pickling give back the rows."""
+    column = BytesColumn(rows)
+    assert list(column) == rows
+    assert [column[row] for row in range(-len(rows), len(rows))] == rows + rows
+    assert column[1:3] == rows[1:3]
+    assert pickle.loads(pickle.dumps(column)) == column
+
+
+@given(st.lists(st.text(alphabet=st.characters(codec="utf-8"), max_size=8)))
+def test_a_column_of_text_is_the_list_it_was_made_from(rows: list[str]) -> None:
+    """Any text comes back as it went in."""
+    column = TextColumn(rows)
+    assert list(column) == rows
+    assert column[::-1] == rows[::-1]
+    assert column == TextColumn(rows)
+
+
+def test_undecodable_names_come_back_unchanged() -> None:
+    """Bytes that are no UTF-8 travel as surrogates, as in file names."""
+    name = b"caf\xe9.tar".decode("utf-8", "surrogateescape")
+    assert TextColumn([name])[0] == name
+
+
+def test_what_rows_share_is_stored_once() -> None:
+    """A thousand URLs that differ in six digits take little more than those digits."""
+    column = TextColumn(f"https://host/a/long/folder/train-{i:06d}.tar" for i in range(1000))
+    assert column.nbytes < 1000 * 10
+
+
+@pytest.mark.parametrize("row", [2, -3])
+def test_a_row_out_of_range_is_an_index_error(row: int) -> None:
+    """The error names the row and the bounds."""
+    with pytest.raises(IndexError, match="lies outside"):
+        BytesColumn([b"a", b"b"])[row]

@@ -1,0 +1,66 @@
+"""From a global index to a shard and a place in it."""
+
+import pickle
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids.locate import Locator
+
+
+def place_by_counting(lengths: list[int], index: int) -> tuple[int, int]:
+    """Walk over all shards: the slow way that cannot be wrong."""
+    for shard_index, length in enumerate(lengths):
+        if index < length:
+            return shard_index, index
+        index -= length
+    raise IndexError
+
+
+@given(st.lists(st.integers(0, 9), min_size=1, max_size=40))
+def test_every_index_lies_where_counting_finds_it(lengths: list[int]) -> None:
+    """Each index and its negative twin map to the shard and place that counting gives."""
+    locator = Locator(np.array(lengths))
+    total = sum(lengths)
+    assert locator.total == total
+    for index in range(total):
+        assert locator(index) == place_by_counting(lengths, index)
+        assert locator(index - total) == locator(index)
+
+
+@given(st.integers(5000, 9000), st.integers(0, 2**32), st.sampled_from([1, 3, 2000]))
+def test_many_shards_are_found_like_few(num_shards: int, seed: int, longest: int) -> None:
+    """Beyond some thousand shards another structure is used; NumPy's search agrees with it."""
+    rng = np.random.default_rng(seed)
+    lengths = rng.integers(0, longest, num_shards) * (rng.random(num_shards) < 0.5)
+    lengths[-1] = 1
+    locator = Locator(lengths)
+    for index in rng.integers(0, locator.total, 200).tolist():
+        shard_index, local_index = locator(index)
+        assert shard_index == np.searchsorted(np.cumsum(lengths), index, side="right")
+        assert index == lengths[:shard_index].sum() + local_index
+
+
+@pytest.mark.parametrize("index", [3, -4, 10**20])
+def test_an_index_out_of_range_names_itself_and_the_length(index: int) -> None:
+    """The error says which index was asked for and how many samples there are."""
+    with pytest.raises(IndexError, match=f"index {index} is out of range .* of 3 samples"):
+        Locator(np.array([1, 2]))(index)
+
+
+def test_nothing_can_be_found_among_no_shards() -> None:
+    """A locator over no shards has no samples."""
+    locator = Locator(np.array([], dtype=np.int64))
+    assert locator.total == 0
+    with pytest.raises(IndexError):
+        locator(0)
+
+
+@pytest.mark.parametrize("num_shards", [3, 10_000])
+def test_a_locator_survives_pickling(num_shards: int) -> None:
+    """A copy that went through pickle finds the same places."""
+    locator = Locator(np.full(num_shards, 7))
+    copy = pickle.loads(pickle.dumps(locator))
+    assert [copy(index) for index in (0, 6, 7, -1)] == [locator(i) for i in (0, 6, 7, -1)]

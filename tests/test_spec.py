@@ -1,0 +1,294 @@
+"""Shard-specs: every variant reads, every malformed one is refused with its place."""
+
+import json
+import pickle
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids.errors import SpecError
+from wids.spec import DatasetSpec
+
+SHARD = {"url": "a.tar", "nsamples": 3}
+
+
+def parse(document: Any, source: str = "/data/set.json", **options: Any) -> DatasetSpec:
+    return DatasetSpec.parse(json.dumps(document), source, **options)
+
+
+def urls_of(spec: DatasetSpec) -> list[str]:
+    return list(spec.shards.urls)
+
+
+# What reads.
+
+
+def test_a_plain_spec_resolves_against_its_own_folder() -> None:
+    """Relative URLs count from the folder of the JSON; all else is kept."""
+    spec = parse({"wids_version": 1, "name": "digits", "shardlist": [SHARD | {"filesize": 7}]})
+    assert spec.name == "digits"
+    assert list(spec.shards) == [
+        {"url": "/data/a.tar", "nsamples": 3, "filesize": 7, "name": "digits"}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("document_base", "argument", "expected"),
+    [
+        ({}, None, "/data/a.tar"),
+        ({"base": "/b"}, None, "/b/a.tar"),
+        ({"base_path": "/b"}, None, "/b/a.tar"),
+        ({"base": "sub"}, None, "/data/sub/a.tar"),
+        ({"base": "https://host/x"}, None, "https://host/x/a.tar"),
+        ({"base": "/b"}, "/argument", "/argument/a.tar"),
+        ({"base": ""}, None, "/data/a.tar"),
+    ],
+)
+def test_the_nearest_base_wins(
+    document_base: dict[str, str], argument: str | None, expected: str
+) -> None:
+    """The argument comes before the JSON's base or base_path, that before the JSON's folder."""
+    spec = parse(document_base | {"shardlist": [SHARD]}, base=argument)
+    assert urls_of(spec) == [expected]
+
+
+def test_absolute_urls_are_left_alone() -> None:
+    """A base concerns relative URLs only."""
+    spec = parse({"shardlist": [{"url": "s3://bucket/a.tar"}, {"url": "/x/b.tar"}], "base": "/b"})
+    assert urls_of(spec) == ["s3://bucket/a.tar", "/x/b.tar"]
+
+
+def test_a_bare_list_is_a_spec() -> None:
+    """Some writers leave out the object around the list of shards."""
+    assert parse([SHARD]).shards.nsamples.tolist() == [3]
+
+
+def test_a_missing_count_is_unknown() -> None:
+    """A shard without `nsamples` has -1 in the column and no such key in its row."""
+    spec = parse([{"url": "a.tar"}])
+    assert spec.shards.nsamples.tolist() == [-1]
+    assert "nsamples" not in spec.shards[0]
+
+
+def test_options_replace_top_level_keys() -> None:
+    """What the caller says wins over the JSON."""
+    spec = parse({"name": "old", "shardlist": [SHARD]}, options={"name": "new"})
+    assert spec.name == "new"
+
+
+def test_lists_of_dicts_pairs_and_paths_are_specs() -> None:
+    """All that may stand in a list of shards means the same as in the JSON."""
+    spec = DatasetSpec.from_list([SHARD, ("b.tar", np.int64(2)), Path("c.tar"), "https://h/d.tar"])
+    assert urls_of(spec) == ["a.tar", "b.tar", "c.tar", "https://h/d.tar"]
+    assert spec.shards.nsamples.tolist() == [3, 2, -1, -1]
+
+
+def test_a_list_resolves_against_an_explicit_base() -> None:
+    """`base` counts for lists too."""
+    assert urls_of(DatasetSpec.from_list(["a.tar"], base="/b")) == ["/b/a.tar"]
+
+
+# Nested datasets.
+
+
+def test_inline_datasets_follow_the_own_shards() -> None:
+    """Components come after the top-level list, each with its name and weight on its shards."""
+    spec = parse(
+        {
+            "shardlist": [SHARD],
+            "datasets": [
+                {"name": "more", "weight": 0.5, "base": "sub", "shardlist": [{"url": "b.tar"}]},
+                {"shardlist": [{"url": "c.tar"}]},
+            ],
+        }
+    )
+    assert urls_of(spec) == ["/data/a.tar", "/data/sub/b.tar", "/data/c.tar"]
+    assert spec.shards[1]["dataset"] == "more"
+    assert spec.shards[1]["weight"] == 0.5
+    assert "dataset" not in spec.shards[2]
+
+
+def test_a_source_url_is_read_and_resolves_against_itself() -> None:
+    """A referenced spec is found relative to its parent, its shards relative to it."""
+    asked: list[str] = []
+
+    def read(url: str) -> bytes:
+        asked.append(url)
+        return json.dumps({"name": "sub", "shardlist": [{"url": "b.tar", "nsamples": 1}]}).encode()
+
+    spec = parse({"datasets": [{"source_url": "more/sub.json", "weight": 2}]}, read=read)
+    assert asked == ["/data/more/sub.json"]
+    assert spec.shards[0] == {
+        "url": "/data/more/b.tar",
+        "nsamples": 1,
+        "name": "sub",
+        "weight": 2,
+        "source_url": "/data/more/sub.json",
+        "dataset": "sub",
+    }
+
+
+def test_a_base_beside_a_source_url_wins() -> None:
+    """Where the reference itself gives a base, the referenced shards count from it."""
+    text = json.dumps([{"url": "b.tar"}]).encode()
+    document = {"datasets": [{"source_url": "https://host/sub.json", "base": "/mirror"}]}
+    spec = parse(document, read=lambda _: text, allow_local=True)
+    assert urls_of(spec) == ["/mirror/b.tar"]
+
+
+def test_specs_that_refer_to_themselves_end() -> None:
+    """A cycle of references is an error, not a hang."""
+    document = {"datasets": [{"source_url": "set.json"}]}
+    with pytest.raises(SpecError, match="nest more than 8 deep"):
+        parse(document, read=lambda _: json.dumps(document).encode())
+
+
+# Local files named by a server.
+
+SERVER = "https://host/sets/x.json"
+
+
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "FILE:///etc/passwd"])
+def test_a_spec_from_a_server_names_no_local_file(url: str) -> None:
+    """Only `allow_local=True` lets a downloaded spec point into this machine."""
+    with pytest.raises(SpecError, match="shard 0: url: .*allow_local=True"):
+        parse([{"url": url}], SERVER)
+    assert urls_of(parse([{"url": url}], SERVER, allow_local=True)) == [url]
+
+
+def test_a_local_base_inside_a_spec_from_a_server_is_refused() -> None:
+    """A server may not choose a folder of this machine as the base."""
+    with pytest.raises(SpecError, match="allow_local"):
+        parse({"base": "file:///etc", "shardlist": [{"url": "passwd"}]}, SERVER)
+
+
+def test_a_spec_from_a_server_refers_to_no_local_spec() -> None:
+    """Nor may it pull in a JSON file of this machine."""
+    document = {"datasets": [{"source_url": "file:///home/x.json"}]}
+    with pytest.raises(SpecError, match=r"datasets\[0\]: source_url: .*allow_local"):
+        parse(document, SERVER, read=lambda _: b"[]")
+
+
+def test_a_path_from_the_root_stays_on_the_server() -> None:
+    """Like in a browser, `/a.tar` in a spec from a server is a file of that server."""
+    assert urls_of(parse([{"url": "/a.tar"}], SERVER)) == ["https://host/a.tar"]
+
+
+def test_the_user_may_choose_a_local_base_for_a_spec_from_a_server() -> None:
+    """With `base=` the shards of a downloaded spec lie where the user says, and only there."""
+    assert urls_of(parse([SHARD], SERVER, base="/mirror")) == ["/mirror/a.tar"]
+    for escape in ("../a.tar", "/etc/passwd", "~/a.tar"):
+        with pytest.raises(SpecError, match="allow_local"):
+            parse([{"url": escape}], SERVER, base="/mirror")
+
+
+# What is refused.
+
+
+@pytest.mark.parametrize(
+    ("shard", "place"),
+    [
+        ({"nsamples": 3}, "shard 1: url: is missing"),
+        ({"url": ""}, "shard 1: url: expected a path or URL, found ''"),
+        ({"url": 7}, "shard 1: url: expected a path or URL, found 7"),
+        ({"url": "a\nb"}, "shard 1: url: .* holds control characters"),
+        ({"url": "b", "nsamples": -1}, "shard 1: nsamples: expected a count from 0 on, found -1"),
+        ({"url": "b", "nsamples": 2.5}, "shard 1: nsamples: .* found 2.5"),
+        ({"url": "b", "nsamples": "3"}, "shard 1: nsamples: .* found '3'"),
+        ({"url": "b", "nsamples": True}, "shard 1: nsamples: .* found True"),
+        ({"url": "b", "nsamples": 2**63}, "shard 1: nsamples: .* found 9223372036854775808"),
+        ({"url": "b", "filesize": "big"}, "shard 1: filesize: .* found 'big'"),
+        ({"url": "b", "md5sum": "xyz"}, "shard 1: md5sum: expected 32 hex digits, found 'xyz'"),
+        ({"url": "b", "sha256": 12}, "shard 1: sha256: expected 64 hex digits, found 12"),
+        (17, "shard 1: expected an object with 'url' and 'nsamples', found 17"),
+        (None, "shard 1: expected an object"),
+    ],
+)
+def test_a_malformed_shard_is_named_with_its_field_and_value(shard: Any, place: str) -> None:
+    """The message says source, shard, field and what was found."""
+    with pytest.raises(SpecError, match="^/data/set.json: " + place):
+        parse([SHARD, shard])
+
+
+@pytest.mark.parametrize(
+    ("document", "message"),
+    [
+        ({"wids_version": 2, "shardlist": [SHARD]}, "wids_version: expected 1, found 2"),
+        ({"wids_version": True, "shardlist": [SHARD]}, "wids_version: expected 1"),
+        ({"shardlist": "a.tar"}, "shardlist: expected a list, found 'a.tar'"),
+        ({"shardlist": []}, "holds no shards"),
+        ({"files": ["a.tar"]}, "holds no shards"),
+        ([], "holds no shards"),
+        ("a.tar", "expected a JSON object or list"),
+        ({"name": 3, "shardlist": [SHARD]}, "name: expected a string, found 3"),
+        ({"base": 3, "shardlist": [SHARD]}, "base: expected a path or URL, found 3"),
+        ({"datasets": [3]}, r"datasets\[0\]: expected a JSON object or list, found 3"),
+        ({"datasets": [{"source_url": 3}]}, r"datasets\[0\]: source_url: expected a path or URL"),
+        ({"datasets": [{"source_url": "x.json"}]}, r"datasets\[0\]: .* cannot be read from here"),
+        ({"datasets": [{"name": "empty"}]}, r"datasets\[0\]: holds no shards"),
+    ],
+)
+def test_a_malformed_document_is_named_with_its_field(document: Any, message: str) -> None:
+    """Whatever is wrong above the shards is a SpecError that names the field."""
+    with pytest.raises(SpecError, match="^/data/set.json: " + message):
+        parse(document)
+
+
+@pytest.mark.parametrize("text", ["", "{", "<html>Login</html>", b"\xff\xfe", "[" * 100_000])
+def test_what_is_no_json_is_named_as_such(text: str | bytes) -> None:
+    """Broken, foreign or absurdly nested text is a SpecError that names the source."""
+    with pytest.raises(SpecError, match="^x.json: is"):
+        DatasetSpec.parse(text, "x.json")
+
+
+# Round trips.
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3)
+    ),
+    max_leaves=4,
+)
+shards = st.fixed_dictionaries(
+    {"url": st.from_regex(r"/[a-z0-9]{1,8}\.tar", fullmatch=True)},
+    optional={
+        "nsamples": st.integers(0, 10**12),
+        "filesize": st.integers(0, 10**15),
+        "md5sum": st.from_regex(r"[0-9a-f]{32}", fullmatch=True),
+        "sha256": st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+        "index": st.text(max_size=6),
+        "custom": json_values,
+    },
+)
+
+
+@given(st.lists(shards, min_size=1, max_size=6), json_values)
+def test_a_spec_survives_writing_reading_and_pickling(rows: list[Any], custom: Any) -> None:
+    """Known and unknown keys come back from JSON and from pickle as they went in."""
+    spec = parse({"wids_version": 1, "custom": custom, "shardlist": rows})
+    assert list(spec.shards) == rows
+    again = DatasetSpec.parse(spec.to_json(), "/elsewhere/x.json")
+    assert list(again.shards) == rows
+    assert again.header["custom"] == custom
+    copy = pickle.loads(pickle.dumps(spec))
+    assert copy.shards == spec.shards
+    assert copy.shards[0] == rows[0]
+
+
+def test_many_shards_take_little_room() -> None:
+    """Twenty thousand shards pickle to some 40 bytes each: workers are handed them."""
+    rows = [
+        {
+            "url": f"https://host/set/train-{i:06d}.tar",
+            "nsamples": 1000,
+            "filesize": 10**8 + i,
+            "md5sum": f"{i:032x}",
+        }
+        for i in range(20_000)
+    ]
+    assert len(pickle.dumps(parse(rows))) < 20_000 * 44

@@ -1,0 +1,20 @@
+"""Where the library says what it does: the standard logger named "wids"."""
+
+import logging
+import os
+
+__all__ = ["logger", "show_if_verbose"]
+
+logger = logging.getLogger("wids")
+logger.addHandler(logging.NullHandler())
+
+
+def show_if_verbose() -> None:
+    """Show the library's log lines on standard error when `WIDS_VERBOSE` is set, as ever.
+
+    Whoever has set up a handler already is left alone.
+    """
+    wanted = os.environ.get("WIDS_VERBOSE", "0") not in {"", "0"}
+    if wanted and all(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
+        logger.addHandler(logging.StreamHandler())
+        logger.setLevel(logging.INFO)
