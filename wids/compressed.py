@@ -1,0 +1,103 @@
+"""Compressed members, `.gz` and `.zst`: unpacked within a bound, packed to the same bytes always."""
+
+import gzip
+import io
+import zlib
+
+from wids.errors import DecodeError
+from wids.extras import load
+
+__all__ = ["gunzip", "gzip_bytes", "unzstd", "zstd_bytes"]
+
+ZSTD_MAX_WINDOW = 1 << 27  # bytes of history that a frame may demand; what the zstd tool allows
+
+
+def gunzip(data: bytes | memoryview, max_nbytes: int) -> bytes:
+    """Unpack gzip data of one or more members.
+
+    Args:
+        data: The whole file; zeros after the last member are padding.
+        max_nbytes: Most bytes that may come out.
+
+    Raises:
+        DecodeError: It is no gzip data, is damaged or breaks off, or unpacks to more.
+
+    >>> gunzip(gzip_bytes(b"text"), max_nbytes=4)
+    b'text'
+    """
+    # The last four bytes state the size: an honest bomb is refused before it takes any memory.
+    stated = int.from_bytes(data[-4:], "little")
+    if stated > max_nbytes:
+        raise _too_large("gzip", max_nbytes)
+    rest, unpacked = bytes(data), b""
+    while rest:
+        member = zlib.decompressobj(wbits=31)
+        try:
+            unpacked += member.decompress(rest, max_nbytes - len(unpacked) + 1)
+        except zlib.error as error:
+            raise DecodeError(f"gzip: {error}") from error
+        if len(unpacked) > max_nbytes:
+            raise _too_large("gzip", max_nbytes)
+        if not member.eof:
+            raise DecodeError(f"gzip: the data breaks off after {len(data)} bytes")
+        rest = member.unused_data.lstrip(b"\0")
+    return unpacked
+
+
+def unzstd(data: bytes | memoryview, max_nbytes: int) -> bytes:
+    """Unpack zstd data of one or more frames.
+
+    Args:
+        data: The whole file.
+        max_nbytes: Most bytes that may come out.
+
+    Raises:
+        DecodeError: It is no zstd data, is damaged or breaks off, or unpacks to more.
+        ModuleNotFoundError: zstandard is not installed.
+
+    >>> unzstd(zstd_bytes(b"text"), max_nbytes=4)
+    b'text'
+    """
+    zstandard = load("zstandard", "zstd")
+    try:
+        if zstandard.frame_content_size(data) > max_nbytes:
+            raise _too_large("zstd", max_nbytes)
+        unpacker = zstandard.ZstdDecompressor(max_window_size=ZSTD_MAX_WINDOW)
+        with unpacker.stream_reader(io.BytesIO(data), read_across_frames=True) as stream:
+            unpacked: bytes = stream.read(max_nbytes + 1)
+    except zstandard.ZstdError as error:
+        raise DecodeError(f"zstd: {error}") from error
+    if len(unpacked) > max_nbytes:
+        raise _too_large("zstd", max_nbytes)
+    return unpacked
+
+
+def _too_large(kind: str, max_nbytes: int) -> DecodeError:
+    return DecodeError(
+        f"{kind}: unpacks to more than max_nbytes={max_nbytes}; raise max_nbytes if it is no bomb"
+    )
+
+
+def gzip_bytes(data: bytes) -> bytes:
+    """Pack data as one gzip member, without name or time.
+
+    Args:
+        data: Any bytes.
+
+    >>> gzip_bytes(b"text") == gzip_bytes(b"text")
+    True
+    """
+    return gzip.compress(data, mtime=0)
+
+
+def zstd_bytes(data: bytes) -> bytes:
+    """Pack data as one zstd frame that states its size.
+
+    Args:
+        data: Any bytes.
+
+    Raises:
+        ModuleNotFoundError: zstandard is not installed.
+    """
+    packed: bytes = load("zstandard", "zstd").ZstdCompressor(write_checksum=True).compress(data)
+    return packed

@@ -1,0 +1,46 @@
+"""Optional libraries: imported when a field first needs them, and named when they are missing."""
+
+from functools import cache
+from importlib import import_module
+from typing import Any
+
+__all__ = ["load", "load_if_present"]
+
+
+@cache
+def load(module: str, extra: str) -> Any:
+    """Import an optional library.
+
+    Args:
+        module: The module to import, such as "msgpack".
+        extra: The extra of `wids` that installs it, such as "msgpack".
+
+    Raises:
+        ModuleNotFoundError: It is missing or does not load; the message says what to install.
+
+    >>> load("json", "core").dumps([1])
+    '[1]'
+    """
+    try:
+        return import_module(module)
+    except (ImportError, OSError) as error:  # OSError: its shared library does not load
+        raise ModuleNotFoundError(
+            f"the library {module!r} is needed and cannot be imported ({error}); "
+            f"the extra wids[{extra}] brings it: pip install 'wids[{extra}]'"
+        ) from error
+
+
+@cache
+def load_if_present(module: str) -> Any | None:
+    """Import a library that only makes things faster, or return None where it is missing.
+
+    Args:
+        module: The module to import, such as "orjson".
+
+    >>> load_if_present("no_such_library") is None
+    True
+    """
+    try:
+        return import_module(module)
+    except (ImportError, OSError):
+        return None

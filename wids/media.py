@@ -1,0 +1,91 @@
+"""Sound and video in members, through soundfile and PyAV, within a bound on the memory taken."""
+
+import io
+from typing import Any
+
+import numpy as np
+
+from wids.errors import DecodeError
+from wids.extras import load
+
+__all__ = ["AUDIO_EXTENSIONS", "VIDEO_FORMATS", "decode_audio", "decode_video"]
+
+AUDIO_EXTENSIONS = (".aif", ".aiff", ".flac", ".mp3", ".ogg", ".opus", ".wav")
+# The demuxer is chosen by extension, never by content: ffmpeg would take a playlist for a video,
+# and open the files and URLs that it names.
+VIDEO_FORMATS = {
+    ".avi": "avi",
+    ".m4v": "mp4",
+    ".mkv": "matroska",
+    ".mov": "mp4",
+    ".mp4": "mp4",
+    ".webm": "matroska",
+}
+
+
+def decode_audio(
+    data: bytes | memoryview, *, max_nbytes: int, dtype: str = "float32"
+) -> tuple[np.ndarray, int]:
+    """Decode a sound file.
+
+    Args:
+        data: The whole file: WAV, FLAC, Ogg, MP3 or whatever libsndfile reads.
+        max_nbytes: Most bytes that the samples may take.
+        dtype: Type of the samples: "float32" or "float64" in [-1, 1], or "int16", "int32".
+
+    Returns:
+        `(samples, rate)`: shape `(num_frames,)` for one channel, `(num_frames, num_channels)` for
+        more; the rate is in frames a second.
+
+    Raises:
+        DecodeError: libsndfile cannot read it, or it is larger than `max_nbytes`.
+        ModuleNotFoundError: soundfile is not installed.
+    """
+    soundfile = load("soundfile", "audio")
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as sound:
+            nbytes = sound.frames * sound.channels * np.dtype(dtype).itemsize
+            if nbytes > max_nbytes:
+                raise DecodeError(f"audio: takes {nbytes} bytes, max_nbytes is {max_nbytes}")
+            return sound.read(dtype=dtype), sound.samplerate
+    except soundfile.SoundFileError as error:
+        raise DecodeError(f"audio: {error}") from error
+
+
+def decode_video(
+    data: bytes | memoryview, *, max_nbytes: int, extension: str = ".mp4", stride: int = 1
+) -> tuple[np.ndarray, float]:
+    """Decode the frames of the first video stream.
+
+    Args:
+        data: The whole file.
+        max_nbytes: Most bytes that the frames may take.
+        extension: What kind of file it is: a key of `VIDEO_FORMATS`.
+        stride: Keep each `stride`-th frame, from the first one on.
+
+    Returns:
+        `(frames, rate)`: uint8 RGB of shape `(num_frames, height, width, 3)`, and the kept frames
+        a second on average (0.0 where the file does not say).
+
+    Raises:
+        DecodeError: PyAV cannot read it, it holds no video, or is larger than `max_nbytes`.
+        ModuleNotFoundError: av is not installed.
+    """
+    av = load("av", "video")
+    frames: list[Any] = []
+    try:
+        with av.open(io.BytesIO(data), format=VIDEO_FORMATS[extension]) as container:
+            stream = container.streams.video[0]
+            rate = float(stream.average_rate or 0) / stride
+            for number, frame in enumerate(container.decode(stream)):
+                if number % stride == 0:
+                    frames.append(frame.to_ndarray(format="rgb24"))
+                    if frames[0].nbytes * len(frames) > max_nbytes:
+                        raise DecodeError(
+                            f"video: {len(frames)} frames exceed max_nbytes={max_nbytes}"
+                        )
+    except (av.FFmpegError, IndexError) as error:
+        raise DecodeError(f"video: {error}") from error
+    if not frames:
+        raise DecodeError("video: the stream has no frames")
+    return np.stack(frames), rate
