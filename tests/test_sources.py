@@ -1,0 +1,99 @@
+"""What a dataset can be opened from."""
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from wids.errors import SpecError
+from wids.sources import load_spec
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Make a folder with three shards, one of them compressed, and other files."""
+    folder = tmp_path / "set"
+    folder.mkdir()
+    for name in ("b-01.tar", "b-00.tar", "c.tar.gz", "notes.txt", "b.tar.widx"):
+        (folder / name).write_bytes(b"")
+    return folder
+
+
+def names(source: object, **options: object) -> list[str]:
+    return [Path(url).name for url in load_spec(source, **options).shards.urls]
+
+
+def test_a_folder_means_the_shards_in_it(folder: Path) -> None:
+    """Shards come in sorted order; other files are left out."""
+    assert names(folder) == ["b-00.tar", "b-01.tar", "c.tar.gz"]
+    assert names(f"{folder}/") == names(folder)
+
+
+def test_a_glob_means_the_files_that_match(folder: Path) -> None:
+    """A pattern with a star finds files in sorted order, in deeper folders too with two."""
+    assert names(f"{folder}/b-*.tar") == ["b-00.tar", "b-01.tar"]
+    assert names(f"{folder.parent}/**/*.tar") == ["b-00.tar", "b-01.tar"]
+
+
+def test_a_brace_pattern_means_all_its_names(folder: Path) -> None:
+    """Braces expand without looking at files, local or remote, beyond any default limit."""
+    assert names(f"{folder}/b-{{00..01}}.tar") == ["b-00.tar", "b-01.tar"]
+    urls = load_spec("https://host/train-{0000..1999}.tar").shards.urls
+    assert (len(urls), urls[-1]) == (2000, "https://host/train-1999.tar")
+
+
+def test_one_shard_is_a_dataset(folder: Path) -> None:
+    """The path or URL of a shard is taken as a list of one."""
+    assert names(folder / "b-00.tar") == ["b-00.tar"]
+    assert names("https://host/a.tar?signature=x") == ["a.tar?signature=x"]
+
+
+def test_a_list_may_mix_what_names_shards(folder: Path) -> None:
+    """Dicts, pairs, paths, patterns and folders stand side by side."""
+    mixed = [{"url": "x.tar", "nsamples": 1}, ("y.tar", 2), folder / "b-00.tar", "z-{1..2}.tar"]
+    assert names(mixed) == ["x.tar", "y.tar", "b-00.tar", "z-1.tar", "z-2.tar"]
+
+
+def test_a_base_counts_for_lists(folder: Path) -> None:
+    """Relative locations count from `base`, which may be a Path."""
+    assert list(load_spec(["b-00.tar"], base=folder).shards.urls) == [str(folder / "b-00.tar")]
+
+
+def test_open_files_hold_specs(tmp_path: Path) -> None:
+    """A StringIO and an open text file are read as JSON."""
+    text = json.dumps({"shardlist": [{"url": "a.tar", "nsamples": 1}]})
+    assert list(load_spec(io.StringIO(text)).shards.urls) == ["a.tar"]
+    path = tmp_path / "set.json"
+    path.write_text(text)
+    with path.open() as stream:
+        assert list(load_spec(stream).shards.urls) == [str(tmp_path / "a.tar")]
+
+
+def test_home_folders_expand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A tilde works in every kind of location."""
+    monkeypatch.setenv("HOME", str(folder.parent))
+    assert names("~/set") == names(folder)
+
+
+@pytest.mark.parametrize(
+    ("source", "message"),
+    [
+        ("missing.json", "missing.json: cannot be read as a shard-spec"),
+        ("nowhere/*.tar", "no file matches"),
+        ([], "list of shards is empty"),
+        (17, "expected a path, a URL, an open file or a list, found 17"),
+        (b"a.tar", "expected a path"),
+        ({"url": "a.tar"}, "expected a path"),
+    ],
+)
+def test_what_names_no_dataset_is_refused(source: object, message: str) -> None:
+    """The error says what was found and what could have been given."""
+    with pytest.raises(SpecError, match=message):
+        load_spec(source)
+
+
+def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
+    """The error names the folder and the suffixes looked for."""
+    with pytest.raises(SpecError, match=rf"{tmp_path}: holds no shards: no file that ends in \.tar"):
+        load_spec(tmp_path)
