@@ -1,0 +1,369 @@
+"""The tar index of a shard: which bytes are which field of which sample.
+
+Built once by reading the shard's headers (`TarIndex.from_tar`), kept as a sidecar (`save`, `load`),
+and from then on mapped by every process that opens the shard (`TarIndex.open`).
+"""
+
+import logging
+import os
+import struct
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import overload
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.errors import ShardFormatError
+from wids.grouping import Grouping, KeyRule, group_members
+from wids.sidecar import (
+    ROW,
+    Sidecar,
+    Source,
+    pack_sidecar,
+    parse_sidecar,
+    read_sidecar,
+    write_sidecar,
+)
+from wids.tarscan import scan_tar
+
+__all__ = ["TarIndex"]
+
+_log = logging.getLogger(__name__)
+
+_TWO_ROWS = struct.Struct("<8I").unpack_from
+_Layout = tuple[tuple[str, ...], Callable[[memoryview], tuple[int, ...]]]
+
+
+class TarIndex:
+    """The member table of one shard, grouped into samples.
+
+    Made by `from_tar`, `load` or `open`, never by hand. All three serve from the sidecar's layout;
+    a loaded one is mapped, so its size does not matter. Safe to read from many threads, pickles
+    (a loaded one as its path).
+
+    Attributes:
+        source: What it was built from, and by which rules.
+        num_samples: Number of samples.
+        keys: The samples' keys; cut out of the index when asked for.
+        skipped: How many entries of the tar are in no sample, by reason.
+        trailing_nbytes: Bytes behind the end of the archive that are no padding; a second archive
+            that was appended, perhaps (`concatenated=True` reads it).
+
+    >>> import io, tarfile, tempfile
+    >>> with tempfile.NamedTemporaryFile() as shard:
+    ...     with tarfile.open(fileobj=shard, mode="w") as tar:
+    ...         for name in ("a.txt", "a.cls", "b.txt"):
+    ...             member = tarfile.TarInfo(name)
+    ...             member.size = 2
+    ...             tar.addfile(member, io.BytesIO(b"42"))
+    ...     shard.flush()
+    ...     index = TarIndex.from_tar(shard.name)
+    >>> index
+    TarIndex(3 members, 2 samples)
+    >>> index.names, list(index.keys), index.fields(0)
+    (['a.txt', 'a.cls', 'b.txt'], ['a', 'b'], [('.txt', 512, 2), ('.cls', 1536, 2)])
+    """
+
+    def __init__(self, sidecar: Sidecar, path: Path | None = None) -> None:
+        self.source = sidecar.source
+        self.num_samples = sidecar.header.num_samples
+        self.skipped = sidecar.skipped
+        self.trailing_nbytes = sidecar.source.trailing_nbytes
+        self._sidecar = sidecar
+        self._path = path
+        self._rows = sidecar.rows
+        self._spans = sidecar.spans
+        self._key_bytes = sidecar.keys
+        self._layouts: dict[int, _Layout] = {}
+        self._places: dict[str, int] | None = None
+
+    @classmethod
+    def from_tar(
+        cls,
+        path: str | os.PathLike[str],
+        *,
+        key_rule: KeyRule = "first_dot",
+        grouping: Grouping = "adjacent",
+        concatenated: bool = False,
+    ) -> "TarIndex":
+        """Build the index by reading a shard's headers.
+
+        Args:
+            path: A local, uncompressed tar.
+            key_rule: Which dot of a name parts key and extension.
+            grouping: `"adjacent"`: the members of a sample must be neighbours; `"shard"`: they are
+                gathered from the whole shard.
+            concatenated: Read the archives that follow behind the first one's end.
+
+        Raises:
+            ShardFormatError: The shard is damaged, no tar, or has samples that clash; the message
+                names file and offset.
+            OSError: The shard cannot be opened.
+        """
+        members = scan_tar(path, concatenated=concatenated)
+        table = group_members(
+            members.names, members.spans, path, key_rule=key_rule, grouping=grouping
+        )
+        for reason, count in members.skipped.items():
+            table.skipped[reason] = table.skipped.get(reason, 0) + count
+        source = Source(
+            nbytes=members.shard_nbytes,
+            mtime_ns=members.shard_mtime_ns,
+            trailing_nbytes=members.trailing_nbytes,
+            key_rule=key_rule,
+            grouping=grouping,
+            concatenated=concatenated,
+        )
+        if source.trailing_nbytes:
+            _log.warning(
+                "%s: %d bytes follow the end of the archive and are not read; if they are "
+                "further archives, concatenated=True reads them",
+                path,
+                source.trailing_nbytes,
+            )
+        return cls(parse_sidecar(memoryview(pack_sidecar(source, table)), path))
+
+    @classmethod
+    def load(
+        cls, path: str | os.PathLike[str], *, tar: str | os.PathLike[str] | None = None
+    ) -> "TarIndex":
+        """Map a sidecar.
+
+        Args:
+            path: The sidecar.
+            tar: Its shard, to verify it against: size and modification time must be those that
+                the sidecar was built from. Where only the time differs, the shard's headers are
+                read again, and the sidecar holds if they say the same.
+
+        Raises:
+            ShardFormatError: It is no sidecar, damaged, or not that shard's.
+            OSError: A file cannot be opened.
+        """
+        return cls._load(Path(path), tar)[0]
+
+    @classmethod
+    def open(
+        cls,
+        tar: str | os.PathLike[str],
+        sidecar: str | os.PathLike[str] | None = None,
+        *,
+        key_rule: KeyRule = "first_dot",
+        grouping: Grouping = "adjacent",
+        concatenated: bool = False,
+    ) -> "TarIndex":
+        """Get the index of a shard in the cheapest way that is right.
+
+        Args:
+            tar: The shard.
+            sidecar: Where its sidecar lies, or shall lie: loaded if it fits shard and rules, else
+                made (a folder that cannot be written to is no error).
+            key_rule: As for `from_tar`, and so are `grouping` and `concatenated`.
+
+        Raises:
+            ShardFormatError: The shard cannot be read.
+            OSError: The shard cannot be opened.
+        """
+        rules = {"key_rule": key_rule, "grouping": grouping, "concatenated": concatenated}
+        if sidecar is not None:
+            try:
+                index, fresh = cls._load(Path(sidecar), tar)
+            except (ShardFormatError, FileNotFoundError) as error:
+                _log.debug("%s: made anew: %s", sidecar, error)
+            else:
+                if fresh and all(getattr(index.source, k) == rules[k] for k in rules):
+                    return index
+        index = cls.from_tar(tar, key_rule=key_rule, grouping=grouping, concatenated=concatenated)
+        if sidecar is not None:
+            try:
+                index.save(sidecar)
+            except OSError as error:
+                _log.info("%s: not kept: %s", sidecar, error)
+        return index
+
+    @classmethod
+    def _load(cls, path: Path, tar: str | os.PathLike[str] | None) -> "tuple[TarIndex, bool]":
+        """Load a sidecar; say also whether the shard's modification time is the recorded one."""
+        index = cls(read_sidecar(path), path)
+        if tar is None:
+            return index, True
+        status = os.stat(tar)
+        source = index.source
+        if status.st_size != source.nbytes:
+            raise ShardFormatError(
+                f"{path}: a stale sidecar: made for a shard of {source.nbytes} bytes, but {tar} "
+                f"has {status.st_size}; delete it, and it is made anew"
+            )
+        if status.st_mtime_ns == source.mtime_ns:
+            return index, True
+        now = cls.from_tar(
+            tar,
+            key_rule=source.key_rule,
+            grouping=source.grouping,
+            concatenated=source.concatenated,
+        )
+        if now._sidecar.header.digest != index._sidecar.header.digest:
+            raise ShardFormatError(
+                f"{path}: a stale sidecar: {tar} was changed since, and has other members now; "
+                "delete it, and it is made anew"
+            )
+        return index, False
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the index as a sidecar: whole, or not at all.
+
+        Raises:
+            OSError: It cannot be written there.
+        """
+        write_sidecar(path, self._sidecar.image)
+
+    def __len__(self) -> int:
+        return self._sidecar.header.num_members
+
+    @property
+    def names(self) -> list[str]:
+        """Names of all members as stored, in archive order; undecodable bytes as surrogates."""
+        names = []
+        for place in range(self.num_samples):
+            key, layout, _ = self.locate(place)
+            names += [key + extension for extension in layout]
+        others = bytes(self._sidecar.other_names).decode("utf-8", "surrogateescape")
+        names += others.split("\0")[:-1]
+        order = self._order()
+        return names if order is None else [names[row] for row in order.tolist()]
+
+    @property
+    def offsets(self) -> NDArray[np.int64]:
+        """First data byte of each member, in archive order; shape `(num_members,)`, bytes."""
+        return self._column(0)
+
+    @property
+    def sizes(self) -> NDArray[np.int64]:
+        """Data length of each member, in archive order; shape `(num_members,)`, bytes."""
+        return self._column(1)
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The samples' keys."""
+        return _Keys(self)
+
+    def find(self, key: str) -> int:
+        """Return the place of a sample in the shard, given its key.
+
+        Raises:
+            KeyError: There is none.
+        """
+        if self._places is None:
+            self._places = {key: place for place, key in enumerate(self.keys)}
+        return self._places[key]
+
+    def fields(self, local_index: int) -> list[tuple[str, int, int]]:
+        """Return the fields of one sample as `(extension, offset, size)`, in archive order.
+
+        Args:
+            local_index: Place of the sample, in `[0, num_samples)`.
+
+        Raises:
+            IndexError: There is no such place.
+            ShardFormatError: The sidecar is damaged there.
+        """
+        _, extensions, spans = self.locate(local_index)
+        return list(zip(extensions, spans[::2], spans[1::2], strict=True))
+
+    def key(self, local_index: int) -> str:
+        """Return the key of one sample.
+
+        Raises:
+            IndexError: There is no such place.
+            ShardFormatError: The sidecar is damaged there.
+        """
+        return self.locate(local_index)[0]
+
+    def locate(self, local_index: int) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
+        """Return key, extensions, and `(offset, size, offset, size, ...)` of one sample."""
+        if not 0 <= local_index < self.num_samples:
+            raise IndexError(
+                f"sample {local_index} lies outside [0, {self.num_samples}) of this shard"
+            )
+        first, key_start, set_id, check, last, key_end, _, _ = _TWO_ROWS(
+            self._rows, ROW.size * local_index
+        )
+        spans = self._spans[16 * first : 16 * last]
+        key = self._key_bytes[key_start:key_end]
+        if crc32(spans, crc32(key, set_id)) != check:
+            raise self._damaged(local_index)
+        layout = self._layouts.get(set_id)
+        if layout is None:
+            layout = self._layout(set_id, local_index)
+        extensions, unpack = layout
+        try:
+            return str(key, "utf-8", "surrogateescape"), extensions, unpack(spans)
+        except struct.error as error:
+            raise self._damaged(local_index) from error
+
+    def _layout(self, set_id: int, local_index: int) -> _Layout:
+        """Return the extensions of a set, and what unpacks the spans of a sample that has it."""
+        sets = self._sidecar.extension_sets
+        if set_id >= len(sets):
+            raise self._damaged(local_index)
+        extensions = tuple(sets[set_id].decode("utf-8", "surrogateescape").split("/"))
+        layout = extensions, struct.Struct(f"<{2 * len(extensions)}q").unpack
+        self._layouts[set_id] = layout
+        return layout
+
+    def _order(self) -> NDArray[np.uint32] | None:
+        order = np.frombuffer(self._sidecar.order, "<u4")
+        if not len(order):
+            return None
+        if order.max() >= len(self):
+            raise ShardFormatError(f"{self._path}: a damaged sidecar; delete it")
+        return order
+
+    def _column(self, column: int) -> NDArray[np.int64]:
+        rows = np.frombuffer(self._sidecar.spans, "<i8").reshape(-1, 2)[:, column]
+        order = self._order()
+        return rows.astype(np.int64) if order is None else rows[order].astype(np.int64)
+
+    def _damaged(self, local_index: int) -> ShardFormatError:
+        return ShardFormatError(
+            f"{self._path}: a damaged sidecar: the row of sample {local_index} does not fit its "
+            "checksum; delete it, and it is made anew from its shard"
+        )
+
+    def __reduce__(self) -> tuple[Callable[..., "TarIndex"], tuple[object, ...]]:
+        if self._path is not None:
+            return TarIndex.load, (self._path,)
+        return _from_image, (bytes(self._sidecar.image),)
+
+    def __repr__(self) -> str:
+        return f"TarIndex({len(self)} members, {self.num_samples} samples)"
+
+
+class _Keys(Sequence[str]):
+    """The keys of an index, cut out of it one by one."""
+
+    def __init__(self, index: TarIndex) -> None:
+        self._index = index
+
+    def __len__(self) -> int:
+        return self._index.num_samples
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self._index.key(i) for i in range(*place.indices(len(self)))]
+        return self._index.key(place + len(self) if place < 0 else place)
+
+    def __iter__(self) -> Iterator[str]:
+        return map(self._index.key, range(len(self)))
+
+    def __repr__(self) -> str:
+        return f"<{len(self)} keys>"
+
+
+def _from_image(image: bytes) -> TarIndex:
+    return TarIndex(parse_sidecar(memoryview(image), "(pickled tar index)"))

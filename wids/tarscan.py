@@ -1,0 +1,335 @@
+"""A tar file to its member table: every header read, verified and understood, or refused.
+
+The walk goes from header to header, so each byte of a shard has one meaning: data that looks like a
+header is never taken for one. What the three common readers (Python's tarfile, GNU tar, libarchive)
+read alike is read so here; where no two of them agree, the shard is refused.
+"""
+
+import os
+import posixpath
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.errors import ShardFormatError
+from wids.tarheader import (
+    BLOCK_SIZE,
+    checksum_matches,
+    describe_start,
+    header_link,
+    header_name,
+    parse_number,
+    parse_pax,
+    parse_pax_size,
+)
+
+__all__ = ["Members", "scan_tar"]
+
+# What a member may claim for its extended headers, and how many may precede it: no honest writer
+# comes near, and nothing larger is ever allocated on a header's word.
+MAX_EXTENSION_NBYTES = 1 << 20
+MAX_EXTENSIONS = 16
+
+_WINDOW_NBYTES = 1 << 20
+_ZERO_BLOCK = bytes(BLOCK_SIZE)
+_REGULAR = b"0\x007"
+_NO_DATA = {
+    b"2": "symbolic link",
+    b"3": "device or pipe",
+    b"4": "device or pipe",
+    b"5": "directory",
+    b"6": "device or pipe",
+}
+_REFUSED = {
+    b"S": "a sparse file: pack the shard anew without --sparse",
+    b"M": "the continuation of a file from another volume: join the volumes first",
+    b"N": "a list of long names as GNU tar wrote before 1990: pack the shard anew",
+}
+_PAX_USED = (b"path", b"linkpath", b"size")
+
+
+@dataclass(frozen=True)
+class Members:
+    """The member table of one tar, in archive order.
+
+    Attributes:
+        names: All names as stored, each ended by a zero byte.
+        spans: Offset of the first data byte and data length of each member, in bytes; shape
+            `(num_members, 2)`, int64.
+        skipped: How many entries are no members (directories, links to nowhere, ...), by reason.
+        trailing_nbytes: Bytes from the first non-zero block behind the end of the archive to the
+            end of the file; 0 when nothing but padding follows.
+        shard_nbytes: Size of the file, in bytes.
+        shard_mtime_ns: Its modification time, nanoseconds since 1970.
+    """
+
+    names: bytes
+    spans: NDArray[np.int64]
+    skipped: dict[str, int]
+    trailing_nbytes: int
+    shard_nbytes: int
+    shard_mtime_ns: int
+
+
+def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Members:
+    """Read the member table of a tar: ustar, v7, old and new GNU, PAX, star.
+
+    Args:
+        path: A local, uncompressed tar.
+        concatenated: Go on behind the end of the archive, as `tar --ignore-zeros` does, when more
+            archives follow in the same file.
+
+    Raises:
+        ShardFormatError: The file is no tar, is damaged, breaks off, or holds what has no byte
+            range of its own (sparse files); the message names file and offset.
+        OSError: The file cannot be opened.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as shard:
+    ...     _ = shard.write(bytes(1024))
+    ...     shard.flush()
+    ...     len(scan_tar(shard.name).spans)
+    0
+    """
+    file_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        walk = _Walk(Path(path), file_descriptor, concatenated)
+        position: int | None = 0
+        while position is not None:
+            position = walk.step(position)
+        return walk.members()
+    finally:
+        os.close(file_descriptor)
+
+
+@dataclass
+class _Pending:
+    """What extended headers have said of the member that follows them."""
+
+    records: dict[bytes, bytes] = field(default_factory=dict)
+    long_name: bytes | None = None
+    long_link: bytes | None = None
+    num_headers: int = 0
+    first_is_pax: bool = False
+
+
+class _Walk:
+    """The state of a walk over the headers of one file."""
+
+    def __init__(self, path: Path, file_descriptor: int, concatenated: bool) -> None:
+        status = os.fstat(file_descriptor)
+        self._path = path
+        self._file_descriptor = file_descriptor
+        self._concatenated = concatenated
+        self._nbytes = status.st_size
+        self._mtime_ns = status.st_mtime_ns
+        self._window = b""
+        self._window_start = 0
+        self._names = bytearray()
+        self._spans = array("q")
+        self._skipped: Counter[str] = Counter()
+        self._trailing_nbytes = 0
+        self._globals: dict[bytes, bytes] = {}
+        self._pending = _Pending()
+        self._places: dict[bytes, int] = {}
+        self._named_nbytes = 0
+
+    def members(self) -> Members:
+        """Return what was found, once the walk is over."""
+        return Members(
+            names=bytes(self._names),
+            spans=np.frombuffer(self._spans.tobytes(), np.int64).reshape(-1, 2),
+            skipped=dict(self._skipped),
+            trailing_nbytes=self._trailing_nbytes,
+            shard_nbytes=self._nbytes,
+            shard_mtime_ns=self._mtime_ns,
+        )
+
+    def step(self, position: int) -> int | None:
+        """Read one header; return where the next one stands, None at the end of the archive."""
+        header = self._read(position, BLOCK_SIZE)
+        if len(header) < BLOCK_SIZE:
+            self._fail(
+                position,
+                "a header or the two zero blocks that end a tar",
+                f"{len(header)} bytes and the end of the file (cut off?)",
+            )
+        if header == _ZERO_BLOCK:
+            return self._end(position)
+        if not checksum_matches(header):
+            found = f"{header[:16]!r} with another checksum" if position else describe_start(header)
+            self._fail(position, "a tar header", found)
+        try:
+            return self._entry(position, header)
+        except ValueError as error:
+            if isinstance(error, ShardFormatError):
+                raise
+            raise ShardFormatError(f"{self._path}: at byte {position}: {error}") from error
+
+    def _entry(self, position: int, header: bytes) -> int:
+        """Act upon a verified header; return where the next one stands."""
+        kind = header[156:157]
+        data_start = position + BLOCK_SIZE
+        if kind in b"xXgLK":
+            return self._extend(position, header)
+        pending, self._pending = self._pending, _Pending()
+        records = self._globals | pending.records
+        name = self._name(header, pending, records)
+        if kind in _REFUSED or any(key.startswith(b"GNU.sparse.") for key in records):
+            what = _REFUSED.get(kind, _REFUSED[b"S"])
+            raise ValueError(f"member {name.decode(errors='replace')!r} is {what}")
+        if kind == b"1":
+            self._hard_link(name, pending.long_link, records, header)
+            return data_start
+        if kind in _NO_DATA:
+            self._skipped[_NO_DATA[kind]] += 1
+            return data_start
+        size = parse_number(header[124:136])
+        if b"size" in records:
+            size = parse_pax_size(records[b"size"])
+        data_end = data_start + size
+        if data_end > self._nbytes:
+            self._cut_off(position, name, data_end)
+        if kind not in _REGULAR:
+            self._skipped[f"type {kind.decode('latin-1')!r}"] += 1
+        elif name.endswith(b"/"):
+            self._skipped["directory"] += 1
+        else:
+            self._add(name, data_start, size)
+        return data_end + -size % BLOCK_SIZE
+
+    def _extend(self, position: int, header: bytes) -> int:
+        """Take in an extended header: PAX records, or a GNU long name."""
+        kind = header[156:157]
+        nbytes = parse_number(header[124:136])
+        if nbytes > MAX_EXTENSION_NBYTES:
+            raise ValueError(
+                f"expected an extended header of at most {MAX_EXTENSION_NBYTES} bytes, "
+                f"found one that claims {nbytes}"
+            )
+        body_start = position + BLOCK_SIZE
+        body = self._read(body_start, nbytes)
+        if len(body) < nbytes:
+            self._cut_off(position, b"(extended header)", body_start + nbytes)
+        if kind == b"g":
+            self._globals |= _checked_records(body)
+        else:
+            self._pend(kind, body)
+        return body_start + nbytes + -nbytes % BLOCK_SIZE
+
+    def _pend(self, kind: bytes, body: bytes) -> None:
+        """Keep what an extended header says until its member comes."""
+        pending = self._pending
+        pending.num_headers += 1
+        if pending.num_headers > MAX_EXTENSIONS:
+            raise ValueError(f"expected a member after {MAX_EXTENSIONS} extended headers")
+        if kind in b"xX":
+            records = _checked_records(body)
+            for key in _PAX_USED:
+                if pending.records.get(key, records.get(key)) != records.get(
+                    key, pending.records.get(key)
+                ):
+                    raise ValueError(f"two PAX headers of one member differ in {key.decode()!r}")
+            pending.records |= records
+            pending.first_is_pax |= pending.num_headers == 1
+            return
+        attribute = "long_name" if kind == b"L" else "long_link"
+        value = body.partition(b"\0")[0]
+        if getattr(pending, attribute) not in (None, value):
+            raise ValueError(f"two GNU long names of one member differ: {value[:80]!r} is the last")
+        setattr(pending, attribute, value)
+
+    def _name(self, header: bytes, pending: _Pending, records: dict[bytes, bytes]) -> bytes:
+        """Return a member's name: of PAX path and GNU long name, the one that came first."""
+        pax_name = records.get(b"path")
+        if pending.long_name is None:
+            return header_name(header) if pax_name is None else pax_name
+        if pax_name is not None and pending.first_is_pax:
+            return pax_name
+        return pending.long_name
+
+    def _add(self, name: bytes, offset: int, size: int) -> None:
+        self._names += name
+        self._names.append(0)
+        self._spans.extend((offset, size))
+
+    def _hard_link(
+        self, name: bytes, long_link: bytes | None, records: dict[bytes, bytes], header: bytes
+    ) -> None:
+        """Add a hard link as a member of its own, with the bytes of the last one so named."""
+        target = records.get(b"linkpath", long_link)
+        if target is None:
+            target = header_link(header)
+        # Names are looked up rarely, so they are gathered when the first link asks for them.
+        fresh = bytes(self._names[self._named_nbytes :]).split(b"\0")[:-1]
+        first = len(self._spans) // 2 - len(fresh)
+        self._places.update((posixpath.normpath(n), first + i) for i, n in enumerate(fresh))
+        self._named_nbytes = len(self._names)
+        place = self._places.get(posixpath.normpath(target))
+        if place is None:
+            self._skipped["hard link to no earlier member"] += 1
+        else:
+            self._add(name, self._spans[2 * place], self._spans[2 * place + 1])
+
+    def _end(self, position: int) -> int | None:
+        """Pass the end-of-archive mark; return where another archive begins, if asked to."""
+        if self._pending.num_headers:
+            self._fail(position, "a member after its extended headers", "the end of the archive")
+        second = self._read(position + BLOCK_SIZE, BLOCK_SIZE)
+        if second.strip(b"\0"):
+            self._fail(position + BLOCK_SIZE, "a second zero block, the end of the tar", "data")
+        start = self._next_data(position + BLOCK_SIZE)
+        if self._concatenated and start < self._nbytes:
+            self._globals = {}
+            return start
+        self._trailing_nbytes = self._nbytes - start
+        return None
+
+    def _next_data(self, position: int) -> int:
+        """Return the first block at or behind `position` that is not all zeros."""
+        while position < self._nbytes:
+            chunk = self._read(position, _WINDOW_NBYTES)
+            nonzero = len(chunk) - len(chunk.lstrip(b"\0"))
+            if nonzero < len(chunk):
+                return position + nonzero // BLOCK_SIZE * BLOCK_SIZE
+            position += len(chunk)
+        return self._nbytes
+
+    def _read(self, position: int, nbytes: int) -> bytes:
+        """Return bytes `[position, position + nbytes)`, fewer where the file ends before."""
+        start = position - self._window_start
+        if start < 0 or start + nbytes > len(self._window):
+            self._window = os.pread(self._file_descriptor, max(nbytes, _WINDOW_NBYTES), position)
+            self._window_start = position
+            start = 0
+        return self._window[start : start + nbytes]
+
+    def _cut_off(self, position: int, name: bytes, end: int) -> NoReturn:
+        self._fail(
+            position,
+            f"member {name.decode(errors='replace')!r} to end at byte {end}",
+            f"the end of the file at byte {self._nbytes} (cut off?)",
+        )
+
+    def _fail(self, position: int, expected: str, found: str) -> NoReturn:
+        raise ShardFormatError(
+            f"{self._path}: at byte {position}: expected {expected}, found {found}; "
+            "fetch or pack the shard anew"
+        )
+
+
+def _checked_records(body: bytes) -> dict[bytes, bytes]:
+    """Parse PAX records; refuse the values that readers are known to understand differently."""
+    records = parse_pax(body)
+    for key in _PAX_USED:
+        value = records.get(key)
+        if value is not None and (not value or b"\0" in value):
+            raise ValueError(
+                f"expected a PAX {key.decode()!r} without zero bytes, found {value[:80]!r}"
+            )
+    return records
