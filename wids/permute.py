@@ -1,0 +1,139 @@
+"""Keyed permutations of `range(size)` that answer one place at a time, without any table.
+
+The order of an epoch is built from these alone: unsigned 64-bit additions, multiplications, shifts
+and xors, which give the same answer on every machine and under every release of NumPy. (NumPy and
+Python promise nothing of the kind for their shuffles.) What these functions return is pinned by
+tests, for as long as the order has version 1.
+
+A permutation of `range(size)` is a Feistel network on the pairs `(place % a, place // a)` with
+`a * b` just above `size`; what lands beyond `size` is sent through again until it lands inside.
+
+Source:
+    Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014 (the mixing).
+    Black, Rogaway: "Ciphers with arbitrary finite domains", CT-RSA 2002 (the pairs, the walk).
+"""
+
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Integers", "derive_key", "derive_keys", "permute"]
+
+Integers: TypeAlias = NDArray[np.int64]
+_Bits: TypeAlias = NDArray[np.uint64]
+
+_MASK = (1 << 64) - 1
+_GOLDEN = 0x9E3779B97F4A7C15
+_MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+
+# With 8 rounds neighbours in a range of 6 stay neighbours 12 % too often, with 12 it is 3 %; from
+# 20 on nothing can be seen. Each round costs a twelfth of the time.
+_ROUNDS = 12
+
+
+def derive_key(*parts: int) -> int:
+    """Hash integers into one 64-bit key.
+
+    Args:
+        parts: Any integers; each counts modulo `2**64`.
+
+    Returns:
+        The key, in `[0, 2**64)`.
+
+    >>> derive_key(0, 1) == derive_key(1, 0)
+    False
+    """
+    key = 0
+    for part in parts:
+        key = (key ^ part) + _GOLDEN & _MASK
+        key = (key ^ key >> 30) * _MIX_1 & _MASK
+        key = (key ^ key >> 27) * _MIX_2 & _MASK
+        key ^= key >> 31
+    return key
+
+
+def derive_keys(key: int, parts: Integers) -> NDArray[np.uint64]:
+    """Hash many integers under one key, the array twin of `derive_key`.
+
+    Args:
+        key: A key in `[0, 2**64)`, as `derive_key` gives it.
+        parts: Integers of any shape.
+
+    Returns:
+        One 64-bit key for each, uint64, in the shape of `parts`.
+
+    >>> derive_keys(3, np.array([7])).tolist() == derive_keys(3, np.array([5, 7])).tolist()[1:]
+    True
+    """
+    mixed = np.atleast_1d(parts).view(np.uint64) ^ np.uint64(key)
+    mixed += np.uint64(_GOLDEN)
+    mixed ^= mixed >> np.uint64(30)
+    mixed *= np.uint64(_MIX_1)
+    mixed ^= mixed >> np.uint64(27)
+    mixed *= np.uint64(_MIX_2)
+    mixed ^= mixed >> np.uint64(31)
+    return mixed
+
+
+# The rounds of one permutation must differ from each other; any distinct constants would do.
+_ROUND_KEYS = tuple(derive_key(0x77696473, number) for number in range(_ROUNDS))
+
+
+def permute(places: Integers, sizes: Integers | int, keys: NDArray[np.uint64] | int) -> Integers:
+    """Send places through keyed permutations: place `i` of `range(sizes[i])` under `keys[i]`.
+
+    For one size and key, the images of `range(size)` are `range(size)` in another order.
+
+    Args:
+        places: Places in `[0, size)`, int64, shape `(n,)`.
+        sizes: Size of each place's range, in `[1, 2**52]`; one for all, or shape `(1,)` or `(n,)`.
+        keys: Key of each place's permutation; one for all, or shape `(1,)` or `(n,)`.
+
+    Returns:
+        The images, in `[0, size)`, int64, shape `(n,)`.
+
+    >>> sorted(permute(np.arange(10), 10, 42).tolist())
+    [0, 1, 2, 3, 4, 5, 6, 7, 8, 9]
+    """
+    size = np.atleast_1d(np.asarray(sizes, np.int64)).view(np.uint64)
+    key = np.atleast_1d(np.asarray(keys, np.uint64))
+    images = _feistel(places.view(np.uint64), size, key)
+    (astray,) = np.nonzero(images >= size)
+    while astray.size:
+        walk_size = size if size.size == 1 else size[astray]
+        walk_key = key if key.size == 1 else key[astray]
+        walked = _feistel(images[astray], walk_size, walk_key)
+        images[astray] = walked
+        astray = astray[walked >= walk_size]
+    return images.view(np.int64)
+
+
+def _feistel(places: _Bits, sizes: _Bits, keys: _Bits) -> _Bits:
+    """Permute the pairs `(place % a, place // a)`, of which there are slightly more than places."""
+    # IEEE square roots are exact to the last bit, so that up to 2**52 all machines agree.
+    widths = np.sqrt(sizes.astype(np.float64)).astype(np.uint64) + np.uint64(1)
+    heights = (sizes + widths - np.uint64(1)) // widths
+    high = places // widths
+    low = places - high * widths
+    for round_number in range(0, _ROUNDS, 2):
+        low = _add_noise(low, high, widths, keys + np.uint64(_ROUND_KEYS[round_number]))
+        high = _add_noise(high, low, heights, keys + np.uint64(_ROUND_KEYS[round_number + 1]))
+    high *= widths
+    high += low
+    return high
+
+
+def _add_noise(values: _Bits, source: _Bits, modulus: _Bits, keys: _Bits) -> _Bits:
+    """Add to each value, modulo `modulus`, a hash of its partner in the pair."""
+    noise = source + keys
+    noise *= np.uint64(_MIX_1)
+    noise ^= noise >> np.uint64(32)
+    noise *= np.uint64(_MIX_2)
+    # The upper 32 bits, scaled to [0, modulus): a multiplication where `%` would cost a division.
+    noise >>= np.uint64(32)
+    noise *= modulus
+    noise >>= np.uint64(32)
+    noise += values
+    # Below zero wraps round to the top, so the smaller of the two is the sum modulo `modulus`.
+    return np.minimum(noise, noise - modulus)
