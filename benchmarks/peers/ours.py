@@ -1,0 +1,56 @@
+"""This library: raw fields as `bytes`, or as streams, as wids 0.1.11 has them."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from torch.utils.data import DataLoader
+
+import wids
+from peers import shared
+
+
+def versions() -> dict[str, str]:
+    return shared.versions() | {"wids": wids.__version__}
+
+
+def random_reader(folder: Path, *, streams: bool = False) -> Callable[[int], int]:
+    kind: Any = [] if streams else "bytes"
+    samples = wids.ShardListDataset(folder / "spec.json", transformations=kind)
+
+    def read(index: int) -> int:
+        sample = samples[index]
+        return sum([len(sample[name]) for name in sample if name[0] == "."])
+
+    def read_streams(index: int) -> int:
+        sample = samples[index]
+        return sum([len(sample[name].getvalue()) for name in sample if name[0] == "."])
+
+    return read_streams if streams else read
+
+
+def raw_fields(sample: dict[str, Any]) -> tuple[bytes, ...]:
+    return tuple([sample[name] for name in sample if name[0] == "."])
+
+
+def decoded_pair(sample: dict[str, Any]) -> tuple[Any, int]:
+    return shared.to_array(sample[".jpg"]), sample[".cls"]
+
+
+def epoch_loader(folder: Path, options: dict[str, Any]) -> Callable[[int], DataLoader]:
+    kind = "PIL" if options["decode"] else "bytes"
+    samples = wids.ShardListDataset(folder / "spec.json", transformations=kind)
+    samples.add_transform(decoded_pair if options["decode"] else raw_fields)
+    sampler = wids.ChunkedSampler(samples, chunksize=2000, shuffle=True)
+
+    def epoch(number: int) -> DataLoader:
+        sampler.set_epoch(number)
+        return DataLoader(
+            samples,
+            batch_size=options["batch_size"],
+            sampler=sampler,
+            num_workers=options["workers"],
+            collate_fn=shared.stack if options["decode"] else shared.identity,
+        )
+
+    return epoch

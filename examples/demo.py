@@ -1,0 +1,104 @@
+"""The whole of it in a minute: real images, a real server, a model that learns, exact epochs.
+
+    make demo          # or: python examples/demo.py [FOLDER]
+
+Runs the other examples of this folder one after the other, on shards that a web server on this
+machine serves. Every figure is computed as it runs; the exit status is 1 where a step fails.
+"""
+
+import itertools
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from serve import CountingServer
+
+HERE = Path(__file__).resolve().parent
+STARTED = time.perf_counter()
+LEAST_RISE = 0.5  # of the accuracy: guessing gives 0.1, two epochs 0.9
+
+
+def step(number: int, title: str) -> None:
+    seconds = time.perf_counter() - STARTED
+    print(f"\n[{number}/5] {title}   ({seconds:.0f} s)", flush=True)
+
+
+def run(script: str, *arguments: str, ranks: int = 0) -> None:
+    """Run an example as anyone would, its output shown; stop the demo where it fails."""
+    torchrun = ["torchrun", "--nproc-per-node", str(ranks)] if ranks else ["python"]
+    print("$", *torchrun, f"examples/{script}", *arguments, flush=True)
+    launcher = ["-m", "torch.distributed.run", "--standalone", *torchrun[1:]] if ranks else []
+    command = [sys.executable, *launcher, str(HERE / script), *arguments]
+    status = subprocess.run(command, check=False).returncode
+    if status:
+        sys.exit(f"demo: {script} failed with status {status}; its own message stands above")
+
+
+def train(train_url: str, test_url: str) -> None:
+    """Train in this process; stop the demo where the accuracy did not clearly rise."""
+    from train import train as train_network  # noqa: PLC0415 (torch takes seconds to import)
+
+    shares = []
+    for epoch, (samples, share) in enumerate(train_network(train_url, test_url)):
+        shares.append(share)
+        bar = "#" * round(40 * share)
+        print(
+            f"  epoch {epoch}: {samples:5,} samples, accuracy {share:6.1%} |{bar:<40}|", flush=True
+        )
+    if shares[-1] < shares[0] + LEAST_RISE:
+        sys.exit(
+            f"demo: the accuracy rose from {shares[0]:.1%} to {shares[-1]:.1%} only, expected "
+            f"{LEAST_RISE:.0%} more: the network did not learn from these samples"
+        )
+
+
+def main(folder: Path) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    os.environ["WIDS_CACHE"] = str(folder / "cache")
+    data = folder / "digits"
+
+    step(1, "Write real handwritten digits as tar shards, and the JSON specs that name them")
+    run("make_dataset.py", str(data))
+
+    server = CountingServer(data)
+    train_url, test_url = server.url("train.json"), server.url("test.json")
+    step(2, f"Serve {data} at {server.url('')}, and read samples by index from there")
+    run("quickstart.py", train_url)
+    run("browse_by_index.py", train_url, "1237", "-1")
+
+    step(3, "Train a small network: DataLoader, 2 workers, ChunkedSampler")
+    train(train_url, test_url)
+
+    step(4, "Train on 2 ranks under torchrun: DistributedChunkedSampler, every epoch exact")
+    run("train_ddp.py", train_url, test_url, ranks=2)
+    check_requests(server.requests)
+    step(5, "Done. What to try next")
+    print(next_steps(data))
+
+
+def check_requests(requests: Counter[str]) -> None:
+    """Say how often each shard was fetched; more than once means that the cache failed."""
+    shards = {name: count for name, count in requests.items() if name.endswith(".tar")}
+    print(f"  the server sent {len(shards)} shards, {max(shards.values())} time each at most")
+    if max(shards.values()) > 1:
+        sys.exit(f"demo: shards were fetched more than once: {shards}")
+
+
+def next_steps(data: Path) -> str:
+    commands = (
+        (f"python examples/browse_by_index.py {data}/train.json 42", "look at any sample"),
+        (f"wids info {data}/train.json", "what a spec holds"),
+        (f"python examples/train.py {data}/train.json {data}/test.json", "the same, local"),
+        ("wids create YOUR/SHARDS/*.tar -o mine.json", "a spec for your own tar files"),
+    )
+    width = max(len(command) for command, _ in commands)
+    lines = (f"  {command:<{width}}   # {what}" for command, what in commands)
+    return "\n".join(itertools.chain(lines, ["  README.md and docs/ say the rest."]))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else ".demo"))
