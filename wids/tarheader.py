@@ -10,6 +10,8 @@ import re
 
 __all__ = [
     "BLOCK_SIZE",
+    "PAX_USED",
+    "check_numbers",
     "checksum_matches",
     "describe_start",
     "header_link",
@@ -21,6 +23,18 @@ __all__ = [
 
 BLOCK_SIZE = 512
 
+# The records that say where a member is and what it is called; the others do not concern us.
+PAX_USED = frozenset((b"path", b"linkpath", b"size"))
+
+_NUMERIC_FIELDS = {
+    "mode": slice(100, 108),
+    "uid": slice(108, 116),
+    "gid": slice(116, 124),
+    "size": slice(124, 136),
+    "mtime": slice(136, 148),
+    "devmajor": slice(329, 337),
+    "devminor": slice(337, 345),
+}
 _SIGNATURES = {
     b"\x1f\x8b": "gzip data",
     b"\x28\xb5\x2f\xfd": "zstd data",
@@ -88,16 +102,40 @@ def parse_number(field: bytes) -> int:
     return int(digits, 8)
 
 
+def check_numbers(header: bytes) -> None:
+    """Demand that all numeric fields are numbers, as befits the first header of a tar.
+
+    Their values do not matter here, but a block that passes for a header by its checksum alone is
+    no proof of a tar. Further on, readers differ in what they forgive.
+
+    Raises:
+        ValueError: One is none; the message names it.
+    """
+    for name, place in _NUMERIC_FIELDS.items():
+        if header[place.start] != 0xFF:  # a negative time or owner is odd, but legal
+            try:
+                parse_number(header[place])
+            except ValueError as error:
+                raise ValueError(f"header field {name!r}: {error}") from error
+
+
 def header_name(header: bytes) -> bytes:
     """Return a header's own name, joined to the prefix field where the header has one.
 
-    Only POSIX headers (magic `ustar` and a zero byte) do: GNU tar keeps times in those bytes.
+    Raises:
+        ValueError: The header is none of POSIX's, which alone have a prefix, but there is something
+            in its place (GNU tar keeps times there, in incremental dumps). Some readers take it
+            for a prefix and some do not, so what the member is called depends on whom one asks.
     """
     name = header[:100].partition(b"\0")[0]
-    if header[257:263] != b"ustar\0":
+    if not header[345]:
         return name
-    prefix = header[345:500].partition(b"\0")[0]
-    return prefix + b"/" + name if prefix else name
+    if header[257:263] != b"ustar\0":
+        raise ValueError(
+            f"expected no prefix of {name[:80]!r} in a header with the magic {header[257:265]!r}, "
+            f"found {header[345:385]!r}; readers disagree on such names: pack the shard anew"
+        )
+    return header[345:500].partition(b"\0")[0] + b"/" + name
 
 
 def header_link(header: bytes) -> bytes:
@@ -113,8 +151,9 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
             being the whole record's.
 
     Raises:
-        ValueError: The lengths do not fit, or a record has no key; a reader that guesses on can
-            be made to see other members than its neighbour sees.
+        ValueError: The lengths do not fit, a record has no key, or a value that is used is empty
+            or holds a zero byte; a reader that guesses on can be made to see other members than
+            its neighbour sees.
 
     >>> parse_pax(b"14 path=a.txt\n9 uid=42\n")
     {b'path': b'a.txt', b'uid': b'42'}
@@ -126,15 +165,20 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
         end = start + int(length[0]) if length else start
         record = body[length.end() : end] if length else b""
         key, equals, value = record.partition(b"=")
-        if end > len(body) or not key or not equals or not value.endswith(b"\n"):
+        # Some writers forget the last newline; a value that is used must be beyond doubt.
+        ended = value.endswith(b"\n") or (key not in PAX_USED and end == len(body))
+        if end > len(body) or not key or not equals or not ended:
             raise ValueError(
                 f"expected a PAX record 'length key=value' at byte {start} of the extended header, "
                 f"found {body[start : start + 40]!r}"
             )
-        records[key] = value[:-1]
+        records[key] = value.removesuffix(b"\n")
         start = end
-    if not records:
-        raise ValueError("expected at least one PAX record, found an empty extended header")
+    for key in PAX_USED & records.keys():
+        if not records[key] or b"\0" in records[key]:
+            raise ValueError(
+                f"expected a PAX {key.decode()!r} without zero bytes, found {records[key][:80]!r}"
+            )
     return records
 
 

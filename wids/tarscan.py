@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from wids.errors import ShardFormatError
 from wids.tarheader import (
     BLOCK_SIZE,
+    PAX_USED,
+    check_numbers,
     checksum_matches,
     describe_start,
     header_link,
@@ -50,7 +52,6 @@ _REFUSED = {
     b"M": "the continuation of a file from another volume: join the volumes first",
     b"N": "a list of long names as GNU tar wrote before 1990: pack the shard anew",
 }
-_PAX_USED = (b"path", b"linkpath", b"size")
 
 
 @dataclass(frozen=True)
@@ -165,6 +166,8 @@ class _Walk:
             found = f"{header[:16]!r} with another checksum" if position else describe_start(header)
             self._fail(position, "a tar header", found)
         try:
+            if not position:
+                check_numbers(header)
             return self._entry(position, header)
         except ValueError as error:
             if isinstance(error, ShardFormatError):
@@ -217,7 +220,8 @@ class _Walk:
         if len(body) < nbytes:
             self._cut_off(position, b"(extended header)", body_start + nbytes)
         if kind == b"g":
-            self._globals |= _checked_records(body)
+            self._globals |= parse_pax(body)
+            self._pending.num_headers += 1
         else:
             self._pend(kind, body)
         return body_start + nbytes + -nbytes % BLOCK_SIZE
@@ -229,11 +233,9 @@ class _Walk:
         if pending.num_headers > MAX_EXTENSIONS:
             raise ValueError(f"expected a member after {MAX_EXTENSIONS} extended headers")
         if kind in b"xX":
-            records = _checked_records(body)
-            for key in _PAX_USED:
-                if pending.records.get(key, records.get(key)) != records.get(
-                    key, pending.records.get(key)
-                ):
+            records = parse_pax(body)
+            for key in PAX_USED & records.keys():
+                if pending.records.get(key, records[key]) != records[key]:
                     raise ValueError(f"two PAX headers of one member differ in {key.decode()!r}")
             pending.records |= records
             pending.first_is_pax |= pending.num_headers == 1
@@ -321,15 +323,3 @@ class _Walk:
             f"{self._path}: at byte {position}: expected {expected}, found {found}; "
             "fetch or pack the shard anew"
         )
-
-
-def _checked_records(body: bytes) -> dict[bytes, bytes]:
-    """Parse PAX records; refuse the values that readers are known to understand differently."""
-    records = parse_pax(body)
-    for key in _PAX_USED:
-        value = records.get(key)
-        if value is not None and (not value or b"\0" in value):
-            raise ValueError(
-                f"expected a PAX {key.decode()!r} without zero bytes, found {value[:80]!r}"
-            )
-    return records
