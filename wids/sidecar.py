@@ -23,6 +23,7 @@ from wids.grouping import Grouping, KeyRule, SampleTable
 from wids.mapping import map_file
 
 __all__ = [
+    "SIDECAR_SUFFIX",
     "Sidecar",
     "SidecarHeader",
     "Source",
@@ -32,6 +33,7 @@ __all__ = [
     "write_sidecar",
 ]
 
+SIDECAR_SUFFIX = ".widx"  # appended to the whole name of the shard: train-000.tar.widx
 MAGIC = b"widsidx\0"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQqQQQQQQQ16sI4x")

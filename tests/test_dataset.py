@@ -1,0 +1,336 @@
+"""`ShardListDataset`: from a global index to the sample that was stored."""
+
+import io
+import json
+import multiprocessing
+import pickle
+import random
+import tarfile
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+
+import wids
+from wids import ShardListDataset
+from wids.shardlist import ShardList
+
+LENGTHS = [3, 1, 4]
+
+
+def make_samples(shard: int, length: int) -> list[dict[str, Any]]:
+    return [
+        {
+            "__key__": f"s{shard}/{i:04d}",
+            ".txt": f"text {shard}.{i}",
+            ".cls": str(10 * shard + i),
+            ".bin": bytes([shard, i]) * 50,
+        }
+        for i in range(length)
+    ]
+
+
+@pytest.fixture
+def spec(tmp_path: Path, make_shard: Callable[..., Path]) -> Path:
+    """Write three shards of uneven sizes and a JSON spec over them."""
+    for shard, length in enumerate(LENGTHS):
+        make_shard(f"train-{shard}.tar", make_samples(shard, length))
+    path = tmp_path / "train.json"
+    shards = [{"url": f"train-{i}.tar", "nsamples": n} for i, n in enumerate(LENGTHS)]
+    path.write_text(json.dumps({"wids_version": 1, "name": "train", "shardlist": shards}))
+    return path
+
+
+def every_sample(spec: Path) -> list[dict[str, bytes]]:
+    """Read what the shards hold with Python's tarfile."""
+    samples: list[dict[str, bytes]] = []
+    for path in sorted(spec.parent.glob("train-*.tar")):
+        with tarfile.open(path) as archive:
+            for member in archive:
+                key, dot, extension = member.name.partition(".")
+                if not samples or samples[-1]["__key__"] != key.encode():
+                    samples.append({"__key__": key.encode()})
+                samples[-1][dot + extension] = archive.extractfile(member).read()
+    return samples
+
+
+# One contract for every way to open the same dataset.
+
+WAYS: dict[str, Callable[[Path], Any]] = {
+    "json path": lambda spec: spec,
+    "json string": str,
+    "open file": lambda spec: io.StringIO(_absolute(spec)),
+    "list of dicts": lambda spec: json.loads(_absolute(spec))["shardlist"],
+    "pairs": lambda spec: [(str(p), n) for p, n in zip(_paths(spec), LENGTHS, strict=True)],
+    "paths without counts": lambda spec: _paths(spec),
+    "folder": lambda spec: spec.parent,
+    "glob": lambda spec: f"{spec.parent}/train-*.tar",
+    "braces": lambda spec: f"{spec.parent}/train-{{0..2}}.tar",
+}
+
+
+def _paths(spec: Path) -> list[Path]:
+    return sorted(spec.parent.glob("train-*.tar"))
+
+
+def _absolute(spec: Path) -> str:
+    document = json.loads(spec.read_text())
+    for shard in document["shardlist"]:
+        shard["url"] = str(spec.parent / shard["url"])
+    return json.dumps(document)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.usefixtures("no_fd_leaks")
+def test_a_dataset_is_a_sequence_however_it_is_opened(spec: Path, way: str) -> None:
+    """Length, each index, its negative twin, both ends, iteration and pickling give the samples."""
+    expected = every_sample(spec)
+    with ShardListDataset(WAYS[way](spec), transformations="bytes") as dataset:
+        assert len(dataset) == len(expected)
+        for index, fields in enumerate(expected):
+            sample = dataset[index]
+            assert sample["__key__"].encode() == fields.pop("__key__")
+            assert {k: v for k, v in sample.items() if k.startswith(".")} == fields
+            assert dataset[index - len(expected)] == sample
+        for index in (len(expected), -len(expected) - 1):
+            with pytest.raises(IndexError, match=f"index {index} .* of {len(expected)} samples"):
+                dataset[index]
+        assert [s["__index__"] for s in dataset] == list(range(len(expected)))
+        copy = pickle.loads(pickle.dumps(dataset))
+        assert list(copy) == list(dataset)
+        copy.close()
+
+
+def test_a_sample_says_where_it_comes_from(spec: Path) -> None:
+    """Beside its fields a sample carries key, global index, shard, place in it and dataset."""
+    sample = ShardListDataset(spec)[-1]
+    assert sample == {
+        "__key__": "s2/0003",
+        ".txt": "text 2.3",
+        ".cls": 23,
+        ".bin": sample[".bin"],
+        "__dataset__": "train",
+        "__index__": 7,
+        "__shard__": str(spec.parent / "train-2.tar"),
+        "__shardindex__": 3,
+    }
+    assert sample[".bin"].getvalue() == bytes([2, 3]) * 50
+
+
+def test_numpy_integers_are_indexes(spec: Path) -> None:
+    """What NumPy and torch count with works, and `__index__` is a Python int."""
+    dataset = ShardListDataset(spec)
+    for index in (np.int64(4), np.uint8(4), torch.tensor(4)):
+        assert type(dataset[index]["__index__"]) is int
+        assert dataset[index]["__key__"] == dataset[4]["__key__"]
+    with pytest.raises(TypeError):
+        dataset[1.5]
+
+
+# Transformations.
+
+
+def test_raw_fields_come_copied_or_not(spec: Path) -> None:
+    """"bytes" copies, "memoryview" does not; both hold the stored bytes and outlive the dataset."""
+    copied = ShardListDataset(spec, transformations="bytes")[5]
+    dataset = ShardListDataset(spec, transformations="memoryview")
+    view = dataset[5]
+    dataset.close()
+    del dataset
+    assert type(copied[".txt"]) is bytes
+    assert type(view[".txt"]) is memoryview
+    assert view[".txt"] == copied[".txt"] == b"text 2.1"
+
+
+def test_without_transformations_fields_are_streams(spec: Path) -> None:
+    """With [] a field is a binary stream, as ever."""
+    dataset = ShardListDataset(spec, transformations=[])
+    assert dataset[0][".txt"].read() == b"text 0.0"
+    assert dataset[0][".txt"].getvalue() == b"text 0.0"
+
+
+def test_callables_get_streams_and_make_the_sample(spec: Path) -> None:
+    """A callable, or each of a list in turn, turns the raw sample into what the dataset returns."""
+    one = ShardListDataset(spec, transformations=lambda sample: sample[".cls"].read())
+    assert one[0] == b"0"
+    chain = [lambda sample: sample[".cls"].read(), int, lambda label: label + 1]
+    assert ShardListDataset(spec, transformations=chain)[7] == 24
+
+
+def test_transforms_are_added_and_assigned(spec: Path) -> None:
+    """`add_transform` chains after decoding; an assigned list replaces all."""
+    dataset = ShardListDataset(spec).add_transform(lambda sample: sample[".cls"] * 2)
+    assert dataset[7] == 46
+    dataset.transformations = []
+    assert dataset[7][".cls"].read() == b"23"
+    dataset.transformations = "bytes"
+    assert dataset[7][".cls"] == b"23"
+
+
+def test_only_the_fields_asked_for_are_read(spec: Path) -> None:
+    """`fields=` names extensions; others do not appear."""
+    dataset = ShardListDataset(spec, fields=(".cls",))
+    assert {key for key in dataset[0] if key.startswith(".")} == {".cls"}
+    assert dataset[0][".cls"] == 0
+    with pytest.raises(ValueError, match="starts with a dot, got 'cls'"):
+        ShardListDataset(spec, fields=["cls"])
+
+
+def test_an_unknown_transformation_is_refused(spec: Path) -> None:
+    """The error names what is allowed."""
+    with pytest.raises(TypeError, match="'PIL', 'numpy', 'bytes', 'memoryview'.* got 'jpeg'"):
+        ShardListDataset(spec, transformations="jpeg")
+
+
+# Faults.
+
+
+@pytest.mark.parametrize("claimed", [2, 5])
+def test_a_wrong_count_in_the_spec_is_found(spec: Path, claimed: int) -> None:
+    """A shard that holds more or fewer samples than promised is never read as if it did not."""
+    shards = json.loads(_absolute(spec))["shardlist"]
+    shards[0]["nsamples"] = claimed
+    dataset = ShardListDataset(shards)
+    with pytest.raises(wids.SampleCountError, match=rf"train-0.tar: shard 0: .* {claimed} .* 3;"):
+        dataset[0]
+
+
+def test_a_missing_shard_is_named(spec: Path) -> None:
+    """The error says which file is not there."""
+    (spec.parent / "train-1.tar").unlink()
+    with pytest.raises(OSError, match="train-1.tar"):
+        ShardListDataset(spec)[3]
+
+
+def test_a_truncated_shard_is_never_served(spec: Path) -> None:
+    """A shard cut in the middle is an error that names file and offset, for all its samples."""
+    path = spec.parent / "train-2.tar"
+    path.write_bytes(path.read_bytes()[:4200])
+    dataset = ShardListDataset(spec)
+    with pytest.raises(wids.ShardFormatError, match=r"train-2.tar.*\d+"):
+        dataset[4]
+
+
+def test_errors_of_every_kind_survive_a_worker(spec: Path) -> None:
+    """A DataLoader re-raises a worker's error as what it was, message and all."""
+    shards = json.loads(_absolute(spec))["shardlist"]
+    shards[0]["nsamples"] = 99
+    loader = DataLoader(ShardListDataset(shards), num_workers=1, batch_size=None)
+    with pytest.raises(wids.SampleCountError, match="the spec says 99 samples"):
+        next(iter(loader))
+
+
+# Batches, workers, threads.
+
+
+def test_a_batch_is_what_its_samples_are(spec: Path) -> None:
+    """`__getitems__` gives the samples in the order asked for, doubled and negative ones too."""
+    dataset = ShardListDataset(spec, transformations="bytes")
+    indexes = [7, 0, 3, 3, -1, 5]
+    assert dataset.__getitems__(indexes) == [dataset[index] for index in indexes]
+    with pytest.raises(IndexError, match="index 8"):
+        dataset.__getitems__([0, 8])
+
+
+def test_a_batch_honours_an_overridden_getitem(spec: Path) -> None:
+    """A subclass that overrides `__getitem__` sees its own samples in a DataLoader."""
+
+    class Labels(ShardListDataset):
+        def __getitem__(self, index: int) -> int:
+            return super().__getitem__(index)[".cls"]
+
+    loader = DataLoader(Labels(spec), batch_size=4)
+    assert [batch.tolist() for batch in loader] == [[0, 1, 2, 10], [20, 21, 22, 23]]
+
+
+def key_and_class(sample: dict[str, Any]) -> tuple[str, int]:
+    return sample["__key__"], sample[".cls"]
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
+def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
+    """Under each start method, after the parent has read already, workers give the same samples."""
+    dataset = ShardListDataset(spec, transformations=["PIL", key_and_class])
+    expected = [dataset[index] for index in range(len(dataset))]
+    loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
+    assert [tuple(pair) for pair in loader] == expected
+
+
+def test_threads_share_a_dataset(spec: Path) -> None:
+    """Eight threads with one open shard between them read nothing wrong."""
+    dataset = ShardListDataset(spec, transformations="bytes", lru_size=1)
+    expected = list(dataset)
+    indexes = [random.Random(3).randrange(len(dataset)) for _ in range(2000)]
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(dataset.__getitem__, indexes)) == [expected[i] for i in indexes]
+
+
+def read_all(dataset: ShardListDataset) -> list[Any]:
+    return list(dataset)
+
+
+def test_processes_share_a_cache_folder(spec: Path) -> None:
+    """Four processes that open the same fresh dataset at once see the same samples."""
+    dataset = ShardListDataset(spec, transformations="bytes")
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(4, mp_context=context) as pool:
+        results = list(pool.map(read_all, [dataset] * 4))
+    assert all(result == list(dataset) for result in results)
+
+
+# As torch knows it.
+
+
+def test_it_is_a_torch_dataset(spec: Path) -> None:
+    """With torch installed the class is torch's, and torch's own views work over it."""
+    dataset = ShardListDataset(spec)
+    assert isinstance(dataset, Dataset)
+    assert Subset(dataset, [4])[0]["__index__"] == 4
+    assert ConcatDataset([dataset, dataset])[8]["__index__"] == 0
+    assert len(dataset + dataset) == 16
+
+
+def test_the_torch_free_class_gives_the_same_samples(spec: Path) -> None:
+    """What the command line uses and what training uses agree."""
+    expected = list(ShardListDataset(spec, transformations="bytes"))
+    assert list(ShardList(spec, transformations="bytes")) == expected
+
+
+# Keys and groups.
+
+
+def test_key_rule_and_grouping_are_passed_on(make_shard: Callable[..., Path]) -> None:
+    """Keys with dots and scattered members read with the options made for them."""
+    path = make_shard(
+        "odd.tar",
+        [{"__key__": "a.b", ".txt": "1"}, {"__key__": "c", ".txt": "2"}, {"__key__": "a.b", ".cls": "3"}],
+    )
+    dataset = ShardListDataset(path, key_rule="last_dot", grouping="shard")
+    assert [sample["__key__"] for sample in dataset] == ["a.b", "c"]
+    assert (dataset[0][".txt"], dataset[0][".cls"]) == ("1", 3)
+    with pytest.raises(wids.ShardFormatError, match="a"):
+        ShardListDataset([(str(path), 2)])[0]
+
+
+def test_real_shards_read_as_tarfile_reads_them(shared_data: Path) -> None:
+    """Every sample of the real WebDataset shards equals what Python's tarfile gives."""
+    for path in sorted((shared_data / "tar" / "webdataset").glob("*.tar")):
+        expected: dict[str, dict[str, bytes]] = {}
+        with tarfile.open(path) as archive:
+            for member in archive:
+                if member.isfile():
+                    folder, slash, name = member.name.rpartition("/")
+                    key, _, extension = name.partition(".")
+                    fields = expected.setdefault(folder + slash + key, {})
+                    fields["." + extension] = archive.extractfile(member).read()
+        dataset = ShardListDataset(path, transformations="bytes")
+        assert [sample["__key__"] for sample in dataset] == list(expected)
+        for sample in dataset:
+            fields = {key: value for key, value in sample.items() if key.startswith(".")}
+            assert fields == expected[sample["__key__"]]

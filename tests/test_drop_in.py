@@ -1,0 +1,461 @@
+"""Code written for wids 0.1.11 runs unchanged, and none of that library's faults comes back.
+
+The first half uses the names, arguments and attributes as programs in the wild do; the second
+half has one test for each fault that was seen in 0.1.11.
+"""
+
+import gzip
+import io
+import json
+import logging
+import pickle
+import subprocess
+import sys
+import tarfile
+import warnings
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+
+import wids
+from wids import ChunkedSampler, DistributedChunkedSampler, ShardedSampler, ShardListDataset
+
+Maker = Callable[..., Path]
+
+
+def numbered(start: int, stop: int) -> list[dict[str, Any]]:
+    return [{"__key__": f"{i:06d}", ".txt": str(i)} for i in range(start, stop)]
+
+
+def png(colour: tuple[int, int, int]) -> bytes:
+    stream = io.BytesIO()
+    PIL.Image.new("RGB", (4, 3), colour).save(stream, "png")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def spec(make_shard: Maker, tmp_path: Path) -> Path:
+    """Write three shards of ten samples, and their JSON."""
+    for shard in range(3):
+        make_shard(f"{shard}.tar", numbered(10 * shard, 10 * shard + 10))
+    path = tmp_path / "index.json"
+    shards = [{"url": f"{shard}.tar", "nsamples": 10} for shard in range(3)]
+    path.write_text(json.dumps({"wids_version": 1, "shardlist": shards}))
+    return path
+
+
+# Runs unchanged.
+
+
+def test_the_old_names_are_there() -> None:
+    """What old code imports from the package can be imported."""
+    assert wids.ShardedSampler is wids.ShardListSampler
+    assert callable(DistributedChunkedSampler)
+
+
+def test_every_old_argument_is_accepted(spec: Path, tmp_path: Path) -> None:
+    """All keyword arguments of the old constructor, with the values seen in programs."""
+    dataset = ShardListDataset(
+        str(spec),
+        cache_size=int(1e12),
+        cache_dir=str(tmp_path / "cache"),
+        lru_size=10,
+        dataset_name="mine",
+        localname=lambda url: url,
+        transformations="PIL",
+        keep=True,
+        base=str(tmp_path),
+        options={"note": 1},
+    )
+    assert dataset.dataset_name == "mine"
+    assert dataset[29][".txt"] == "29"
+
+
+@pytest.mark.parametrize("make", [str, Path, lambda p: p.open(), lambda p: io.StringIO(p.read_text())])
+def test_a_json_spec_opens_from_path_and_stream(spec: Path, make: Callable[[Path], Any]) -> None:
+    """A str, a Path, an open file and a StringIO all name a spec."""
+    source = make(spec)
+    with ShardListDataset(source, base=str(spec.parent)) as dataset:
+        assert dataset[11][".txt"] == "11"
+    if isinstance(source, io.IOBase):
+        source.close()
+
+
+def test_lists_of_dicts_and_of_pairs_open(spec: Path) -> None:
+    """`json.load(f)["shardlist"]` and the pairs that the old docstring promised."""
+    urls = [str(spec.parent / f"{i}.tar") for i in range(3)]
+    dicts = ShardListDataset([{"url": url, "nsamples": 10} for url in urls])
+    pairs = ShardListDataset([(url, 10) for url in urls])
+    assert dicts[12][".txt"] == pairs[12][".txt"] == "12"
+
+
+def test_the_old_attributes_are_there(spec: Path) -> None:
+    """Programs and subclasses read these."""
+    dataset = ShardListDataset(str(spec))
+    assert dataset.lengths == [10, 10, 10]
+    assert list(dataset.cum_lengths) == [10, 20, 30]
+    assert dataset.total_length == len(dataset) == 30
+    assert dataset.shards[1]["nsamples"] == 10
+    assert dataset.spec.get("shardlist", [])[2]["url"] == str(spec.parent / "2.tar")
+    assert dataset.base == str(spec.parent)
+    assert "samples: 30" in dataset.data_info
+    assert "\n" not in dataset.data_info
+    assert dataset.cache is not None
+    assert Path(dataset.cache_dir).name == "wids-cache"
+    shard, local_index, description = dataset.get_shard(25)
+    assert shard[local_index]["__key__"] == "000025"
+    assert description["url"].endswith("2.tar")
+    dataset[0]
+    accesses, misses = dataset.get_stats()
+    assert accesses >= misses > 0
+    dataset.check_cache_misses()
+    dataset.close()
+
+
+def test_subclasses_override_and_call_super(spec: Path) -> None:
+    """`__init__` and `__getitem__` may be overridden."""
+
+    class Numbers(ShardListDataset):
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.factor = 2
+
+        def __getitem__(self, index: int) -> int:
+            return self.factor * int(super().__getitem__(index)[".txt"])
+
+    assert Numbers(str(spec))[21] == 42
+
+
+def test_transforms_chain_at_construction(spec: Path) -> None:
+    """`add_transform` returns the dataset; partials and assignment work."""
+
+    def pick(sample: dict[str, Any], key: str) -> Any:
+        return sample[key]
+
+    dataset = ShardListDataset(str(spec)).add_transform(partial(pick, key=".txt"))
+    assert dataset[3] == "3"
+    dataset.transformations = []
+    assert dataset[3][".txt"].getvalue() == b"3"
+
+
+def test_fields_decode_as_ever(make_shard: Maker) -> None:
+    """The default decoding by extension, `.txt.gz` under its own name, streams for the unknown."""
+    array = io.BytesIO()
+    np.save(array, np.arange(3))
+    path = make_shard(
+        "fields.tar",
+        [
+            {
+                "__key__": "a",
+                ".jpg": png((1, 2, 3)),
+                ".cls": "7",
+                ".json": '{"x": [1]}',
+                ".npy": array.getvalue(),
+                ".mp": b"\x81\xa1x\x01",
+                ".note.txt.gz": gzip.compress(b"zipped"),
+                ".seg.png": png((4, 5, 6)),
+                ".xyz": b"raw",
+            }
+        ],
+    )
+    sample = ShardListDataset([(str(path), 1)])[0]
+    assert isinstance(sample[".jpg"], PIL.Image.Image)
+    assert sample[".seg.png"].getpixel((0, 0)) == (4, 5, 6)
+    assert (sample[".cls"], sample[".json"], sample[".mp"]) == (7, {"x": [1]}, {"x": 1})
+    assert sample[".npy"].tolist() == [0, 1, 2]
+    assert sample[".note.txt.gz"] == "zipped"
+    assert sample[".xyz"].read() == b"raw"
+    arrays = ShardListDataset([(str(path), 1)], transformations="numpy")[0]
+    assert arrays[".jpg"].shape == (3, 4, 3)
+
+
+def test_localname_says_where_a_shard_lies(spec: Path) -> None:
+    """`lambda url: url` means that it is local already; nothing is copied."""
+    dataset = ShardListDataset(str(spec), localname=lambda url: url)
+    assert dataset[5][".txt"] == "5"
+    assert not list(Path(dataset.cache_dir).glob("*.tar"))
+
+
+def test_chunked_sampler_as_the_old_readme_uses_it(spec: Path) -> None:
+    """The arguments, attributes and chunks of the old sampler."""
+    dataset = ShardListDataset(str(spec))
+    sampler = ChunkedSampler(dataset, chunksize=8, seed=3, shuffle=True)
+    assert sampler.ranges == [(0, 8), (8, 16), (16, 24), (24, 30)]
+    assert (sampler.seed, sampler.shuffle, sampler.epoch) == (3, True, 0)
+    assert sorted(sampler) == list(range(30))
+    assert sorted(ChunkedSampler(dataset, num_samples=(5, 9))) == [5, 6, 7, 8]
+    assert len(ChunkedSampler(dataset, num_samples=12)) == 12
+    sampler.shuffle = False
+    assert list(sampler) == list(range(30))
+    assert len(ChunkedSampler(dataset, dslength_per_replica=99)) == 99
+
+
+def test_distributed_sampler_as_the_old_readme_uses_it(spec: Path) -> None:
+    """Contiguous ranges per rank where they divide, chunks counted from the start of the range."""
+    dataset = ShardListDataset(str(spec))
+    ranks = [
+        DistributedChunkedSampler(dataset, num_replicas=3, rank=r, chunksize=4, shuffle=True)
+        for r in range(3)
+    ]
+    for rank, sampler in enumerate(ranks):
+        assert sorted(sampler) == list(range(10 * rank, 10 * rank + 10))
+        assert list(sampler.ranges) == [
+            (10 * rank, 10 * rank + 4),
+            (10 * rank + 4, 10 * rank + 8),
+            (10 * rank + 8, 10 * rank + 10),
+        ]
+    alone = DistributedChunkedSampler(dataset)
+    assert sorted(alone) == list(range(30))
+
+
+def test_shard_sampler_stays_on_a_shard(spec: Path) -> None:
+    """Shards come in random order, the samples of each together; passes differ."""
+    sampler = ShardedSampler(ShardListDataset(str(spec)), shufflefirst=True)
+    assert sampler.ranges == [(0, 10), (10, 20), (20, 30)]
+    first, second = list(sampler), list(sampler)
+    assert sorted(first) == sorted(second) == list(range(30))
+    assert first != second
+    for start in (0, 10, 20):
+        assert len({index // 10 for index in first[start : start + 10]}) == 1
+
+
+# Not repeated: one test for each fault seen in 0.1.11.
+
+
+def test_negative_indexes_count_from_the_end(spec: Path) -> None:
+    """`ds[-1]` was the last sample of the first shard; out of range names index and length."""
+    dataset = ShardListDataset(str(spec))
+    assert dataset[-1][".txt"] == "29"
+    with pytest.raises(IndexError, match="index 30 .* 30 samples"):
+        dataset[30]
+
+
+@pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_are_whole(make_shard: Maker, tar_format: int) -> None:
+    """PAX and GNU long names were dropped or cut at 100 bytes."""
+    key = "k" * 150
+    path = make_shard("long.tar", [{"__key__": key, ".txt": "x"}], tar_format)
+    assert [s["__key__"] for s in ShardListDataset([(str(path), 1)])] == [key]
+
+
+def test_the_ustar_prefix_belongs_to_the_name(make_shard: Maker) -> None:
+    """The prefix was dropped, so equal names in two folders became one."""
+    folders = ["a" * 90, "b" * 90]
+    samples = [{"__key__": f"{folder}/x{'y' * 30}", ".txt": folder[0]} for folder in folders]
+    dataset = ShardListDataset([(str(make_shard("prefix.tar", samples)), 2)])
+    assert [sample[".txt"] for sample in dataset] == ["a", "b"]
+
+
+def test_a_doubled_member_is_an_error_that_names_both_places(tmp_path: Path) -> None:
+    """A doubled member shifted every later name."""
+    path = tmp_path / "double.tar"
+    with tarfile.open(path, "w") as archive:
+        for name in ("a.txt", "a.txt", "b.txt"):
+            archive.addfile(tarfile.TarInfo(name))
+    with pytest.raises(wids.ShardFormatError, match=r"double.tar.*a\.txt.*512.*1024|double.tar.*a\.txt"):
+        ShardListDataset([(str(path), 2)])[0]
+
+
+def test_interleaved_samples_are_an_error_and_an_option(make_shard: Maker) -> None:
+    """Two samples whose members interleave became four."""
+    parts = [("a", ".txt"), ("b", ".txt"), ("a", ".cls"), ("b", ".cls")]
+    path = make_shard("mixed.tar", [{"__key__": key, ext: "1"} for key, ext in parts])
+    with pytest.raises(wids.ShardFormatError, match="a"):
+        ShardListDataset([(str(path), 2)])[0]
+    dataset = ShardListDataset([(str(path), 2)], grouping="shard")
+    assert [(s["__key__"], s[".cls"], s[".txt"]) for s in dataset] == [("a", 1, "1"), ("b", 1, "1")]
+
+
+def test_a_truncated_shard_is_an_error_with_the_offset(make_shard: Maker) -> None:
+    """988 of 3,000 bytes were served without a word."""
+    path = make_shard("cut.tar", [{"__key__": "a", ".bin": bytes(3000)}])
+    path.write_bytes(path.read_bytes()[:1500])
+    with pytest.raises(wids.ShardFormatError, match=r"cut.tar.*\d{3,}"):
+        ShardListDataset([(str(path), 1)])[0]
+
+
+def test_a_page_in_place_of_a_shard_is_named_as_such(tmp_path: Path) -> None:
+    """An HTML page failed as "invalid literal for int()"."""
+    path = tmp_path / "page.tar"
+    path.write_bytes(b"<html><body>Please log in</body></html>" * 40)
+    with pytest.raises(wids.ShardFormatError, match="page.tar"):
+        ShardListDataset([(str(path), 1)])[0]
+
+
+def test_digest_size_and_count_of_the_spec_are_checked(spec: Path, shard_server: Any) -> None:
+    """`md5sum`, `filesize` and `nsamples` were decoration."""
+    url = shard_server.put("/0.tar", (spec.parent / "0.tar").read_bytes())
+    for wrong in ({"md5sum": "0" * 32}, {"filesize": 17}):
+        with pytest.raises(wids.IntegrityError):
+            ShardListDataset([{"url": url, "nsamples": 10, **wrong}])[0]
+    with pytest.raises(wids.SampleCountError, match="11 samples"):
+        ShardListDataset([{"url": url, "nsamples": 11}])[0]
+
+
+def test_shards_of_one_base_name_never_share_a_cache_file(spec: Path, shard_server: Any) -> None:
+    """With two folders of one base name, `ds[5]` returned a sample of the other."""
+    shards = [
+        (shard_server.put(f"/{shard}/same.tar", (spec.parent / f"{shard}.tar").read_bytes()), 10)
+        for shard in range(2)
+    ]
+    dataset = ShardListDataset(shards, cache_dir=spec.parent / "cache")
+    assert (dataset[5][".txt"], dataset[15][".txt"]) == ("5", "15")
+
+
+def test_local_shards_are_used_in_place(spec: Path) -> None:
+    """They were copied into the temp folder."""
+    dataset = ShardListDataset(str(spec))
+    dataset[0]
+    assert not list(Path(dataset.cache_dir).rglob("*.tar"))
+
+
+def test_all_ranks_get_equal_counts_and_len_is_true() -> None:
+    """10 samples over 4 ranks gave 3, 3, 3, 1 while `len` said 3."""
+    ranks = [DistributedChunkedSampler(range(10), num_replicas=4, rank=r) for r in range(4)]
+    drawn = [list(sampler) for sampler in ranks]
+    assert [len(indexes) for indexes in drawn] == [len(sampler) for sampler in ranks] == [3] * 4
+    assert set().union(*drawn) == set(range(10))
+
+
+def test_explicit_rank_and_replicas_win() -> None:
+    """They were overridden where no process group was initialised."""
+    sampler = DistributedChunkedSampler(range(8), num_replicas=2, rank=0, shuffle=False)
+    assert list(sampler) == [0, 1, 2, 3]
+    assert list(DistributedChunkedSampler(range(8), num_replicas=2, rank=1, shuffle=False)) == [4, 5, 6, 7]
+
+
+def test_the_first_epoch_is_shuffled_too() -> None:
+    """`shuffle=True` left the chunks of epoch 0 in order."""
+    chunks = [index // 10 for index in list(ChunkedSampler(range(1000), chunksize=10))[::10]]
+    assert chunks != sorted(chunks)
+    old_way = ChunkedSampler(range(1000), chunksize=10, shufflefirst=False)
+    assert [index // 10 for index in list(old_way)[::10]] == list(range(100))
+
+
+def test_an_explicit_epoch_stays_and_others_advance() -> None:
+    """`set_epoch(3)` and one pass left epoch 4."""
+    sampler = ChunkedSampler(range(100), chunksize=10)
+    sampler.set_epoch(3)
+    first, second = list(sampler), list(sampler)
+    assert first == second
+    assert sampler.epoch == 3
+    advancing = ChunkedSampler(range(100), chunksize=10)
+    assert list(advancing) != list(advancing)
+
+
+def test_a_dataset_pickles_after_its_first_read(spec: Path) -> None:
+    """A read left handles that could not be pickled."""
+    dataset = ShardListDataset(str(spec))
+    dataset[0]
+    assert pickle.loads(pickle.dumps(dataset))[7][".txt"] == "7"
+
+
+def test_construction_prints_nothing(
+    spec: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It printed a banner; now it is a log line."""
+    with caplog.at_level(logging.INFO, logger="wids"):
+        ShardListDataset(str(spec))
+    assert capfd.readouterr() == ("", "")
+    assert "samples: 30" in caplog.text
+
+
+def test_the_banner_shows_on_request(spec: Path) -> None:
+    """`WIDS_VERBOSE=1` puts log lines on standard error."""
+    code = f"import wids; wids.ShardListDataset({str(spec)!r})"
+    run = partial(subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "samples: 30" in run(env={**_environment(), "WIDS_VERBOSE": "1"}).stderr
+    assert run(env={**_environment(), "WIDS_VERBOSE": "0"}).stderr == ""
+
+
+def _environment() -> dict[str, str]:
+    import os
+
+    return dict(os.environ)
+
+
+def test_a_shard_is_indexed_once_per_machine(spec: Path) -> None:
+    """Each process indexed each shard anew at each open; now a sidecar is kept."""
+    ShardListDataset(str(spec))[0]
+    kept = {path: path.stat().st_mtime_ns for path in Path(ShardListDataset(str(spec)).cache_dir).rglob("*") if path.is_file()}
+    assert kept
+    ShardListDataset(str(spec))[0]
+    assert {path: path.stat().st_mtime_ns for path in kept} == kept
+
+
+def test_it_works_without_torch(spec: Path) -> None:
+    """Importing failed without torch."""
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        f"import wids; d = wids.ShardListDataset({str(spec)!r}); print(d[29]['.txt'])\n"
+        "print(sum(wids.ChunkedSampler(d)))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert (result.stdout, result.stderr) == ("29\n435\n", "")
+
+
+@pytest.mark.parametrize("url", ["pipe:touch {marker}", "http://127.0.0.1:1/x';touch {marker};'"])
+def test_a_url_never_runs_a_command(tmp_path: Path, url: str) -> None:
+    """A `pipe:` URL, or a quote in an http URL, ran a shell command."""
+    marker = tmp_path / "marker"
+    spec = tmp_path / "evil.json"
+    shard = {"url": url.format(marker=marker), "nsamples": 1}
+    spec.write_text(json.dumps({"wids_version": 1, "shardlist": [shard]}))
+    with pytest.raises(wids.WidsError):
+        ShardListDataset(str(spec))[0]
+    source = {"wids_version": 1, "datasets": [{"source_url": url.format(marker=marker)}]}
+    spec.write_text(json.dumps(source))
+    with pytest.raises(wids.WidsError):
+        ShardListDataset(str(spec))
+    assert not marker.exists()
+
+
+class Exploit:
+    """Touches a file when unpickled."""
+
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return (Path.touch, (self.marker,))
+
+
+@pytest.mark.parametrize("extension", [".pkl", ".pickle", ".pth", ".pt"])
+def test_members_never_run_code_when_read(make_shard: Maker, tmp_path: Path, extension: str) -> None:
+    """`.pkl` and `.pth` members ran code; now only with `allow_pickle=True`."""
+    import torch
+
+    marker = tmp_path / "marker"
+    stream = io.BytesIO()
+    if extension in {".pkl", ".pickle"}:
+        pickle.dump(Exploit(marker), stream)
+    else:
+        torch.save(Exploit(marker), stream)
+    path = make_shard("evil.tar", [{"__key__": "a", extension: stream.getvalue()}])
+    with pytest.raises(wids.DecodeError, match="allow_pickle"):
+        ShardListDataset([(str(path), 1)])[0]
+    assert not marker.exists()
+    ShardListDataset([(str(path), 1)], allow_pickle=True)[0]
+    assert marker.exists()
+
+
+def test_the_miss_rate_is_a_percentage(spec: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """A hit rate was shown as `3000.0%%`."""
+    dataset = ShardListDataset(str(spec), lru_size=1)
+    for index in list(range(30)) * 5:
+        dataset[index * 10 % 30]
+    with caplog.at_level(logging.WARNING, logger="wids"):
+        dataset.check_cache_misses()
+    assert "100.0 % of 150 accesses" in caplog.text
+
+
+def test_no_warning_on_the_straight_way(spec: Path) -> None:
+    """The old default argument warned that it was deprecated."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ShardListDataset(str(spec))[0]
