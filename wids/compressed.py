@@ -1,4 +1,4 @@
-"""Compressed members, `.gz` and `.zst`: unpacked within a bound, packed to the same bytes always."""
+"""Compressed members, `.gz` and `.zst`: unpacked within a bound, packed reproducibly."""
 
 import gzip
 import io

@@ -300,7 +300,7 @@ def _decode_npy_or_pickle(decode: Decoder, data: memoryview) -> Any:
     """Decode `.npy` where object arrays are allowed too."""
     try:
         return decode(data)
-    except DecodeError:
+    except PermissionError:
         return np.load(io.BytesIO(data), allow_pickle=True)
 
 

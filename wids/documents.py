@@ -36,7 +36,7 @@ def decode_text(data: bytes | memoryview) -> str:
     Args:
         data: The whole field.
 
-    >>> decode_text(b"gr\\xc3\\xbcn")
+    >>> decode_text("grün".encode())
     'grün'
     """
     return str(data, "utf-8")
@@ -48,7 +48,7 @@ def decode_class(data: bytes | memoryview) -> int:
     Args:
         data: The whole field; white space around the number is allowed.
 
-    >>> decode_class(b"42\\n")
+    >>> decode_class(b" 42 ")
     42
     """
     return int(str(data, "utf-8"))

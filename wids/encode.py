@@ -49,16 +49,16 @@ def encode_field(extension: str, value: Any) -> bytes:
             for `.txt`; an int for `.cls`; anything that JSON holds for `.json` (a str is taken for
             JSON text, and checked); a PIL image, or an array of shape (height, width) or (height,
             width, 1, 3 or 4) for images; an array for `.npy`; arrays by name for `.npz` and
-            `.safetensors`; a list of arrays for `.ten` and `.tb`; `(samples, rate)` for sound. Under
-            an unknown extension, text as UTF-8.
+            `.safetensors`; a list of arrays for `.ten` and `.tb`; `(samples, rate)` for sound;
+            under an unknown extension, text.
 
     Raises:
         TypeError: No encoder for the extension takes such a value.
         ValueError: The value does not fit the format.
         ModuleNotFoundError: The library of the format is not installed.
 
-    >>> encode_field(".cls", 7), encode_field(".json", {"b": 1, "a": "ü"})
-    (b'7', b'{"b":1,"a":"\\xc3\\xbc"}')
+    >>> encode_field(".cls", 7), encode_field(".json", {"b": 1, "a": None})
+    (b'7', b'{"b":1,"a":null}')
     """
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)

@@ -1,0 +1,123 @@
+"""Which part of an image is wanted, at what size: arithmetic on sizes, knows no pixels.
+
+Each class answers `frame(width, height)` with a box `[left, right) x [top, bottom)` in pixels of
+the image, and the size at which that box is wanted. An object of yours with such a method can
+stand wherever one of these can.
+"""
+
+import math
+import random
+from dataclasses import dataclass
+from typing import Protocol
+
+__all__ = ["CenterCrop", "Frame", "Framing", "RandomResizedCrop", "Resize"]
+
+Box = tuple[int, int, int, int]  # left, top, right, bottom
+Frame = tuple[Box, tuple[int, int]]  # the box, and (width, height) of the result
+
+
+class Framing(Protocol):
+    """What chooses a part of an image and a size for it."""
+
+    def frame(self, width: int, height: int) -> Frame:
+        """Choose from an image of the given size, in pixels."""
+
+
+@dataclass(frozen=True)
+class Resize:
+    """The whole image at another size.
+
+    Attributes:
+        size: Length of the shorter side, the aspect ratio being kept; or (height, width).
+
+    >>> Resize(256).frame(640, 480)
+    ((0, 0, 640, 480), (341, 256))
+    """
+
+    size: int | tuple[int, int]
+
+    def frame(self, width: int, height: int) -> Frame:
+        """Return the whole image as the box."""
+        if isinstance(self.size, tuple):
+            return (0, 0, width, height), (self.size[1], self.size[0])
+        scale = self.size / min(width, height)
+        return (0, 0, width, height), (int(width * scale), int(height * scale))
+
+
+@dataclass(frozen=True)
+class CenterCrop:
+    """The middle of the image, its shorter side perhaps brought to a length first.
+
+    Attributes:
+        size: Side of a square, or (height, width), of the result.
+        resize: Length to which the shorter side is resized before the crop, such as 256 for a crop
+            of 224; None crops the pixels as they are. An image that does not fill the crop is
+            enlarged until it does.
+
+    >>> CenterCrop(224, resize=256).frame(640, 480)
+    ((110, 30, 530, 450), (224, 224))
+    """
+
+    size: int | tuple[int, int]
+    resize: int | None = None
+
+    def frame(self, width: int, height: int) -> Frame:
+        """Return the middle box."""
+        out_height, out_width = _pair(self.size)
+        # Pixels of the image for one pixel of the result.
+        step = 1.0 if self.resize is None else min(width, height) / self.resize
+        step = min(step, width / out_width, height / out_height)
+        box_width, box_height = max(1, round(out_width * step)), max(1, round(out_height * step))
+        left, top = (width - box_width) // 2, (height - box_height) // 2
+        return (left, top, left + box_width, top + box_height), (out_width, out_height)
+
+
+@dataclass(frozen=True)
+class RandomResizedCrop:
+    """A random part of random area and shape, brought to one size: the usual augmentation.
+
+    The numbers come from Python's `random`, which a DataLoader seeds in each of its workers.
+
+    Attributes:
+        size: Side of a square, or (height, width), of the result.
+        scale: Smallest and largest share of the image's area, in (0, 1].
+        ratio: Smallest and largest ratio of width to height.
+
+    Source:
+        Szegedy et al., "Going Deeper with Convolutions" (2015), section 6; where no box fits in ten
+        tries, the largest box in the middle, as torchvision does.
+
+    >>> box, size = RandomResizedCrop(224).frame(640, 480)
+    >>> size
+    (224, 224)
+    """
+
+    size: int | tuple[int, int]
+    scale: tuple[float, float] = (0.08, 1.0)
+    ratio: tuple[float, float] = (3 / 4, 4 / 3)
+
+    def frame(self, width: int, height: int) -> Frame:
+        """Return a random box, another one at each call."""
+        out_height, out_width = _pair(self.size)
+        low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
+        for _ in range(10):
+            area = width * height * random.uniform(*self.scale)  # noqa: S311 (no secrets here)
+            ratio = math.exp(random.uniform(low, high))  # noqa: S311
+            box_width, box_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
+            if 0 < box_width <= width and 0 < box_height <= height:
+                left = random.randint(0, width - box_width)  # noqa: S311
+                top = random.randint(0, height - box_height)  # noqa: S311
+                return (left, top, left + box_width, top + box_height), (out_width, out_height)
+        return self._middle(width, height), (out_width, out_height)
+
+    def _middle(self, width: int, height: int) -> Box:
+        """Return the largest box in the middle whose ratio is allowed."""
+        ratio = min(max(width / height, self.ratio[0]), self.ratio[1])
+        box_width = min(width, max(1, round(height * ratio)))
+        box_height = min(height, max(1, round(width / ratio)))
+        left, top = (width - box_width) // 2, (height - box_height) // 2
+        return left, top, left + box_width, top + box_height
+
+
+def _pair(size: int | tuple[int, int]) -> tuple[int, int]:
+    return size if isinstance(size, tuple) else (size, size)
