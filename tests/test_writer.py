@@ -1,0 +1,294 @@
+"""`ShardWriter`: samples into whole shards, checked before a byte is written."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from wids.members import sample_members
+from wids.spec import DatasetSpec
+from wids.tarindex import TarIndex
+from wids.writer import ShardWriter
+
+
+def members_of(path: Path) -> list[tuple[str, bytes]]:
+    """Read a shard by Python's tarfile."""
+    with tarfile.open(path) as reader:
+        return [(member.name, reader.extractfile(member).read()) for member in reader]
+
+
+def text_samples(count: int) -> list[dict[str, Any]]:
+    """Make samples of two fields each."""
+    return [
+        {"__key__": f"{number:06}", "txt": f"text {number}", "cls": number}
+        for number in range(count)
+    ]
+
+
+def write_all(pattern: Path, samples: list[dict[str, Any]], **options: Any) -> ShardWriter:
+    """Write samples and close the writer."""
+    with ShardWriter(pattern, **options) as writer:
+        for sample in samples:
+            writer.write(sample)
+    return writer
+
+
+def test_fields_become_members_named_by_key_and_extension(tmp_path: Path):
+    """`jpg` and `.jpg` mean the same, values are encoded by extension, bytes stay bytes."""
+    sample = {"__key__": "dir/a", "jpg": b"JPEG", ".cls": 7, "seg.png": memoryview(b"PNG")}
+    write_all(tmp_path / "x-%06d.tar", [sample])
+    assert members_of(tmp_path / "x-000000.tar") == [
+        ("dir/a.cls", b"7"),
+        ("dir/a.jpg", b"JPEG"),
+        ("dir/a.seg.png", b"PNG"),
+    ]
+
+
+def test_equal_samples_give_equal_bytes(tmp_path: Path):
+    """Neither the order of a dict's keys nor the time of day shows in the shard."""
+    sample = {"__key__": "a", "txt": "one", "cls": 1, "npy": np.arange(3)}
+    turned = dict(reversed(sample.items()))
+    first = write_all(tmp_path / "1-%d.tar", [sample])
+    second = write_all(tmp_path / "2-%d.tar", [turned])
+    assert first.shardlist[0]["sha256"] == second.shardlist[0]["sha256"]
+    assert (tmp_path / "1-0.tar").read_bytes() == (tmp_path / "2-0.tar").read_bytes()
+
+
+def test_names_of_the_form_dunder_are_left_out(tmp_path: Path):
+    """A sample that was read, with its origin, can be written as it is."""
+    sample = {"__key__": "a", "__index__": 3, "__shard__": "x.tar", ".txt": "one"}
+    write_all(tmp_path / "x-%d.tar", [sample])
+    assert members_of(tmp_path / "x-0.tar") == [("a.txt", b"one")]
+
+
+def test_maxcount_begins_a_new_shard(tmp_path: Path):
+    """A shard takes `maxcount` samples, and the last one what is left."""
+    writer = write_all(tmp_path / "x-%06d.tar", text_samples(7), maxcount=3)
+    assert [shard["nsamples"] for shard in writer.shardlist] == [3, 3, 1]
+    names = sorted(path.name for path in tmp_path.glob("*.tar"))
+    assert names == ["x-000000.tar", "x-000001.tar", "x-000002.tar"]
+
+
+def test_maxsize_is_never_exceeded_but_by_one_large_sample(tmp_path: Path):
+    """A shard, with its headers and its end, holds at most `maxsize` bytes."""
+    samples = [{"__key__": f"{n}", "bin": b"x" * 2000} for n in range(5)]
+    samples.insert(2, {"__key__": "large", "bin": b"x" * 20_000})
+    samples.append({"__key__": "ключ", "bin": b"x" * 1500})  # this one needs a PAX header
+    writer = write_all(tmp_path / "x-%d.tar", samples, maxsize=8000)
+    assert [shard["nsamples"] for shard in writer.shardlist] == [2, 1, 2, 2]
+    assert [shard["filesize"] for shard in writer.shardlist] == [6144, 22016, 6144, 6656]
+
+
+def test_exactly_maxsize_still_fits(tmp_path: Path):
+    """The bound is reached by the last byte, not passed."""
+    samples = [{"__key__": f"{n}", "bin": b"x" * 512} for n in range(4)]
+    writer = write_all(tmp_path / "x-%d.tar", samples, maxsize=2 * 1024 + 1024)
+    assert [shard["filesize"] for shard in writer.shardlist] == [3072, 3072]
+
+
+def test_start_shard_numbers_the_first_shard(tmp_path: Path):
+    """Numbers count from `start_shard`."""
+    write_all(tmp_path / "x-%03d.tar", text_samples(2), maxcount=1, start_shard=41)
+    assert sorted(path.name for path in tmp_path.glob("*.tar")) == ["x-041.tar", "x-042.tar"]
+
+
+def test_post_gets_each_whole_shard_by_its_final_name(tmp_path: Path):
+    """The hook can open the shard it is given."""
+    seen = []
+
+    def post(name: str) -> None:
+        seen.append((Path(name).name, len(members_of(Path(name)))))
+
+    write_all(tmp_path / "x-%d.tar", text_samples(3), maxcount=2, post=post)
+    assert seen == [("x-0.tar", 4), ("x-1.tar", 2)]
+
+
+def test_shard_has_its_name_only_when_whole(tmp_path: Path):
+    """Before a shard is finished, no `.tar` is to be seen."""
+    with ShardWriter(tmp_path / "x-%d.tar", maxcount=2) as writer:
+        for sample in text_samples(3):
+            writer.write(sample)
+            expected = ["x-0.tar"] if sample["__key__"] == "000002" else []
+            assert [path.name for path in tmp_path.glob("*.tar")] == expected
+    assert sorted(os.listdir(tmp_path)) == ["x-0.tar", "x-1.tar"]
+
+
+def test_error_in_the_block_keeps_whole_shards_and_drops_the_open_one(tmp_path: Path):
+    """Whatever stops the writing, half a shard is not left behind, nor a spec."""
+    with (
+        pytest.raises(KeyboardInterrupt),
+        ShardWriter(tmp_path / "x-%d.tar", maxcount=2, spec=tmp_path / "x.json") as writer,
+    ):
+        for sample in text_samples(3):
+            writer.write(sample)
+        raise KeyboardInterrupt
+    assert os.listdir(tmp_path) == ["x-0.tar"]
+
+
+def test_spec_describes_the_shards(tmp_path: Path):
+    """Counts, sizes and digests in the spec are those of the files, urls relative to it."""
+    samples = text_samples(3)
+    write_all(tmp_path / "sub" / "x-%d.tar", samples, maxcount=2, spec=tmp_path / "train.json")
+    document = json.loads((tmp_path / "train.json").read_text())
+    assert (document["wids_version"], document["name"]) == (1, "train")
+    assert [shard["url"] for shard in document["shardlist"]] == ["sub/x-0.tar", "sub/x-1.tar"]
+    for shard in document["shardlist"]:
+        data = (tmp_path / shard["url"]).read_bytes()
+        assert shard["filesize"] == len(data)
+        assert shard["md5sum"] == hashlib.md5(data).hexdigest()
+        assert shard["sha256"] == hashlib.sha256(data).hexdigest()
+    assert [shard["nsamples"] for shard in document["shardlist"]] == [2, 1]
+    assert len(DatasetSpec.parse(json.dumps(document), str(tmp_path / "train.json")).shards) == 2
+
+
+def test_what_is_written_is_indexed_as_it_went_in(tmp_path: Path):
+    """The tar index finds the same keys and fields."""
+    samples = [*text_samples(3), {"__key__": "ключ/" + "x" * 150, "txt": "ü"}]
+    write_all(tmp_path / "x-%d.tar", samples)
+    index = TarIndex.from_tar(tmp_path / "x-0.tar")
+    assert list(index.keys) == [sample["__key__"] for sample in samples]
+    assert [extension for extension, _, _ in index.fields(1)] == [".cls", ".txt"]
+    assert (index.trailing_nbytes, sum(index.skipped.values())) == (0, 0)
+
+
+def test_no_samples_no_shards(tmp_path: Path):
+    """A writer that got nothing leaves nothing."""
+    assert write_all(tmp_path / "x-%d.tar", []).shardlist == []
+    assert os.listdir(tmp_path) == []
+
+
+BAD_SAMPLES = [
+    ({"txt": "x"}, "needs a '__key__'"),
+    ({"__key__": "", "txt": "x"}, "needs a '__key__'"),
+    ({"__key__": 7, "txt": "x"}, "needs a '__key__'.*got 7"),
+    ({"__key__": "a.b", "txt": "x"}, "'a.b'.*dot in its last part"),
+    ({"__key__": "a/b.c", "txt": "x"}, "'a/b.c'.*dot in its last part"),
+    ({"__key__": "/a", "txt": "x"}, "'/a'.*empty"),
+    ({"__key__": "a//b", "txt": "x"}, "'a//b'.*empty"),
+    ({"__key__": "a/", "txt": "x"}, "'a/'.*empty"),
+    ({"__key__": "../a", "txt": "x"}, "'../a'.*'..'"),
+    ({"__key__": "a\nb", "txt": "x"}, "control character"),
+    ({"__key__": "a\ud800", "txt": "x"}, "surrogate"),
+    ({"__key__": "a"}, "'a' has no fields"),
+    ({"__key__": "a", "jpg": b"1", ".jpg": b"2"}, r"'a'.*'\.jpg' comes twice"),
+    ({"__key__": "a", "": b"1"}, "'' cannot be an extension"),
+    ({"__key__": "a", "..txt": b"1"}, "cannot be an extension"),
+    ({"__key__": "a", "x/y": b"1"}, "'x/y' cannot be an extension"),
+    ({"__key__": "a", "t\0": b"1"}, "cannot be an extension"),
+    ({"__key__": "a", 3: b"1"}, "3 cannot be an extension"),
+    ({"__key__": "a", "cls": object()}, r"'a', field '\.cls': a object could not be encoded"),
+    ({"__key__": "a", "txt": None}, r"'a', field '\.txt': a NoneType could not be encoded"),
+    ({"__key__": "a", "unheard": 1.5}, r"'a', field '\.unheard': a float could not be encoded"),
+]
+
+
+@pytest.mark.parametrize(("sample", "message"), BAD_SAMPLES)
+def test_bad_sample_is_refused_before_a_byte_is_written(
+    tmp_path: Path, sample: dict[Any, Any], message: str
+):
+    """The error names key and field, and the shard is as if the sample had never come."""
+    good = text_samples(2)
+    write_all(tmp_path / "good-%d.tar", good)
+    with ShardWriter(tmp_path / "bad-%d.tar") as writer:
+        writer.write(good[0])
+        with pytest.raises(ValueError, match=message):
+            writer.write(sample)
+        writer.write(good[1])
+    assert (tmp_path / "bad-0.tar").read_bytes() == (tmp_path / "good-0.tar").read_bytes()
+
+
+def test_key_twice_in_a_shard_is_refused(tmp_path: Path):
+    """Two samples of one key would be read as one, so the second is an error."""
+    with ShardWriter(tmp_path / "x-%d.tar") as writer:
+        for sample in text_samples(2):
+            writer.write(sample)
+        with pytest.raises(ValueError, match=r"'000000' is in .*x-0\.tar already \(sample 0"):
+            writer.write({"__key__": "000000", "jpg": b""})
+    assert writer.shardlist[0]["nsamples"] == 2
+
+
+def test_own_encoder_replaces_the_table(tmp_path: Path):
+    """`encode` gets extension and value of whatever is not bytes."""
+
+    def encode(extension: str, value: object) -> bytes:
+        return f"{extension}={value}".encode()
+
+    write_all(tmp_path / "x-%d.tar", [{"__key__": "a", "odd": 1, "raw": b"r"}], encode=encode)
+    assert members_of(tmp_path / "x-0.tar") == [("a.odd", b".odd=1"), ("a.raw", b"r")]
+
+
+def test_encoder_that_returns_no_bytes_is_named():
+    """An encoder's wrong type is an error that says what it returned."""
+    with pytest.raises(TypeError, match=r"'\.odd'.*returned a str"):
+        sample_members({"__key__": "a", "odd": 1}, lambda extension, value: "text")
+
+
+BAD_PATTERNS = [
+    ("train.tar", "place"),
+    ("train-%06d-%06d.tar", "place"),
+    ("train-%06d.tar.gz", "plain tar"),
+    ("s3://bucket/train-%06d.tar", "post="),
+    ("pipe:cat > train-%06d.tar", "post="),
+]
+
+
+@pytest.mark.parametrize(("pattern", "message"), BAD_PATTERNS)
+def test_pattern_that_cannot_work_is_refused(pattern: str, message: str):
+    """A pattern without a number, compressed or remote is an error at once."""
+    with pytest.raises(ValueError, match=message):
+        ShardWriter(pattern)
+
+
+@pytest.mark.parametrize("bounds", [{"maxcount": 0}, {"maxsize": 0}, {"start_shard": -1}])
+def test_bounds_out_of_range_are_refused(bounds: dict[str, int]):
+    """The error names the bounds and what was given."""
+    with pytest.raises(ValueError, match=f"{next(iter(bounds))}=-?[01]"):
+        ShardWriter("x-%d.tar", **bounds)
+
+
+def test_closed_writer_refuses_and_closes_again_quietly(tmp_path: Path):
+    """A sample after `close` is an error, a second `close` is not."""
+    writer = write_all(tmp_path / "x-%d.tar", text_samples(1))
+    writer.close()
+    with pytest.raises(ValueError, match="closed"):
+        writer.write(text_samples(1)[0])
+
+
+def test_two_writers_of_one_shard_are_told(tmp_path: Path):
+    """A second writer of the same file fails at once instead of mixing its bytes in."""
+    with ShardWriter(tmp_path / "x-%d.tar") as writer:
+        writer.write(text_samples(1)[0])
+        other = ShardWriter(tmp_path / "x-%d.tar")
+        with pytest.raises(BlockingIOError, match=r"x-0\.tar\.part.*another process"):
+            other.write(text_samples(1)[0])
+    assert writer.shardlist[0]["nsamples"] == 1
+
+
+def test_part_of_a_killed_writer_is_in_nobodys_way(tmp_path: Path):
+    """What a killed process left is overwritten, and gone at the end."""
+    (tmp_path / "x-0.tar.part").write_bytes(b"left behind" * 100_000)
+    write_all(tmp_path / "x-%d.tar", text_samples(1))
+    write_all(tmp_path / "y-%d.tar", text_samples(1))
+    assert sorted(os.listdir(tmp_path)) == ["x-0.tar", "y-0.tar"]
+    assert (tmp_path / "x-0.tar").read_bytes() == (tmp_path / "y-0.tar").read_bytes()
+
+
+def test_no_descriptor_stays_open(tmp_path: Path, no_fd_leaks: None):
+    """Neither closing nor failing leaves a file open."""
+    write_all(tmp_path / "x-%d.tar", text_samples(4), maxcount=1)
+    with pytest.raises(KeyError), ShardWriter(tmp_path / "y-%d.tar") as writer:
+        writer.write(text_samples(1)[0])
+        raise KeyError
+
+
+def test_importing_the_writer_does_not_import_torch():
+    """Shards are written on machines without torch."""
+    code = "import sys, wids; wids.ShardWriter; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

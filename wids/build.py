@@ -1,0 +1,188 @@
+"""From shards to a spec: count, size, digests and sidecars of many, in parallel."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass, field
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from wids.cache import ShardCache
+from wids.entries import name_in_spec, new_spec, shard_entry
+from wids.parallel import run_each
+from wids.sidecar import SIDECAR_SUFFIX
+from wids.tarindex import TarIndex
+from wids.urls import is_local
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Collection, Mapping, Sequence
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from wids.spec import DatasetSpec
+
+__all__ = ["Build", "ShardRecord", "build_spec", "default_name", "file_digests", "index_shard"]
+
+_READ_NBYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """What a spec says of one shard, and what was odd about it.
+
+    Attributes:
+        url: The shard, as it was given.
+        entry: What a spec says of it, with the digests asked for.
+        skipped: How many entries of the tar belong to no sample, by reason.
+        trailing_nbytes: Bytes behind the end of the archive, which no reader sees.
+    """
+
+    url: str
+    entry: dict[str, Any]
+    skipped: dict[str, int] = field(default_factory=dict)
+    trailing_nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class Build:
+    """A spec made from shards, and what went wrong on the way.
+
+    Attributes:
+        spec: The spec of the shards that could be read, sorted by URL.
+        records: What was found in each shard that was read now.
+        failures: The other shards: URL to what was wrong.
+    """
+
+    spec: DatasetSpec
+    records: list[ShardRecord]
+    failures: dict[str, Exception]
+
+
+def index_shard(
+    url: str,
+    *,
+    digests: Collection[str] = ("md5",),
+    sidecar: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> ShardRecord:
+    """Read one shard: verify its headers, count its samples, digest its bytes.
+
+    A pure function of its arguments, picklable with its result, for executors of any kind.
+
+    Args:
+        url: Path or URL of the shard.
+        digests: Which of "md5" and "sha256" to compute; without any, only headers are read.
+        sidecar: Write the tar index beside the shard (local shards only).
+        cache_dir: Where a remote shard is kept; by default it is removed when it was read.
+
+    Raises:
+        FetchError: The shard could not be fetched.
+        ShardFormatError: It is no readable tar; the message names the byte.
+    """
+    if not is_local(url) and cache_dir is None:
+        with TemporaryDirectory(prefix="wids-") as folder:
+            return index_shard(url, digests=digests, cache_dir=folder)
+    path = ShardCache(cache_dir).get(url)
+    index = TarIndex.from_tar(path)
+    if sidecar and is_local(url):
+        index.save(path.with_name(path.name + SIDECAR_SUFFIX))
+    entry = shard_entry(url, index.num_samples, path.stat().st_size, file_digests(path, digests))
+    return ShardRecord(url, entry, dict(index.skipped), index.trailing_nbytes)
+
+
+def file_digests(path: Path, digests: Collection[str]) -> dict[str, str]:
+    """Digest a file once over, by several algorithms.
+
+    Args:
+        path: The file.
+        digests: Names that `hashlib` knows; none of them reads nothing.
+
+    Returns:
+        Algorithm to hexadecimal digest.
+    """
+    hashes = {name: hashlib.new(name, usedforsecurity=False) for name in digests}
+    if hashes:
+        block = bytearray(_READ_NBYTES)
+        view = memoryview(block)
+        with path.open("rb", buffering=0) as stream:
+            while nbytes := stream.readinto(block):
+                for digest in hashes.values():
+                    digest.update(view[:nbytes])
+    return {name: digest.hexdigest() for name, digest in hashes.items()}
+
+
+def build_spec(
+    shards: Sequence[str],
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    header: Mapping[str, Any] | None = None,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    **options: Any,
+) -> Build:
+    """Index many shards in parallel and make a spec of them.
+
+    A shard that cannot be read is reported; the rest goes on.
+
+    Args:
+        shards: Paths and URLs.
+        folder: Where the spec will lie: local shards below it are named relative to it. None
+            leaves every name as it is, for a spec with a `base`.
+        header: Top-level keys of the spec, such as `name`, `info` and `base`.
+        known: Entries of shards that need not be read again, by the name that they have in the
+            spec.
+        executor: Who runs `index_shard`; a process pool of its own by default.
+        workers: Processes of that pool; by default one per core.
+        options: `digests`, `sidecar` and `cache_dir`, as `index_shard` takes them.
+
+    Raises:
+        ValueError: A shard is listed twice.
+    """
+    names = _names_in_spec(shards, folder)
+    entries = {name: known[name] for name in names if known and name in known}
+    missing = {name: shard for name, shard in names.items() if name not in entries}
+    outcomes = run_each(
+        partial(index_shard, **options),
+        list(missing.values()),
+        executor=executor,
+        workers=workers,
+        desc="indexing shards",
+    )
+    records, failures = [], {}
+    for (name, shard), outcome in zip(missing.items(), outcomes, strict=True):
+        if isinstance(outcome, ShardRecord):
+            entries[name] = outcome.entry
+            records.append(outcome)
+        else:
+            failures[shard] = outcome
+    rows = [{**entries[name], "url": name} for name in sorted(entries)]
+    return Build(new_spec(rows, header or {}), records, failures)
+
+
+def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None) -> dict[str, str]:
+    """Map the name that each shard has in a spec to the shard."""
+    names: dict[str, str] = {}
+    for shard in shards:
+        name = name_in_spec(shard, folder)
+        if name in names:
+            raise ValueError(
+                f"{shard}: is listed twice (as {names[name]!r} before); its samples would be in "
+                "the dataset twice"
+            )
+        names[name] = shard
+    return names
+
+
+def default_name(shard: str) -> str:
+    """Name a dataset after its first shard: its words, without what is only a number.
+
+    >>> default_name("data/imagenet-train-{000000..001281}.tar")
+    'data-imagenet-train'
+    """
+    stem = shard.removesuffix(".tar")
+    words = [word for word in re.split(r"\W+", stem, flags=re.ASCII) if not word.isdigit()]
+    return "-".join(dict.fromkeys(word for word in words if word))

@@ -1,0 +1,89 @@
+"""Work over many shards: any `concurrent.futures.Executor`, one failure does not stop the rest."""
+
+from __future__ import annotations
+
+import os
+from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from wids.progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+__all__ = ["run_each"]
+
+T = TypeVar("T")
+R = TypeVar("R")
+
+# Jobs handed to an executor at a time: enough for any cluster, little memory for a million shards.
+_WINDOW = 1000
+
+
+def run_each(
+    function: Callable[[T], R],
+    items: Sequence[T],
+    *,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    desc: str = "",
+) -> list[R | Exception]:
+    """Call a function for each item, in parallel, and keep what each call gave.
+
+    Args:
+        function: What to call; with processes or a cluster it must be picklable, as its items and
+            results must.
+        items: What it is called with, one at a time.
+        executor: Who runs it: threads, processes, Dask's `client.get_executor()`, ...; stays open.
+            None for a process pool of its own.
+        workers: Processes of that pool; by default one per core. 1 runs all in this process.
+        desc: What the progress bar says is being done.
+
+    Returns:
+        One result or the exception it ended with per item, in the order of the items.
+
+    >>> run_each(int, ["1", "x", "3"], workers=1)
+    [1, ValueError("invalid literal for int() with base 10: 'x'"), 3]
+    """
+    if executor is None:
+        workers = min(workers or _num_cores(), len(items))
+        if workers > 1:
+            with ProcessPoolExecutor(workers) as pool:
+                return run_each(function, items, executor=pool, desc=desc)
+    outcomes: Iterator[tuple[int, R | Exception]] = (
+        _run_here(function, items) if executor is None else _run_with(executor, function, items)
+    )
+    shown = progress(outcomes, total=len(items), desc=desc, unit="shard")
+    return [outcome for _, outcome in sorted(shown, key=lambda pair: pair[0])]
+
+
+def _num_cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def _run_here(
+    function: Callable[[T], R], items: Sequence[T]
+) -> Iterator[tuple[int, R | Exception]]:
+    for place, item in enumerate(items):
+        try:
+            yield place, function(item)
+        except Exception as error:  # noqa: BLE001 (whatever it is, it is reported with its item)
+            yield place, error
+
+
+def _run_with(
+    executor: Executor, function: Callable[[T], R], items: Sequence[T]
+) -> Iterator[tuple[int, R | Exception]]:
+    """Keep a window of jobs with the executor; yield them as they end."""
+    waiting = iter(enumerate(items))
+    running: dict[Future[R], int] = {}
+    while True:
+        for place, item in islice(waiting, _WINDOW - len(running)):
+            running[executor.submit(function, item)] = place
+        if not running:
+            return
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
+            place = running.pop(future)
+            error: Any = future.exception()
+            yield place, future.result() if error is None else error

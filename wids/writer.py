@@ -1,0 +1,247 @@
+"""Writing shards: samples in, whole tar files with their spec entries out.
+
+`ShardWriter` takes samples as dicts, fills shard after shard by the rules of `docs/writing.md`,
+and publishes each under its final name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from wids.encode import encode_field
+from wids.entries import name_in_spec, new_spec, shard_entry
+from wids.members import Encode, sample_members
+from wids.outfile import OutFile, write_whole
+from wids.sidecar import SIDECAR_SUFFIX
+from wids.tarindex import TarIndex
+from wids.tarwriter import BLOCK, DigestingFile, TarWriter, member_header, padded
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["ShardWriter", "TarWriter"]
+
+Members = Sequence[tuple[str, Any]]
+
+
+class ShardWriter:
+    """Writes samples into as many shards as they need.
+
+    Leave it by `with`, or call `close`: only then the last shard and the spec appear. When the
+    block is left by an error, the shard that was being written is dropped.
+
+    Attributes:
+        shardlist: One entry per whole shard, as it stands in a spec: `url`, `nsamples`,
+            `filesize`, `md5sum`, `sha256`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with ShardWriter(f"{folder}/train-%06d.tar", maxcount=2) as writer:
+    ...         for number in range(3):
+    ...             writer.write({"__key__": f"{number:04}", "cls": number})
+    ...     print([(shard["url"], shard["nsamples"]) for shard in writer.shardlist])
+    [('train-000000.tar', 2), ('train-000001.tar', 1)]
+    """
+
+    def __init__(
+        self,
+        pattern: str | os.PathLike[str],
+        maxcount: int = 100_000,
+        maxsize: int = 3_000_000_000,
+        start_shard: int = 0,
+        post: Callable[[str], object] | None = None,
+        *,
+        mtime: int = 0,
+        encode: Encode = encode_field,
+        spec: str | os.PathLike[str] | None = None,
+        sidecars: bool = False,
+    ) -> None:
+        """Begin to write; nothing appears before the first shard is whole.
+
+        Args:
+            pattern: Path of the shards with one place for their number: `"train-%06d.tar"`.
+            maxcount: Most samples in a shard, `>= 1`.
+            maxsize: Most bytes in a shard, `>= 1`; only a single sample that is larger exceeds it.
+            start_shard: Number of the first shard, `>= 0`.
+            post: Called with the path of each shard once it is whole, to upload it, say.
+            mtime: Modification time of all members, in seconds since 1970.
+            encode: Makes bytes from `(extension, value)` where a value is none yet.
+            spec: Where `close` writes the JSON spec of all shards; none by default.
+            sidecars: Write each shard's tar index beside it.
+
+        Raises:
+            ValueError: The pattern or a bound cannot be used.
+        """
+        self._pattern = _checked_pattern(pattern)
+        if maxcount < 1 or maxsize < 1 or start_shard < 0:
+            raise ValueError(
+                "maxcount and maxsize must be >= 1 and start_shard >= 0, "
+                f"got {maxcount=}, {maxsize=}, {start_shard=}"
+            )
+        self._maxcount = maxcount
+        self._maxsize = maxsize
+        self._number = start_shard
+        self._post = post
+        self._mtime = mtime
+        self._encode = encode
+        self._spec = None if spec is None else Path(spec)
+        self._sidecars = sidecars
+        self._open: _OpenShard | None = None
+        self._closed = False
+        self.shardlist: list[dict[str, Any]] = []
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """Write one sample; all of it goes into one shard.
+
+        Args:
+            sample: `__key__` and one value per extension: `{"__key__": "0001", "jpg": data}`.
+                Bytes are written as they are, other values are encoded by their extension.
+
+        Raises:
+            ValueError: The sample cannot be written; the message says why, and nothing of it was.
+        """
+        key, members = sample_members(sample, self._encode)
+        self.write_members(key, members)
+
+    def write_members(self, key: str, members: Members) -> None:
+        """Write one sample whose members have their names and bytes already.
+
+        Args:
+            key: The sample's key; each may come once in a shard.
+            members: `(name, data)` pairs, in order.
+
+        Raises:
+            ValueError: The shard holds that key, or the writer is closed.
+        """
+        if self._closed:
+            raise ValueError(f"sample {key!r}: this ShardWriter is closed; open a new one")
+        nbytes = sum(_member_nbytes(name, data) for name, data in members)
+        shard = self._open
+        if shard is not None and (
+            len(shard.keys) >= self._maxcount or shard.tar.nbytes + nbytes > self._maxsize
+        ):
+            self._finish_shard()
+            shard = None
+        if shard is None:
+            shard = self._open = _OpenShard(Path(self._pattern % self._number), self._mtime)
+        if key in shard.keys:
+            raise ValueError(
+                f"sample {key!r} is in {shard.path} already (sample {shard.keys[key]} there); "
+                "keys must differ within a shard"
+            )
+        shard.keys[key] = len(shard.keys)
+        for name, data in members:
+            shard.tar.write(name, data)
+
+    def _finish_shard(self) -> None:
+        """Publish the open shard and note its spec entry."""
+        shard = self._open
+        if shard is None:
+            return
+        self._open = None
+        folder = shard.path.parent if self._spec is None else self._spec.parent
+        entry = shard.publish(folder, sidecar=self._sidecars)
+        self.shardlist.append(entry)
+        self._number += 1
+        if self._post is not None:
+            self._post(str(shard.path))
+
+    def close(self) -> None:
+        """Publish the last shard and write the spec; a second call does nothing."""
+        if self._closed:
+            return
+        self._finish_shard()
+        self._closed = True
+        if self._spec is not None:
+            spec = new_spec(self.shardlist, {"name": self._spec.stem})
+            write_whole(self._spec, f"{spec.to_json()}\n".encode())
+
+    def abandon(self) -> None:
+        """Drop the shard that is being written; whole ones stay, no spec is written."""
+        self._closed = True
+        if self._open is not None:
+            self._open.discard()
+            self._open = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+class _OpenShard:
+    """The shard that is being written."""
+
+    def __init__(self, path: Path, mtime: int) -> None:
+        self.path = path
+        self.keys: dict[str, int] = {}
+        self._out = OutFile(path)
+        self._file = DigestingFile(self._out.stream, ("md5", "sha256"))
+        self.tar = TarWriter(self._file, mtime)
+
+    def publish(self, folder: Path, *, sidecar: bool) -> dict[str, Any]:
+        """Finish the archive, give it its name, and describe it as a spec does."""
+        try:
+            self.tar.close()
+            digests = self._file.close()
+            self._out.stream.flush()
+            if sidecar:
+                # Named before its shard: a shard that is there has all that belongs to it.
+                index = TarIndex.from_tar(self._out.part_path)
+                index.save(self.path.with_name(self.path.name + SIDECAR_SUFFIX))
+            self._out.publish()
+        finally:
+            self.discard()
+        name = name_in_spec(str(self.path), folder)
+        return shard_entry(name, len(self.keys), self._file.nbytes, digests)
+
+    def discard(self) -> None:
+        """Let go of the threads and, unless it was published, of the file."""
+        self._file.close()
+        self._out.discard()
+
+
+def _member_nbytes(name: str, data: Any) -> int:
+    """Tell what a member takes in the archive: its headers and its padded data."""
+    size = data.nbytes if isinstance(data, memoryview) else len(data)
+    plain = name.isascii() and len(name) <= 100 and size < 8**11
+    header_nbytes = BLOCK if plain else len(member_header(name, size))
+    return header_nbytes + padded(size)
+
+
+def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
+    """Take a pattern that gives a local path of its own to each number."""
+    text = os.fspath(pattern)
+    problem = ""
+    try:
+        if text % 0 == text % 1:
+            problem = "every number gives the same name"
+    except (TypeError, ValueError) as error:
+        problem = str(error)
+    if problem:
+        raise ValueError(
+            f"pattern {text!r}: {problem}; expected one place for the shard's number, as in "
+            "'train-%06d.tar'"
+        )
+    if "://" in text or text.startswith("pipe:"):
+        raise ValueError(
+            f"pattern {text!r}: shards are written to local files; upload each from post="
+        )
+    if not text.endswith(".tar"):
+        raise ValueError(
+            f"pattern {text!r}: must end in '.tar'; shards are plain tar, so that every sample "
+            "can be found (compress the fields instead: 'txt.gz')"
+        )
+    return text
