@@ -1,0 +1,253 @@
+"""`build_spec` and `run_each`: many shards to a spec, in parallel, whatever one of them holds."""
+
+import hashlib
+import json
+import os
+import pickle
+import shutil
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from wids.build import build_spec, default_name, file_digests, index_shard
+from wids.errors import FetchError, ShardFormatError
+from wids.parallel import run_each
+from wids.spec import DatasetSpec
+from wids.tarindex import TarIndex
+
+MakeShard = Callable[..., Path]
+
+
+def shard_samples(count: int) -> list[dict[str, str]]:
+    """Make samples of two fields."""
+    return [{"__key__": f"{n:04}", ".txt": f"text {n}", ".cls": str(n)} for n in range(count)]
+
+
+@pytest.fixture
+def shards(make_shard: MakeShard) -> list[str]:
+    """Make three shards of 3, 1 and 2 samples."""
+    return [
+        str(make_shard(f"x-{n}.tar", shard_samples(count))) for n, count in enumerate((3, 1, 2))
+    ]
+
+
+def test_spec_holds_counts_sizes_and_digests(shards: list[str], tmp_path: Path):
+    """Every entry says what the file is, by hashlib and by its size on disk."""
+    built = build_spec(shards, folder=tmp_path, header={"name": "x"}, digests=("md5", "sha256"))
+    assert built.failures == {}
+    assert built.spec.name == "x"
+    for entry, shard, count in zip(built.spec.shards, shards, (3, 1, 2), strict=True):
+        data = Path(shard).read_bytes()
+        assert entry == {
+            "url": Path(shard).name,
+            "nsamples": count,
+            "filesize": len(data),
+            "md5sum": hashlib.md5(data).hexdigest(),
+            "sha256": hashlib.sha256(data).hexdigest(),
+        }
+
+
+def test_written_spec_is_read_back(shards: list[str], tmp_path: Path):
+    """The JSON opens as a spec again, with its header."""
+    header = {"name": "x", "info": "a description", "base": None}
+    text = build_spec(shards, folder=tmp_path, header=header, workers=1).spec.to_json()
+    document = json.loads(text)
+    assert (document["wids_version"], document["__kind__"]) == (1, "wids-shard-index-v1")
+    assert (document["name"], document["info"], "base" in document) == ("x", "a description", False)
+    spec = DatasetSpec.parse(text, str(tmp_path / "x.json"))
+    assert list(spec.shards.urls) == shards
+
+
+def test_shards_are_sorted_by_name_whatever_order_they_came_in(shards: list[str], tmp_path: Path):
+    """The order of samples does not depend on how the shell listed the files."""
+    built = build_spec(shards[::-1], folder=tmp_path, workers=1)
+    assert [shard["nsamples"] for shard in built.spec.shards] == [3, 1, 2]
+
+
+def test_names_count_from_the_folder_of_the_spec(shards: list[str], tmp_path: Path, monkeypatch):
+    """Shards below the spec are named relative to it, whatever the working directory."""
+    monkeypatch.chdir(tmp_path.parent)
+    given = [str(Path(tmp_path.name) / Path(shard).name) for shard in shards]
+    below = build_spec(given, folder=tmp_path, workers=1)
+    assert list(below.spec.shards.urls) == ["x-0.tar", "x-1.tar", "x-2.tar"]
+    beside = build_spec(given[:1], folder=tmp_path.parent / "specs", workers=1)
+    assert list(beside.spec.shards.urls) == [f"../{tmp_path.name}/x-0.tar"]
+    absolute = build_spec(shards[:1], folder=tmp_path / "specs", workers=1)
+    assert list(absolute.spec.shards.urls) == [shards[0]]
+    assert list(build_spec(given[:1], workers=1).spec.shards.urls) == given[:1]
+
+
+def test_without_digests_only_headers_are_read(shards: list[str]):
+    """No digest is computed when none is asked for."""
+    assert set(index_shard(shards[0], digests=()).entry) == {"url", "nsamples", "filesize"}
+
+
+def test_failed_shard_is_reported_and_the_rest_goes_on(shards: list[str], tmp_path: Path):
+    """A cut shard and a missing one are named with their errors; the others are in the spec."""
+    Path(shards[1]).write_bytes(Path(shards[1]).read_bytes()[:700])
+    missing = str(tmp_path / "missing.tar")
+    built = build_spec([*shards, missing], folder=tmp_path, workers=2)
+    assert list(built.spec.shards.urls) == ["x-0.tar", "x-2.tar"]
+    assert set(built.failures) == {shards[1], missing}
+    assert isinstance(built.failures[shards[1]], ShardFormatError)
+    assert isinstance(built.failures[missing], FetchError)
+
+
+def test_known_shards_are_not_read_again(shards: list[str], tmp_path: Path):
+    """Entries that are known are taken over; a shard that cannot be read does not matter then."""
+    known = {"x-1.tar": {"url": "x-1.tar", "nsamples": 7, "filesize": 1}}
+    Path(shards[1]).unlink()
+    built = build_spec(shards, folder=tmp_path, known=known, workers=1)
+    assert [shard["nsamples"] for shard in built.spec.shards] == [3, 7, 2]
+    assert [record.url for record in built.records] == [shards[0], shards[2]]
+
+
+def test_shard_listed_twice_is_refused(shards: list[str], tmp_path: Path):
+    """The same file under two spellings is still the same file."""
+    twice = str(tmp_path / "." / "sub" / ".." / "x-0.tar")
+    with pytest.raises(ValueError, match=r"x-0\.tar: is listed twice"):
+        build_spec([*shards, twice], folder=tmp_path)
+
+
+def test_sidecars_are_written_on_request(shards: list[str]):
+    """A sidecar beside the shard says what a scan says."""
+    index_shard(shards[0], sidecar=True)
+    (sidecar,) = (path for path in Path(shards[0]).parent.iterdir() if path.name[-4:] == "widx")
+    loaded = TarIndex.load(sidecar, tar=shards[0])
+    assert list(loaded.keys) == list(TarIndex.from_tar(shards[0]).keys)
+
+
+def test_records_tell_what_no_sample_holds(make_shard: MakeShard):
+    """Members without an extension are counted with their reason."""
+    path = make_shard("odd.tar", [*shard_samples(1), {"__key__": "README", "": "no dot"}])
+    record = index_shard(str(path))
+    assert record.entry["nsamples"] == 1
+    assert sum(record.skipped.values()) == 1
+
+
+def test_remote_shards_are_indexed_and_not_kept(shard_server, tmp_path: Path, monkeypatch):
+    """A shard from a server is digested like a local one, and its copy is removed."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    monkeypatch.setattr("tempfile.tempdir", None)
+    (tmp_path / "temporary").mkdir()
+    url, data = serve_shard(shard_server, tmp_path)
+    record = index_shard(url)
+    assert record.entry["md5sum"] == hashlib.md5(data).hexdigest()
+    assert record.entry["nsamples"] == 2
+    assert list((tmp_path / "temporary").iterdir()) == []
+
+
+def serve_shard(server, folder: Path) -> tuple[str, bytes]:
+    """Put a shard of two samples on the test server."""
+    from conftest import write_shard
+
+    path = write_shard(folder / "served.tar", shard_samples(2))
+    return server.put("served.tar", path.read_bytes()), path.read_bytes()
+
+
+def test_function_for_executors_is_picklable(shards: list[str]):
+    """Job and result travel to another machine."""
+    job = pickle.loads(pickle.dumps(index_shard))
+    record = job(shards[0])
+    assert pickle.loads(pickle.dumps(record)) == record
+
+
+@pytest.mark.parametrize("make_executor", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_any_executor_gives_the_same_spec(
+    shards: list[str], tmp_path: Path, make_executor: Callable[[int], Executor]
+):
+    """Threads and processes build what one process builds, and stay open."""
+    alone = build_spec(shards, folder=tmp_path, workers=1).spec.to_json()
+    with make_executor(2) as executor:
+        assert build_spec(shards, folder=tmp_path, executor=executor).spec.to_json() == alone
+        assert executor.submit(len, "abc").result() == 3
+
+
+def test_a_real_dask_cluster_gives_the_same_spec(shards: list[str], tmp_path: Path):
+    """A scheduler and two worker processes of Dask build the same spec."""
+    distributed = pytest.importorskip("distributed")
+    alone = build_spec(shards, folder=tmp_path, workers=1).spec.to_json()
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        executor = client.get_executor()
+        assert build_spec(shards, folder=tmp_path, executor=executor).spec.to_json() == alone
+
+
+def late_square(number: int) -> int:
+    """Square a number; the first takes longest."""
+    if number < 0:
+        raise ValueError(f"negative: {number}")
+    time.sleep(0.05 if number == 0 else 0)
+    return number * number
+
+
+def test_results_keep_the_order_of_the_items():
+    """What ends first does not come first, and errors stand in their places."""
+    with ThreadPoolExecutor(4) as executor:
+        outcomes = run_each(late_square, [0, 1, -2, 3], executor=executor)
+    assert outcomes[:2] + outcomes[3:] == [0, 1, 9]
+    assert str(outcomes[2]) == "negative: -2"
+
+
+def test_more_items_than_the_window_are_all_done():
+    """Thousands of jobs go through an executor a window at a time."""
+    with ThreadPoolExecutor(2) as executor:
+        assert run_each(abs, range(-2500, 0), executor=executor) == list(range(2500, 0, -1))
+    assert run_each(abs, [], workers=4) == []
+
+
+def die(number: int) -> int:
+    """End the process that runs this, as the kernel does when memory is short."""
+    if number == 1:
+        os._exit(9)
+    return number
+
+
+def test_killed_worker_is_an_error_of_the_items_it_took():
+    """A worker that dies is reported, not waited for."""
+    outcomes = run_each(die, [1, 1], workers=2)
+    assert all(isinstance(outcome, Exception) for outcome in outcomes)
+
+
+def test_digests_are_those_of_hashlib(tmp_path: Path):
+    """A file larger than one block is digested whole, by all algorithms at once."""
+    path = tmp_path / "large.bin"
+    path.write_bytes(os.urandom(2_500_001))
+    digests = file_digests(path, ("md5", "sha256"))
+    assert digests["md5"] == hashlib.md5(path.read_bytes()).hexdigest()
+    assert digests["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
+    assert file_digests(tmp_path / "missing", ()) == {}
+
+
+NAMES = [
+    ("train-000000.tar", "train"),
+    ("/data/web/train-{000..146}.tar", "data-web-train"),
+    ("https://host/imagenet-train-0.tar", "https-host-imagenet-train"),
+    ("x/x-0.tar", "x"),
+    ("*.tar", ""),
+]
+
+
+@pytest.mark.parametrize(("shard", "name"), NAMES)
+def test_default_name_is_made_of_the_words_of_the_first_shard(shard: str, name: str):
+    """Numbers and repeated words are left out, as the old `widsindex` did."""
+    assert default_name(shard) == name
+
+
+def test_real_archives_are_indexed_or_named(shared_data: Path, tmp_path: Path):
+    """Over hundreds of real tars of all makers, each is counted or reported, and none stops us."""
+    archives = sorted((shared_data / "tar").rglob("*.tar"))
+    copies = []
+    for number, archive in enumerate(archives):
+        copies.append(str(tmp_path / f"{number}.tar"))
+        shutil.copyfile(archive, copies[-1])
+    built = build_spec(copies, folder=tmp_path, workers=2, digests=())
+    assert len(built.spec.shards) + len(built.failures) == len(archives)
+    assert len(built.spec.shards) > len(archives) // 2
