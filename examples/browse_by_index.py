@@ -19,7 +19,8 @@ def as_text(image: Image.Image, width: int = 28) -> str:
     """Draw an image in characters, two pixel rows to a line since characters are tall."""
     height = max(1, round(width * image.height / image.width / 2))
     grey = np.asarray(image.convert("L").resize((width, height)), dtype=np.int64)
-    return "\n".join("".join(row).rstrip() for row in SHADES[grey * len(SHADES) // 256])
+    lines = ["".join(row).rstrip() for row in SHADES[grey * len(SHADES) // 256]]
+    return "\n".join(lines).strip("\n")
 
 
 def show(sample: dict[str, Any]) -> None:

