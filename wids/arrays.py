@@ -60,6 +60,12 @@ TORCH_DTYPES = {
     "F8_E8M0": (1, "float8_e8m0fnu"),
 }
 
+# The types from last to first as the reference implementation lays tensors out: wide ones come
+# first in a file, so that each tensor is aligned to its elements.
+TYPE_ORDER = (
+    "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64".split()
+)
+
 
 # --- .npy ---------------------------------------------------------------------------------------
 
@@ -294,8 +300,7 @@ def encode_safetensors(tensors: Mapping[str, Any]) -> bytes:
     b'{}      '
     """
     parts = [(name, *_tensor_parts(name, tensor)) for name, tensor in tensors.items()]
-    # Widest elements first, then by name: so each tensor is aligned to its elements.
-    parts.sort(key=lambda part: (-_itemsize(part[1]), part[0]))
+    parts.sort(key=lambda part: (-TYPE_ORDER.index(part[1]), part[0]))
     header, offset = {}, 0
     for name, kind, shape, content in parts:
         span = [offset, offset + len(content)]

@@ -73,7 +73,10 @@ def decode_tenbin_named(data: bytes | memoryview) -> list[tuple[str, np.ndarray]
                 f"tenbin: the header at byte {header[0]} promises shape {shape} of {dtype}, the "
                 f"data chunk has {stop - start} bytes"
             )
-        named.append((name, np.ndarray(shape, dtype, data, start)))
+        try:
+            named.append((name, np.ndarray(shape, dtype, data, start)))
+        except ValueError as error:  # a size of 0 beside sizes beyond what numpy can address
+            raise DecodeError(f"tenbin: impossible shape {shape} of {dtype}: {error}") from error
     return named
 
 
@@ -103,9 +106,8 @@ def _parse_header(
     """Return name, type and shape from the header chunk at `[start, stop)`."""
     code = bytes(data[start : start + 8]).rstrip(b"\0").decode("latin-1")
     name = bytes(data[start + 8 : start + 16]).rstrip(b"\0").decode("latin-1")
-    ndim, *shape = np.frombuffer(data[start + 16 : stop - (stop - start) % 8], "<i8").tolist() or [
-        -1
-    ]
+    numbers = np.frombuffer(data[start + 16 : stop - (stop - start) % 8], "<i8").tolist()
+    ndim, *shape = numbers or [-1]  # a header too short for the number of dimensions
     if code not in DTYPES or not 0 <= ndim <= MAX_NDIM or len(shape) < ndim:
         raise DecodeError(
             f"tenbin: malformed array header at byte {start}: type {code!r}, {ndim} dimensions, "

@@ -1,0 +1,42 @@
+"""Pictures for the tests: drawn ones, and real photos where a library that ships some is there."""
+
+import io
+from importlib.util import find_spec
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+
+def draw(width, height, seed=0):
+    """Draw something like a photo: smooth light, sharp edges, a little noise."""
+    rng = np.random.default_rng(seed)
+    y, x = np.mgrid[0:height, 0:width]
+    light = 128 + 80 * np.sin(x / (17 + seed)) * np.cos(y / 23)
+    picture = np.stack([light, light[::-1], 255 - light], axis=-1)
+    for _ in range(12):
+        left, top = rng.integers(0, width), rng.integers(0, height)
+        right, bottom = left + rng.integers(1, 40), top + rng.integers(1, 40)
+        picture[top:bottom, left:right] = rng.integers(0, 256, 3)
+    return np.clip(picture + rng.normal(0, 4, picture.shape), 0, 255).astype(np.uint8)
+
+
+def save(image, file_format, **settings):
+    """Encode an array or a PIL image with Pillow, the foreign writer of most tests."""
+    stream = io.BytesIO()
+    image = Image.fromarray(image) if isinstance(image, np.ndarray) else image
+    image.save(stream, file_format, **settings)
+    return stream.getvalue()
+
+
+def photos():
+    """List real photos: those that scikit-image ships, where it is installed."""
+    spec = find_spec("skimage")
+    folders = list(spec.submodule_search_locations) if spec else []
+    return sorted(path for folder in folders for path in Path(folder, "data").glob("*.[jp][pn]g"))
+
+
+def psnr(one, other):
+    """Return the likeness of two uint8 images in decibels; equal ones are infinitely alike."""
+    error = np.mean((np.asarray(one, float) - np.asarray(other, float)) ** 2)
+    return np.inf if error == 0 else 10 * np.log10(255**2 / error)

@@ -1,0 +1,337 @@
+"""`.npy`, `.npz` and `.safetensors` against numpy and the safetensors library, and hostile ones."""
+
+import io
+import json
+import math
+import struct
+import zipfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from wids.arrays import (
+    decode_npy,
+    decode_npz,
+    decode_safetensors,
+    encode_npy,
+    encode_npz,
+    encode_safetensors,
+)
+from wids.errors import DecodeError
+
+SAFETENSORS_TYPES = ["?", "u1", "i1", "<u2", "<i2", "<f2", "<u4", "<i4", "<f4", "<u8", "<f8"]
+STRUCTURED = np.dtype([("x", "<f4"), ("name", "S5"), ("pair", "<i2", (2,))])
+
+
+def numpy_saves(array, **settings):
+    stream = io.BytesIO()
+    np.save(stream, array, **settings)
+    return stream.getvalue()
+
+
+def npy_with_header(text, data=b"", version=1):
+    """Build a `.npy` file around a header of one's own."""
+    size = struct.pack("<H" if version == 1 else "<I", len(text))
+    return b"\x93NUMPY" + bytes([version, 0]) + size + text + data
+
+
+def safetensors_with(header, data=b""):
+    text = header if isinstance(header, bytes) else json.dumps(header).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+@given(
+    hnp.arrays(
+        hnp.scalar_dtypes() | hnp.unicode_string_dtypes() | hnp.byte_string_dtypes(min_len=1),
+        hnp.array_shapes(min_dims=0, min_side=0, max_side=4),
+    )
+)
+def test_npy_of_any_type_and_shape_reads_as_numpy_reads_it(array):
+    """Values, type and shape equal those of numpy.load."""
+    data = numpy_saves(array)
+    expected = np.load(io.BytesIO(data))
+    got = decode_npy(data)
+    assert got.dtype == expected.dtype
+    assert got.shape == expected.shape
+    np.testing.assert_array_equal(got, expected)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.asfortranarray(np.arange(12).reshape(3, 4)),
+        np.zeros(3, STRUCTURED),
+        np.arange(3, dtype=">i4"),
+        np.array("2026-11-21", "M8[s]"),
+        np.zeros((0, 5)),
+        np.array(7.5),
+        np.zeros(2, [("ü", "<f8")]),  # needs version 3, the header in UTF-8
+        np.zeros(1, [(f"field{number}", "<f8") for number in range(3000)]),  # and version 2
+    ],
+)
+@pytest.mark.filterwarnings("ignore:Stored array in format")
+def test_unusual_npy_files_read_as_numpy_reads_them(array):
+    """Memory order, structured types, byte order, dates, empty arrays and all header versions."""
+    data = numpy_saves(array)
+    got = decode_npy(data)
+    assert got.dtype == array.dtype
+    assert got.flags.f_contiguous == array.flags.f_contiguous
+    assert got.tobytes() == array.tobytes()
+
+
+def test_npy_copies_nothing():
+    """The array lies in the given bytes and is as read-only as those."""
+    data = numpy_saves(np.arange(1000))
+    array = decode_npy(memoryview(data))
+    assert np.shares_memory(array, np.frombuffer(data, np.uint8))
+    assert not array.flags.writeable
+    assert decode_npy(memoryview(bytearray(data))).flags.writeable
+
+
+def test_bytes_after_the_array_are_ignored_as_by_numpy():
+    """A file may be longer than its array."""
+    assert decode_npy(numpy_saves(np.arange(3)) + b"more").tolist() == [0, 1, 2]
+
+
+def test_object_arrays_are_refused_with_the_name_of_the_opt_in():
+    """Python objects in an array are a pickle, whatever the file is called."""
+    data = numpy_saves(np.array([{"a": 1}], dtype=object), allow_pickle=True)
+    with pytest.raises(PermissionError, match="allow_pickle=True"):
+        decode_npy(data)
+    nested = npy_with_header(b"{'descr': [('a', '|O')], 'fortran_order': False, 'shape': (1,)}")
+    with pytest.raises(PermissionError, match="Python objects"):
+        decode_npy(nested)
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "expected to begin with"),
+        (b"PK\3\4 and so on", "expected to begin with"),
+        (b"\x93NUMPY", "header should end"),
+        (b"\x93NUMPY\1\0\xff\xff{}", "header should end"),
+        (b"\x93NUMPY\2\0\xff\xff\xff\xff{}", "header should end"),
+        (npy_with_header(b"{}", version=9), "expected version 1, 2 or 3, got 9"),
+        (npy_with_header(b"__import__('os').getpid()"), "malformed header"),
+        (npy_with_header(b"["), "malformed header"),
+        (npy_with_header(b"(" * 5000), "malformed header"),
+        (npy_with_header(b"-" * 60000 + b"1"), "malformed header"),
+        (npy_with_header(b"3"), "malformed header"),
+        (npy_with_header(b"{'descr': '<f4', 'shape': (1,)}"), "malformed header"),
+        (npy_with_header(b"{'descr': 'zz', 'fortran_order': 0, 'shape': ()}"), "malformed header"),
+        (npy_with_header(b"{'descr': '<f4', 'fortran_order': 0, 'shape': 3}"), "tuple of sizes"),
+        (npy_with_header(b"{'descr': 'u1', 'fortran_order': 0, 'shape': (-1,)}"), "tuple of sizes"),
+        (npy_with_header(b"{'descr': 'u1', 'fortran_order': 0, 'shape': (True,)}", b"1"), "tuple"),
+        (npy_with_header(b"{'descr': 'u1', 'fortran_order': 0, 'shape': (4,)}", b"123"), "3 follow"),
+        (
+            npy_with_header(b"{'descr': '<f8', 'fortran_order': 0, 'shape': (%d,)}" % 10**18),
+            "promises 8000000000000000000 bytes",
+        ),
+        (
+            npy_with_header(b"{'descr': '|S0', 'fortran_order': 0, 'shape': (%d,)}" % 10**18),
+            "elements of no size",
+        ),
+        (
+            npy_with_header(b"{'descr': '<f8', 'fortran_order': 0, 'shape': (0, %d)}" % 2**62),
+            "impossible shape",
+        ),
+        (
+            npy_with_header(b"{'descr': 'u1', 'fortran_order': 0, 'shape': (%s)}" % (b"1," * 70), b"1"),
+            "impossible shape",
+        ),
+    ],
+    ids=str,
+)
+def test_malformed_npy_files_are_refused(data, message):
+    """A header that lies or does not parse is a DecodeError, before anything is allocated."""
+    with pytest.raises(DecodeError, match=message):
+        decode_npy(data)
+
+
+@given(st.integers(0, 199), st.integers(0, 255))
+def test_a_damaged_npy_file_is_an_error_or_an_array_inside_the_file(position, byte):
+    """No single changed byte leads to a crash or to memory beyond the file."""
+    data = bytearray(numpy_saves(np.arange(9.0).reshape(3, 3)))
+    data[position] = byte
+    try:
+        array = decode_npy(bytes(data))
+    except (DecodeError, PermissionError):
+        return
+    assert array.nbytes <= len(data)
+
+
+def test_npz_reads_as_numpy_reads_it():
+    """Packed and stored members come back by name, in the order of the file."""
+    arrays = {"b": np.arange(5), "a": np.float32([[1, 2]]), "scalar": np.array(3)}
+    for save in (np.savez, np.savez_compressed):
+        stream = io.BytesIO()
+        save(stream, **arrays)
+        got = decode_npz(stream.getvalue(), max_nbytes=10_000)
+        assert list(got) == ["b", "a", "scalar"]
+        for name, array in arrays.items():
+            np.testing.assert_array_equal(got[name], array)
+
+
+def test_npz_that_we_write_is_read_by_numpy_and_always_the_same():
+    """The zip archive carries no time of day."""
+    arrays = {"x": np.arange(3), "y": [1.5, 2.5]}
+    data = encode_npz(arrays)
+    with np.load(io.BytesIO(data)) as loaded:
+        assert {name: loaded[name].tolist() for name in loaded} == {"x": [0, 1, 2], "y": [1.5, 2.5]}
+    assert data == encode_npz(arrays)
+    with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        assert {member.date_time[0] for member in archive.infolist()} == {1980}
+
+
+def test_an_npz_bomb_is_refused_before_it_unpacks():
+    """The sizes that the archive states are added up and held against the bound."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, zeros=np.zeros(1_000_000))
+    assert len(stream.getvalue()) < 20_000
+    with pytest.raises(DecodeError, match="max_nbytes is 1000000"):
+        decode_npz(stream.getvalue(), max_nbytes=1_000_000)
+
+
+def test_an_npz_archive_that_states_too_small_a_size_is_refused():
+    """A member that lies about its size cannot unpack to more than it states."""
+    stream = io.BytesIO()
+    np.savez_compressed(stream, zeros=np.zeros(100_000))
+    data = stream.getvalue()
+    size = struct.pack("<I", np.zeros(100_000).nbytes + 128)
+    assert data.count(size) >= 1
+    with pytest.raises(DecodeError):
+        decode_npz(data.replace(size, struct.pack("<I", 1000)), max_nbytes=10_000)
+
+
+@pytest.mark.parametrize("data", [b"", b"no zip at all", encode_npz({"a": [1]})[:-10]])
+def test_what_is_no_npz_is_refused(data):
+    """Damage is named by the format."""
+    with pytest.raises(DecodeError, match="npz"):
+        decode_npz(data, max_nbytes=1000)
+
+
+def test_objects_inside_npz_are_refused():
+    """A pickle does not get in through the zip archive either."""
+    stream = io.BytesIO()
+    np.savez(stream, allow_pickle=True, x=np.array([{}], dtype=object))
+    with pytest.raises(PermissionError):
+        decode_npz(stream.getvalue(), max_nbytes=10_000)
+
+
+@given(
+    st.dictionaries(
+        st.text(max_size=5).filter(lambda name: name != "__metadata__"),
+        st.sampled_from(SAFETENSORS_TYPES).flatmap(
+            lambda code: hnp.arrays(code, hnp.array_shapes(min_dims=0, min_side=0, max_side=3))
+        ),
+        max_size=4,
+    )
+)
+def test_safetensors_reads_and_writes_as_the_library_does(tensors):
+    """Values, types and shapes equal the library's, and so do the bytes written."""
+    library = pytest.importorskip("safetensors.numpy")
+    data = library.save(tensors)
+    assert encode_safetensors(tensors) == data
+    got = decode_safetensors(data)
+    expected = library.load(data)
+    assert got.keys() == expected.keys()
+    for name, array in expected.items():
+        assert got[name].dtype == array.dtype
+        np.testing.assert_array_equal(got[name], array)
+
+
+def test_safetensors_copies_nothing():
+    """The arrays lie in the given bytes."""
+    data = encode_safetensors({"w": np.arange(1000), "b": np.zeros(3, "f4")})
+    for array in decode_safetensors(memoryview(data)).values():
+        assert np.shares_memory(array, np.frombuffer(data, np.uint8))
+
+
+def test_types_without_a_numpy_name_come_as_torch_tensors():
+    """bfloat16 and float8 survive both ways, equal to what the library gives."""
+    torch = pytest.importorskip("torch")
+    library = pytest.importorskip("safetensors.torch")
+    tensors = {
+        "half": torch.arange(6, dtype=torch.bfloat16).reshape(2, 3),
+        "eighth": torch.ones(3).to(torch.float8_e4m3fn),
+        "none": torch.zeros(0, dtype=torch.bfloat16),
+        "plain": torch.arange(4),
+    }
+    data = library.save(tensors)
+    assert encode_safetensors(tensors) == data
+    got = decode_safetensors(data)
+    for name in ("half", "eighth", "none"):
+        assert got[name].dtype == tensors[name].dtype
+        assert torch.equal(got[name].float(), tensors[name].float())
+    assert got["plain"].tolist() == [0, 1, 2, 3]
+
+
+def test_the_metadata_of_safetensors_is_no_tensor():
+    """What the library keeps beside the tensors is left out."""
+    library = pytest.importorskip("safetensors.numpy")
+    data = library.save({"a": np.zeros(1)}, metadata={"format": "np"})
+    assert list(decode_safetensors(data)) == ["a"]
+
+
+def entry(begin, end, shape=(1,), kind="U8"):
+    return {"dtype": kind, "shape": list(shape), "data_offsets": [begin, end]}
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"", "header should end"),
+        (struct.pack("<Q", 1 << 60), "header should end"),
+        (safetensors_with(b"{"), "no JSON"),
+        (safetensors_with(b"[" * 20_000), "no JSON"),
+        (safetensors_with(b"[]"), "expected a JSON object"),
+        (safetensors_with({"a": 3}), "malformed header"),
+        (safetensors_with({"a": {"dtype": "U8"}}), "malformed header"),
+        (safetensors_with({"a": entry(0, 1, kind="XX")}, b"1"), "malformed header"),
+        (safetensors_with({"a": entry(0, 1, shape=[None])}, b"1"), "impossible shape"),
+        (safetensors_with({"a": entry(0, 1, shape=[-1])}, b"1"), "impossible shape"),
+        (safetensors_with({"a": entry(0, 2)}, b"12"), "does not fill the range"),
+        (safetensors_with({"a": entry(0, 2)}, b"1"), "without hole or overlap"),
+        (safetensors_with({"a": entry(0, 1)}, b"12"), "without hole or overlap"),
+        (safetensors_with({"a": entry(1, 2)}, b"12"), "without hole or overlap"),
+        (safetensors_with({"a": entry(0, 1), "b": entry(0, 1)}, b"1"), "without hole or overlap"),
+        (safetensors_with({"a": entry(0, 2), "b": entry(2, 1)}, b"1"), "does not fill"),
+    ],
+    ids=str,
+)
+def test_malformed_safetensors_files_are_refused(data, message):
+    """Headers that lie, overlap, leave holes or do not parse are DecodeErrors."""
+    with pytest.raises(DecodeError, match=message):
+        decode_safetensors(data)
+
+
+def test_what_the_library_refuses_is_refused_here():
+    """Any cut of a valid file is an error for both."""
+    library = pytest.importorskip("safetensors")
+    data = encode_safetensors({"w": np.arange(5)})
+    for cut in range(len(data)):
+        with pytest.raises(library.SafetensorError):
+            library.deserialize(data[:cut])
+        with pytest.raises(DecodeError):
+            decode_safetensors(data[:cut])
+
+
+def test_objects_are_not_written():
+    """An object array has no place in any of the three formats."""
+    objects = np.array([{}], dtype=object)
+    with pytest.raises(ValueError, match="Object arrays"):
+        encode_npy(objects)
+    with pytest.raises(ValueError, match="Object arrays"):
+        encode_npz({"a": objects})
+    with pytest.raises(ValueError, match="is of type object"):
+        encode_safetensors({"a": objects})
+
+
+def test_big_arrays_round_trip():
+    """Sizes beyond one read or one page change nothing."""
+    array = np.arange(math.prod((7, 300, 300)), dtype="f4").reshape(7, 300, 300)
+    np.testing.assert_array_equal(decode_npy(encode_npy(array)), array)
+    np.testing.assert_array_equal(decode_safetensors(encode_safetensors({"a": array}))["a"], array)

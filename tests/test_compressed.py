@@ -1,0 +1,127 @@
+"""`.gz` and `.zst` wrappers against gzip and zstandard, damaged ones, and bombs."""
+
+import gzip
+import resource
+import subprocess
+import sys
+import zlib
+
+import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids.compressed import gunzip, gzip_bytes, unzstd, zstd_bytes
+from wids.errors import DecodeError
+
+BOUND = 1 << 20
+
+
+@given(st.binary(max_size=2000), st.integers(1, 9))
+def test_gzip_data_unpacks_as_gzip_does(content, level):
+    """What Python's gzip wrote comes out whole."""
+    assert gunzip(gzip.compress(content, level), BOUND) == content
+    assert gzip.decompress(gzip_bytes(content)) == content
+
+
+@given(st.binary(max_size=2000), st.integers(1, 19))
+def test_zstd_data_unpacks_as_zstandard_does(content, level):
+    """What the library wrote comes out whole, also where the frame does not state its size."""
+    packer = zstandard.ZstdCompressor(level=level, write_content_size=False)
+    assert unzstd(packer.compress(content), BOUND) == content
+    assert zstandard.ZstdDecompressor().decompress(zstd_bytes(content)) == content
+
+
+def test_several_members_are_one_text():
+    """Concatenated gzip members, with padding after them, and zstd frames read as one."""
+    assert gunzip(gzip.compress(b"one ") + gzip.compress(b"two") + bytes(7), BOUND) == b"one two"
+    frames = zstandard.compress(b"one ") + zstandard.compress(b"two")
+    assert unzstd(frames, BOUND) == b"one two"
+
+
+def test_packing_leaves_no_trace_of_time():
+    """The same bytes are packed to the same bytes."""
+    assert gzip_bytes(b"text")[4:8] == bytes(4)
+    assert gzip_bytes(b"text") == gzip_bytes(b"text")
+    assert zstd_bytes(b"text") == zstd_bytes(b"text")
+
+
+@pytest.mark.parametrize("unpack", [gunzip, unzstd])
+def test_the_bound_holds_to_the_byte(unpack):
+    """Exactly max_nbytes pass, one more is refused with the name of the setting."""
+    packed = (gzip_bytes if unpack is gunzip else zstd_bytes)(bytes(1000))
+    assert unpack(packed, 1000) == bytes(1000)
+    with pytest.raises(DecodeError, match="max_nbytes=999"):
+        unpack(packed, 999)
+
+
+def test_the_bound_holds_for_data_that_lies_about_its_size():
+    """A false size in the trailer, many members, or a frame without a size change nothing."""
+    lying = gzip.compress(bytes(100_000))[:-4] + bytes(4)
+    with pytest.raises(DecodeError, match="max_nbytes=5000"):
+        gunzip(lying, 5000)
+    with pytest.raises(DecodeError, match="max_nbytes=5000"):
+        gunzip(gzip.compress(bytes(3000)) * 2, 5000)
+    silent = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(100_000))
+    with pytest.raises(DecodeError, match="max_nbytes=5000"):
+        unzstd(silent, 5000)
+    with pytest.raises(DecodeError, match="max_nbytes=5000"):
+        unzstd(zstandard.compress(bytes(3000)) * 2, 5000)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"plain text",
+        gzip.compress(b"some text")[:-3],
+        gzip.compress(b"some text")[:12],
+        gzip.compress(b"some text")[:-8] + bytes(8),
+        gzip.compress(b"some text") + b"rubbish",
+        zlib.compress(b"some text"),
+    ],
+)
+def test_damaged_gzip_data_is_refused(data):
+    """Wrong magic, truncation, a wrong checksum and rubbish at the end are DecodeErrors."""
+    with pytest.raises(DecodeError, match="gzip"):
+        gunzip(data, BOUND)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"plain text",
+        zstd_bytes(b"some text")[:-1],
+        zstd_bytes(b"some text")[:6],
+        zstd_bytes(b"some text")[:-1] + b"!",
+        zstd_bytes(b"some text") + b"rubbish",
+    ],
+)
+def test_damaged_zstd_data_is_refused(data):
+    """Wrong magic, truncation, a wrong checksum and rubbish at the end are DecodeErrors."""
+    with pytest.raises(DecodeError, match="zstd"):
+        unzstd(data, BOUND)
+
+
+def test_no_bytes_are_no_gzip_text():
+    """An empty member is not taken for an empty text."""
+    with pytest.raises(DecodeError, match="gzip"):
+        gunzip(b"", BOUND)
+
+
+def test_a_bomb_of_a_gibibyte_takes_no_memory():
+    """A megabyte that unpacks to a gibibyte is refused with the default bound in 64 MB more."""
+    bomb = gzip.compress(bytes(1 << 30), 9)
+    assert len(bomb) < 1_100_000
+    code = (
+        "import sys, resource; from wids.decode import SampleDecoder; decode = SampleDecoder();"
+        "bomb = sys.stdin.buffer.read();"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "try: decode({'.txt.gz': bomb})\n"
+        "except ValueError as error: assert 'max_nbytes' in str(error)\n"
+        "else: raise SystemExit('unpacked')\n"
+        "print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)"
+    )
+    run = subprocess.run([sys.executable, "-c", code], input=bomb, capture_output=True, check=True)
+    assert int(run.stdout) < 64 << 10  # kilobytes
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss > 0

@@ -1,0 +1,151 @@
+"""Tenbin: by hand, against real files of webdataset's, and against everything malformed."""
+
+import struct
+import tarfile
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from wids.errors import DecodeError
+from wids.tenbin import decode_tenbin, decode_tenbin_named, encode_tenbin
+
+TYPES = ["<f2", "<f4", "<f8", "i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8"]
+
+
+def chunk(payload, nbytes=None, magic=b"~TenBin~"):
+    """Build a chunk by hand, as the format's description says."""
+    size = len(payload) if nbytes is None else nbytes
+    return magic + struct.pack("<q", size) + payload + bytes(-len(payload) % 64)
+
+
+def header(code, name, ndim, *dims):
+    return chunk(struct.pack(f"<8s8sq{len(dims)}q", code, name, ndim, *dims))
+
+
+def test_a_file_built_by_hand_reads_as_its_numbers():
+    """Type, name, shape and values come out as they were put in by struct."""
+    data = header(b"i4", b"xs", 2, 2, 3) + chunk(struct.pack("<6i", 1, 2, 3, 4, 5, 6))
+    [(name, array)] = decode_tenbin_named(data)
+    assert name == "xs"
+    assert array.dtype == np.int32
+    assert array.tolist() == [[1, 2, 3], [4, 5, 6]]
+
+
+def test_writing_gives_the_bytes_built_by_hand():
+    """The writer produces the layout that the description demands, byte for byte."""
+    expected = header(b"u1", b"", 1, 3) + chunk(b"abc")
+    assert encode_tenbin([np.frombuffer(b"abc", np.uint8)]) == expected
+
+
+def test_files_of_webdataset_read_and_rewrite_to_the_same_bytes(shared_data):
+    """Every member of a shard that webdataset wrote survives a round trip unchanged."""
+    with tarfile.open(shared_data / "tar" / "webdataset" / "tendata.tar") as archive:
+        members = [archive.extractfile(member).read() for member in archive]
+    assert len(members) == 100
+    for data in members:
+        named = decode_tenbin_named(data)
+        assert [(name, array.dtype, array.shape) for name, array in named] == [
+            ("xs", np.float64, (28, 28)),
+            ("ys", np.float64, (28, 28)),
+        ]
+        again = encode_tenbin([a for _, a in named], [name for name, _ in named])
+        assert again == data
+
+
+def test_webdataset_itself_agrees():
+    """Where webdataset is installed, each side reads what the other wrote."""
+    theirs = pytest.importorskip("webdataset.tenbin")
+    arrays = [np.arange(6, dtype="f4").reshape(2, 3), np.arange(5, dtype="u1")]
+    for ours, other in zip(decode_tenbin(theirs.encode_buffer(arrays)), arrays, strict=True):
+        np.testing.assert_array_equal(ours, other)
+    for back, other in zip(theirs.decode_buffer(encode_tenbin(arrays)), arrays, strict=True):
+        np.testing.assert_array_equal(back, other)
+
+
+@given(
+    st.lists(
+        st.sampled_from(TYPES).flatmap(
+            lambda code: hnp.arrays(code, hnp.array_shapes(min_dims=0, max_dims=5, max_side=4))
+        ),
+        max_size=4,
+    )
+)
+def test_any_arrays_survive(arrays):
+    """Arrays of every type and shape come back equal, with their types."""
+    back = decode_tenbin(encode_tenbin(arrays))
+    assert len(back) == len(arrays)
+    for got, expected in zip(back, arrays, strict=True):
+        assert got.dtype == expected.dtype
+        np.testing.assert_array_equal(got, expected)
+
+
+def test_reading_copies_nothing():
+    """The arrays lie in the given bytes and are as read-only as those."""
+    data = encode_tenbin([np.arange(1000)])
+    [array] = decode_tenbin(memoryview(data))
+    assert np.shares_memory(array, np.frombuffer(data, np.uint8))
+    assert not array.flags.writeable
+
+
+def test_arrays_in_fortran_order_and_big_endian_are_written_as_their_values():
+    """Memory layout is not part of the value."""
+    array = np.asfortranarray(np.arange(6, dtype=">i4").reshape(2, 3))
+    [back] = decode_tenbin(encode_tenbin([array]))
+    assert back.tolist() == array.tolist()
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (b"~TenBin", "expected b'~TenBin~' at byte 0"),
+        (b"something else", "expected b'~TenBin~'"),
+        (header(b"f4", b"", 1, 2), "expected a data chunk after the header"),
+        (header(b"f4", b"", 1, 2) + chunk(b"1234"), r"promises shape \(2,\) of float32"),
+        (header(b"f4", b"", 1, -1) + chunk(b""), "negative size"),
+        (header(b"O8", b"", 1, 1) + chunk(bytes(8)), "malformed array header"),
+        (header(b"f4", b"", 10, *[1] * 10) + chunk(bytes(4)), "malformed array header"),
+        (header(b"f4", b"", 3, 1) + chunk(bytes(4)), "malformed array header"),
+        (header(b"f4", b"", -1) + chunk(bytes(4)), "malformed array header"),
+        (chunk(b"f4") + chunk(bytes(4)), "malformed array header"),
+        (chunk(b"x" * 8, nbytes=-1), "should have -1 bytes"),
+        (chunk(b"x" * 8, nbytes=1 << 60), "are left"),
+        (header(b"f8", b"", 2, 1 << 40, 1 << 40) + chunk(b""), "promises shape"),
+        (header(b"f8", b"", 2, 0, 1 << 62) + chunk(b""), "impossible shape"),
+    ],
+)
+def test_malformed_files_are_refused_with_the_place(data, message):
+    """Whatever is wrong is a DecodeError that says what was expected and what is there."""
+    with pytest.raises(DecodeError, match=message):
+        decode_tenbin(data)
+
+
+@given(st.binary(max_size=60), st.integers(0, 300), st.integers(0, 255))
+def test_damage_is_an_error_or_other_numbers_but_nothing_else(tail, position, byte):
+    """A changed byte or a changed end never crashes and never reads outside the file."""
+    data = bytearray(encode_tenbin([np.arange(4), np.float32([1, 2])], ["a", "b"]) + tail)
+    data[position % len(data)] = byte
+    try:
+        arrays = decode_tenbin(bytes(data))
+    except DecodeError:
+        return
+    assert sum(array.nbytes for array in arrays) <= len(data)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "names", "message"),
+    [
+        ([np.array([True])], None, "got bool"),
+        ([np.array(["text"])], None, "got <U4"),
+        ([np.zeros([1] * 10)], None, "9 dimensions"),
+        ([np.zeros(1)], ["nine long"], "up to 8 ASCII"),
+        ([np.zeros(1)], ["ü"], "up to 8 ASCII"),
+        ([np.zeros(1)], [], "a name for each of 1"),
+    ],
+)
+def test_what_the_format_cannot_hold_is_refused(arrays, names, message):
+    """The writer says what it would need instead of writing something unreadable."""
+    with pytest.raises(ValueError, match=message):
+        encode_tenbin(arrays, names)
