@@ -18,10 +18,10 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Integers", "derive_key", "derive_keys", "permute"]
+__all__ = ["Integers", "Keys", "derive_key", "derive_keys", "permute"]
 
 Integers: TypeAlias = NDArray[np.int64]
-_Bits: TypeAlias = NDArray[np.uint64]
+Keys: TypeAlias = NDArray[np.uint64]
 
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
@@ -30,6 +30,7 @@ _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 # With 8 rounds neighbours in a range of 6 stay neighbours 12 % too often, with 12 it is 3 %; from
 # 20 on nothing can be seen. Each round costs a twelfth of the time.
 _ROUNDS = 12
+_BLOCK = 16384
 
 
 def derive_key(*parts: int) -> int:
@@ -53,7 +54,7 @@ def derive_key(*parts: int) -> int:
     return key
 
 
-def derive_keys(key: int, parts: Integers) -> NDArray[np.uint64]:
+def derive_keys(key: int, parts: Integers) -> Keys:
     """Hash many integers under one key, the array twin of `derive_key`.
 
     Args:
@@ -80,7 +81,7 @@ def derive_keys(key: int, parts: Integers) -> NDArray[np.uint64]:
 _ROUND_KEYS = tuple(derive_key(0x77696473, number) for number in range(_ROUNDS))
 
 
-def permute(places: Integers, sizes: Integers | int, keys: NDArray[np.uint64] | int) -> Integers:
+def permute(places: Integers, sizes: Integers | int, keys: Keys | int) -> Integers:
     """Send places through keyed permutations: place `i` of `range(sizes[i])` under `keys[i]`.
 
     For one size and key, the images of `range(size)` are `range(size)` in another order.
@@ -98,18 +99,33 @@ def permute(places: Integers, sizes: Integers | int, keys: NDArray[np.uint64] | 
     """
     size = np.atleast_1d(np.asarray(sizes, np.int64)).view(np.uint64)
     key = np.atleast_1d(np.asarray(keys, np.uint64))
-    images = _feistel(places.view(np.uint64), size, key)
-    (astray,) = np.nonzero(images >= size)
-    while astray.size:
-        walk_size = size if size.size == 1 else size[astray]
-        walk_key = key if key.size == 1 else key[astray]
-        walked = _feistel(images[astray], walk_size, walk_key)
-        images[astray] = walked
-        astray = astray[walked >= walk_size]
+    images = np.empty(places.size, np.uint64)
+    # What fits into the processor's cache goes twice as fast, and needs no memory to speak of.
+    for start in range(0, places.size, _BLOCK):
+        part = slice(start, start + _BLOCK)
+        here = places[part].view(np.uint64)
+        images[part] = _walk(here, _part(size, part), _part(key, part))
     return images.view(np.int64)
 
 
-def _feistel(places: _Bits, sizes: _Bits, keys: _Bits) -> _Bits:
+def _part(values: Keys, part: slice | Integers) -> Keys:
+    """Some of the values, or the one value that stands for all."""
+    return values if values.size == 1 else values[part]
+
+
+def _walk(places: Keys, sizes: Keys, keys: Keys) -> Keys:
+    """Permute the pairs until all places have come to lie below their size."""
+    images = _feistel(places, sizes, keys)
+    (astray,) = np.nonzero(images >= sizes)
+    while astray.size:
+        sizes_there = _part(sizes, astray)
+        walked = _feistel(images[astray], sizes_there, _part(keys, astray))
+        images[astray] = walked
+        astray = astray[walked >= sizes_there]
+    return images
+
+
+def _feistel(places: Keys, sizes: Keys, keys: Keys) -> Keys:
     """Permute the pairs `(place % a, place // a)`, of which there are slightly more than places."""
     # IEEE square roots are exact to the last bit, so that up to 2**52 all machines agree.
     widths = np.sqrt(sizes.astype(np.float64)).astype(np.uint64) + np.uint64(1)
@@ -124,7 +140,7 @@ def _feistel(places: _Bits, sizes: _Bits, keys: _Bits) -> _Bits:
     return high
 
 
-def _add_noise(values: _Bits, source: _Bits, modulus: _Bits, keys: _Bits) -> _Bits:
+def _add_noise(values: Keys, source: Keys, modulus: Keys, keys: Keys) -> Keys:
     """Add to each value, modulo `modulus`, a hash of its partner in the pair."""
     noise = source + keys
     noise *= np.uint64(_MIX_1)
@@ -136,4 +152,5 @@ def _add_noise(values: _Bits, source: _Bits, modulus: _Bits, keys: _Bits) -> _Bi
     noise >>= np.uint64(32)
     noise += values
     # Below zero wraps round to the top, so the smaller of the two is the sum modulo `modulus`.
-    return np.minimum(noise, noise - modulus)
+    np.minimum(noise, noise - modulus, out=noise)
+    return noise
