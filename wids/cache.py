@@ -6,29 +6,32 @@ import fcntl
 import logging
 import os
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
-
-from wids.cachefolder import Entry, Record, check_folder, choose_folder, new_part_path
+from wids import eviction
+from wids.cachefolder import Entry, Record, check_folder, choose_folder, claim_part, parts_of
 from wids.errors import CacheError, FetchError
 from wids.fetch import Fetcher
-from wids.partfile import Expected, PartFile
+from wids.locking import turn_to_fetch
+from wids.partfile import Expected, PartFile, digest_file, no_space
+from wids.tarcheck import check_tar
+from wids.unpack import compression_of, is_compressed_name, unpack
 from wids.urls import display_url, is_local, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from wids.fetch import Stream
+    from wids.eviction import CachedShard
+
+    Fill = Callable[[Path], tuple[PartFile, dict[str, str]]]
 
 __all__ = ["ShardCache"]
 
 _log = logging.getLogger(__name__)
-_BLOCK = 512
-_LOCK_REPORT_SECONDS = 10.0
-_SHOWN_NBYTES = 80
+_ATTEMPTS = 3  # when others evict a shard in the moment it came
 
 
 class ShardCache:
@@ -69,16 +72,25 @@ class ShardCache:
         self.localname = localname
         self.shared = shared
         self.fetcher = fetcher or Fetcher(allow_pipe=allow_pipe)
-        self._held: dict[int, int] = {}
-        self._ready_pid: int | None = None
+        self._begin_process()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_held": {}, "_ready_pid": None}
+        mine = ("_held", "_pid", "_checked", "_swept")
+        return {name: value for name, value in self.__dict__.items() if name not in mine}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin_process()
 
     @staticmethod
     def is_local(url: str) -> bool:
         """Tell whether a URL names a file of this machine."""
         return is_local(url)
+
+    def close(self) -> None:
+        """Close connections and let go of the shards last given out."""
+        self._held = _Held()
+        self.fetcher.close()
 
     def get(
         self,
@@ -97,24 +109,27 @@ class ShardCache:
             sha256: SHA-256 it must have when fetched, hexadecimal.
 
         Returns:
-            Its path. A cached file may be evicted after the next call from the same thread; who
-            has it open or mapped keeps it.
+            Its path. A cached file is safe from eviction until the next call from the same
+            thread; who has it open or mapped keeps it beyond that.
 
         Raises:
             FetchError: It cannot be had, or is no tar.
             IntegrityError: It is not as promised; nothing of it was kept.
+            ShardFormatError: It is compressed and damaged.
             CacheError: The folder cannot be used: no space, no permission, not safe.
         """
         url = os.fspath(url)
         expected = Expected(filesize, md5sum, sha256)
         if self.localname is not None:
             path = local_path(os.fspath(self.localname(url)))
-            if path.exists() or is_local(url):
-                return _in_place(path, expected)
-            return self._fetch_to(path, url, expected)
+            if not path.exists() and not is_local(url):
+                self._fetch_to(path, url, expected)
+            return self._local(path, expected)
         if is_local(url):
-            return _in_place(local_path(url), expected)
-        return self._cached(self._entry(url, expected), url, expected)
+            return self._local(local_path(url), expected)
+        version = expected.sha256 or expected.md5sum or str(expected.filesize or "")
+        entry = Entry.of(self.cache_dir, url, version.lower())
+        return self._cached(entry, display_url(url), partial(self._download, url, expected))
 
     def sidecar_path(self, url: str, path: Path, suffix: str) -> Path | None:
         """Return where the sidecar of a shard belongs.
@@ -133,36 +148,83 @@ class ShardCache:
         if path.parent == self.cache_dir or beside.exists():
             return beside
         try:
-            self._prepare()
-            status = path.stat()
+            self._check_folder()
+            entry = self._entry_of_local(path)
         except OSError as error:
             _log.warning("%s: no sidecar is kept: %s", display_url(url), error)
             return None
-        version = f"{status.st_size}\0{status.st_mtime_ns}"
-        entry = Entry.of(self.cache_dir, str(path.absolute()), version)
         return self.cache_dir / f"{entry.name}{suffix}"
 
-    def _entry(self, url: str, expected: Expected) -> Entry:
-        version = expected.sha256 or expected.md5sum or str(expected.filesize or "")
-        return Entry.of(self.cache_dir, url, version.lower())
+    def shards(self) -> list[CachedShard]:
+        """Return what lies in the folder, of all datasets, the least recently used first."""
+        return eviction.list_shards(self.cache_dir) if self.cache_dir.is_dir() else []
 
-    def _cached(self, entry: Entry, url: str, expected: Expected) -> Path:
-        self._prepare()
-        if not self._use(entry):
-            with self._lock(entry.lock_path, url):
-                if not self._use(entry):
-                    self._fetch_entry(entry, url, expected)
-                    self._use(entry)
-        return entry.path
+    def verify(self) -> list[CachedShard]:
+        """Read every cached shard again and remove those that are damaged.
 
-    def _prepare(self) -> None:
-        """Check the folder once in each process."""
-        if self._ready_pid != os.getpid():
+        Returns:
+            The removed ones; the next use fetches them anew.
+        """
+        damaged = [shard for shard in self.shards() if not _is_whole(shard)]
+        return [shard for shard in damaged if eviction.evict(shard)]
+
+    def trim(self, max_nbytes: int) -> int:
+        """Evict until the folder holds at most so many bytes, and sweep what crashes left.
+
+        Returns:
+            Bytes by which the bound is still passed, since shards are pinned or just being opened.
+        """
+        if not self.cache_dir.is_dir():
+            return 0
+        eviction.sweep(self.cache_dir)
+        return eviction.shrink(self.cache_dir, max_nbytes)
+
+    def clear(self) -> None:
+        """Remove every shard, pinned ones too, and all that crashes left."""
+        for shard in self.shards():
+            eviction.evict(shard)
+        if self.cache_dir.is_dir():
+            eviction.sweep(self.cache_dir, max_age_seconds=0)
+
+    def _begin_process(self) -> None:
+        """Start without what belongs to one process only."""
+        self._held = _Held()
+        self._pid = os.getpid()
+        self._checked = self._swept = False
+
+    def _check_folder(self) -> None:
+        """Check the folder, once in each process."""
+        if self._pid != os.getpid():
+            self._begin_process()
+        if not self._checked:
             check_folder(self.cache_dir, shared=self.shared)
-            for descriptor in self._held.values():
-                os.close(descriptor)  # a parent's: it still holds its own
-            self._held = {}
-            self._ready_pid = os.getpid()
+            self._checked = True
+
+    def _local(self, path: Path, expected: Expected) -> Path:
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise FetchError(f"{path}: {error.strerror}") from error
+        expected.check_size(str(path), size)
+        if not is_compressed_name(path.name):
+            return path
+        return self._cached(self._entry_of_local(path), str(path), partial(self._unpack, path))
+
+    def _entry_of_local(self, path: Path) -> Entry:
+        status = path.stat()
+        version = f"{status.st_size}\0{status.st_mtime_ns}"
+        return Entry.of(self.cache_dir, str(path.absolute()), version)
+
+    def _cached(self, entry: Entry, shown: str, fill: Fill) -> Path:
+        """Return the entry's path once it is whole and held; else fill it first."""
+        self._check_folder()
+        for _ in range(_ATTEMPTS):
+            if self._use(entry):
+                return entry.path
+            with turn_to_fetch(entry.lock_path, shown, partial(_last_sign, entry.path)):
+                if not self._use(entry):
+                    self._fill(entry, shown, fill)
+        return entry.path
 
     def _use(self, entry: Entry) -> bool:
         """Hold a finished shard and note the use; False where there is none."""
@@ -172,132 +234,149 @@ class ShardCache:
             return False
         except OSError as error:
             raise CacheError(f"{entry.path}: {error.strerror}; remove it") from error
-        with suppress(OSError):  # a file system without locks: eviction may come early
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
+        held = _Hold(descriptor)
         record = Record.load(entry.record_path)
         status = os.fstat(descriptor)
-        if record is None or not record.matches(status) or status.st_nlink == 0:
-            os.close(descriptor)
+        if status.st_nlink == 0:
+            return False  # evicted since it was opened
+        if record is None or not _matches(record, status, entry.path):
+            _log.warning("%s: not the file that was put there; fetching it anew", entry.path)
             return False
         with suppress(OSError):  # a folder that may only be read
+            if self.keep > record.pinned or not record.matches(status):
+                record.renewed(status, pinned=self.keep).save(entry.record_path)
             os.utime(entry.record_path)
-        self._hold(descriptor)
+        self._held.last = held
         return True
 
-    def _hold(self, descriptor: int) -> None:
-        """Keep the last shard of this thread from eviction until the caller has opened it."""
-        thread = threading.get_ident()
-        previous = self._held.pop(thread, None)
-        self._held[thread] = descriptor
-        if previous is not None:
-            os.close(previous)
-
-    @contextmanager
-    def _lock(self, path: Path, url: str) -> Iterator[None]:
-        """Hold the lock of a shard, so that only one process fetches it."""
+    def _fill(self, entry: Entry, shown: str, fill: Fill) -> None:
+        if not self._swept:
+            eviction.sweep(self.cache_dir)
+            self._swept = True
+        _log.info("fetching %s to %s", shown, entry.path)
+        part, digests = fill(entry.path)
         try:
-            path.parent.mkdir(mode=0o777 if self.shared else 0o700, exist_ok=True)
-            lock = FileLock(path, thread_local=False)
-            while not lock.is_locked:
-                try:
-                    lock.acquire(timeout=_LOCK_REPORT_SECONDS)
-                except Timeout:
-                    _log.info("%s: another process is fetching it; waiting", display_url(url))
-        except (OSError, NotImplementedError) as error:
-            _log.warning("%s: fetching without a lock (%s)", display_url(url), error)
-            yield
-            return
-        try:
-            yield
-        finally:
-            lock.release()
-
-    def _fetch_entry(self, entry: Entry, url: str, expected: Expected) -> None:
-        def publish(part: PartFile, digests: dict[str, str]) -> None:
+            held = _Hold(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
             status = part.path.stat()
-            shown = display_url(url)
             record = Record(status.st_size, status.st_mtime_ns, shown, digests, self.keep)
             record.save(entry.record_path)
-
-        self._fetch(entry.path, url, expected, publish)
-
-    def _fetch_to(self, path: Path, url: str, expected: Expected) -> Path:
-        self._prepare()
-        lock_path = Entry.of(self.cache_dir, str(path.absolute()), "").lock_path
-        with self._lock(lock_path, url):
-            if not path.exists():
-                path.parent.mkdir(parents=True, exist_ok=True)
-                self._fetch(path, url, expected, lambda part, digests: None)
-        return _in_place(path, expected)
-
-    def _fetch(
-        self,
-        target: Path,
-        url: str,
-        expected: Expected,
-        publish: Callable[[PartFile, dict[str, str]], None],
-    ) -> None:
-        _log.info("fetching %s to %s", display_url(url), target)
-        try:
-            part = PartFile(new_part_path(target), display_url(url), expected)
-        except OSError as error:
-            raise CacheError(f"{target.parent}: cannot write ({error.strerror})") from error
-        try:
-            with part:
-                stream = self.fetcher.download(url, part, lambda size: None)
-                _check_tar(url, part, stream, expected)
-                digests = part.finish()
-            publish(part, digests)
-            part.path.replace(target)
-            _sync_folder(target.parent)
+            part.publish(entry.path)
+            self._held.last = held
         finally:
             part.discard()
 
+    def _fetch_to(self, path: Path, url: str, expected: Expected) -> None:
+        """Fetch a shard to the place that `localname` gave it."""
+        self._check_folder()
+        lock_path = Entry.of(self.cache_dir, str(path.absolute()), "").lock_path
+        with turn_to_fetch(lock_path, display_url(url), partial(_last_sign, path)):
+            if path.exists():
+                return
+            path.parent.mkdir(parents=True, exist_ok=True)
+            part, _ = self._download(url, expected, path, plain=False)
+            try:
+                part.publish(path)
+            finally:
+                part.discard()
 
-def _in_place(path: Path, expected: Expected) -> Path:
+    def _download(
+        self, url: str, expected: Expected, target: Path, *, plain: bool = True
+    ) -> tuple[PartFile, dict[str, str]]:
+        """Fetch into a part beside the target, check it, and unpack it if need be."""
+        shown = display_url(url)
+        part = _new_part(target, shown, expected)
+        try:
+            with part:
+                answer = self.fetcher.download(url, part, partial(self._make_room, part))
+                check_tar(shown, part, answer)
+                digests = part.finish()
+                compressed = compression_of(part.head(8)) is not None
+            if compressed and plain:
+                unpacked = self._unpack(part.path, target, shown=shown)
+                part.discard()
+                return unpacked
+        except BaseException:
+            part.discard()
+            raise
+        return part, digests
+
+    def _unpack(
+        self, source: Path, target: Path, *, shown: str | None = None
+    ) -> tuple[PartFile, dict[str, str]]:
+        """Unpack a compressed shard into a part beside the target."""
+        shown = shown or str(source)
+        _log.info("unpacking %s, once, to %s", shown, target)
+        part = _new_part(target, shown, Expected())
+        try:
+            with part:
+                unpack(source, part, shown)
+                self._make_room(part, part.nbytes)
+                return part, part.finish()
+        except BaseException:
+            part.discard()
+            raise
+
+    def _make_room(self, part: PartFile, size: int | None) -> None:
+        """Evict what must go for a part to grow to a size, and see that the disk has the space."""
+        folder = part.path.parent
+        if self.cache_size is not None and folder == self.cache_dir:
+            excess = eviction.shrink(folder, self.cache_size)
+            if excess:
+                _log.debug("%s: %d bytes over cache_size for now", folder, excess)
+        stat = os.statvfs(folder)
+        if size is not None and stat.f_bavail * stat.f_frsize < size - part.nbytes:
+            raise no_space(part.path, size, "the disk is too full")
+
+
+class _Hold:
+    """A descriptor with a shared lock, by which evictors see that a shard is about to be used."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        with suppress(OSError):  # no locks here: a shard may then be evicted before it is opened
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+class _Held(threading.local):
+    """The shard that this thread was given last."""
+
+    last: _Hold | None = None
+
+
+def _new_part(target: Path, shown: str, expected: Expected) -> PartFile:
     try:
-        size = path.stat().st_size
+        return PartFile(claim_part(target), shown, expected)
     except OSError as error:
-        raise FetchError(f"{path}: {error.strerror}") from error
-    expected.check_size(str(path), size)
-    return path
+        raise CacheError(
+            f"{target.parent}: cannot write there ({error.strerror}), and {shown} is not in it yet"
+        ) from error
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _last_sign(target: Path) -> float:
+    """Return when a part of a file was last written to."""
+    times = [0.0]
+    for part in parts_of(target):
+        with suppress(OSError):
+            times.append(part.stat().st_mtime)
+    return max(times)
 
 
-def _check_tar(url: str, part: PartFile, stream: Stream, expected: Expected) -> None:
-    """Refuse what is no tar, such as the login page of a proxy, and a tar that may be cut."""
-    head = part.head(_BLOCK)
-    if not _starts_tar(head):
-        raise FetchError(
-            f"{display_url(url)}: no tar archive came, but {part.nbytes} bytes of type "
-            f"{stream.content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; "
-            f"nothing was kept"
-        )
-    promised = expected.filesize is not None or expected.digests
-    if not (stream.delimited or promised) and part.tail(2 * _BLOCK).strip(b"\0"):
-        raise FetchError(
-            f"{display_url(url)}: the server named no length, and what came does not end as a tar "
-            f"does: it was cut. Give filesize or md5sum in the spec to be sure"
-        )
-
-
-def _starts_tar(head: bytes) -> bool:
-    """Tell whether a file begins with a tar header or, as an empty archive, with zeros."""
-    if len(head) < _BLOCK:
-        return False
-    if not head.strip(b"\0"):
+def _matches(record: Record, status: os.stat_result, path: Path) -> bool:
+    """Tell whether a file is the recorded one; a copy with a new date is judged by its digest."""
+    if record.matches(status):
         return True
+    same_size = record.size == status.st_size and bool(record.digests)
+    return same_size and digest_file(path, record.digests) == record.digests
+
+
+def _is_whole(shard: CachedShard) -> bool:
+    record = shard.record
+    if record is None:
+        return not shard.path.name.endswith(".tar")  # a sidecar of a shard that lies elsewhere
     try:
-        stated = int(head[148:156].strip(b" \0") or b"-1", 8)
-    except ValueError:
+        return digest_file(shard.path, record.digests) == record.digests
+    except OSError:
         return False
-    fields = head[:148] + b" " * 8 + head[156:]
-    signed = sum(fields) - 256 * sum(byte > 127 for byte in fields)
-    return stated in (sum(fields), signed)

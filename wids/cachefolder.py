@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import glob
 import hashlib
 import json
 import os
 import secrets
 import stat
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from wids.errors import CacheError
+from wids.unpack import plain_name
 from wids.urls import base_name
 
 __all__ = [
@@ -19,8 +21,11 @@ __all__ = [
     "Record",
     "check_folder",
     "choose_folder",
+    "claim_part",
     "host_token",
+    "is_running",
     "new_part_path",
+    "parts_of",
     "write_beside",
 ]
 
@@ -131,6 +136,10 @@ class Record:
         """Write it beside and rename."""
         write_beside(path, json.dumps(asdict(self)).encode())
 
+    def renewed(self, status: os.stat_result, *, pinned: bool) -> Record:
+        """Return the record of the same content with the dates of a copy, or newly pinned."""
+        return replace(self, mtime_ns=status.st_mtime_ns, pinned=self.pinned or pinned)
+
     def matches(self, status: os.stat_result) -> bool:
         """Tell whether the file still is the one that was checked."""
         return (self.size, self.mtime_ns) == (status.st_size, status.st_mtime_ns)
@@ -145,7 +154,7 @@ class Entry:
         name: File name: a digest, a dash, a readable part.
 
     >>> Entry.of(Path("/c"), "https://host/a.tar?x=1", "").name
-    'e0bfe16b66f1e1c9fd2e7aa6fb4cfd38-a.tar'
+    '58de3aec4d86e77b3e26c7f571dfef93-a.tar'
     """
 
     folder: Path
@@ -155,7 +164,7 @@ class Entry:
     def of(cls, folder: Path, source: str, version: str) -> Entry:
         """Return the place for what comes from a source in a version, such as a digest."""
         key = hashlib.sha256(f"{source}\0{version}".encode(errors="surrogateescape")).hexdigest()
-        return cls(folder, f"{key[:32]}-{base_name(source)}")
+        return cls(folder, f"{key[:32]}-{plain_name(base_name(source))}")
 
     @property
     def path(self) -> Path:
@@ -187,3 +196,40 @@ def write_beside(path: Path, data: bytes) -> None:
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)
+
+
+def parts_of(target: Path) -> list[Path]:
+    """Return the parts that processes, living or dead, have begun for a file."""
+    return sorted(target.parent.glob(f".{glob.escape(target.name)}.*.part"))
+
+
+def claim_part(target: Path) -> Path:
+    """Return the path for a file to grow under, with what a dead process left of it if any.
+
+    Only one process can take a part over: it is renamed first, and who comes second finds nothing.
+    """
+    mine = new_part_path(target)
+    for part in parts_of(target):
+        *_, host, pid, _, _ = part.name.split(".")
+        if host != host_token() or is_running(int(pid)):
+            continue
+        with suppress(OSError):
+            part.rename(mine)
+            part.with_name(part.name + ".json").rename(mine.with_name(mine.name + ".json"))
+            break
+    return mine
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process of this machine lives.
+
+    >>> is_running(os.getpid())
+    True
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -4,90 +4,35 @@ from __future__ import annotations
 
 import logging
 import os
-import random
 import time
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.errors import FetchError
+from wids.http import HttpSource
+from wids.hub import HubSource
+from wids.objectstore import OBJECT_SCHEMES, ObjectSource
+from wids.pipe import PipeSource
+from wids.ranges import coalesce, cut
+from wids.transport import ChangedError, FetchPolicy, RangesNotServedError
 from wids.urls import check_url, display_url, is_local, local_path, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from wids.partfile import PartFile
+    from wids.transport import Source, Stream
 
-__all__ = ["FetchPolicy", "Fetcher", "Source", "Stream", "open_url"]
+__all__ = ["FetchPolicy", "Fetcher", "RangesNotServedError", "open_url"]
 
+T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_OVERLAP_NBYTES = 512
-_PROGRESS_NBYTES = 1 << 20
+_OVERLAP_NBYTES = 512  # fetched again on resuming, to prove that the place is right
+_PROGRESS_NBYTES = 1 << 20  # a try that brought as much does not count as failed
 _MAX_DOCUMENT_NBYTES = 256 << 20
-
-
-class Stream(Protocol):
-    """A file, or its rest, as it comes; see `HttpStream` for what the attributes mean."""
-
-    start: int
-    size: int | None
-    validator: str | None
-    content_type: str
-    ranges: bool
-    delimited: bool
-
-    def __enter__(self) -> Self: ...
-    def __exit__(self, *_: object) -> None: ...
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the bytes in order; ConnectionError where trying again may help."""
-
-
-class Source(Protocol):
-    """Opens the URLs of some schemes."""
-
-    def open(
-        self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
-    ) -> Stream:
-        """Open `[start, stop)` of a URL; FetchError is final, ConnectionError is not."""
-
-    def close(self) -> None:
-        """Close the connections."""
-
-
-@dataclass(frozen=True)
-class FetchPolicy:
-    """How long to wait, how often to try, how much at once.
-
-    Attributes:
-        connect_timeout_seconds: For a connection to be made.
-        stall_timeout_seconds: For the next bytes to come.
-        attempts: Tries in a row that bring nothing, before giving up.
-        backoff_seconds: Longest wait before the second try; doubles with each, up to
-            `max_wait_seconds`. The wait is drawn at random below it.
-        max_wait_seconds: Bound of any wait, a server's Retry-After included.
-        connections: At once, for one large file or one batch of ranges.
-        segment_nbytes: What one request of a large file asks for.
-        parallel_nbytes: A file with more left than this comes over several connections.
-    """
-
-    connect_timeout_seconds: float = 10.0
-    stall_timeout_seconds: float = 30.0
-    attempts: int = 5
-    backoff_seconds: float = 1.0
-    max_wait_seconds: float = 60.0
-    connections: int = 8
-    segment_nbytes: int = 8 << 20
-    parallel_nbytes: int = 64 << 20
-
-    def wait_seconds(self, failures: int, retry_after_seconds: float | None) -> float:
-        """Return how long to wait after so many failures in a row.
-
-        >>> FetchPolicy().wait_seconds(1, 5.0), FetchPolicy().wait_seconds(1, 1e9)
-        (5.0, 60.0)
-        """
-        if retry_after_seconds is not None:
-            return min(retry_after_seconds, self.max_wait_seconds)
-        longest = min(self.backoff_seconds * 2 ** (failures - 1), self.max_wait_seconds)
-        return random.uniform(0, longest)  # noqa: S311 - to spread processes, not to hide
 
 
 class Fetcher:
@@ -115,6 +60,19 @@ class Fetcher:
         for key in [key for key in self._sources if key[0] == os.getpid()]:
             self._sources.pop(key).close()
 
+    def read(self, url: str, max_nbytes: int = _MAX_DOCUMENT_NBYTES) -> bytes:
+        """Return a small document whole.
+
+        Raises:
+            FetchError: The server refuses, all tries failed, or it is larger than `max_nbytes`.
+        """
+
+        def read_once() -> bytes:
+            with self._source(url).open(url) as stream:
+                return _read_bounded(url, stream, max_nbytes)
+
+        return self._tried(url, read_once, lambda: 0)
+
     def download(self, url: str, part: PartFile, reserve: Callable[[int | None], None]) -> Stream:
         """Bring a whole file into a part, going on where it ends, as often as it takes.
 
@@ -131,78 +89,174 @@ class Fetcher:
             IntegrityError: The size is not the promised one.
             CacheError: The disk is full.
         """
-        failures = 0
-        while True:
-            before = part.nbytes
-            try:
-                return self._receive(url, part, reserve)
-            except (ConnectionError, TimeoutError) as error:
-                failures = 1 if part.nbytes - before >= _PROGRESS_NBYTES else failures + 1
-                self._wait_or_give_up(url, failures, error)
+        parallel = True
 
-    def read(self, url: str, max_nbytes: int = _MAX_DOCUMENT_NBYTES) -> bytes:
-        """Return a small document whole.
+        def receive() -> Stream:
+            nonlocal parallel
+            try:
+                return self._receive(url, part, reserve, parallel=parallel)
+            except (ChangedError, RangesNotServedError) as error:
+                part.restart()
+                parallel = False  # replicas that disagree still agree with themselves
+                raise ConnectionError(str(error)) from error
+
+        return self._tried(url, receive, lambda: part.nbytes)
+
+    def read_ranges(
+        self, url: str, ranges: Sequence[tuple[int, int]], *, max_gap_nbytes: int = 16 << 10
+    ) -> list[bytes]:
+        """Return some byte ranges of a file, in a few concurrent requests.
+
+        Args:
+            url: Where from.
+            ranges: Half-open byte ranges in any order.
+            max_gap_nbytes: Ranges with no more unwanted bytes between them share a request.
+
+        Returns:
+            The bytes of each range, in the order given.
 
         Raises:
-            FetchError: The server refuses, all tries failed, or it is larger than `max_nbytes`.
+            RangesNotServedError: The server sends only whole files.
+            FetchError: The server refuses, the file is too short, or all tries failed.
         """
-        source = self._source(url)
-        failures = 0
-        while True:
-            try:
-                with source.open(url) as stream:
-                    return _read_bounded(url, stream, max_nbytes)
-            except (ConnectionError, TimeoutError) as error:
-                failures += 1
-                self._wait_or_give_up(url, failures, error)
+        spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
+        self._source(url)  # before the threads, which would each make one
+        found = [b""] * len(ranges)
+        with ThreadPoolExecutor(self.policy.connections) as pool:
+            bodies = pool.map(lambda span: self._span(url, span.start, span.stop), spans)
+            for span, body in zip(spans, bodies, strict=True):
+                for number in span.members:
+                    start, stop = ranges[number]
+                    found[number] = bytes(body[start - span.start : stop - span.start])
+        return found
 
-    def _receive(self, url: str, part: PartFile, reserve: Callable[[int | None], None]) -> Stream:
+    def _span(self, url: str, start: int, stop: int) -> bytearray:
+        try:
+            return self._segment(url, start, stop)
+        except ChangedError as error:
+            message = f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}"
+            raise FetchError(message) from error
+
+    def _receive(
+        self, url: str, part: PartFile, reserve: Callable[[int | None], None], *, parallel: bool
+    ) -> Stream:
         known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
         start = part.nbytes - len(known)
         with self._source(url).open(url, start, validator=part.validator) as stream:
-            if stream.start != start or (known and stream.validator != part.validator):
+            same = (stream.size, stream.validator) == (part.size, part.validator)
+            if stream.start != start or (known and not same):
                 part.restart()
                 known = b""
-                if stream.start:
-                    raise ConnectionError(f"asked for bytes from {start}, got {stream.start}")
+            if stream.start not in (start, 0) or (start and not known and stream.start):
+                raise ConnectionError(f"asked for bytes from {start}, got {stream.start}")
             part.begin(stream.size, stream.validator)
             reserve(stream.size)
-            for chunk in _skip_known(stream.chunks(), known, part):
+            chunks = self._chunks(url, stream) if parallel else stream.chunks
+            for chunk in _skip_known(chunks, known):
                 part.append(chunk)
         if stream.size is not None and part.nbytes != stream.size:
             raise ConnectionError(f"{part.nbytes} of {stream.size} bytes came")
         return stream
 
-    def _wait_or_give_up(self, url: str, failures: int, error: OSError) -> None:
-        shown = display_url(url)
-        if failures >= self.policy.attempts:
-            message = f"{shown}: gave up after {failures} attempts; the last: {error}"
-            raise FetchError(message) from error
-        wait = self.policy.wait_seconds(failures, getattr(error, "retry_after_seconds", None))
-        _log.warning("%s: %s; trying again in %.1f s", shown, error, wait)
-        time.sleep(wait)
+    def _chunks(self, url: str, stream: Stream) -> Iterator[bytes | bytearray]:
+        """Yield what the stream has, over more connections if it is much and the server can."""
+        policy, size = self.policy, stream.size
+        if size is None or size - stream.start <= policy.parallel_nbytes:
+            return stream.chunks
+        if not stream.ranges or stream.validator is None or policy.connections == 1:
+            return stream.chunks
+        return self._parallel_chunks(url, stream, size)
+
+    def _parallel_chunks(self, url: str, stream: Stream, size: int) -> Iterator[bytes | bytearray]:
+        """Yield segments in order while the next ones are on their way.
+
+        The open stream brings the first one and is then given up. Those that came early wait in
+        memory, at most one for each connection.
+        """
+        step, width = self.policy.segment_nbytes, self.policy.connections
+        spans = iter(cut(stream.start + step, size, step))
+        pool = ThreadPoolExecutor(width, thread_name_prefix="wids-fetch")
+
+        def submit(count: int) -> list[Future[bytearray]]:
+            return [
+                pool.submit(self._segment, url, start, stop, stream.validator)
+                for start, stop in islice(spans, count)
+            ]
+
+        try:
+            coming = deque(submit(width - 1))
+            came = 0
+            with suppress(ConnectionError), stream:
+                for chunk in _first(stream.chunks, step):
+                    came += len(chunk)
+                    yield chunk
+            if came < step:  # it broke off
+                yield self._segment(url, stream.start + came, stream.start + step, stream.validator)
+            coming.extend(submit(1))
+            while coming:
+                segment = coming.popleft().result()
+                coming.extend(submit(1))
+                yield segment
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _segment(self, url: str, start: int, stop: int, validator: str | None = None) -> bytearray:
+        """Bring `[start, stop)` into memory, going on where a connection broke."""
+        data = bytearray()
+
+        def receive() -> bytearray:
+            place = start + len(data)
+            with self._source(url).open(url, place, stop, validator=validator) as stream:
+                _check_range(url, stream, place, validator)
+                for chunk in stream.chunks:
+                    data.extend(chunk)
+                    if len(data) > stop - start:
+                        raise RangesNotServedError(_whole_file(url))
+            _check_length(url, stream, len(data), (start, stop))
+            return data
+
+        return self._tried(url, receive, lambda: len(data))
+
+    def _tried(self, url: str, attempt: Callable[[], T], progress: Callable[[], int]) -> T:
+        """Attempt it until it works, it cannot work, or too many tries in a row brought nothing."""
+        failures = 0
+        while True:
+            before = progress()
+            try:
+                return attempt()
+            except (ConnectionError, TimeoutError) as error:
+                failures = 1 if progress() - before >= _PROGRESS_NBYTES else failures + 1
+                shown = display_url(url)
+                if failures >= self.policy.attempts:
+                    message = f"{shown}: gave up after {failures} attempts; the last: {error}"
+                    raise FetchError(message) from error
+                wait = self.policy.wait_seconds(
+                    failures, getattr(error, "retry_after_seconds", None)
+                )
+                _log.warning("%s: %s; trying again in %.1f s", shown, error, wait)
+            time.sleep(wait)
 
     def _source(self, url: str) -> Source:
         check_url(url)
         scheme = scheme_of(url)
-        key = (os.getpid(), scheme)
+        key = (os.getpid(), scheme)  # a connection of the parent is not a forked child's to use
         if key not in self._sources:
             self._sources[key] = self._new_source(url, scheme)
         return self._sources[key]
 
     def _new_source(self, url: str, scheme: str) -> Source:
         if scheme in ("http", "https"):
-            from wids.http import HttpSource
-
-            policy = self.policy
-            return HttpSource(
-                policy.connect_timeout_seconds, policy.stall_timeout_seconds, policy.connections
-            )
-        if scheme == "pipe" and not self.allow_pipe:
+            return HttpSource(self.policy)
+        if scheme == "hf":
+            return HubSource(HttpSource(self.policy))
+        if scheme in OBJECT_SCHEMES:
+            return ObjectSource(self.policy)
+        if scheme == "pipe" and self.allow_pipe:
+            return PipeSource()
+        if scheme == "pipe":
             raise FetchError(f"{display_url(url)}: commands run only with allow_pipe=True")
-        raise FetchError(
-            f"{display_url(url)}: no way to fetch {scheme}: URLs; known are http, https, file"
-        )
+        known = ", ".join(["http", "https", "hf", *OBJECT_SCHEMES, "file"])
+        raise FetchError(f"{display_url(url)}: no way to fetch {scheme}: URLs; known are {known}")
 
 
 def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:
@@ -231,11 +285,10 @@ def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:
 
 
 def _read_local(url: str) -> bytes:
+    path = local_path(url)
     try:
-        with local_path(url).open("rb") as stream:
+        with path.open("rb") as stream:
             data = stream.read(_MAX_DOCUMENT_NBYTES + 1)
-    except FetchError:
-        raise
     except OSError as error:
         raise FetchError(f"{display_url(url)}: {error.strerror}") from error
     if len(data) > _MAX_DOCUMENT_NBYTES:
@@ -247,9 +300,13 @@ def _too_large(url: str, max_nbytes: int) -> str:
     return f"{display_url(url)}: larger than the {max_nbytes} bytes that a document may have"
 
 
+def _whole_file(url: str) -> str:
+    return f"{display_url(url)}: asked for a byte range, the server sends the whole file"
+
+
 def _read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
     data = bytearray()
-    for chunk in stream.chunks():
+    for chunk in stream.chunks:
         data += chunk
         if len(data) > max_nbytes:
             raise FetchError(_too_large(url, max_nbytes))
@@ -258,9 +315,9 @@ def _read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
     return bytes(data)
 
 
-def _skip_known(chunks: Iterator[bytes], known: bytes, part: PartFile) -> Iterator[bytes]:
-    """Yield what is new; the first bytes repeat the part's last ones and prove the place."""
-    head = b""
+def _skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[bytes | bytearray]:
+    """Yield what is new; the first bytes repeat the last known ones and prove the place."""
+    head = bytearray()
     for chunk in chunks:
         if not known:
             yield chunk
@@ -268,8 +325,34 @@ def _skip_known(chunks: Iterator[bytes], known: bytes, part: PartFile) -> Iterat
         head += chunk
         if len(head) < len(known):
             continue
-        if head[: len(known)] != known:
-            part.restart()
-            raise ConnectionError("the server continued with other bytes than it began with")
+        if not head.startswith(known):
+            raise ChangedError("the server continued with other bytes than it began with")
         yield head[len(known) :]
         known = b""
+
+
+def _first(chunks: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
+    """Yield the first bytes and no more."""
+    for chunk in chunks:
+        yield chunk[:nbytes]
+        nbytes -= len(chunk)
+        if nbytes <= 0:
+            return
+
+
+def _check_range(url: str, stream: Stream, start: int, validator: str | None) -> None:
+    if validator is not None and stream.validator != validator:
+        raise ChangedError("the file was exchanged while it was fetched")
+    if start and stream.start == 0:
+        raise RangesNotServedError(_whole_file(url))
+    if stream.start != start:
+        message = f"{display_url(url)}: asked for bytes from {start}, got {stream.start}"
+        raise RangesNotServedError(message)
+
+
+def _check_length(url: str, stream: Stream, nbytes: int, wanted: tuple[int, int]) -> None:
+    start, stop = wanted
+    if stream.size is not None and stop > stream.size:
+        raise FetchError(f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.size}")
+    if nbytes != stop - start:
+        raise ConnectionError(f"{nbytes} of {stop - start} bytes came")

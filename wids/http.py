@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import re
 import time
-from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
-from typing import TYPE_CHECKING, Any, Self
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
 
 from wids.errors import FetchError
+from wids.transport import ChangedError, FetchPolicy, Stream
 from wids.urls import display_url
 
 if TYPE_CHECKING:
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
 
     from requests import Response, Session
 
-__all__ = ["HttpSource", "HttpStream", "ServerBusyError", "parse_retry_after"]
+__all__ = ["HttpSource", "ServerBusyError", "parse_retry_after"]
 
 _READ_NBYTES = 1 << 20
 _MAX_REDIRECTS = 10
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
-_MIN_NBYTES_PER_WINDOW = 1024 * 60
 _WINDOW_SECONDS = 60.0
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
@@ -59,75 +59,18 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
         return None
 
 
-@dataclass
-class HttpStream:
-    """An answer whose body is still to come; a context manager that gives up what is left.
-
-    Attributes:
-        start: Offset of the first byte to come.
-        size: Bytes of the whole file, or None where the server does not say.
-        validator: Strong ETag or modification date, fit for If-Range; else None.
-        content_type: As the server says, "" without.
-        ranges: Whether the server says that it serves byte ranges.
-        delimited: Whether a body that was cut can be told from a whole one.
-    """
-
-    start: int
-    size: int | None
-    validator: str | None
-    content_type: str
-    ranges: bool
-    delimited: bool
-    _response: Response
-    _url: str
-    _decode: bool
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._response.close()
-
-    def chunks(self) -> Iterator[bytes]:
-        """Yield the body as it comes, in pieces of up to 1 MiB.
-
-        Raises:
-            ConnectionError: It broke off, stalled, or came at under 1 KiB a second.
-            FetchError: Its content encoding is damaged.
-        """
-        from urllib3.exceptions import DecodeError, HTTPError
-
-        window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
-        try:
-            while chunk := self._response.raw.read1(_READ_NBYTES, decode_content=self._decode):
-                yield chunk
-                received += len(chunk)
-                if time.monotonic() > window_end:
-                    if received < _MIN_NBYTES_PER_WINDOW:
-                        raise ConnectionError(f"only {received} bytes in {_WINDOW_SECONDS:.0f} s")
-                    window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
-        except DecodeError as error:
-            raise FetchError(f"{display_url(self._url)}: {error}") from error
-        except HTTPError as error:
-            raise ConnectionError(str(error)) from error
-
-
 class HttpSource:
     """Opens URLs over connections that are kept; safe to use from several threads.
 
     Args:
-        connect_timeout_seconds: For a connection to be made.
-        stall_timeout_seconds: For the next bytes to come.
-        connections: How many are kept for each host.
+        policy: Its time limits, and how many connections to keep for each host.
 
     A source belongs to the process that made it: a forked child needs one of its own.
     """
 
-    def __init__(
-        self, connect_timeout_seconds: float, stall_timeout_seconds: float, connections: int
-    ) -> None:
-        self._timeout = (connect_timeout_seconds, stall_timeout_seconds)
-        self._session = _new_session(connections)
+    def __init__(self, policy: FetchPolicy) -> None:
+        self._policy = policy
+        self._session = _new_session(policy.connections)
 
     def close(self) -> None:
         """Close the connections."""
@@ -141,18 +84,15 @@ class HttpSource:
         *,
         validator: str | None = None,
         headers: Mapping[str, str] | None = None,
-    ) -> HttpStream:
-        """Ask for the bytes `[start, stop)` of a URL, or of the whole file.
+    ) -> Stream:
+        """Ask for the bytes `[start, stop)` of a URL, as `Source.open` says.
 
         Args:
             url: An http or https URL.
             start: First byte.
             stop: End of the range, or None for all that follows.
-            validator: Ask for the range only if the file still is the one this was given with.
+            validator: Ask for the range only if the file still is the one this came with.
             headers: More headers, such as credentials.
-
-        Returns:
-            The answer. Its `start` is 0 if the server sends the whole file instead.
 
         Raises:
             FetchError: The server refuses, or the URL is none.
@@ -166,7 +106,7 @@ class HttpSource:
         response = self._request(url, asked)
         try:
             _check_status(response, url)
-            return _judge(response, url)
+            return self._judge(response, url)
         except BaseException:
             response.close()
             raise
@@ -174,18 +114,39 @@ class HttpSource:
     def _request(self, url: str, headers: Mapping[str, str]) -> Response:
         import requests.exceptions as failures
 
+        policy = self._policy
         try:
             return self._session.get(
                 url,
                 headers=headers,
                 stream=True,
-                timeout=self._timeout,
+                timeout=(policy.connect_timeout_seconds, policy.stall_timeout_seconds),
                 hooks={"response": _refuse_downgrade},
             )
         except (failures.SSLError, failures.TooManyRedirects, ValueError) as error:
             raise FetchError(f"{display_url(url)}: {_cause(error)}") from error
         except failures.RequestException as error:
             raise ConnectionError(_cause(error)) from error
+
+    def _judge(self, response: Response, url: str) -> Stream:
+        headers = response.headers
+        length = headers.get("Content-Length", "")
+        chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
+        encoded = headers.get("Content-Encoding", "").lower() not in ("identity", "")
+        decode = encoded and not _names_compressed_file(url)
+        start, size = 0, int(length) if length.isdecimal() and not chunked and not decode else None
+        if response.status_code == HTTPStatus.PARTIAL_CONTENT:
+            start, size = _parse_content_range(headers.get("Content-Range", ""))
+        return Stream(
+            start=start,
+            size=size,
+            validator=None if decode else _validator(headers),
+            content_type=headers.get("Content-Type", ""),
+            ranges=not decode and headers.get("Accept-Ranges", "").lower() == "bytes",
+            delimited=chunked or length.isdecimal(),
+            chunks=_body(response, url, self._policy.min_nbytes_per_second, decode=decode),
+            close=response.close,
+        )
 
 
 def _new_session(connections: int) -> Session:
@@ -213,14 +174,17 @@ def _cause(error: Exception) -> str:
     reason = getattr(error, "reason", None)
     if isinstance(reason, Exception):
         return _cause(reason)
-    text = re.sub(r"(https?://[^\s?'\"]*)\?\S*", r"\1?...", str(error))
+    said = str(error.args[0] if error.args else error)
+    text = re.sub(r"(https?://[^\s?'\"]*)\?\S*", r"\1?...", said)
     return re.sub(r"^<[^>]*>:?\s*", "", text) or type(error).__name__
 
 
 def _check_status(response: Response, url: str) -> None:
     status = response.status_code
-    if status in (200, 206):
+    if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
         return
+    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        raise ChangedError("the server says that the file ends before the range")
     message = f"{display_url(url)}: HTTP status {status} {response.reason or ''}".rstrip()
     if status in _WORTH_ANOTHER_TRY:
         wait = parse_retry_after(response.headers.get("Retry-After"), time.time())
@@ -231,28 +195,6 @@ def _check_status(response: Response, url: str) -> None:
         404: "; check the URL and the spec's base",
     }.get(status, "")
     raise FetchError(message + hint)
-
-
-def _judge(response: Response, url: str) -> HttpStream:
-    headers = response.headers
-    length = headers.get("Content-Length", "")
-    chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
-    encoded = headers.get("Content-Encoding", "identity").lower() not in ("identity", "")
-    decode = encoded and not _names_compressed_file(url)
-    start, size = 0, int(length) if length.isdecimal() and not chunked and not decode else None
-    if response.status_code == 206:
-        start, size = _parse_content_range(headers.get("Content-Range", ""))
-    return HttpStream(
-        start=start,
-        size=size,
-        validator=None if decode else _validator(headers),
-        content_type=headers.get("Content-Type", ""),
-        ranges=not decode and headers.get("Accept-Ranges", "").lower() == "bytes",
-        delimited=chunked or length.isdecimal(),
-        _response=response,
-        _url=url,
-        _decode=decode,
-    )
 
 
 def _names_compressed_file(url: str) -> bool:
@@ -277,3 +219,24 @@ def _validator(headers: Mapping[str, str]) -> str | None:
     if etag.startswith('"'):
         return etag
     return headers.get("Last-Modified") or None
+
+
+def _body(
+    response: Response, url: str, min_nbytes_per_second: float, *, decode: bool
+) -> Iterator[bytes]:
+    """Yield the body as it comes; ConnectionError when it breaks off, stalls or trickles."""
+    from urllib3.exceptions import DecodeError, HTTPError
+
+    window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
+    try:
+        while chunk := response.raw.read1(_READ_NBYTES, decode_content=decode):
+            yield chunk
+            received += len(chunk)
+            if time.monotonic() > window_end:
+                if received < min_nbytes_per_second * _WINDOW_SECONDS:
+                    raise ConnectionError(f"only {received} bytes in {_WINDOW_SECONDS:.0f} s")
+                window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
+    except DecodeError as error:
+        raise FetchError(f"{display_url(url)}: {error}") from error
+    except HTTPError as error:
+        raise ConnectionError(_cause(error)) from error

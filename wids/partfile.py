@@ -4,16 +4,17 @@ import errno
 import hashlib
 import json
 import os
-from collections.abc import Mapping
+import zlib
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 
 from wids.errors import CacheError, IntegrityError
 
-__all__ = ["Expected", "PartFile"]
+__all__ = ["Expected", "PartFile", "digest_file", "no_space"]
 
 _BLOCK_NBYTES = 1 << 20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -96,11 +97,11 @@ class PartFile:
         self.size: int | None = None
         self.validator: str | None = None
         self.resumed = False
-        self._load_state()
+        known = self._load_state()
         self._stream = path.open("ab")
         self.nbytes = self._stream.tell()
-        self._hashes = {name: hashlib.new(name) for name in expected.digests}
-        if self.nbytes and self.validator is None and not self._hashes:
+        self._hashes = _new_hashes(expected)
+        if self.nbytes and not known and not expected.digests:
             self.restart()  # nothing could tell whether the server still has the same bytes
         elif self.nbytes:
             self.resumed = True
@@ -138,7 +139,7 @@ class PartFile:
         with self._guard():
             self.state_path.write_text(state, encoding="utf-8")
 
-    def append(self, chunk: bytes) -> None:
+    def append(self, chunk: bytes | bytearray) -> None:
         """Write and hash the next bytes.
 
         Raises:
@@ -172,13 +173,13 @@ class PartFile:
         self._stream.truncate(0)
         self.nbytes = 0
         self.resumed = False
-        self._hashes = {name: hashlib.new(name) for name in self._hashes}
+        self._hashes = _new_hashes(self.expected)
 
     def finish(self) -> dict[str, str]:
         """Check the whole against what was promised and bring it to the disk.
 
         Returns:
-            Algorithm to digest, of those that were promised.
+            Algorithm to digest: those that were promised, or a CRC-32 to notice damage by later.
 
         Raises:
             IntegrityError: Size or digest differ.
@@ -191,17 +192,28 @@ class PartFile:
             os.fsync(self._stream.fileno())
         return digests
 
+    def publish(self, target: Path) -> None:
+        """Give the finished part its final name, for good."""
+        self.path.replace(target)
+        folder = os.open(target.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+
     def discard(self) -> None:
         """Remove the part and what lies beside it."""
         self.path.unlink(missing_ok=True)
         self.state_path.unlink(missing_ok=True)
 
-    def _load_state(self) -> None:
+    def _load_state(self) -> bool:
+        """Take over what an earlier process noted; False where the content cannot be known."""
         with suppress(OSError, ValueError, AttributeError):
             state = json.loads(self.state_path.read_text(encoding="utf-8"))
             size, validator = state.get("size"), state.get("validator")
             self.size = size if isinstance(size, int) else None
             self.validator = validator if isinstance(validator, str) else None
+        return self.validator is not None
 
     def _rehash(self) -> None:
         with self.path.open("rb") as stream:
@@ -211,6 +223,39 @@ class PartFile:
 
     def _guard(self) -> "_SpaceGuard":
         return _SpaceGuard(self.path, self.size or self.expected.filesize)
+
+
+class Crc32:
+    """CRC-32 with the interface of hashlib: no proof, but quick, and it notices damage.
+
+    >>> Crc32(b"123456789").hexdigest()
+    'cbf43926'
+    """
+
+    def __init__(self, data: bytes = b"") -> None:
+        self._value = zlib.crc32(data)
+
+    def update(self, data: bytes | bytearray) -> None:
+        """Add bytes."""
+        self._value = zlib.crc32(data, self._value)
+
+    def hexdigest(self) -> str:
+        """Return eight hexadecimal digits."""
+        return f"{self._value:08x}"
+
+
+def digest_file(path: Path, algorithms: Iterable[str]) -> dict[str, str]:
+    """Return the digests of a file, by algorithm; "crc32" is one."""
+    hashes = {name: Crc32() if name == "crc32" else hashlib.new(name) for name in algorithms}
+    with path.open("rb") as stream:
+        while block := stream.read(_BLOCK_NBYTES):
+            for digest in hashes.values():
+                digest.update(block)
+    return {name: digest.hexdigest() for name, digest in hashes.items()}
+
+
+def _new_hashes(expected: Expected) -> dict[str, Any]:
+    return {name: hashlib.new(name) for name in expected.digests} or {"crc32": Crc32()}
 
 
 class _SpaceGuard:
@@ -230,7 +275,7 @@ class _SpaceGuard:
         trace: TracebackType | None,
     ) -> None:
         if isinstance(error, OSError) and error.errno in _NO_SPACE:
-            raise no_space(self._path, self._wanted_nbytes, error.strerror) from error
+            raise no_space(self._path, self._wanted_nbytes, str(error.strerror)) from error
 
 
 def no_space(path: Path, wanted_nbytes: int | None, cause: str) -> CacheError:

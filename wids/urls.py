@@ -74,7 +74,7 @@ def base_name(url: str) -> str:
     """Return a short name for the file behind a URL, safe on every file system.
 
     >>> base_name("https://host/my data/train 01.tar?x=1"), base_name("https://host/")
-    ('train_01.tar', 'shard')
+    ('train_01.tar', 'host')
     """
     path = url if scheme_of(url) == "" else re.split(r"[?#]", url, maxsplit=1)[0]
     name = _UNSAFE.sub("_", unquote(PurePosixPath(path).name)).lstrip(".")

@@ -1,0 +1,356 @@
+"""Every way a server can fail: the shard comes right, or a clear error does; never a wrong byte."""
+
+import gzip
+import hashlib
+import io
+import random
+import tarfile
+import time
+from collections.abc import Callable
+from email.utils import formatdate
+from pathlib import Path
+
+import pytest
+from server import LOGIN_PAGE, Faults, ShardServer
+
+from wids.cache import ShardCache
+from wids.errors import FetchError, IntegrityError, ShardFormatError
+from wids.fetch import Fetcher, FetchPolicy
+
+QUICK = FetchPolicy(
+    connect_timeout_seconds=2.0,
+    stall_timeout_seconds=0.3,
+    backoff_seconds=0.01,
+    max_wait_seconds=0.4,
+)
+
+
+def tar_of(count: int, nbytes: int = 2000, seed: int = 0) -> bytes:
+    """Write a tar with Python's tarfile: `count` members of random bytes."""
+    source = random.Random(seed)
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for number in range(count):
+            member = tarfile.TarInfo(f"{number:04d}.bin")
+            member.size = nbytes
+            archive.addfile(member, io.BytesIO(source.randbytes(nbytes)))
+    return stream.getvalue()
+
+
+SHARD = tar_of(100)
+MD5 = hashlib.md5(SHARD).hexdigest()
+MEMBER_BOUNDARY = 512 * 5 * 50  # header and four blocks for each of 50 members
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ShardCache:
+    """A cache in a folder of its own, with short waits."""
+    return ShardCache(tmp_path / "cache", fetcher=Fetcher(QUICK))
+
+
+def leftovers(cache: ShardCache) -> list[str]:
+    """Name all files of the cache folder apart from lock files."""
+    return sorted(path.name for path in cache.cache_dir.iterdir() if path.is_file())
+
+
+HEALING = {
+    "cut once": Faults(times=1, cut_at=len(SHARD) // 2),
+    "cut twice": Faults(times=2, cut_at=50_000),
+    "cut at a member": Faults(times=1, cut_at=MEMBER_BOUNDARY),
+    "cut in the headers' length": Faults(times=1, cut_at=0),
+    "cut, then another ETag": Faults(times=2, cut_at=50_000, change_etag=True),
+    "cut, no ETag": Faults(times=1, cut_at=50_000, no_etag=True),
+    "stalled": Faults(times=1, stall_at=50_000),
+    "refused": Faults(times=3, refuse=True),
+    "500": Faults(times=1, status=500),
+    "503": Faults(times=2, status=503),
+    "503, wait a moment": Faults(times=1, status=503, retry_after="0"),
+    "429, wait long": Faults(times=1, status=429, retry_after="1000000000"),
+    "408": Faults(times=1, status=408),
+    "chunked, cut": Faults(times=1, chunked=True, cut_at=50_000),
+}
+
+
+@pytest.mark.parametrize("fault", HEALING)
+@pytest.mark.parametrize("promise", ["md5", "size", "nothing"])
+def test_passing_faults_are_survived(
+    cache: ShardCache, shard_server: ShardServer, fault: str, promise: str
+) -> None:
+    """A server that recovers in time is asked again, and the shard is whole."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(**vars(HEALING[fault]))
+    promised = {"md5": {"md5sum": MD5}, "size": {"filesize": len(SHARD)}, "nothing": {}}[promise]
+    path = cache.get(url, **promised)
+    assert path.read_bytes() == SHARD
+    assert leftovers(cache) == [path.name, f"{path.name}.ok"]
+
+
+def test_a_cut_download_goes_on_where_it_ended(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """After a cut, one more request brings the rest, not the whole."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(times=1, cut_at=100_000)
+    cache.get(url)
+    assert len(shard_server.requests) == 2
+    assert shard_server.requests[1].headers["If-Range"] == f'"{MD5}"'
+    assert shard_server.nbytes <= len(SHARD) + 512
+
+
+ALWAYS = {
+    "404": (Faults(status=404), 1, "HTTP status 404"),
+    "403": (Faults(status=403), 1, "HTTP status 403"),
+    "401": (Faults(status=401), 1, "netrc"),
+    "410": (Faults(status=410), 1, "HTTP status 410"),
+    "501": (Faults(status=501), 1, "HTTP status 501"),
+    "503": (Faults(status=503), 5, "gave up after 5 attempts"),
+    "refused": (Faults(refuse=True), 5, "gave up after 5 attempts"),
+    "stalled at once": (Faults(stall_at=0), 5, "timed out"),
+    "cut, no ranges": (Faults(cut_at=50_000, ignore_range=True), 5, "gave up after 5 attempts"),
+    "login page": (Faults(html=True), 1, "no tar archive came"),
+    "login page, chunked": (Faults(html=True, chunked=True), 1, "text/html"),
+    "redirect loop": (Faults(location="/a.tar"), 11, "redirects"),
+    "redirect to a file": (Faults(location="file:///etc/passwd"), 1, "file"),
+}
+
+
+@pytest.mark.parametrize("fault", ALWAYS)
+def test_lasting_faults_are_clear_errors(
+    cache: ShardCache, shard_server: ShardServer, fault: str
+) -> None:
+    """The error names the URL without its query; nothing stays, and a healed server serves."""
+    url = shard_server.put("a.tar", SHARD)
+    faults, requests, message = ALWAYS[fault]
+    shard_server.faults = Faults(**vars(faults))
+    with pytest.raises(FetchError, match=message) as caught:
+        cache.get(f"{url}?token=secret", md5sum=None)
+    assert url in str(caught.value)
+    assert "secret" not in str(caught.value)
+    assert len(shard_server.requests) == requests
+    assert leftovers(cache) == []
+    shard_server.heal()
+    assert cache.get(f"{url}?token=secret").read_bytes() == SHARD
+
+
+WRONG_CONTENT = {
+    "bits flipped": (Faults(), SHARD[:70_000] + bytes([SHARD[70_000] ^ 3]) + SHARD[70_001:]),
+    "shorter on the server": (Faults(), SHARD[:MEMBER_BOUNDARY]),
+    "longer on the server": (Faults(), SHARD + bytes(512)),
+    "cut without length": (Faults(no_length=True, cut_at=len(SHARD) // 2), SHARD),
+    "cut at a member without length": (Faults(no_length=True, cut_at=MEMBER_BOUNDARY), SHARD),
+    "claims less": (Faults(length=MEMBER_BOUNDARY), SHARD),
+    "empty": (Faults(), b""),
+    "another shard": (Faults(), tar_of(100, seed=1)),
+}
+
+
+@pytest.mark.parametrize("fault", WRONG_CONTENT)
+@pytest.mark.parametrize("promise", ["md5sum", "sha256", "filesize"])
+def test_other_bytes_than_promised_are_never_served(
+    cache: ShardCache, shard_server: ShardServer, fault: str, promise: str
+) -> None:
+    """Whatever the spec promises is checked before the shard gets its name."""
+    faults, served = WRONG_CONTENT[fault]
+    if promise == "filesize" and len(served) == len(SHARD) and not faults.cut_at:
+        pytest.skip("a size cannot tell") if not faults.length else None
+    promised = {
+        "md5sum": MD5,
+        "sha256": hashlib.sha256(SHARD).hexdigest(),
+        "filesize": len(SHARD),
+    }[promise]
+    url = shard_server.put("a.tar", served)
+    shard_server.faults = Faults(**vars(faults))
+    with pytest.raises(FetchError) as caught:
+        cache.get(url, **{promise: promised})
+    assert url in str(caught.value)
+    assert leftovers(cache) == []
+    shard_server.heal()
+    shard_server.put("a.tar", SHARD)
+    assert cache.get(url, **{promise: promised}).read_bytes() == SHARD
+
+
+@pytest.mark.parametrize("end", [len(SHARD) // 2, MEMBER_BOUNDARY, 1000, 0])
+def test_a_cut_that_nothing_tells_is_seen_at_the_end_of_the_archive(
+    cache: ShardCache, shard_server: ShardServer, end: int
+) -> None:
+    """Without length, size and digest, a shard must end as a tar does."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(no_length=True, cut_at=end)
+    with pytest.raises(FetchError, match=r"does not end as a tar|no tar archive"):
+        cache.get(url)
+    assert leftovers(cache) == []
+
+
+@pytest.mark.parametrize(
+    "faults", [Faults(no_length=True), Faults(chunked=True)], ids=["no length", "chunked"]
+)
+def test_a_whole_shard_needs_no_length(
+    cache: ShardCache, shard_server: ShardServer, faults: Faults
+) -> None:
+    """A body whose end shows otherwise is taken."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = faults
+    assert cache.get(url).read_bytes() == SHARD
+
+
+def test_the_login_page_is_shown_in_the_error(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Type and first bytes of what came instead of a tar stand in the message."""
+    url = shard_server.put("a.tar", LOGIN_PAGE)
+    shard_server.faults = Faults(html=True)
+    with pytest.raises(FetchError, match=r"text/html.*<!DOCTYPE html>.*nothing was kept"):
+        cache.get(url)
+
+
+@pytest.mark.parametrize("lie", ["start", "bytes", "total"])
+@pytest.mark.parametrize("promise", [{}, {"md5sum": MD5}], ids=["nothing", "md5"])
+def test_lies_about_ranges_do_no_harm(
+    cache: ShardCache, shard_server: ShardServer, lie: str, promise: dict[str, str]
+) -> None:
+    """A server that answers a range with other bytes is not believed: all comes anew."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(times=3, cut_at=150_000, lie_range=lie)
+    assert cache.get(url, **promise).read_bytes() == SHARD
+
+
+def test_a_file_that_changes_in_mid_download_comes_whole(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """The second half of a new file is never put behind the first half of the old one."""
+    old, new = SHARD, tar_of(100, seed=2)
+    url = shard_server.put("a.tar", old)
+    shard_server.faults = Faults(times=1, cut_at=100_000, rate=1e6, piece=10_000)
+    changing = iter([new])
+    take = shard_server.take_faults
+
+    def take_and_change() -> Faults:
+        if shard_server.requests:
+            shard_server.files["/a.tar"] = next(changing, new)
+        return take()
+
+    shard_server.take_faults = take_and_change  # type: ignore[method-assign]
+    assert cache.get(url).read_bytes() == new
+
+
+def test_a_compressed_transfer_is_undone(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A server that compresses although asked not to is understood; digests mean the plain file."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(gzip=True)
+    assert cache.get(url, md5sum=MD5, filesize=len(SHARD)).read_bytes() == SHARD
+    assert shard_server.requests[0].headers["Accept-Encoding"] == "identity"
+
+
+@pytest.mark.parametrize("form", ["seconds", "date"])
+def test_retry_after_is_waited_for(tmp_path: Path, shard_server: ShardServer, form: str) -> None:
+    """The server's own waiting time counts, not ours."""
+    policy = FetchPolicy(backoff_seconds=0.0, max_wait_seconds=5.0)
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    url = shard_server.put("a.tar", SHARD)
+    later = "1" if form == "seconds" else formatdate(time.time() + 2, usegmt=True)
+    shard_server.faults = Faults(times=1, status=503, retry_after=later)
+    began = time.monotonic()
+    cache.get(url)
+    assert 0.9 < time.monotonic() - began < 4
+
+
+def test_a_trickle_counts_as_stalled(
+    tmp_path: Path, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that sends a byte now and then is given up, though it never falls silent."""
+    monkeypatch.setattr("wids.http._WINDOW_SECONDS", 0.2)
+    policy = FetchPolicy(attempts=2, backoff_seconds=0.0, min_nbytes_per_second=1e6)
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(rate=1000, piece=10)
+    with pytest.raises(FetchError, match=r"only \d+ bytes in"):
+        cache.get(url)
+
+
+def test_a_redirect_is_followed(cache: ShardCache, shard_server: ShardServer) -> None:
+    """The shard behind a redirect comes, under the name of the URL that was asked for."""
+    target = shard_server.put("b.tar", SHARD)
+    url = shard_server.put("a.tar", b"")
+    shard_server.faults = Faults(times=1, location=target)
+    assert cache.get(url).name.endswith("-a.tar")
+
+
+@pytest.mark.parametrize("faults", [Faults(cut_at=40_000), Faults(rate=4e6)], ids=["cut", "slow"])
+def test_parallel_segments_are_put_in_order(
+    tmp_path: Path, shard_server: ShardServer, faults: Faults
+) -> None:
+    """A large shard over several connections is the same file, cuts or not."""
+    policy = FetchPolicy(backoff_seconds=0.01, segment_nbytes=65_536, parallel_nbytes=100_000)
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    data = tar_of(500)
+    url = shard_server.put("a.tar", data)
+    shard_server.faults = faults
+    path = cache.get(url, sha256=hashlib.sha256(data).hexdigest())
+    assert path.read_bytes() == data
+    assert len(shard_server.requests) > 10
+
+
+BAD_FOR_PARALLEL = {
+    "another ETag each time": Faults(change_etag=True),
+    "no ETag": Faults(no_etag=True),
+    "no ranges": Faults(ignore_range=True),
+    "lies about the start": Faults(lie_range="start"),
+}
+
+
+@pytest.mark.parametrize("fault", BAD_FOR_PARALLEL)
+def test_servers_unfit_for_segments_are_asked_for_the_whole(
+    tmp_path: Path, shard_server: ShardServer, fault: str
+) -> None:
+    """Where segments cannot be trusted, one connection brings the shard."""
+    policy = FetchPolicy(backoff_seconds=0.01, segment_nbytes=65_536, parallel_nbytes=100_000)
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(**vars(BAD_FOR_PARALLEL[fault]))
+    assert cache.get(url).read_bytes() == SHARD
+
+
+def test_segments_of_the_wrong_place_are_caught_by_the_digest(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """A server that sends the first bytes for every range fails the promised digest."""
+    policy = FetchPolicy(backoff_seconds=0.01, segment_nbytes=65_536, parallel_nbytes=100_000)
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(lie_range="bytes")
+    with pytest.raises(IntegrityError, match="md5"):
+        cache.get(url, md5sum=MD5)
+    assert leftovers(cache) == []
+
+
+def test_a_cut_compressed_shard_is_an_error(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Without length, a compressed shard shows its cut on unpacking."""
+    url = shard_server.put("a.tar.gz", gzip.compress(SHARD))
+    shard_server.faults = Faults(no_length=True, cut_at=50_000)
+    with pytest.raises(ShardFormatError, match="damaged gzip"):
+        cache.get(url)
+    assert leftovers(cache) == []
+
+
+def test_one_connection_serves_many_requests(
+    cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Connections are kept between shards."""
+    connections = count_connections(monkeypatch)
+    for number in range(5):
+        cache.get(shard_server.put(f"{number}.tar", SHARD))
+    assert connections() == 1
+
+
+def count_connections(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
+    """Count the connections that servers of this process accept from now on."""
+    from server import _Server
+
+    accepted = []
+    get_request = _Server.get_request
+
+    def counted(self: _Server) -> object:
+        request = get_request(self)
+        accepted.append(request)
+        return request
+
+    monkeypatch.setattr(_Server, "get_request", counted)
+    return lambda: len(accepted)

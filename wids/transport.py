@@ -1,0 +1,124 @@
+"""What every way to fetch has in common: streams, sources, and how patient to be."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, Self
+
+from wids.errors import FetchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+__all__ = ["ChangedError", "FetchPolicy", "RangesNotServedError", "Source", "Stream"]
+
+
+class RangesNotServedError(FetchError):
+    """The server answers a request for a range with the whole file."""
+
+
+class ChangedError(Exception):
+    """The file behind a URL is no longer the one that was begun."""
+
+
+@dataclass
+class Stream:
+    """A file, or its rest, that is still to come; a context manager that gives up what is left.
+
+    Attributes:
+        start: Offset of the first byte to come.
+        size: Bytes of the whole file, or None where nobody says.
+        validator: Strong ETag or modification date, by which the same file is known; else None.
+        content_type: As the server says, "" without.
+        ranges: Whether byte ranges of the file can be had.
+        delimited: Whether a body that was cut can be told from a whole one.
+        chunks: The bytes in order, in pieces of up to about 1 MiB. Raises `ConnectionError` where
+            trying again may help, `FetchError` where not.
+        close: Gives up what is left.
+    """
+
+    start: int
+    size: int | None
+    validator: str | None
+    content_type: str
+    ranges: bool
+    delimited: bool
+    chunks: Iterator[bytes]
+    close: Callable[[], None]
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class Source(Protocol):
+    """Opens the URLs of some schemes, from several threads at once."""
+
+    def open(
+        self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
+    ) -> Stream:
+        """Ask for the bytes `[start, stop)` of a URL, or for all of it.
+
+        Args:
+            url: A URL of a scheme that the source knows.
+            start: First byte.
+            stop: End of the range, or None for all that follows.
+            validator: Ask for the range only if the file still is the one this came with.
+
+        Returns:
+            The answer. Its `start` is 0 if the whole file comes instead of the range.
+
+        Raises:
+            FetchError: Asking again will not help.
+            ConnectionError: It may.
+            ChangedError: The range lies outside the file.
+        """
+
+    def close(self) -> None:
+        """Close what is kept open."""
+
+
+@dataclass(frozen=True)
+class FetchPolicy:
+    """How long to wait, how often to try, how much at once.
+
+    Attributes:
+        connect_timeout_seconds: For a connection to be made.
+        stall_timeout_seconds: For the next bytes to come.
+        min_nbytes_per_second: Slower than this over a minute counts as stalled.
+        attempts: Tries in a row that bring next to nothing, before giving up.
+        backoff_seconds: Longest wait before the second try; doubles with each, up to
+            `max_wait_seconds`. The wait is drawn at random below it.
+        max_wait_seconds: Bound of any wait, a server's Retry-After included.
+        connections: At once, for one large file or one batch of ranges.
+        segment_nbytes: What one request of a large file asks for.
+        parallel_nbytes: A file with more left than this comes over several connections.
+    """
+
+    connect_timeout_seconds: float = 10.0
+    stall_timeout_seconds: float = 30.0
+    min_nbytes_per_second: float = 1024.0
+    attempts: int = 5
+    backoff_seconds: float = 1.0
+    max_wait_seconds: float = 60.0
+    connections: int = 8
+    segment_nbytes: int = 8 << 20
+    parallel_nbytes: int = 64 << 20
+
+    def wait_seconds(self, failures: int, retry_after_seconds: float | None = None) -> float:
+        """Return how long to wait after so many failures in a row.
+
+        Args:
+            failures: At least 1.
+            retry_after_seconds: What the server asked for, if it did.
+
+        >>> FetchPolicy().wait_seconds(1, 5.0), FetchPolicy().wait_seconds(1, 1e9)
+        (5.0, 60.0)
+        """
+        if retry_after_seconds is not None:
+            return min(retry_after_seconds, self.max_wait_seconds)
+        longest = min(self.backoff_seconds * 2 ** (failures - 1), self.max_wait_seconds)
+        return random.uniform(0, longest)  # noqa: S311 (to spread processes, not to hide)
