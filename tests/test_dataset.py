@@ -67,7 +67,7 @@ WAYS: dict[str, Callable[[Path], Any]] = {
     "open file": lambda spec: io.StringIO(_absolute(spec)),
     "list of dicts": lambda spec: json.loads(_absolute(spec))["shardlist"],
     "pairs": lambda spec: [(str(p), n) for p, n in zip(_paths(spec), LENGTHS, strict=True)],
-    "paths without counts": lambda spec: _paths(spec),
+    "paths without counts": lambda spec: [*_paths(spec)],
     "folder": lambda spec: spec.parent,
     "glob": lambda spec: f"{spec.parent}/train-*.tar",
     "braces": lambda spec: f"{spec.parent}/train-{{0..2}}.tar",
@@ -136,7 +136,7 @@ def test_numpy_integers_are_indexes(spec: Path) -> None:
 
 
 def test_raw_fields_come_copied_or_not(spec: Path) -> None:
-    """"bytes" copies, "memoryview" does not; both hold the stored bytes and outlive the dataset."""
+    """ "bytes" copies, "memoryview" does not; both hold the stored bytes and outlive the dataset."""
     copied = ShardListDataset(spec, transformations="bytes")[5]
     dataset = ShardListDataset(spec, transformations="memoryview")
     view = dataset[5]
@@ -309,7 +309,11 @@ def test_key_rule_and_grouping_are_passed_on(make_shard: Callable[..., Path]) ->
     """Keys with dots and scattered members read with the options made for them."""
     path = make_shard(
         "odd.tar",
-        [{"__key__": "a.b", ".txt": "1"}, {"__key__": "c", ".txt": "2"}, {"__key__": "a.b", ".cls": "3"}],
+        [
+            {"__key__": "a.b", ".txt": "1"},
+            {"__key__": "c", ".txt": "2"},
+            {"__key__": "a.b", ".cls": "3"},
+        ],
     )
     dataset = ShardListDataset(path, key_rule="last_dot", grouping="shard")
     assert [sample["__key__"] for sample in dataset] == ["a.b", "c"]

@@ -39,10 +39,10 @@ class ShardListDataset(ShardList, Dataset[Any]):
 
     >>> import tempfile, wids
     >>> folder = tempfile.mkdtemp()
-    >>> with wids.TarWriter(f"{folder}/a.tar") as writer:
+    >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
     ...     for key in ("0001", "0002"):
     ...         writer.write({"__key__": key, ".txt": f"text {key}", ".cls": 7})
-    >>> dataset = wids.ShardListDataset(f"{folder}/a.tar")
+    >>> dataset = wids.ShardListDataset(folder)
     >>> len(dataset), dataset[-1]["__key__"], dataset[-1][".txt"], dataset[-1][".cls"]
     (2, '0002', 'text 0002', 7)
     """

@@ -14,17 +14,19 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self, TypedDict
 
 import numpy as np
 
 from wids.cache import ShardCache
 from wids.decode import SampleDecoder
 from wids.errors import SampleCountError
+from wids.grouping import Grouping, KeyRule
 from wids.locate import Locator
 from wids.log import logger, show_if_verbose
 from wids.openshards import OpenShards, default_max_open_shards
 from wids.progress import progress
+from wids.scanners import Scanners
 from wids.shard import Shard
 from wids.sidecar import SIDECAR_SUFFIX
 from wids.sources import load_spec
@@ -38,6 +40,13 @@ Transformation = Callable[[Any], Any]
 
 IMAGE_MODES = ("PIL", "numpy")
 RAW_KINDS = ("bytes", "memoryview")
+
+
+class _IndexOptions(TypedDict):
+    """How the members of every shard are grouped into samples."""
+
+    key_rule: KeyRule
+    grouping: Grouping
 
 
 class _OpenShard(NamedTuple):
@@ -104,8 +113,8 @@ class ShardList:
         base: str | os.PathLike[str] | None = None,
         options: Mapping[str, Any] | None = None,
         fields: Collection[str] | None = None,
-        key_rule: str = "first_dot",
-        grouping: str = "adjacent",
+        key_rule: KeyRule = "first_dot",
+        grouping: Grouping = "adjacent",
         allow_pipe: bool = False,
         allow_pickle: bool = False,
         allow_local: bool = False,
@@ -117,10 +126,10 @@ class ShardList:
             cache_dir, cache_size=cache_size, keep=keep, allow_pipe=allow_pipe, localname=localname
         )
         self._header = spec.header | {"name": spec.name}
-        self._index_options = {"key_rule": key_rule, "grouping": grouping}
+        self._index_options: _IndexOptions = {"key_rule": key_rule, "grouping": grouping}
         self._allow_pickle = allow_pickle
         self.fields = _checked_fields(fields)
-        self.transformations = transformations  # type: ignore[assignment]  # the setter reads it
+        self.transformations = transformations
         self._opened = OpenShards(lru_size or default_max_open_shards(), self._open_shard)
         self.shards = spec.shards
         self.shards = self._counted(spec.shards)
@@ -234,26 +243,30 @@ class ShardList:
         dataset = description.get("dataset", self._header["name"])
         return _OpenShard(shard, description["url"], dataset)
 
-    def _mapped(self, description: Mapping[str, Any]) -> Shard:
+    def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:
         url = description["url"]
         digests = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
         path = self.cache.get(url, **digests)
         sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX)
+        if scanners is not None and sidecar is not None and not sidecar.exists():
+            scanners.scan(path, sidecar, self._index_options)
         return Shard(path, TarIndex.open(path, sidecar, **self._index_options))
 
     def _counted(self, shards: ShardTable) -> ShardTable:
-        """Fill in how many samples each shard holds, where the spec does not say."""
+        """Fill in how many samples each shard holds, where the spec does not say.
+
+        Threads fetch the shards; processes scan those that have no sidecar yet.
+        """
         unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
         if not unknown:
             return shards
         logger.info("the spec does not say how many samples %d shards hold: counting", len(unknown))
+        cores = os.cpu_count() or 1
         nsamples = shards.nsamples.copy()
-        with ThreadPoolExecutor(min(len(unknown), 2 * (os.cpu_count() or 1))) as pool:
-            counts = pool.map(lambda row: len(self._mapped(shards[row])), unknown)
-            counts_shown = progress(
-                counts, total=len(unknown), desc="indexing shards", unit="shard"
-            )
-            nsamples[unknown] = list(counts_shown)
+        with Scanners(cores) as scanners, ThreadPoolExecutor(2 * cores) as pool:
+            counts = pool.map(lambda row: len(self._mapped(shards[row], scanners)), unknown)
+            shown = progress(counts, total=len(unknown), desc="indexing shards", unit="shard")
+            nsamples[unknown] = list(shown)
         return shards.with_nsamples(nsamples)
 
     def close(self) -> None:
@@ -285,7 +298,8 @@ class ShardList:
     @property
     def lengths(self) -> list[int]:
         """Number of samples of each shard."""
-        return self.shards.nsamples.tolist()
+        lengths: list[int] = self.shards.nsamples.tolist()
+        return lengths
 
     @property
     def cum_lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:

@@ -4,6 +4,7 @@ import glob
 import io
 import os
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any
 
 from wids.errors import SpecError
@@ -45,16 +46,17 @@ def load_spec(
         FetchError: A URL could not be read.
     """
     base = None if base is None else os.fspath(base)
-    parse_options = {"base": base, "options": options, "allow_local": allow_local}
+    parse = partial(
+        DatasetSpec.parse, base=base, options=options, read=read_document, allow_local=allow_local
+    )
     if isinstance(source, io.IOBase) or hasattr(source, "read"):
         name = getattr(source, "name", "")
-        return DatasetSpec.parse(source.read(), str(name), read=read_document, **parse_options)
+        return parse(source.read(), str(name))
     if isinstance(source, str | os.PathLike):
         location = os.fspath(source)
         shards = find_shards(location)
         if shards is None:
-            text = read_document(location)
-            return DatasetSpec.parse(text, location, read=read_document, **parse_options)
+            return parse(read_document(location), location)
         return DatasetSpec.from_list(shards, base=base)
     if not isinstance(source, Iterable) or isinstance(source, bytes | Mapping):
         raise SpecError(f"expected a path, a URL, an open file or a list, found {source!r:.80}")

@@ -1,0 +1,115 @@
+"""What is shipped: the installed package, its wheel and sdist, and what importing it costs."""
+
+import os
+import subprocess
+import sys
+import tarfile
+import zipfile
+from pathlib import Path
+
+import pytest
+
+import wids
+
+REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def run_python(code: str, **environment: str) -> str:
+    """Run code in a fresh interpreter and return what it printed."""
+    result = subprocess.run(
+        [sys.executable, "-c", code],
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, **environment},
+    )
+    assert result.returncode == 0, result.stderr
+    return result.stdout.strip()
+
+
+@pytest.mark.skipif("WIDS_TEST_INSTALLED" not in os.environ, reason="the tree itself is tested")
+def test_the_installed_wheel_is_what_is_tested() -> None:
+    """In the full run, tests import the installed package and not the checkout beside them."""
+    assert not Path(wids.__file__).is_relative_to(REPOSITORY / "wids")
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Build wheel and sdist from the checkout."""
+    out = tmp_path_factory.mktemp("dist")
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(out), "."]
+    subprocess.run(command, cwd=REPOSITORY, check=True, capture_output=True)
+    return out
+
+
+@pytest.mark.slow
+def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
+    """All modules, the licence and the typing marker; no tests, no benchmarks."""
+    (wheel,) = built.glob("*.whl")
+    names = zipfile.ZipFile(wheel).namelist()
+    in_tree = {str(p.relative_to(REPOSITORY)) for p in (REPOSITORY / "wids").rglob("*.py")}
+    shipped = {name for name in names if name.startswith("wids/")}
+    assert in_tree | {"wids/py.typed"} <= shipped
+    assert {name.split("/")[0].split("-")[0] for name in names} == {"wids"}
+    assert any(name.endswith("licenses/LICENSE") for name in names)
+    entry_points = next(name for name in names if name.endswith("entry_points.txt"))
+    text = zipfile.ZipFile(wheel).read(entry_points).decode()
+    assert "wids = wids.cli:main" in text
+    assert "widsindex = " in text
+
+
+@pytest.mark.slow
+def test_the_sdist_holds_what_it_takes_to_test(built: Path) -> None:
+    """Sources, tests, documents and examples travel together."""
+    (sdist,) = built.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "LICENSE", "README.md", "CHANGELOG.md", "Makefile"} <= names
+    assert {"wids/__init__.py", "tests/conftest.py", "examples/quickstart.py"} <= names
+
+
+def test_importing_wids_loads_nothing_heavy() -> None:
+    """`import wids` pulls in no third-party library; the command line and the indexer no torch."""
+    heavy = "{'numpy', 'torch', 'PIL', 'requests', 'filelock'} & set(sys.modules)"
+    assert run_python(f"import sys, wids; print({heavy})") == "set()"
+    light = "import sys, wids.cli, wids.tarindex, wids.shardlist, wids.order"
+    assert run_python(f"{light}; print('torch' in sys.modules)") == "False"
+
+
+def test_every_public_name_loads() -> None:
+    """Each name in `__all__` is there, `dir` lists it, and an unknown one is an AttributeError."""
+    for name in wids.__all__:
+        assert getattr(wids, name) is not None
+    assert set(wids.__all__) <= set(dir(wids))
+    with pytest.raises(AttributeError, match="no attribute 'nothing'"):
+        wids.nothing  # noqa: B018
+
+
+def test_with_torch_the_classes_are_torchs() -> None:
+    """Datasets, samplers and the distributed sampler are subclasses of torch's own."""
+    from torch.utils.data import Dataset, DistributedSampler, Sampler
+
+    assert issubclass(wids.ShardListDataset, Dataset)
+    assert issubclass(wids.ChunkedSampler, Sampler)
+    assert issubclass(wids.ShardListSampler, Sampler)
+    assert issubclass(wids.DistributedChunkedSampler, DistributedSampler)
+
+
+def test_without_torch_everything_but_training_works() -> None:
+    """With no torch to import, datasets, samplers, writers and shards load all the same."""
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "import wids; print(all(getattr(wids, name) for name in wids.__all__))\n"
+        "kind = wids.DistributedChunkedSampler\n"
+        "print(list(kind(range(4), num_replicas=2, rank=1, shuffle=False)))"
+    )
+    assert run_python(code) == "True\n[2, 3]"
+
+
+def test_the_version_is_written_once() -> None:
+    """The package's version is what the metadata says."""
+    from importlib.metadata import version
+
+    if "WIDS_TEST_INSTALLED" in os.environ:
+        assert version("wids") == wids.__version__
+    assert f'__version__ = "{wids.__version__}"' in (REPOSITORY / "wids/__init__.py").read_text()

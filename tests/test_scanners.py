@@ -1,0 +1,64 @@
+"""Scanner processes: sidecars appear, failures leave the work to the caller."""
+
+import logging
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from wids.scanners import Scanners
+from wids.tarindex import TarIndex
+
+
+def test_sidecars_appear_for_all_shards(make_shard: Callable[..., Path], tmp_path: Path) -> None:
+    """Threads that share two scanners get every shard indexed; each sidecar fits its shard."""
+    shards = [make_shard(f"{i}.tar", [{"__key__": str(i), ".txt": "x" * i}]) for i in range(7)]
+    sidecars = [tmp_path / f"{i}.widx" for i in range(7)]
+    with Scanners(2, worth_nbytes=0) as scanners, ThreadPoolExecutor(4) as pool:
+        list(
+            pool.map(
+                lambda pair: scanners.scan(*pair, {"key_rule": "last_dot"}),
+                zip(shards, sidecars, strict=True),
+            )
+        )
+    for shard, sidecar in zip(shards, sidecars, strict=True):
+        assert TarIndex.load(sidecar, tar=shard).names == TarIndex.from_tar(shard).names
+
+
+def test_small_shards_are_left_to_the_caller(
+    make_shard: Callable[..., Path], tmp_path: Path
+) -> None:
+    """Below the size that is worth a process, nothing happens."""
+    with Scanners(1) as scanners:
+        scanners.scan(make_shard("a.tar", []), tmp_path / "a.widx", {})
+    assert not (tmp_path / "a.widx").exists()
+
+
+@pytest.mark.usefixtures("no_fd_leaks")
+def test_a_scanner_that_fails_is_logged_and_lives_on(
+    make_shard: Callable[..., Path], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A shard that cannot be indexed is told in the log; the same scanner takes the next one."""
+    broken = tmp_path / "broken.tar"
+    broken.write_bytes(b"<html>" * 1000)
+    good = make_shard("good.tar", [{"__key__": "a", ".txt": "x"}])
+    with caplog.at_level(logging.INFO, "wids"), Scanners(1, worth_nbytes=0) as scanners:
+        scanners.scan(broken, tmp_path / "broken.widx", {})
+        scanners.scan(good, tmp_path / "good.widx", {})
+    assert "broken.tar: not indexed ahead" in caplog.text
+    assert not (tmp_path / "broken.widx").exists()
+    assert (tmp_path / "good.widx").exists()
+
+
+def test_without_an_interpreter_to_start_nothing_breaks(
+    make_shard: Callable[..., Path],
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Where no process can be started, the log says so and the caller scans."""
+    monkeypatch.setattr("sys.executable", str(tmp_path / "no-python"))
+    with caplog.at_level(logging.INFO, "wids"), Scanners(1, worth_nbytes=0) as scanners:
+        scanners.scan(make_shard("a.tar", []), tmp_path / "a.widx", {})
+    assert "not indexed ahead" in caplog.text
