@@ -3,7 +3,7 @@
 import os
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from wids.errors import ShardFormatError
 from wids.mapping import map_file
@@ -110,7 +110,7 @@ class Shard:
         """Let go of the memory; views that were handed out keep it until they are gone."""
         self._view = None
 
-    def __enter__(self) -> "Shard":
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:

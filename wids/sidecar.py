@@ -12,28 +12,33 @@ import secrets
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 from zlib import crc32
 
 import numpy as np
+from numpy.typing import NDArray
 
 from wids.errors import ShardFormatError
 from wids.grouping import Grouping, KeyRule, SampleTable
 from wids.mapping import map_file
 
 __all__ = [
+    "ROW",
     "SIDECAR_SUFFIX",
     "Sidecar",
-    "SidecarHeader",
     "Source",
+    "lay_out",
     "pack_sidecar",
     "parse_sidecar",
     "read_sidecar",
     "write_sidecar",
 ]
 
-SIDECAR_SUFFIX = ".widx"  # appended to the whole name of the shard: train-000.tar.widx
+# What a sidecar's name adds to its shard's.
+SIDECAR_SUFFIX = ".widx"
+
 MAGIC = b"widsidx\0"
 VERSION = 1
 HEADER = struct.Struct("<8sIIQqQQQQQQQ16sI4x")
@@ -85,15 +90,15 @@ class SidecarHeader(NamedTuple):
 
 @dataclass(frozen=True)
 class Sidecar:
-    """A sidecar's contents: views of its bytes, verified as far as the class says.
+    """What a sidecar holds: columns that are views of its bytes, or wait to become a sidecar.
 
-    Header, sizes, extension sets and skipped counts are verified; rows, spans and keys are covered
-    by each row's check, and all of it by the digest.
+    Of one that was read, header, section sizes, extension sets and counts are verified; rows,
+    spans and keys are covered by each row's check, and everything by the digest.
 
     Attributes:
-        header: The fixed part.
-        source: What the header says of the shard.
-        image: The whole sidecar.
+        source: What it was built from.
+        num_members: Number of members.
+        num_samples: Number of samples.
         spans: `num_members` pairs of offset and size, `<q`.
         rows: `num_samples + 1` rows of first field, first key byte, extension set, check, `<I`.
         order: Row of `spans` for each member in archive order, `<I`; empty where they agree.
@@ -101,11 +106,12 @@ class Sidecar:
         skipped: Counts of what is in no sample, by reason.
         keys: The keys, one behind the other.
         other_names: Names of the members of no sample, each ended by a zero byte.
+        image: The whole sidecar; None where the rows have no checks yet.
     """
 
-    header: SidecarHeader
     source: Source
-    image: memoryview
+    num_members: int
+    num_samples: int
     spans: memoryview
     rows: memoryview
     order: memoryview
@@ -113,14 +119,22 @@ class Sidecar:
     skipped: dict[str, int]
     keys: memoryview
     other_names: memoryview
+    image: memoryview | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """The digest that the header states; of a sidecar in the making, what it will state."""
+        image = memoryview(pack_sidecar(self)) if self.image is None else self.image
+        digest: bytes = SidecarHeader(*HEADER.unpack_from(image)).digest
+        return digest
 
     def intact(self) -> bool:
         """Say whether the digest fits the body; reads the whole sidecar."""
-        return _digest(self.image[HEADER.size :]) == self.header.digest
+        return self.image is None or _digest(self.image[HEADER.size :]) == self.digest
 
 
-def pack_sidecar(source: Source, table: SampleTable) -> bytes:
-    """Lay out a sidecar's bytes.
+def lay_out(source: Source, table: SampleTable) -> Sidecar:
+    """Bring a table into a sidecar's columns.
 
     Args:
         source: What the table was built from.
@@ -129,23 +143,63 @@ def pack_sidecar(source: Source, table: SampleTable) -> bytes:
     Raises:
         ShardFormatError: The shard holds 2**32 members or more, or 4 GiB of keys.
     """
-    sets = b"".join("/".join(s).encode("utf-8", "surrogateescape") + b"\0"
-                    for s in table.extension_sets)  # fmt: skip
-    skipped = b"".join(f"{reason}={n}\0".encode() for reason, n in sorted(table.skipped.items()))
     if max(len(table.spans), len(table.keys)) > _MAX_COUNT:
         raise ShardFormatError(
             f"expected at most {_MAX_COUNT} members and bytes of keys in one shard, found "
             f"{len(table.spans)} members and {len(table.keys)} bytes; split the shard"
         )
-    spans = np.ascontiguousarray(table.spans, "<i8").tobytes()
-    order = b"" if table.order is None else table.order.astype("<u4").tobytes()
-    parts = (spans, _rows(table, spans), order, sets, skipped, table.keys, table.other_names)
-    body = b"".join(parts)
-    flags = _flags(source) | (_ORDER if table.order is not None else 0)
+    rows = np.zeros((len(table.set_ids) + 1, 4), "<u4")
+    rows[:, 0] = table.first_fields
+    rows[:, 1] = table.key_starts
+    rows[:-1, 2] = table.set_ids
+    order = np.empty(0) if table.order is None else table.order
+    return Sidecar(
+        source=source,
+        num_members=len(table.spans),
+        num_samples=len(table.set_ids),
+        spans=_as_bytes(table.spans.astype("<i8", copy=False)),
+        rows=_as_bytes(rows),
+        order=_as_bytes(order.astype("<u4")),
+        extension_sets=[b"/".join(extensions) for extensions in table.extension_sets],
+        skipped=dict(sorted(table.skipped.items())),
+        keys=memoryview(table.keys),
+        other_names=memoryview(table.other_names),
+    )
+
+
+def pack_sidecar(sidecar: Sidecar) -> bytes:
+    """Return a sidecar's bytes, every check and digest filled in."""
+    if sidecar.image is not None:
+        return bytes(sidecar.image)
+    sets = b"".join(names + b"\0" for names in sidecar.extension_sets)
+    skipped = b"".join(f"{reason}={n}\0".encode() for reason, n in sidecar.skipped.items())
+    sections = (
+        sidecar.spans,
+        _checked_rows(sidecar),
+        sidecar.order,
+        sets,
+        skipped,
+        sidecar.keys,
+        sidecar.other_names,
+    )
+    body = b"".join(sections)
+    source = sidecar.source
     header = SidecarHeader(
-        MAGIC, VERSION, flags, source.nbytes, source.mtime_ns, source.trailing_nbytes,
-        len(table.spans), len(table.set_ids), *map(len, parts[3:]), _digest(body), 0,
-    )  # fmt: skip
+        magic=MAGIC,
+        version=VERSION,
+        flags=_flags(source) | (_ORDER if len(sidecar.order) else 0),
+        shard_nbytes=source.nbytes,
+        shard_mtime_ns=source.mtime_ns,
+        trailing_nbytes=source.trailing_nbytes,
+        num_members=sidecar.num_members,
+        num_samples=sidecar.num_samples,
+        sets_nbytes=len(sets),
+        skipped_nbytes=len(skipped),
+        keys_nbytes=len(sidecar.keys),
+        names_nbytes=len(sidecar.other_names),
+        digest=_digest(body),
+        check=0,
+    )
     return _seal(header, sets + skipped) + body
 
 
@@ -211,9 +265,9 @@ def parse_sidecar(image: memoryview, path: str | os.PathLike[str]) -> Sidecar:
     if last[0] > header.num_members or last[1] != header.keys_nbytes:
         raise _unfit(path, f"a last row within {header.num_members} members", f"{last}")
     return Sidecar(
-        header=header,
         source=_source(header),
-        image=image,
+        num_members=header.num_members,
+        num_samples=header.num_samples,
         spans=spans,
         rows=rows,
         order=order,
@@ -221,6 +275,7 @@ def parse_sidecar(image: memoryview, path: str | os.PathLike[str]) -> Sidecar:
         skipped=_parse_skipped(bytes(skipped), path),
         keys=keys,
         other_names=other_names,
+        image=image,
     )
 
 
@@ -239,21 +294,24 @@ def _section_ends(header: SidecarHeader) -> Iterator[int]:
         yield end
 
 
-def _rows(table: SampleTable, spans: bytes) -> bytes:
+def _checked_rows(sidecar: Sidecar) -> bytes:
     """Return the sample rows, each with the check of what it points to."""
-    rows = np.zeros((len(table.set_ids) + 1, 4), "<u4")
-    rows[:, 0] = table.first_fields
-    rows[:, 1] = table.key_starts
-    rows[:-1, 2] = table.set_ids
-    fields = (16 * table.first_fields).tolist()
-    keys = table.key_starts.tolist()
+    rows = np.frombuffer(sidecar.rows, "<u4").reshape(-1, 4).copy()
+    spans, keys = bytes(sidecar.spans), bytes(sidecar.keys)
+    fields = pairwise((16 * rows[:, 0].astype(np.int64)).tolist())
+    key_bounds = pairwise(rows[:, 1].tolist())
     rows[:-1, 3] = [
-        crc32(spans[a:b], crc32(table.keys[c:d], set_id))
-        for a, b, c, d, set_id in zip(
-            fields, fields[1:], keys, keys[1:], table.set_ids.tolist(), strict=False
+        crc32(spans[first:last], crc32(keys[start:end], set_id))
+        for (first, last), (start, end), set_id in zip(
+            fields, key_bounds, rows[:-1, 2].tolist(), strict=True
         )
     ]
     return rows.tobytes()
+
+
+def _as_bytes(column: NDArray[Any]) -> memoryview:
+    # An empty array cannot be cast.
+    return np.ascontiguousarray(column).data.cast("B") if column.size else memoryview(b"")
 
 
 def _seal(header: SidecarHeader, tables: bytes) -> bytes:

@@ -9,7 +9,7 @@ import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import overload
+from typing import Self, overload
 from zlib import crc32
 
 import numpy as np
@@ -21,6 +21,7 @@ from wids.sidecar import (
     ROW,
     Sidecar,
     Source,
+    lay_out,
     pack_sidecar,
     parse_sidecar,
     read_sidecar,
@@ -68,11 +69,12 @@ class TarIndex:
 
     def __init__(self, sidecar: Sidecar, path: Path | None = None) -> None:
         self.source = sidecar.source
-        self.num_samples = sidecar.header.num_samples
+        self.num_samples = sidecar.num_samples
         self.skipped = sidecar.skipped
         self.trailing_nbytes = sidecar.source.trailing_nbytes
         self._sidecar = sidecar
         self._path = path
+        self._checked = sidecar.image is not None
         self._rows = sidecar.rows
         self._spans = sidecar.spans
         self._key_bytes = sidecar.keys
@@ -87,7 +89,7 @@ class TarIndex:
         key_rule: KeyRule = "first_dot",
         grouping: Grouping = "adjacent",
         concatenated: bool = False,
-    ) -> "TarIndex":
+    ) -> Self:
         """Build the index by reading a shard's headers.
 
         Args:
@@ -123,12 +125,12 @@ class TarIndex:
                 path,
                 source.trailing_nbytes,
             )
-        return cls(parse_sidecar(memoryview(pack_sidecar(source, table)), path))
+        return cls(lay_out(source, table))
 
     @classmethod
     def load(
         cls, path: str | os.PathLike[str], *, tar: str | os.PathLike[str] | None = None
-    ) -> "TarIndex":
+    ) -> Self:
         """Map a sidecar.
 
         Args:
@@ -152,14 +154,16 @@ class TarIndex:
         key_rule: KeyRule = "first_dot",
         grouping: Grouping = "adjacent",
         concatenated: bool = False,
-    ) -> "TarIndex":
+    ) -> Self:
         """Get the index of a shard in the cheapest way that is right.
 
         Args:
             tar: The shard.
             sidecar: Where its sidecar lies, or shall lie: loaded if it fits shard and rules, else
                 made (a folder that cannot be written to is no error).
-            key_rule: As for `from_tar`, and so are `grouping` and `concatenated`.
+            key_rule: As for `from_tar`.
+            grouping: As for `from_tar`.
+            concatenated: As for `from_tar`.
 
         Raises:
             ShardFormatError: The shard cannot be read.
@@ -183,12 +187,12 @@ class TarIndex:
         return index
 
     @classmethod
-    def _load(cls, path: Path, tar: str | os.PathLike[str] | None) -> "tuple[TarIndex, bool]":
+    def _load(cls, path: Path, tar: str | os.PathLike[str] | None) -> tuple[Self, bool]:
         """Load a sidecar; say also whether the shard's modification time is the recorded one."""
         index = cls(read_sidecar(path), path)
         if tar is None:
             return index, True
-        status = os.stat(tar)
+        status = Path(tar).stat()
         source = index.source
         if status.st_size != source.nbytes:
             raise ShardFormatError(
@@ -203,12 +207,17 @@ class TarIndex:
             grouping=source.grouping,
             concatenated=source.concatenated,
         )
-        if now._sidecar.header.digest != index._sidecar.header.digest:
+        if now.digest != index.digest:
             raise ShardFormatError(
                 f"{path}: a stale sidecar: {tar} was changed since, and has other members now; "
                 "delete it, and it is made anew"
             )
         return index, False
+
+    @property
+    def digest(self) -> bytes:
+        """Digest of the members and samples: equal where two shards read the same; 16 bytes."""
+        return self._sidecar.digest
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index as a sidecar: whole, or not at all.
@@ -216,10 +225,10 @@ class TarIndex:
         Raises:
             OSError: It cannot be written there.
         """
-        write_sidecar(path, self._sidecar.image)
+        write_sidecar(path, pack_sidecar(self._sidecar))
 
     def __len__(self) -> int:
-        return self._sidecar.header.num_members
+        return self._sidecar.num_members
 
     @property
     def names(self) -> list[str]:
@@ -291,7 +300,7 @@ class TarIndex:
         )
         spans = self._spans[16 * first : 16 * last]
         key = self._key_bytes[key_start:key_end]
-        if crc32(spans, crc32(key, set_id)) != check:
+        if self._checked and crc32(spans, crc32(key, set_id)) != check:
             raise self._damaged(local_index)
         layout = self._layouts.get(set_id)
         if layout is None:
@@ -334,7 +343,7 @@ class TarIndex:
     def __reduce__(self) -> tuple[Callable[..., "TarIndex"], tuple[object, ...]]:
         if self._path is not None:
             return TarIndex.load, (self._path,)
-        return _from_image, (bytes(self._sidecar.image),)
+        return _from_image, (pack_sidecar(self._sidecar),)
 
     def __repr__(self) -> str:
         return f"TarIndex({len(self)} members, {self.num_samples} samples)"

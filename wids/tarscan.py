@@ -29,6 +29,7 @@ from wids.tarheader import (
     parse_pax,
     parse_pax_size,
 )
+from wids.tarruns import HeaderRuns
 
 __all__ = ["Members", "scan_tar"]
 
@@ -37,7 +38,10 @@ __all__ = ["Members", "scan_tar"]
 MAX_EXTENSION_NBYTES = 1 << 20
 MAX_EXTENSIONS = 16
 
-_WINDOW_NBYTES = 1 << 20
+# Where members are long, a header is read with few bytes more than it takes.
+_WINDOW_NBYTES = 64 << 10
+_SPARSE_WINDOW_NBYTES = 4 << 10
+_LONGEST_PAUSE = 64
 _ZERO_BLOCK = bytes(BLOCK_SIZE)
 _REGULAR = b"0\x007"
 _NO_DATA = {
@@ -100,9 +104,9 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
     file_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         walk = _Walk(Path(path), file_descriptor, concatenated)
-        position: int | None = 0
+        position = walk.step(0)
         while position is not None:
-            position = walk.step(position)
+            position = walk.step(walk.pass_plain(position))
         return walk.members()
     finally:
         os.close(file_descriptor)
@@ -129,12 +133,16 @@ class _Walk:
         self._concatenated = concatenated
         self._nbytes = status.st_size
         self._mtime_ns = status.st_mtime_ns
+        self._runs = HeaderRuns(file_descriptor, self._nbytes)
+        self._steps_to_go = 0
+        self._pause = 1
         self._window = b""
         self._window_start = 0
         self._names = bytearray()
         self._spans = array("q")
         self._skipped: Counter[str] = Counter()
         self._trailing_nbytes = 0
+        self._globals_matter = False
         self._globals: dict[bytes, bytes] = {}
         self._pending = _Pending()
         self._places: dict[bytes, int] = {}
@@ -150,6 +158,26 @@ class _Walk:
             shard_nbytes=self._nbytes,
             shard_mtime_ns=self._mtime_ns,
         )
+
+    def pass_plain(self, position: int) -> int:
+        """Take in the plain members from `position` on, as far as they go; return where to go on.
+
+        Trying costs more than a step does; where it keeps failing, it is tried less often.
+        """
+        if self._pending.num_headers or self._globals_matter:
+            return position
+        if self._steps_to_go:
+            self._steps_to_go -= 1
+            return position
+        num_members = 0
+        while run := self._runs.next_run(position):
+            self._names += run.names
+            self._spans.frombytes(run.spans.tobytes())
+            num_members += len(run.spans)
+            position = run.next_position
+        self._pause = 1 if num_members > 8 else min(2 * self._pause, _LONGEST_PAUSE)
+        self._steps_to_go = self._pause
+        return position
 
     def step(self, position: int) -> int | None:
         """Read one header; return where the next one stands, None at the end of the archive."""
@@ -183,7 +211,7 @@ class _Walk:
         pending, self._pending = self._pending, _Pending()
         records = self._globals | pending.records
         name = self._name(header, pending, records)
-        if kind in _REFUSED or any(key.startswith(b"GNU.sparse.") for key in records):
+        if kind in _REFUSED or any(map(_is_sparse, records)):
             what = _REFUSED.get(kind, _REFUSED[b"S"])
             raise ValueError(f"member {name.decode(errors='replace')!r} is {what}")
         if kind == b"1":
@@ -221,6 +249,7 @@ class _Walk:
             self._cut_off(position, b"(extended header)", body_start + nbytes)
         if kind == b"g":
             self._globals |= parse_pax(body)
+            self._globals_matter = any(map(_matters, self._globals))
             self._pending.num_headers += 1
         else:
             self._pend(kind, body)
@@ -288,6 +317,7 @@ class _Walk:
         start = self._next_data(position + BLOCK_SIZE)
         if self._concatenated and start < self._nbytes:
             self._globals = {}
+            self._globals_matter = False
             return start
         self._trailing_nbytes = self._nbytes - start
         return None
@@ -306,7 +336,8 @@ class _Walk:
         """Return bytes `[position, position + nbytes)`, fewer where the file ends before."""
         start = position - self._window_start
         if start < 0 or start + nbytes > len(self._window):
-            self._window = os.pread(self._file_descriptor, max(nbytes, _WINDOW_NBYTES), position)
+            window = _SPARSE_WINDOW_NBYTES if self._runs.sparse else _WINDOW_NBYTES
+            self._window = os.pread(self._file_descriptor, max(nbytes, window), position)
             self._window_start = position
             start = 0
         return self._window[start : start + nbytes]
@@ -323,3 +354,11 @@ class _Walk:
             f"{self._path}: at byte {position}: expected {expected}, found {found}; "
             "fetch or pack the shard anew"
         )
+
+
+def _is_sparse(key: bytes) -> bool:
+    return key.startswith(b"GNU.sparse.")
+
+
+def _matters(key: bytes) -> bool:
+    return key in PAX_USED or _is_sparse(key)

@@ -1,0 +1,253 @@
+"""Runs of plain tar headers, verified many at a time.
+
+Nearly all members of nearly all shards are plain: a POSIX or GNU header, a name that fits it, octal
+numbers, a regular file; perhaps a PAX header before it that holds its time. NumPy verifies hundreds
+of them at once here. Whatever is anything else is left to the walk in `tarscan`, header by header:
+this module has to be sure, never complete.
+"""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.tarheader import BLOCK_SIZE
+
+__all__ = ["HeaderRuns", "PlainRun"]
+
+# One window, and the headers copied out of it, stay within a core's cache.
+_WINDOW_NBYTES = 1 << 20
+_CHAIN_LENGTH = 1024
+# From this mean distance between headers on, reading only the headers beats reading all there is.
+_SPARSE_NBYTES = 6 << 10
+
+_MAGIC = int.from_bytes(b"usta", "little")
+_REGULAR, _OLD_REGULAR, _PAX = b"0\0x"
+_PLACES_OF_8 = 8.0 ** np.arange(10, -1, -1)
+_EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
+_LANE = np.uint64(0xFFFF)
+
+_Bytes = NDArray[np.uint8]
+_Flags = NDArray[np.bool_]
+_Integers = NDArray[np.int64]
+
+
+class PlainRun(NamedTuple):
+    """Members that follow one another.
+
+    Attributes:
+        names: Their names, each ended by a zero byte.
+        spans: Offset and size of each, bytes; shape `(length, 2)`, int64.
+        next_position: Where the header behind the last one's data stands.
+    """
+
+    names: bytes
+    spans: _Integers
+    next_position: int
+
+
+class HeaderRuns:
+    """Finds runs of plain headers in one file.
+
+    Where headers are near each other, whole windows are read and searched for headers; where data
+    is long between them, only the headers are read, one by one. A search may also find what looks
+    like a header and is data: a run only ever goes from a header to where its data ends.
+
+    Attributes:
+        sparse: Whether headers were far apart where the file was read last.
+    """
+
+    def __init__(self, file_descriptor: int, file_nbytes: int) -> None:
+        self.sparse = False
+        self._file_descriptor = file_descriptor
+        self._file_nbytes = file_nbytes
+        self._window = np.empty((_WINDOW_NBYTES // BLOCK_SIZE, BLOCK_SIZE), np.uint8)
+        self._header_rows = [row.data for row in self._window[:_CHAIN_LENGTH]]
+        self._body_rows = [row.data for row in self._window[_CHAIN_LENGTH:]]
+        self._start = self._end = 0
+        self._batch: _Batch | None = None
+
+    def next_run(self, position: int) -> PlainRun | None:
+        """Return a run that begins at `position`; None if the header there is not plain."""
+        if self._batch is None or not self._start <= position < self._end:
+            self._start = position
+            self._batch = self._chain(position) if self.sparse else self._search(position)
+            num_headers = max(len(self._batch.positions), 1)
+            self.sparse = self._end - position > _SPARSE_NBYTES * num_headers
+        return self._batch.run(position)
+
+    def _search(self, position: int) -> "_Batch":
+        """Read a window and take every block that looks like a header."""
+        window = self._window
+        nbytes = os.preadv(self._file_descriptor, [window.data], position)
+        self._end = position + nbytes
+        num_blocks = nbytes // BLOCK_SIZE
+        magics: NDArray[np.uint32] = np.ndarray(
+            (num_blocks,), "<u4", window.data, 257, (BLOCK_SIZE,)
+        )
+        blocks = np.flatnonzero(magics == _MAGIC)
+        # The data of a header in the last block is not here: it gets its own block, no PAX data.
+        bodies = np.minimum(blocks + 1, num_blocks - 1)
+        return _Batch(
+            window[blocks], position + BLOCK_SIZE * blocks, window, bodies, self._file_nbytes
+        )
+
+    def _chain(self, position: int) -> "_Batch":
+        """Read headers one by one, each where the data of the one before ends."""
+        descriptor = self._file_descriptor
+        positions = []
+        # The window is free meanwhile: headers go to its first half, their PAX data to the other.
+        for row, body in zip(self._header_rows, self._body_rows, strict=True):
+            if os.preadv(descriptor, [row], position) < BLOCK_SIZE:
+                break
+            positions.append(position)
+            if row[156] == _PAX:
+                os.preadv(descriptor, [body], position + BLOCK_SIZE)
+                position += 2 * BLOCK_SIZE
+                continue
+            digits = bytes(row[124:135])
+            if not digits.isdigit():
+                break
+            position += BLOCK_SIZE + (int(digits, 8) + BLOCK_SIZE - 1) // BLOCK_SIZE * BLOCK_SIZE
+        self._end = max(position, self._start + 1)
+        bodies = np.arange(_CHAIN_LENGTH, _CHAIN_LENGTH + len(positions))
+        return _Batch(
+            self._window[: len(positions)],
+            np.array(positions, np.int64),
+            self._window,
+            bodies,
+            self._file_nbytes,
+        )
+
+
+class _Batch:
+    """Headers that were read together, each verified by itself.
+
+    Args:
+        headers: Shape `(num_headers, 512)`.
+        positions: Where each was read, increasing; shape `(num_headers,)`, bytes.
+        blocks: Blocks of the file; some hold PAX data.
+        bodies: Row of `blocks` that would hold each header's PAX data; shape `(num_headers,)`.
+        file_nbytes: Size of the file, in bytes.
+    """
+
+    def __init__(
+        self,
+        headers: _Bytes,
+        positions: _Integers,
+        blocks: _Bytes,
+        bodies: _Integers,
+        file_nbytes: int,
+    ) -> None:
+        self.positions = positions
+        sizes, plain = _sizes(headers)
+        plain &= _checksums_match(headers)
+        kinds = headers[:, 156]
+        self._is_member = (kinds == _REGULAR) | (kinds == _OLD_REGULAR)
+        self._names, self._name_ends, named = _names(headers)
+        plain &= ~self._is_member | named
+        timed = np.flatnonzero(kinds == _PAX)
+        if len(timed):
+            self._is_member[timed] = False
+            timed = timed[plain[timed] & (sizes[timed] <= BLOCK_SIZE)]
+            timed = timed[_hold_time_only(blocks[bodies[timed]], sizes[timed])]
+        others = ~self._is_member
+        others[timed] = False
+        plain &= ~others
+        ends = positions + BLOCK_SIZE + sizes
+        plain &= ends <= file_nbytes
+        self._next = ends + -sizes % BLOCK_SIZE
+        self._spans = np.stack((positions + BLOCK_SIZE, sizes), axis=1)
+        self._odd = np.flatnonzero(~plain)
+        self._gaps = np.flatnonzero(self._next[:-1] != positions[1:])
+
+    def run(self, position: int) -> PlainRun | None:
+        """Return the longest run of these headers that begins at `position`."""
+        start = int(self.positions.searchsorted(position))
+        if start == len(self.positions) or self.positions[start] != position:
+            return None
+        odd = int(self._odd.searchsorted(start))
+        gap = int(self._gaps.searchsorted(start))
+        end = int(self._odd[odd]) if odd < len(self._odd) else len(self.positions)
+        if gap < len(self._gaps):
+            end = min(end, int(self._gaps[gap]) + 1)
+        members = start + np.flatnonzero(self._is_member[start:end])
+        if not len(members):
+            return None
+        # A PAX header that ends the run has its member elsewhere: both are left to the walk.
+        return PlainRun(
+            names=_packed(self._names[members], self._name_ends[members]),
+            spans=self._spans[members],
+            next_position=int(self._next[members[-1]]),
+        )
+
+
+def _sizes(headers: _Bytes) -> tuple[_Integers, _Flags]:
+    """Return the sizes that headers state, and which of them do so in eleven octal digits."""
+    digits = headers[:, 124:135] - ord("0")
+    sizes = (digits @ _PLACES_OF_8).astype(np.int64)
+    return sizes, (digits < 8).all(axis=1) & _blank(headers[:, 135])
+
+
+def _checksums_match(headers: _Bytes) -> _Flags:
+    """Say which headers state their unsigned checksum, in six octal digits."""
+    words = headers.view("<u8")
+    # Most of a header is zeros, and in the same columns throughout a shard.
+    used = words[:, np.flatnonzero(np.bitwise_or.reduce(words, axis=0))]
+    # Bytes are added in lanes of 16 bits: 64 words of two bytes of at most 255 each fit.
+    lanes = np.add.reduce((used & _EVEN_BYTES) + ((used >> np.uint64(8)) & _EVEN_BYTES), axis=1)
+    sums = sum((lanes >> np.uint64(shift)) & _LANE for shift in (0, 16, 32, 48))
+    field = headers[:, 148:156]
+    digits = field[:, :6] - ord("0")
+    stated = (digits @ _PLACES_OF_8[-6:]).astype(np.int64)
+    expected = sums.astype(np.int64) - field.sum(axis=1, dtype=np.int64) + 8 * ord(" ")
+    return (
+        (stated == expected) & (digits < 8).all(axis=1) & _blank(field[:, 6]) & _blank(field[:, 7])
+    )
+
+
+def _names(headers: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
+    """Return the name fields cut to their longest, the names' lengths, and which are plain.
+
+    Plain are names that stand in the name field alone, with only zeros behind, and do not end in
+    a slash, by which old writers mark directories.
+    """
+    fields = headers[:, :100]
+    used = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
+    width = int(used[-1]) + 1 if len(used) else 0
+    names = fields[:, :width]
+    filled = names != 0
+    lengths = filled.sum(axis=1)
+    plain = (headers[:, 345] == 0) & (lengths > 0)
+    plain &= ~(filled[:, 1:] > filled[:, :-1]).any(axis=1)
+    if width:
+        plain &= names[np.arange(len(names)), lengths - 1] != ord("/")
+    return names, lengths, plain
+
+
+def _packed(names: _Bytes, lengths: _Integers) -> bytes:
+    """Return names one behind the other, each ended by a zero byte."""
+    rows = np.zeros((names.shape[0], names.shape[1] + 1), np.uint8)
+    rows[:, :-1] = names
+    wanted = rows != 0
+    wanted[np.arange(len(rows)), lengths] = True
+    return rows[wanted].tobytes()
+
+
+def _hold_time_only(bodies: _Bytes, sizes: _Integers) -> _Flags:
+    """Say which PAX bodies are one record `NN mtime=...`, as tarfile writes before each member."""
+    rows = np.arange(len(bodies))
+    digits = bodies[:, :2] - ord("0")
+    stated = digits @ np.array([10, 1])
+    return (
+        (bodies[:, 2:9] == np.frombuffer(b" mtime=", np.uint8)).all(axis=1)
+        & (digits < 10).all(axis=1)
+        & (stated == sizes)
+        & (sizes > 10)
+        & (bodies[rows, sizes - 1] == ord("\n"))
+    )
+
+
+def _blank(column: _Bytes) -> _Flags:
+    return (column == 0) | (column == ord(" "))
