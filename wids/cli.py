@@ -60,7 +60,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         The exit code.
     """
     parser = _make_parser()
-    args = parser.parse_args(argv)
+    args = _parse(parser, argv)
     try:
         code: int = args.run(args)
         sys.stdout.flush()
@@ -73,6 +73,20 @@ def main(argv: Sequence[str] | None = None) -> int:
         _complain(_message_of(error))
         return FAULTY
     return code
+
+
+def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Arguments:
+    """Parse the arguments; the optional last positional may stand behind options, or begin with -.
+
+    argparse gives an optional positional away at the first option, and takes `-5:` for one.
+    """
+    args, rest = parser.parse_known_args(argv)
+    late = getattr(args, "late", None)
+    if len(rest) == 1 and late is not None and getattr(args, late) is None:
+        setattr(args, late, rest.pop())
+    if rest:
+        parser.error(f"unrecognized arguments: {' '.join(rest)}")
+    return args
 
 
 def _message_of(error: BaseException) -> str:
@@ -325,7 +339,7 @@ def sample(args: Arguments) -> int:
     raw = args.raw or args.python or args.cat is not None
     with ShardList(args.filename, transformations="bytes" if raw else "PIL") as dataset:
         print("dataset size:", len(dataset), file=sys.stderr)
-        found = dataset[args.index]
+        found = dataset[int(args.index or 0)]
     if args.cat is not None:
         _write_field(found, args.cat)
         return DONE
@@ -453,6 +467,7 @@ def _add_ls(commands: Any) -> None:
     )
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument("samples", nargs="?", metavar="INDEX|FIRST:LAST", help="which samples")
+    parser.set_defaults(late="samples")
     _add_json(parser)
 
 
@@ -517,7 +532,8 @@ def _add_sample(commands: Any) -> None:
         "  widsindex sample train.json 42\n  widsindex sample train.json 42 --cat .jpg > 42.jpg",
     )
     parser.add_argument("filename", metavar="SPEC")
-    parser.add_argument("index", type=int, nargs="?", default=0, metavar="INDEX")
+    parser.add_argument("index", nargs="?", metavar="INDEX", help="the first one by default")
+    parser.set_defaults(late="index")
     parser.add_argument("-p", "--python", action="store_true", help="as --raw")
     parser.add_argument("-r", "--raw", action="store_true", help="do not decode the fields")
     parser.add_argument("-c", "--cat", metavar="EXT", help="write the bytes of a field")

@@ -1,0 +1,421 @@
+"""The command `wids`: what it prints, what it writes, and how it ends."""
+
+import io
+import json
+import os
+import pty
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import wids
+from wids.cli import main
+
+MakeShard = Callable[..., Path]
+
+
+def red_and_blue() -> bytes:
+    """Make a PNG, its left half red, its right half blue."""
+    image = Image.new("RGB", (8, 4), (255, 0, 0))
+    image.paste((0, 0, 255), (4, 0, 8, 4))
+    stream = io.BytesIO()
+    image.save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def folder(make_shard: MakeShard, tmp_path: Path, monkeypatch) -> Path:
+    """Stand in a folder with two shards of five samples in all."""
+    for shard in range(2):
+        make_shard(
+            f"train-{shard:03}.tar",
+            [
+                {
+                    "__key__": f"key{shard}{n}",
+                    ".png": red_and_blue(),
+                    ".cls": str(n),
+                    ".txt": f"caption {n}",
+                }
+                for n in range(3 - shard)
+            ],
+        )
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def spec(folder: Path, capsys) -> str:
+    """Create the spec of that folder."""
+    assert main(["create", "train-{000..001}.tar", "-o", "train.json"]) == 0
+    capsys.readouterr()
+    return "train.json"
+
+
+def run(capsys, *arguments: str) -> tuple[int, str, str]:
+    """Run a command; return exit code, standard output and standard error."""
+    code = main(arguments)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+def run_process(*arguments: str, **options) -> subprocess.CompletedProcess[str]:
+    """Run `python -m wids` as a process of its own."""
+    command = [sys.executable, "-m", "wids", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+class TestCreate:
+    """`wids create`."""
+
+    def test_brace_pattern_becomes_a_spec(self, folder: Path, capsys):
+        """A pattern in quotes is expanded, and the spec says what the shards hold."""
+        code, out, err = run(capsys, "create", "train-{000..001}.tar", "-o", "train.json")
+        document = json.loads((folder / "train.json").read_text())
+        assert (code, out) == (0, "")
+        assert "train.json: 2 shards, 5 samples" in err
+        assert document["name"] == "train"
+        assert [shard["nsamples"] for shard in document["shardlist"]] == [3, 2]
+        assert all(len(shard["md5sum"]) == 32 for shard in document["shardlist"])
+        assert len(wids.ShardListDataset("train.json")) == 5
+
+    @pytest.mark.parametrize("given", [["."], ["train-*.tar"], ["train-000.tar", "train-001.tar"]])
+    def test_folders_globs_and_names_mean_the_same(self, folder: Path, given: list[str], capsys):
+        """However the shards are named, the same two are listed."""
+        assert run(capsys, "create", *given, "-o", "x.json", "--no-digest")[0] == 0
+        urls = [shard["url"] for shard in json.loads(Path("x.json").read_text())["shardlist"]]
+        assert urls == ["train-000.tar", "train-001.tar"]
+
+    def test_list_comes_from_standard_input(self, folder: Path, capsys, monkeypatch):
+        """`-` reads one shard a line, empty lines apart."""
+        monkeypatch.setattr("sys.stdin", io.StringIO("train-001.tar\n\ntrain-000.tar\n"))
+        assert run(capsys, "create", "-", "-o", "x.json")[0] == 0
+        assert len(json.loads(Path("x.json").read_text())["shardlist"]) == 2
+
+    def test_spec_goes_to_standard_output(self, folder: Path, capsys):
+        """`-o -` prints the spec and nothing else, to be piped on."""
+        code, out, _ = run(capsys, "create", "train-000.tar", "-o", "-")
+        assert code == 0
+        assert json.loads(out)["shardlist"][0]["nsamples"] == 3
+
+    def test_spec_in_another_folder_finds_its_shards(self, folder: Path, capsys):
+        """Names count from where the spec lies, not from where the command ran."""
+        assert run(capsys, "create", "train-000.tar", "-o", "specs/x.json")[0] == 0
+        assert len(wids.ShardListDataset("specs/x.json")) == 3
+
+    def test_header_options(self, folder: Path, capsys):
+        """Name, description and base stand in the spec; with a base, names stay as given."""
+        Path("about.txt").write_text("All about it.\n")
+        given = ["-n", "mine", "-i", "about.txt", "-b", "https://host/x", "-o", "x.json"]
+        assert run(capsys, "create", "train-000.tar", *given)[0] == 0
+        document = json.loads(Path("x.json").read_text())
+        assert document["name"] == "mine"
+        assert document["info"] == "All about it.\n"
+        assert document["base"] == "https://host/x"
+        assert document["shardlist"][0]["url"] == "train-000.tar"
+
+    def test_digests_are_chosen(self, folder: Path, capsys):
+        """`--no-digest` records none, `--sha256` both."""
+        run(capsys, "create", "train-000.tar", "-o", "a.json", "--no-digest")
+        run(capsys, "create", "train-000.tar", "-o", "b.json", "--sha256")
+        entries = [
+            json.loads(Path(name).read_text())["shardlist"][0] for name in ("a.json", "b.json")
+        ]
+        assert "md5sum" not in entries[0]
+        assert {"md5sum", "sha256"} <= set(entries[1])
+
+    def test_sidecars_on_request(self, folder: Path, capsys):
+        """`--sidecars` puts a tar index beside each shard."""
+        run(capsys, "create", "train-{000..001}.tar", "--sidecars")
+        assert len(list(folder.glob("train-*.tar.*"))) == 2
+
+    def test_failed_shard_is_named_and_the_rest_is_written(self, folder: Path, capsys):
+        """A cut shard gives exit code 1 and a line with its name; the spec holds the others."""
+        whole = Path("train-001.tar").read_bytes()
+        Path("train-001.tar").write_bytes(whole[:1000])
+        code, _, err = run(capsys, "create", "train-{000..001}.tar", "-o", "x.json")
+        assert code == 1
+        assert "train-001.tar failed" in err
+        assert "1 of 2 shards" in err
+        assert len(json.loads(Path("x.json").read_text())["shardlist"]) == 1
+
+    def test_resume_reads_only_what_is_missing(self, folder: Path, capsys):
+        """After a failure, `--resume` keeps what the spec has and adds the mended shard."""
+        whole = Path("train-001.tar").read_bytes()
+        Path("train-001.tar").write_bytes(whole[:1000])
+        run(capsys, "create", "train-{000..001}.tar", "-o", "x.json")
+        document = json.loads(Path("x.json").read_text())
+        document["shardlist"][0]["md5sum"] = "0" * 32  # shows that it was taken over, not read
+        Path("x.json").write_text(json.dumps(document))
+        Path("train-001.tar").write_bytes(whole)
+        code = run(capsys, "create", "train-{000..001}.tar", "-o", "x.json", "--resume")[0]
+        shards = json.loads(Path("x.json").read_text())["shardlist"]
+        assert (code, [shard["nsamples"] for shard in shards]) == (0, [3, 2])
+        assert shards[0]["md5sum"] == "0" * 32
+
+    def test_resume_reads_a_changed_shard_again(self, folder: Path, capsys):
+        """A shard that is newer than the spec is not taken from it."""
+        run(capsys, "create", "train-000.tar", "-o", "x.json")
+        first = Path("x.json").read_text()
+        Path("x.json").write_text(first.replace('"nsamples": 3', '"nsamples": 9'))
+        os.utime("x.json", (1, 1))
+        run(capsys, "create", "train-000.tar", "-o", "x.json", "--resume")
+        assert Path("x.json").read_text() == first
+
+    def test_nothing_to_index_writes_nothing(self, folder: Path, capsys):
+        """When no shard can be read, no spec appears."""
+        code, _, err = run(capsys, "create", "missing.tar", "-o", "x.json")
+        assert code == 1
+        assert "none of 1 shards" in err
+        assert not Path("x.json").exists()
+
+    def test_json_report(self, folder: Path, capsys):
+        """`--json` reports totals and failures to programs."""
+        out = run(capsys, "create", "train-000.tar", "gone.tar", "-o", "x.json", "--json")[1]
+        report = json.loads(out)
+        assert (report["num_shards"], report["nsamples"]) == (1, 3)
+        assert list(report["failures"]) == ["gone.tar"]
+
+
+class TestInfoAndLs:
+    """`wids info` and `wids ls`."""
+
+    def test_info_sums_up(self, spec: str, capsys):
+        """Samples, bytes and shards are summed, one fact a line."""
+        code, out, _ = run(capsys, "info", spec)
+        facts = dict(line.strip().split(": ", 1) for line in out.strip().splitlines())
+        assert code == 0
+        assert (facts["filename"], facts["name"], facts["total samples"]) == (spec, "train", "5.0")
+        assert (facts["total shards"], facts["last shard"]) == ("2", "train-001.tar")
+
+    def test_info_as_json(self, spec: str, capsys):
+        """Programs get whole numbers."""
+        facts = json.loads(run(capsys, "info", spec, "--json")[1])
+        sizes = sum(path.stat().st_size for path in Path().glob("*.tar"))
+        assert (facts["nsamples"], facts["filesize"], facts["num_shards"]) == (5, sizes, 2)
+
+    def test_info_of_a_bare_shard_says_what_is_unknown(self, folder: Path, capsys):
+        """Without counts there is no division by zero, but a word about it."""
+        code, out, _ = run(capsys, "info", "train-000.tar")
+        assert code == 0
+        assert "1 shards do not say their nsamples" in out
+        assert "avg sample size: unknown" in out
+
+    def test_ls_lists_shards_with_their_first_index(self, spec: str, capsys):
+        """One line a shard, numbers to the right."""
+        lines = run(capsys, "ls", spec)[1].splitlines()
+        assert [line.split()[:3] for line in lines] == [
+            ["shard", "first", "samples"],
+            ["0", "0", "3"],
+            ["1", "3", "2"],
+        ]
+
+    @pytest.mark.parametrize(
+        ("wanted", "keys"),
+        [
+            ("1:4", ["key01", "key02", "key10"]),
+            (":1", ["key00"]),
+            ("-2:", ["key10", "key11"]),
+            ("4", ["key11"]),
+            ("-1", ["key11"]),
+            ("9:", []),
+        ],
+    )
+    def test_ls_lists_samples_of_a_range(self, spec: str, wanted: str, keys: list[str], capsys):
+        """Ranges are Python's, negative numbers from the end."""
+        rows = json.loads(run(capsys, "ls", spec, "--json", wanted)[1])
+        assert rows == json.loads(run(capsys, "ls", spec, wanted, "--json")[1])
+        assert [row["key"] for row in rows] == keys
+        assert all(set(row["fields"]) == {".png", ".cls", ".txt"} for row in rows)
+
+    @pytest.mark.parametrize("wanted", ["x", "1:2:3:4", "", "99"])
+    def test_ls_refuses_what_is_no_range(self, spec: str, wanted: str, capsys):
+        """The message says what a range looks like, or how many samples there are."""
+        code, _, err = run(capsys, "ls", spec, wanted)
+        assert code == 1
+        assert "such as 0:10" in err or "5 samples" in err
+
+
+class TestShowAndCat:
+    """`wids show` and `wids cat`."""
+
+    def test_show_says_what_each_field_is(self, spec: str, capsys):
+        """Key, shard, and one line a field with size and value."""
+        code, out, _ = run(capsys, "show", spec, "4")
+        assert code == 0
+        assert "sample 4 of 5" in out
+        assert "train-001.tar, sample 1 in it" in out
+        assert "PNG image, 8 x 4, RGB" in out
+        assert "'caption 1'" in out
+
+    def test_show_as_json(self, spec: str, capsys):
+        """Sizes and plain values are there for programs; negative indexes count from the end."""
+        shown = json.loads(run(capsys, "show", spec, "-1", "--json")[1])
+        assert (shown["index"], shown["key"], shown["shardindex"]) == (4, "key11", 1)
+        assert shown["fields"][".cls"] == {"nbytes": 1, "summary": "1", "value": 1}
+        assert shown["fields"][".png"]["nbytes"] == len(red_and_blue())
+
+    def test_bad_field_spoils_no_other(self, make_shard: MakeShard, capsys):
+        """What cannot be decoded is said in its line; the rest is shown."""
+        cut = red_and_blue()[:50]
+        path = make_shard("x.tar", [{"__key__": "a", ".png": cut, ".pkl": b"x", ".txt": "fine"}])
+        code, out, _ = run(capsys, "show", str(path), "0")
+        assert code == 0
+        assert out.count("cannot be decoded") == 2
+        assert "'fine'" in out
+
+    def test_strangers_names_and_texts_cannot_drive_the_terminal(
+        self, make_shard: MakeShard, capsys
+    ):
+        """Escape sequences in keys, extensions and values come out as text."""
+        evil = "\x1b[2J\x07"
+        sample = {
+            "__key__": f"k{evil}",
+            f".t{evil}": "x",
+            ".txt": evil,
+            ".json": f'{{"a": "{evil}"}}',
+        }
+        path = make_shard("x.tar", [sample])
+        for command in (["show"], ["sample"], ["ls"]):
+            out, err = run(capsys, *command, str(path), "0")[1:]
+            assert not {"\x1b", "\x07"} & set(out + err)
+
+    def test_image_is_drawn_with_half_blocks(self, spec: str, capsys):
+        """Two pixels a character: red on the left, blue on the right."""
+        out = run(capsys, "show", spec, "0", "--image")[1]
+        drawn = out.split(".png\n")[-1].splitlines()
+        red, blue = "\x1b[38;2;255;0;0;48;2;255;0;0m▀", "\x1b[38;2;0;0;255;48;2;0;0;255m▀"
+        assert drawn == [red * 4 + blue * 4 + "\x1b[0m"] * 2
+
+    def test_image_appears_on_a_terminal_only(self, spec: str):
+        """A terminal shows the image, unless it is told not to; a pipe never does."""
+        assert "▀" not in run_process("show", spec, "0").stdout
+        assert "▀" in run_on_terminal("show", spec, "0")
+        assert "▀" not in run_on_terminal("show", spec, "0", "--no-image")
+        assert "▀" not in run_on_terminal("show", spec, "0", NO_COLOR="1")
+
+    def test_cat_writes_the_bytes(self, folder: Path, capfdbinary):
+        """A field comes out as it is, with its dot or without."""
+        for field in (".png", "png"):
+            assert main(["cat", "train-000.tar", "2", field]) == 0
+            assert capfdbinary.readouterr().out == red_and_blue()
+
+    def test_cat_of_a_missing_field_lists_the_fields(self, spec: str, capsys):
+        """The message says which fields there are; keys that are no fields do not count."""
+        for field in (".jpg", "__key__"):
+            code, out, err = run(capsys, "cat", spec, "0", field)
+            assert (code, out) == (1, "")
+            assert "it has .png .cls .txt" in err
+
+
+def run_on_terminal(*arguments: str, **environment: str) -> str:
+    """Run the command on a pseudo-terminal and return what it printed."""
+    leader, follower = pty.openpty()
+    command = [sys.executable, "-m", "wids", *arguments]
+    settings = {"TERM": "xterm", **os.environ, **environment}
+    with subprocess.Popen(command, stdout=follower, env=settings) as process:
+        os.close(follower)
+        printed = b""
+        try:
+            while block := os.read(leader, 65536):
+                printed += block
+        except OSError:  # Linux ends a pseudo-terminal so
+            pass
+        finally:
+            os.close(leader)
+        assert process.wait() == 0
+    return printed.decode()
+
+
+class TestErrors:
+    """How commands fail."""
+
+    def test_error_is_one_line_without_a_traceback(self, folder: Path):
+        """Whatever is wrong with the data ends in one line on standard error and code 1."""
+        Path("bad.json").write_text('{"shardlist": [{"nsamples": 1}]}')
+        for arguments in (
+            ["info", "missing.json"],
+            ["info", "bad.json"],
+            ["show", "train-000.tar", "99"],
+            ["create", "train-000.tar", "-i", "missing.txt"],
+        ):
+            done = run_process(*arguments)
+            assert (done.returncode, done.stdout) == (1, "")
+            assert len(done.stderr.splitlines()) == 1
+            assert done.stderr.startswith("wids: ")
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            [],
+            ["unheard"],
+            ["show"],
+            ["show", "x.json", "one"],
+            ["create"],
+            ["create", "x", "--workers", "0"],
+        ],
+    )
+    def test_wrong_usage_is_code_2(self, arguments: list[str], capsys):
+        """Argparse says what is wrong."""
+        with pytest.raises(SystemExit) as stopped:
+            main(arguments)
+        assert stopped.value.code == 2
+        assert "usage:" in capsys.readouterr().err
+
+    def test_reader_that_stops_early_is_no_error(self, folder: Path, make_shard: MakeShard):
+        """`wids ls ... | head -c 1` ends quietly."""
+        samples = [{"__key__": f"{n:06}", ".txt": "x"} for n in range(3000)]
+        make_shard("large.tar", samples)  # more lines than a pipe holds
+        done = subprocess.run(
+            f"{sys.executable} -m wids ls large.tar : --json | head -c 1",
+            shell=True,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.stdout, done.stderr) == ("[", "")
+
+
+class TestStart:
+    """How the command starts."""
+
+    def test_version(self, capsys):
+        """`--version` says the package's version."""
+        with pytest.raises(SystemExit) as stopped:
+            main(["--version"])
+        assert stopped.value.code == 0
+        assert capsys.readouterr().out.strip() == f"wids {wids.__version__}"
+
+    @pytest.mark.parametrize("command", ["create", "info", "ls", "show", "cat", "update", "sample"])
+    def test_help_teaches_by_examples(self, command: str, capsys):
+        """Every command's help ends with examples that call it."""
+        with pytest.raises(SystemExit) as stopped:
+            main([command, "--help"])
+        shown = capsys.readouterr().out
+        assert stopped.value.code == 0
+        assert f" {command} " in shown.split("examples:")[1]
+
+    def test_neither_torch_nor_numpy_is_loaded_to_show_help(self):
+        """The command line is there at once."""
+        code = (
+            "import sys\n"
+            "from wids.cli import main\n"
+            "try: main(['--help'])\n"
+            "except SystemExit: sys.exit(bool({'torch', 'numpy', 'PIL'} & set(sys.modules)))"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+        assert done.returncode == 0
+
+    def test_no_command_imports_torch(self, spec: str):
+        """Indexing and showing work on machines without torch, and never wait for it."""
+        code = (
+            "import sys\n"
+            "from wids.cli import main\n"
+            f"main(['show', {spec!r}, '0']); main(['create', 'train-000.tar', '-o', '-'])\n"
+            "sys.exit('torch' in sys.modules)"
+        )
+        done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
+        assert done.returncode == 0
