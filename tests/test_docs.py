@@ -2,10 +2,12 @@
 
 The blocks of one file run in order in a folder of their own, which holds a small dataset: specs
 `train.json` and `test.json` beside their shards (`.jpg`, `.cls`, `.json`, `.txt`). Python blocks
-share their names, as in a notebook; blocks with `>>>` also have their output compared. A block
-that cannot run has a comment before it: `<!-- not run: why -->`.
+share their names, as in a notebook. Output is compared where it is shown: after `>>>`, and in
+`print(...)  # 250: and why`, where the comment begins with what is printed. A block that cannot run
+has a comment before it: `<!-- not run: why -->`.
 """
 
+import contextlib
 import doctest
 import io
 import itertools
@@ -27,6 +29,7 @@ DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHOWN = ("", "text", "json", "console", "toml", "diff")  # shown only; json must parse
 OPTED_OUT = re.compile(r"<!-- not run: (.+?) -->\n+$", re.DOTALL)
+PRINTED = re.compile(r"^print\(.*\)  # (.+)$", re.MULTILINE)
 IDS = [path.name for path in DOCUMENTS]
 
 
@@ -59,7 +62,11 @@ def run_python(block: Block, path: Path, module: types.ModuleType) -> None:
         assert not failed, report.getvalue()
     else:
         placed = "\n" * (block.line - 1) + block.code  # so that a traceback names the doc's line
-        exec(compile(placed, str(path), "exec"), module.__dict__)
+        with contextlib.redirect_stdout(io.StringIO()) as output:
+            exec(compile(placed, str(path), "exec"), module.__dict__)
+        promised = PRINTED.findall(block.code)
+        for comment, line in zip(promised, output.getvalue().splitlines(), strict=bool(promised)):
+            assert comment.startswith(line), f"{path.name}:{block.line}: {line!r}, not {comment!r}"
 
 
 def run_bash(block: Block, path: Path, tools: Path) -> None:

@@ -1,0 +1,193 @@
+"""The benchmarks run in a tiny form, measure what they say, and their tables are current."""
+
+import importlib
+import io
+import json
+import os
+import re
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from conftest import REPOSITORY
+from PIL import Image
+
+pytest.importorskip("torch", reason="the benchmarks feed a DataLoader")
+
+BENCHMARKS = REPOSITORY / "benchmarks"
+
+
+@pytest.fixture
+def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
+    """Import a module of the benchmarks, and forget all of them afterwards."""
+    monkeypatch.syspath_prepend(BENCHMARKS)
+    before = set(sys.modules)
+    yield importlib.import_module
+    for name in set(sys.modules) - before:
+        if name.split(".")[0] in {"common", "data", "table", "worker", "peers"}:
+            del sys.modules[name]
+
+
+def image_samples(count: int) -> Iterator[dict[str, bytes]]:
+    for number in range(count):
+        jpeg = io.BytesIO()
+        Image.new("RGB", (40, 30), (number, 0, 0)).save(jpeg, "JPEG")
+        yield {".cls": b"%d" % (number % 9), ".jpg": jpeg.getvalue(), ".json": b'{"a": 1}'}
+
+
+@pytest.fixture
+def images(module, tmp_path: Path) -> Path:
+    """Make a folder of 70 images, as `data.prepare` lays it out, without the photographs."""
+    data = module("data")
+    folder = tmp_path / "images-tiny"
+    data.write_shards(folder, image_samples(70), data.uneven_lengths(70, 3))
+    return folder
+
+
+def run(script: str, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ)
+    environment["PYTHONPATH"] = os.pathsep.join(entry for entry in sys.path if entry)
+    return subprocess.run(
+        [sys.executable, BENCHMARKS / script, *map(str, arguments)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def results_of(script: str, folder: Path, out: Path, peers: list[str]) -> dict:
+    done = run(script, "--data", folder, "--rounds", "2", "--out", out, "--peers", *peers)
+    assert done.returncode == 0, done.stderr
+    return json.loads((out / script).with_suffix(".json").read_text())
+
+
+def test_random_read_measures_every_peer(images: Path, tmp_path: Path):
+    """Each row has its passes, every sample's bytes in each, and a median between the extremes."""
+    peers = ["floor", "ours", "ours-streams"]
+    results = results_of("random_read.py", images, tmp_path / "out", peers)
+    (rows,) = results["tables"].values()
+    assert [row["peer"] for row in rows] == peers
+    whole = sum(len(data) for sample in image_samples(70) for data in sample.values())
+    for row in rows:
+        assert [one["nbytes"] for one in row["passes"]] == [whole, whole]
+        assert 0 < row["min"] <= row["median"] <= row["max"]
+    assert results["machine"]["cores"] == os.cpu_count()
+    assert results["settings"]["rounds"] == 2
+
+
+def test_epoch_loader_delivers_whole_epochs(images: Path, tmp_path: Path):
+    """Raw epochs carry every byte; decoded ones every sample at 224 x 224 x 3 bytes."""
+    results = results_of("epoch_loader.py", images, tmp_path / "out", ["floor", "ours"])
+    assert list(results["tables"]) == ["images raw", "images decoded", "tokens raw"]
+    for row in results["tables"]["images decoded"]:
+        assert {one["nbytes"] for one in row["passes"]} == {70 * 224 * 224 * 3}
+    for row in results["tables"]["images raw"]:
+        assert {one["samples"] for one in row["passes"]} == {70}
+
+
+def test_data_lies_where_its_table_says(images: Path):
+    """The floor's table of offsets is what tarfile finds, for every member."""
+    table = np.load(images / "table.npz")
+    spec = json.loads((images / "spec.json").read_text())
+    found = []
+    for shard in spec["shardlist"]:
+        with tarfile.open(shard["url"]) as archive:
+            found += [(member.offset_data, member.size) for member in archive]
+    assert table["places"].reshape(-1, 2).tolist() == [list(place) for place in found]
+    lengths = [shard["nsamples"] for shard in spec["shardlist"]]
+    assert table["shards"].tolist() == np.repeat(range(3), lengths).tolist()
+
+
+def test_data_is_made_once(module, tmp_path: Path, capsys):
+    """A folder that holds a spec is complete and is left alone."""
+    data = module("data")
+    folder = data.prepare("tokens", "tiny", tmp_path)
+    made = (folder / "shard-0000.tar").stat().st_mtime_ns
+    assert "made 200 samples" in capsys.readouterr().err
+    assert data.prepare("tokens", "tiny", tmp_path) == folder
+    assert (folder / "shard-0000.tar").stat().st_mtime_ns == made
+
+
+def test_tokens_are_small_arrays(module):
+    """A token sample is one array of 200 bytes."""
+    (sample,) = module("data").token_samples(1)
+    assert list(sample) == [".npy"]
+    assert len(sample[".npy"]) == 200
+    assert np.load(io.BytesIO(sample[".npy"])).shape == (36,)
+
+
+def test_peers_that_see_other_bytes_stop_the_run(module):
+    """A pass in which two peers read as many samples but not as many bytes is an error."""
+    common = module("common")
+    same = {"samples": 5, "nbytes": 10}
+    common._check_bytes(0, {"floor": [same], "ours": [same]})
+    with pytest.raises(RuntimeError, match="ours saw 11 bytes, floor 10"):
+        common._check_bytes(0, {"floor": [same], "ours": [{"samples": 5, "nbytes": 11}]})
+
+
+def test_a_peer_that_fails_is_named(images: Path, tmp_path: Path):
+    """A peer that cannot answer the question ends the run with its name."""
+    (images / "shard-0001.tar").unlink()
+    out = tmp_path / "out"
+    done = run("random_read.py", "--data", images, "--out", out, "--peers", "ours")
+    assert done.returncode == 1
+    assert "ours: its process ended" in done.stderr
+    assert not out.exists()
+
+
+@pytest.fixture
+def results(tmp_path: Path) -> Path:
+    """Write a results file whose ratios are easy to see."""
+    versions = {"torch": "2.13.0"}
+    rates = {"floor": 400_000.0, "ours": 200_000.0, "wids011-lru100": 80_000.0}
+    rows = [
+        {"peer": peer, "label": peer, "versions": versions, "median": rate, "min": 1, "max": rate}
+        for peer, rate in rates.items()
+    ]
+    machine = {"cores": 2, "cpu": "X", "memory_nbytes": 2**33, "system": "Linux", "kernel": "6"}
+    document = {
+        "machine": machine | {"python": "3.11"},
+        "settings": {"rounds": 7},
+        "tables": {"images": rows, "tokens": rows},
+    }
+    folder = tmp_path / "results"
+    folder.mkdir()
+    (folder / "random_read.json").write_text(json.dumps(document))
+    return folder
+
+
+def test_table_writes_between_its_markers(results: Path, tmp_path: Path):
+    """The table is put where the marker stands; the rest of the document stays as it was."""
+    document = tmp_path / "page.md"
+    document.write_text("before\n<!-- table: random_read/images -->\nold\n<!-- /table -->\nafter\n")
+    assert run("table.py", "--results", results, "--check", document).returncode == 1
+    assert "old" in document.read_text()
+    assert run("table.py", "--results", results, document).returncode == 0
+    text = document.read_text()
+    assert text.startswith("before\n<!-- table: random_read/images -->\n\n| images |")
+    assert text.endswith("<!-- /table -->\nafter\n")
+    assert "| ours | 200,000 | 1 - 200,000 | 50% | 2.50 |" in text
+    assert "tokens" not in text
+    assert "Median of 7 passes" in text
+    assert run("table.py", "--results", results, "--check", document).returncode == 0
+
+
+def test_the_tables_in_the_docs_are_current():
+    """README and docs/benchmarks.md show what benchmarks/results holds."""
+    done = run("table.py", "--check")
+    assert done.returncode == 0, done.stderr
+
+
+def test_the_docs_name_every_script():
+    """Each benchmark has a table in the docs, and says its question, command and limits."""
+    page = (REPOSITORY / "docs" / "benchmarks.md").read_text()
+    for name in ("random_read", "epoch_loader"):
+        docstring = (BENCHMARKS / f"{name}.py").read_text().split('"""')[1]
+        assert docstring.split("\n", 1)[0].endswith("?")
+        assert f"python benchmarks/{name}.py" in docstring
+        assert re.search(rf"<!-- table: {name}\b", page)
