@@ -125,7 +125,10 @@ def test_object_arrays_are_refused_with_the_name_of_the_opt_in():
         (npy_with_header(b"{'descr': '<f4', 'fortran_order': 0, 'shape': 3}"), "tuple of sizes"),
         (npy_with_header(b"{'descr': 'u1', 'fortran_order': 0, 'shape': (-1,)}"), "tuple of sizes"),
         (npy_with_header(b"{'descr': 'u1', 'fortran_order': 0, 'shape': (True,)}", b"1"), "tuple"),
-        (npy_with_header(b"{'descr': 'u1', 'fortran_order': 0, 'shape': (4,)}", b"123"), "3 follow"),
+        (
+            npy_with_header(b"{'descr': 'u1', 'fortran_order': 0, 'shape': (4,)}", b"123"),
+            "3 follow",
+        ),
         (
             npy_with_header(b"{'descr': '<f8', 'fortran_order': 0, 'shape': (%d,)}" % 10**18),
             "promises 8000000000000000000 bytes",
@@ -139,7 +142,9 @@ def test_object_arrays_are_refused_with_the_name_of_the_opt_in():
             "impossible shape",
         ),
         (
-            npy_with_header(b"{'descr': 'u1', 'fortran_order': 0, 'shape': (%s)}" % (b"1," * 70), b"1"),
+            npy_with_header(
+                b"{'descr': 'u1', 'fortran_order': 0, 'shape': (%s)}" % (b"1," * 70), b"1"
+            ),
             "impossible shape",
         ),
     ],

@@ -170,7 +170,7 @@ def decode_npz(data: bytes | memoryview, *, max_nbytes: int) -> dict[str, np.nda
         max_nbytes: Most bytes that its members may unpack to, together.
 
     Returns:
-        Array by name, in the order of the file; read-only, as they share the unpacked bytes.
+        Array by name, in the order of the file, each with memory of its own.
 
     Raises:
         DecodeError: It is no zip archive of `.npy` members, or unpacks to more than `max_nbytes`.
@@ -187,12 +187,13 @@ def decode_npz(data: bytes | memoryview, *, max_nbytes: int) -> dict[str, np.nda
                     f"npz: the members unpack to {nbytes} bytes, max_nbytes is {max_nbytes}"
                 )
             # zipfile reads no more than file_size of a member, so the sum above is a bound.
-            return {
-                member.filename.removesuffix(".npy"): decode_npy(archive.read(member))
+            unpacked = {
+                member.filename.removesuffix(".npy"): bytearray(archive.read(member))
                 for member in members
             }
     except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
         raise DecodeError(f"npz: {error}") from error
+    return {name: decode_npy(memoryview(content)) for name, content in unpacked.items()}
 
 
 def encode_npz(arrays: Mapping[str, Any]) -> bytes:

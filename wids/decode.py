@@ -145,7 +145,7 @@ class SampleDecoder:
             **DOCUMENTS,
             **dict.fromkeys(IMAGE_EXTENSIONS, _image_decoder(self.images)),
             **arrays,
-            ".npz": partial(_decode_own, partial(decode_npz, max_nbytes=bound)),
+            ".npz": partial(decode_npz, max_nbytes=bound),
             **(PICKLES if self.allow_pickle else SAFE_PICKLES),
         }
         if self.allow_pickle:

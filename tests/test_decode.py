@@ -1,0 +1,489 @@
+"""The table of decoders: what each extension becomes, and what answers a field that fails."""
+
+import concurrent.futures
+import gzip
+import io
+import json
+import multiprocessing
+import pickle
+import re
+import subprocess
+import sys
+import tarfile
+import warnings
+
+import numpy as np
+import PIL.Image
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pictures import draw, save
+
+from wids.arrays import encode_npy, encode_npz, encode_safetensors
+from wids.compressed import gzip_bytes, zstd_bytes
+from wids.decode import SampleDecoder, decode_field
+from wids.errors import DecodeError
+from wids.images import ImageDecoder
+from wids.tenbin import encode_tenbin
+
+PICTURE = draw(40, 30)
+PNG = save(PICTURE, "PNG")
+
+
+def fail(error, extension, sample):
+    """Answer with what was asked, for tests of the handler."""
+    return (str(error), extension, sample["__key__"])
+
+
+def shout(data):
+    return str(data, "ascii").upper()
+
+
+def decode_one(extension, data, **options):
+    return SampleDecoder(**options)({extension: data})[extension]
+
+
+def test_the_fields_of_old_datasets_become_what_old_code_expects():
+    """Each row of the old table: image, class, text, JSON, array, msgpack, gzip, unknown."""
+    sample = {
+        "__key__": "dir/0001",
+        "__index__": 5,
+        ".png": PNG,
+        ".cls": b"3",
+        ".cls2": b"4",
+        ".txt": b"one",
+        ".text": "zwölf".encode(),
+        ".json": b'{"a": [1]}',
+        ".npy": encode_npy(np.arange(3)),
+        ".mp": b"\x81\xa1a\x01",
+        ".txt.gz": gzip_bytes(b"packed"),
+        ".json.gz": gzip_bytes(b"[1]"),
+        ".unknown": b"stream",
+    }
+    decoded = SampleDecoder()(sample)
+    assert list(decoded) == list(sample)
+    assert isinstance(decoded.pop(".png"), PIL.Image.Image)
+    assert decoded.pop(".npy").tolist() == [0, 1, 2]
+    stream = decoded.pop(".unknown")
+    assert (stream.read(), stream.getvalue()) == (b"stream", b"stream")
+    assert decoded == {
+        "__key__": "dir/0001",
+        "__index__": 5,
+        ".cls": 3,
+        ".cls2": 4,
+        ".txt": "one",
+        ".text": "zwölf",
+        ".json": {"a": [1]},
+        ".mp": {"a": 1},
+        ".txt.gz": "packed",
+        ".json.gz": [1],
+    }
+
+
+def test_the_sample_given_is_not_changed():
+    """Decoding makes a new dict."""
+    sample = {"__key__": "a", ".cls": b"1"}
+    SampleDecoder()(sample)
+    assert sample == {"__key__": "a", ".cls": b"1"}
+
+
+@pytest.mark.parametrize("wrap", [bytes, memoryview, io.BytesIO])
+def test_fields_may_be_bytes_views_or_streams(wrap):
+    """All forms in which a dataset hands fields over decode alike."""
+    sample = {".cls": wrap(b"12"), ".npy": wrap(encode_npy([1.5])), ".png": wrap(PNG)}
+    decoded = SampleDecoder("numpy")({"__key__": "a", **sample})
+    assert decoded[".cls"] == 12
+    assert decoded[".npy"].tolist() == [1.5]
+    np.testing.assert_array_equal(decoded[".png"], PICTURE)
+
+
+def test_values_that_are_decoded_already_stay():
+    """A second pass over a sample changes nothing."""
+    decode = SampleDecoder()
+    once = decode({"__key__": "a", ".cls": b"1", ".json": b"[1]", ".bin": b"x"})
+    stream = once[".bin"]
+    assert decode(once) == once
+    assert decode(once)[".bin"] is stream
+
+
+@pytest.mark.parametrize(
+    ("extension", "data", "value"),
+    [
+        (".TXT", b"a", "a"),
+        (".Json", b"[2]", [2]),
+        (".target.cls", b"2", 2),
+        (".a.b.c.txt", b"deep", "deep"),
+        (".txt.GZ", gzip_bytes(b"a"), "a"),
+        (".json.zst", zstd_bytes(b"[3]"), [3]),
+    ],
+)
+def test_extensions_match_by_their_last_parts_in_any_case(extension, data, value):
+    """What stands before the known part is the user's."""
+    assert decode_one(extension, data) == value
+
+
+@pytest.mark.parametrize("extension", [".gz", ".zst", ".txt.gz.gz", ".", "..", ".jpg2", ".txtx"])
+def test_what_no_entry_names_stays_a_stream(extension):
+    """Unknown extensions, also bare wrappers and doubled ones, are left alone."""
+    data = gzip_bytes(b"text")
+    value = decode_one(extension, data)
+    assert isinstance(value, io.BytesIO)
+    if extension != ".txt.gz.gz":
+        assert value.getvalue() == data
+
+
+def test_an_unknown_field_in_a_wrapper_is_unpacked():
+    """As it ever was: the stream holds what was packed."""
+    assert decode_one(".bin.gz", gzip_bytes(b"content")).getvalue() == b"content"
+
+
+@pytest.mark.parametrize(
+    ("extension", "data"),
+    [
+        (".pkl", b""),
+        (".pickle", pickle.dumps(1)),
+        (".PKL", b"x"),
+        (".obj.pkl.gz", gzip_bytes(b"x")),
+    ],
+)
+def test_pickles_are_refused(extension, data):
+    """The error names the opt-in."""
+    with pytest.raises(DecodeError, match="allow_pickle=True"):
+        decode_one(extension, data)
+
+
+def test_pickles_are_read_where_they_are_allowed():
+    """The opt-in covers pickles, torch files and object arrays."""
+    torch = pytest.importorskip("torch")
+    stream = io.BytesIO()
+    torch.save({"set": {1, 2}, "range": range(3)}, stream)
+    objects = io.BytesIO()
+    np.save(objects, np.array([{"a": 1}, None], dtype=object), allow_pickle=True)
+    decode = SampleDecoder(allow_pickle=True)
+    decoded = decode(
+        {".pkl": pickle.dumps({1}), ".pt": stream.getvalue(), ".npy": objects.getvalue()}
+    )
+    assert decoded[".pkl"] == {1}
+    assert decoded[".pt"]["range"] == range(3)
+    assert decoded[".npy"].tolist() == [{"a": 1}, None]
+    with pytest.raises(DecodeError, match="allow_pickle=True"):
+        decode_one(".npy", objects.getvalue())
+
+
+@pytest.mark.parametrize(
+    ("extension", "data", "get"),
+    [
+        (".npy", encode_npy(np.arange(4.0)), lambda value: value),
+        (".ten", encode_tenbin([np.arange(4.0)]), lambda value: value[0]),
+        (".tb", encode_tenbin([np.arange(4.0)]), lambda value: value[0]),
+        (".npz", encode_npz({"x": np.arange(4.0)}), lambda value: value["x"]),
+        (".safetensors", encode_safetensors({"x": np.arange(4.0)}), lambda value: value["x"]),
+    ],
+)
+def test_arrays_can_be_written_to_unless_they_are_views(extension, data, get):
+    """The default owns its memory; copy=False is a read-only view of the bytes given."""
+    array = get(decode_one(extension, memoryview(data)))
+    array[0] = 7
+    assert array.tolist() == [7, 1, 2, 3]
+    view = get(decode_one(extension, memoryview(data), copy=False))
+    assert view.tolist() == [0, 1, 2, 3]
+    if extension != ".npz":  # which is packed, or at least split up, in its archive
+        assert not view.flags.writeable
+        assert np.shares_memory(view, np.frombuffer(data, np.uint8))
+
+
+def test_values_do_not_keep_the_shard_mapped():
+    """Nothing that the default decoders return holds on to the buffer it came from."""
+    sources = {
+        ".png": PNG,
+        ".npy": encode_npy(np.arange(3)),
+        ".ten": encode_tenbin([np.arange(3)]),
+        ".txt": b"text",
+        ".bin": b"stream",
+        ".json": b"[1]",
+    }
+    buffers = {extension: bytearray(data) for extension, data in sources.items()}
+    views = {extension: memoryview(buffer) for extension, buffer in buffers.items()}
+    decoded = SampleDecoder()(views)
+    for extension, view in views.items():
+        view.release()
+        buffers[extension].clear()  # fails with BufferError where anything still looks at it
+    np.testing.assert_array_equal(np.asarray(decoded[".png"]), PICTURE)
+
+
+def test_the_users_entries_come_first_and_the_longest_suffix_wins():
+    """An entry for .seg.png leaves .png alone; None leaves a field a stream."""
+    decode = SampleDecoder(
+        "numpy", decoders={".seg.png": len, ".TXT": shout, ".json": None, ".new": bytes}
+    )
+    sample = {".png": PNG, ".seg.png": PNG, ".left.SEG.png": PNG, ".txt": b"a", ".new": b"n"}
+    decoded = decode({**sample, ".json": b"[1]", ".note.txt.gz": gzip_bytes(b"b")})
+    assert decoded[".png"].shape == (30, 40, 3)
+    assert decoded[".seg.png"] == decoded[".left.SEG.png"] == len(PNG)
+    assert (decoded[".txt"], decoded[".note.txt.gz"], decoded[".new"]) == ("A", "B", b"n")
+    assert decoded[".json"].getvalue() == b"[1]"
+
+
+def test_an_entry_may_name_the_wrapper_itself():
+    """Who names .txt.gz gets the packed bytes."""
+    assert decode_one(".txt.gz", b"raw", decoders={".txt.gz": len}) == 3
+    assert decode_one(".txt.gz", b"raw", decoders={".gz": shout}) == "RAW"
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"images": "jpeg"}, ValueError, "'PIL', 'numpy', 'torch'"),
+        ({"on_error": "ignore"}, ValueError, '"raise", "collect" or a function'),
+        ({"decoders": {"txt": len}}, ValueError, "begins with a dot"),
+        ({"decoders": {".txt": "utf8"}}, TypeError, "function or None"),
+    ],
+)
+def test_wrong_settings_are_named_at_once(options, error, message):
+    """A slip in a setting is found where it is made, not at the first sample."""
+    with pytest.raises(error, match=re.escape(message)):
+        SampleDecoder(**options)
+
+
+@pytest.mark.parametrize(
+    ("images", "check"),
+    [
+        ("PIL", lambda value: value.size == (40, 30)),
+        ("pil", lambda value: value.size == (40, 30)),
+        ("numpy", lambda value: value.shape == (30, 40, 3)),
+        ("torch", lambda value: tuple(value.shape) == (3, 30, 40)),
+        ("raw", lambda value: value.getvalue() == PNG),
+        (ImageDecoder("numpy", mode="L"), lambda value: value.shape == (30, 40)),
+    ],
+)
+def test_images_become_what_was_asked_for(images, check):
+    """The first argument names the kind of image."""
+    assert check(decode_one(".png", PNG, images=images))
+
+
+def test_an_error_names_the_field_and_the_sample():
+    """Index, key, extension, shard and cause stand in the message; the URL's query does not."""
+    sample = {
+        "__key__": "cats/0001",
+        "__index__": 17,
+        "__shard__": "https://host/data/a.tar?token=secret",
+        ".meta.json": b"{broken",
+    }
+    with pytest.raises(DecodeError) as caught:
+        SampleDecoder()(sample)
+    message = str(caught.value)
+    for part in ("17", "'cats/0001'", "'.meta.json'", "https://host/data/a.tar", "JSONDecodeError"):
+        assert part in message
+    assert "secret" not in message
+    assert isinstance(caught.value.__cause__, json.JSONDecodeError)
+
+
+def test_an_error_without_a_sample_names_the_field():
+    """decode_field knows no more than extension and cause."""
+    with pytest.raises(DecodeError, match=r"field '\.cls': ValueError: invalid literal"):
+        decode_field(".cls", b"cat")
+
+
+def test_any_exception_of_a_decoder_is_a_decode_error():
+    """Also those of the user's own decoders, with the cause chained."""
+    with pytest.raises(DecodeError, match="KeyError: 'x'") as caught:
+        decode_one(".txt", b"", decoders={".txt": lambda data: {}["x"]})
+    assert isinstance(caught.value.__cause__, KeyError)
+
+
+def test_the_machines_own_trouble_is_not_the_fields():
+    """Lack of memory and Ctrl-C pass through as they are."""
+    for trouble in (MemoryError, KeyboardInterrupt):
+
+        def decode(data, trouble=trouble):
+            raise trouble
+
+        with pytest.raises(trouble):
+            decode_one(".txt", b"", decoders={".txt": decode}, on_error="collect")
+
+
+def test_collect_puts_the_messages_into_the_sample():
+    """The good fields are there, the bad ones are None and explained."""
+    decoded = SampleDecoder(on_error="collect")(
+        {"__key__": "a", ".cls": b"cat", ".txt": b"good", ".npy": b"bad"}
+    )
+    assert decoded[".txt"] == "good"
+    assert decoded[".cls"] is None
+    assert decoded[".npy"] is None
+    assert list(decoded["__errors__"]) == [".cls", ".npy"]
+    assert "'.cls' of key 'a'" in decoded["__errors__"][".cls"]
+    assert "__errors__" not in SampleDecoder(on_error="collect")({".cls": b"1"})
+
+
+def test_a_handler_returns_the_placeholder():
+    """It gets the error, the extension and the raw sample."""
+    decoded = SampleDecoder(on_error=fail)({"__key__": "a", ".cls": b"cat", ".txt": b"t"})
+    message, extension, key = decoded[".cls"]
+    assert "invalid literal" in message
+    assert (extension, key, decoded[".txt"]) == (".cls", "a", "t")
+
+
+def test_a_handler_may_raise():
+    """What it raises is what the caller sees."""
+
+    def refuse(error, extension, sample):
+        raise LookupError(extension)
+
+    with pytest.raises(LookupError, match=r"\.cls"):
+        SampleDecoder(on_error=refuse)({".cls": b"cat"})
+
+
+@pytest.mark.parametrize("on_error", ["collect", fail])
+def test_a_missing_library_and_a_refused_pickle_are_no_faults_of_the_data(on_error, monkeypatch):
+    """They are raised whatever answers bad fields, lest a whole dataset turns to placeholders."""
+    with pytest.raises(DecodeError, match="allow_pickle=True"):
+        decode_one(".pkl", b"", on_error=on_error)
+    monkeypatch.setitem(sys.modules, "cbor2", None)
+    clear_loaded()
+    with pytest.raises(DecodeError, match=re.escape("wids[cbor]")):
+        decode_one(".cbor", b"\x01", on_error=on_error)
+    clear_loaded()
+
+
+def clear_loaded():
+    from wids.extras import load, load_if_present
+
+    load.cache_clear()
+    load_if_present.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("extension", "module", "extra"),
+    [
+        (".mp", "msgpack", "msgpack"),
+        (".cbor", "cbor2", "cbor"),
+        (".txt.zst", "zstandard", "zstd"),
+        (".wav", "soundfile", "audio"),
+        (".mp4", "av", "video"),
+        (".pt", "torch", "torch"),
+    ],
+)
+def test_a_missing_library_is_named_with_its_extra(extension, module, extra, monkeypatch):
+    """The message says which library, for which field, and what to type."""
+    monkeypatch.setitem(sys.modules, module, None)
+    clear_loaded()
+    with pytest.raises(DecodeError, match=rf"'{module}'.*pip install 'wids\[{extra}\]'") as caught:
+        decode_one(extension, b"data", media=True)
+    assert repr(extension) in str(caught.value)
+    clear_loaded()
+
+
+def test_sound_and_video_stay_streams_unless_asked_for():
+    """Old code opens them itself, and decoded video is large."""
+    for extension in (".wav", ".mp3", ".mp4", ".webm"):
+        assert decode_one(extension, b"data").getvalue() == b"data"
+
+
+def test_the_bound_reaches_the_wrappers_and_archives():
+    """max_nbytes holds for .gz, .zst and .npz."""
+    packed = {
+        ".txt.gz": gzip_bytes(bytes(2000)),
+        ".txt.zst": zstd_bytes(bytes(2000)),
+        ".npz": encode_npz({"x": np.zeros(2000, "u1")}),
+    }
+    for extension, data in packed.items():
+        decode_one(extension, data, max_nbytes=3000)
+        with pytest.raises(DecodeError, match="max_nbytes"):
+            decode_one(extension, data, max_nbytes=1000)
+
+
+def test_the_decoder_of_one_extension_serves_columns():
+    """What a sample's field becomes, one function gives for any number of fields."""
+    decode = SampleDecoder().decoder_of(".target.cls")
+    assert [decode(data) for data in (b"1", memoryview(b"2"))] == [1, 2]
+    assert SampleDecoder().decoder_of("__key__") is None
+
+
+def test_decoders_travel_between_processes():
+    """A pickled decoder decodes as before, in a process started by spawn too."""
+    decoder = SampleDecoder(
+        ImageDecoder("numpy", mode="L"), decoders={".up": shout}, on_error="collect", copy=False
+    )
+    decoder({".png": PNG})
+    again = pickle.loads(pickle.dumps(decoder))
+    assert repr(again) == repr(decoder)
+    assert again({".up": b"a", ".cls": b"x"})[".up"] == "A"
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        sample = {"__key__": "a", ".cls": b"4", ".json": b"[1]"}
+        assert pool.submit(SampleDecoder("numpy"), sample).result() == {
+            "__key__": "a",
+            ".cls": 4,
+            ".json": [1],
+        }
+
+
+def test_threads_may_share_a_decoder():
+    """Many threads decoding at once get what one gets."""
+    decode = SampleDecoder("numpy")
+    samples = [
+        {"__key__": str(i), f".{i % 7}.cls": b"%d" % i, ".png": PNG, ".npy": encode_npy([i])}
+        for i in range(200)
+    ]
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        for i, decoded in enumerate(pool.map(decode, samples)):
+            assert decoded[f".{i % 7}.cls"] == i
+            assert decoded[".npy"].tolist() == [i]
+            np.testing.assert_array_equal(decoded[".png"], PICTURE)
+
+
+def test_the_representation_is_short_and_stable():
+    """It names what differs from the defaults, without addresses."""
+    assert repr(SampleDecoder()) == "SampleDecoder('PIL')"
+    shown = repr(SampleDecoder("numpy", decoders={".b": shout, ".a": None}, on_error=fail))
+    assert shown == "SampleDecoder('numpy', decoders for .a, .b, on_error=fail)"
+
+
+def test_many_extensions_do_not_fill_the_memory():
+    """What is remembered of extensions is bounded; decoding goes on beyond the bound."""
+    decode = SampleDecoder()
+    for start in range(0, 30_000, 1000):
+        sample = {f".{number}.cls": b"1" for number in range(start, start + 1000)}
+        assert set(decode(sample).values()) == {1}
+    assert len(pickle.dumps(decode)) < 1000
+
+
+@given(st.text(max_size=30), st.binary(max_size=30))
+def test_any_name_and_content_gives_a_value_or_a_decode_error(name, data):
+    """No extension and no content leads to another exception."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            SampleDecoder("numpy", media=True)({f".{name}": data})
+    except DecodeError:
+        pass
+
+
+@pytest.mark.parametrize("extension", [".jpg", ".png", ".webp", ".npy", ".npz", ".json", ".mp4"])
+@given(data=st.binary(max_size=200))
+def test_rubbish_under_a_known_extension_is_a_decode_error(extension, data):
+    """Random bytes never get past the parsers as anything but an error or a value."""
+    sample = SampleDecoder("numpy", on_error="collect", media=True)({extension: data})
+    assert extension in sample
+
+
+def test_real_wrapped_text_is_read(shared_data):
+    """The .txt.gz members of webdataset's test shards read as gzip reads them."""
+    for name in ("compressed.tar", "testgz.tar"):
+        with tarfile.open(shared_data / "tar" / "webdataset" / name) as archive:
+            members = [archive.extractfile(m).read() for m in archive if m.isfile()]
+        assert len(members) >= 3
+        for data in members:
+            assert decode_one(".txt.gz", data) == gzip.decompress(data).decode()
+
+
+def test_importing_the_table_loads_no_heavy_library():
+    """Pillow, torch and the rest are imported when a field first needs them."""
+    code = (
+        "import sys, wids.decode, wids.encode;"
+        "heavy = {'PIL', 'torch', 'cv2', 'av', 'soundfile', 'msgpack', 'cbor2', 'orjson',"
+        "'zstandard', 'simplejpeg', 'safetensors'};"
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"

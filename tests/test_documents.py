@@ -1,0 +1,195 @@
+"""Text, classes, JSON, msgpack, CBOR and torch files against their own libraries."""
+
+import io
+import json
+import math
+import pickle
+import tarfile
+from importlib import import_module
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids.documents import (
+    decode_cbor,
+    decode_class,
+    decode_json,
+    decode_msgpack,
+    decode_text,
+    decode_torch,
+    refuse_pickle,
+    unpickle,
+    unpickle_torch,
+)
+from wids.errors import DecodeError
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+    max_leaves=12,
+)
+
+
+@given(VALUES)
+def test_json_reads_as_the_standard_library_reads_it(value):
+    """Values and their types equal those of json.loads, whichever parser is used."""
+    document = json.dumps(value)
+    assert repr(decode_json(document.encode())) == repr(json.loads(document))
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        b"[NaN, Infinity, -Infinity]",
+        b"[18446744073709551615, 18446744073709551616, -9223372036854775809]",
+        b"123456789012345678901234567890",
+        b"[1e400, -1e400, 1e-400, -0, -0.0, 0.1, 1E5, 9007199254740993]",
+        b"0.1234567890123456789012345678901234567890",
+        b'{"a": 1, "a": 2}',
+        b'"\\ud800 \\u0000 \\ud83d\\ude00"',
+        b'\xef\xbb\xbf{"with": "a byte order mark"}',
+        '{"in": "UTF-16"}'.encode("utf-16"),
+        b" \n[1 ,\t2]\r\n",
+    ],
+)
+def test_json_at_the_edges_reads_as_the_standard_library_reads_it(document):
+    """What orjson refuses or reads otherwise comes out as json.loads has it."""
+    assert repr(decode_json(document)) == repr(json.loads(document))
+
+
+@pytest.mark.parametrize(
+    "document", [b"", b"{", b"[1,]", b"{'a': 1}", b"[1] 2", b'"\xff"', b"01", b'"\n"']
+)
+def test_what_is_no_json_is_an_error_for_both(document):
+    """Neither parser is laxer than json.loads."""
+    with pytest.raises(ValueError):
+        json.loads(document)
+    with pytest.raises(ValueError):
+        decode_json(document)
+
+
+def test_json_without_orjson_is_the_same(monkeypatch):
+    """The library that makes it fast is not needed."""
+    monkeypatch.setattr("wids.documents.load_if_present", lambda name: None)
+    assert decode_json(memoryview(b'{"a": [1, 2.5]}')) == {"a": [1, 2.5]}
+
+
+def test_json_nested_without_end_is_an_error_and_no_crash():
+    """A hundred thousand brackets end in an exception."""
+    with pytest.raises((ValueError, RecursionError)):
+        decode_json(b"[" * 100_000)
+
+
+@pytest.mark.parametrize(("data", "number"), [(b"7", 7), (b" -3\n", -3), (b"007", 7), (b"0", 0)])
+def test_classes_are_integers(data, number):
+    """Digits with white space around them are a class number."""
+    assert decode_class(memoryview(data)) == number
+
+
+@pytest.mark.parametrize("data", [b"", b"cat", b"1.5", b"0x10", b"1 2", b"9" * 5000, b"\xff"])
+def test_what_is_no_integer_is_an_error(data):
+    """A class is never guessed."""
+    with pytest.raises(ValueError):
+        decode_class(data)
+
+
+def test_text_is_utf8():
+    """Text keeps its line ends and its byte order mark; other encodings are an error."""
+    assert decode_text(memoryview("größer\r\n".encode())) == "größer\r\n"
+    with pytest.raises(UnicodeDecodeError):
+        decode_text("größer".encode("latin-1"))
+
+
+@given(VALUES.filter(lambda value: "int too big" not in str(value)))
+def test_msgpack_and_cbor_read_as_their_libraries_read_them(value):
+    """What the libraries write comes back as they read it."""
+    cbor2, msgpack = import_module("cbor2"), import_module("msgpack")
+    data = cbor2.dumps(value)
+    assert repr(decode_cbor(memoryview(data))) == repr(cbor2.loads(data))
+    try:
+        packed = msgpack.packb(value)
+    except OverflowError:  # msgpack ends at 64 bits
+        return
+    assert repr(decode_msgpack(memoryview(packed))) == repr(msgpack.unpackb(packed))
+
+
+def test_real_msgpack_members_are_read(shared_data):
+    """The members of webdataset's own test shard read as msgpack reads them."""
+    msgpack = import_module("msgpack")
+    with tarfile.open(shared_data / "tar" / "webdataset" / "mpdata.tar") as archive:
+        members = [archive.extractfile(member).read() for member in archive]
+    assert len(members) == 100
+    assert [decode_msgpack(data) for data in members] == [msgpack.unpackb(d) for d in members]
+
+
+@pytest.mark.parametrize(
+    ("decode", "data"),
+    [
+        (decode_msgpack, b""),
+        (decode_msgpack, b"\xdd\xff\xff\xff\xff"),  # an array of 4 billion items
+        (decode_msgpack, b"\xc6\xff\xff\xff\xff"),
+        (decode_msgpack, b"\x91" * 100_000),
+        (decode_msgpack, b"\x01\x02"),
+        (decode_cbor, b""),
+        (decode_cbor, b"\x9b\x00\xff\xff\xff\xff\xff\xff\xff"),
+        (decode_cbor, b"\x5b\x00\xff\xff\xff\xff\xff\xff\xff"),
+        (decode_cbor, b"\x81" * 100_000),
+    ],
+)
+def test_hostile_lengths_and_depths_are_errors(decode, data):
+    """What a header promises is not allocated, and nesting does not crash."""
+    with pytest.raises(Exception, match=r".*") as caught:
+        decode(data)
+    assert not isinstance(caught.value, (MemoryError, SystemError))
+
+
+class Marker:
+    """Would leave a trace when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return open, (self.path, "w")
+
+
+def test_tensors_are_read_from_torch_files():
+    """Tensors and plain containers need no opt-in."""
+    torch = pytest.importorskip("torch")
+    stream = io.BytesIO()
+    torch.save({"w": torch.arange(3), "names": ["a", "b"]}, stream)
+    value = decode_torch(memoryview(stream.getvalue()))
+    assert value["names"] == ["a", "b"]
+    assert torch.equal(value["w"], torch.arange(3))
+
+
+def test_code_in_torch_files_does_not_run(tmp_path):
+    """An object in a torch file is refused with the name of the opt-in, and not built."""
+    torch = pytest.importorskip("torch")
+    stream = io.BytesIO()
+    torch.save({"x": Marker(str(tmp_path / "trace"))}, stream)
+    with pytest.raises(DecodeError, match="allow_pickle=True"):
+        decode_torch(stream.getvalue())
+    assert not (tmp_path / "trace").exists()
+    unpickle_torch(stream.getvalue())["x"].close()
+    assert (tmp_path / "trace").exists()
+
+
+def test_a_torch_that_cannot_refuse_code_is_not_used(monkeypatch):
+    """Before 2.6 the safe reader had a hole, so that nothing is read with it."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(torch, "__version__", "2.5.1")
+    with pytest.raises(PermissionError, match=r"2\.6"):
+        decode_torch(b"")
+
+
+def test_pickles_are_refused_unread_and_read_only_by_the_other_function(tmp_path):
+    """Refusing does not look at the pickle; unpickling does what pickles do."""
+    data = pickle.dumps(Marker(str(tmp_path / "trace")))
+    with pytest.raises(PermissionError, match="allow_pickle=True"):
+        refuse_pickle(data)
+    assert not (tmp_path / "trace").exists()
+    unpickle(data).close()
+    assert (tmp_path / "trace").exists()
+    assert math.isnan(unpickle(pickle.dumps(math.nan)))
