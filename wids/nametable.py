@@ -114,13 +114,13 @@ class NameTable:
         """Say which strings equal their counterparts of the same length."""
         equal = np.ones(len(starts), np.bool_)
         rows = np.arange(len(starts))
-        done = 0
         while len(rows):
-            differing = self._words[starts[rows] + done] ^ self._words[other_starts[rows] + done]
-            differing <<= _unwanted_bits(lengths[rows] - done)
-            equal[rows] = differing == 0
-            done += 8
-            rows = rows[equal[rows] & (lengths[rows] > done)]
+            differing = self._words[starts] ^ self._words[other_starts]
+            same = (differing << _unwanted_bits(lengths)) == 0
+            equal[rows] = same
+            same &= lengths > 8
+            rows, lengths = rows[same], lengths[same] - 8
+            starts, other_starts = starts[same] + 8, other_starts[same] + 8
         return equal
 
     def _digests(self, starts: _Integers, ends: _Integers) -> _Words:
@@ -128,13 +128,11 @@ class NameTable:
         lengths = ends - starts
         digests = lengths.astype(np.uint64)
         rows = np.arange(len(starts))
-        done = 0
         while len(rows):
-            words = self._words[starts[rows] + done] << _unwanted_bits(lengths[rows] - done)
-            mixed = (digests[rows] ^ words) * _MIX
+            mixed = (digests[rows] ^ (self._words[starts] << _unwanted_bits(lengths))) * _MIX
             digests[rows] = mixed ^ (mixed >> np.uint64(31))
-            done += 8
-            rows = rows[lengths[rows] > done]
+            more = lengths > 8
+            rows, starts, lengths = rows[more], starts[more] + 8, lengths[more] - 8
         return digests
 
 

@@ -25,8 +25,12 @@ _SPARSE_NBYTES = 6 << 10
 _MAGIC = int.from_bytes(b"usta", "little")
 _REGULAR, _OLD_REGULAR, _PAX = b"0\0x"
 _PLACES_OF_8 = 8.0 ** np.arange(10, -1, -1)
-_EVEN_BYTES = np.uint64(0x00FF00FF00FF00FF)
-_LANE = np.uint64(0xFFFF)
+# Rows of the fields from byte 124 on: the size's and the checksum's digits, and what ends them.
+_DIGITS = np.r_[0:11, 24:30]
+_BLANKS = np.array([11, 30, 31])
+_EVERY_8 = np.uint64(0x00FF00FF00FF00FF)
+_EVERY_16 = np.uint64(0x0000FFFF0000FFFF)
+_LOW_32 = np.uint64(0xFFFFFFFF)
 
 _Bytes = NDArray[np.uint8]
 _Flags = NDArray[np.bool_]
@@ -141,20 +145,22 @@ class _Batch:
         file_nbytes: int,
     ) -> None:
         self.positions = positions
-        sizes, plain = _sizes(headers)
-        plain &= _checksums_match(headers)
-        kinds = headers[:, 156]
+        # One row for each byte from the size field to the type, so that what follows runs along
+        # rows: a column of the headers has its bytes 512 apart.
+        fields = headers[:, 124:157].T.copy()
+        sizes = _octal(fields[:11])
+        kinds = fields[-1]
+        plain = _checksums(headers, fields[24:32]) == _octal(fields[24:30])
+        plain &= (fields[_DIGITS] - ord("0") < 8).all(axis=0)
+        plain &= (fields[_BLANKS] & ~np.uint8(ord(" ")) == 0).all(axis=0)
         self._is_member = (kinds == _REGULAR) | (kinds == _OLD_REGULAR)
         self._names, self._name_ends, named = _names(headers)
-        plain &= ~self._is_member | named
-        timed = np.flatnonzero(kinds == _PAX)
-        if len(timed):
-            self._is_member[timed] = False
-            timed = timed[plain[timed] & (sizes[timed] <= BLOCK_SIZE)]
-            timed = timed[_hold_time_only(blocks[bodies[timed]], sizes[timed])]
         others = ~self._is_member
-        others[timed] = False
-        plain &= ~others
+        plain &= others | named
+        if others.any():
+            timed = np.flatnonzero(plain & (kinds == _PAX) & (sizes <= BLOCK_SIZE))
+            others[timed] = ~_hold_time_only(blocks[bodies[timed]], sizes[timed])
+            plain &= ~others
         ends = positions + BLOCK_SIZE + sizes
         plain &= ends <= file_nbytes
         self._next = ends + -sizes % BLOCK_SIZE
@@ -183,28 +189,23 @@ class _Batch:
         )
 
 
-def _sizes(headers: _Bytes) -> tuple[_Integers, _Flags]:
-    """Return the sizes that headers state, and which of them do so in eleven octal digits."""
-    digits = headers[:, 124:135] - ord("0")
-    sizes = (digits @ _PLACES_OF_8).astype(np.int64)
-    return sizes, (digits < 8).all(axis=1) & _blank(headers[:, 135])
+def _octal(digits: _Bytes) -> _Integers:
+    """Return the numbers whose octal digits, the highest first, are the rows."""
+    values = _PLACES_OF_8[-len(digits) :] @ (digits - ord("0"))
+    return values.astype(np.int64)
 
 
-def _checksums_match(headers: _Bytes) -> _Flags:
-    """Say which headers state their unsigned checksum, in six octal digits."""
+def _checksums(headers: _Bytes, stated: _Bytes) -> _Integers:
+    """Return the sums of headers' bytes, those of the checksum field itself taken for spaces."""
     words = headers.view("<u8")
     # Most of a header is zeros, and in the same columns throughout a shard.
     used = words[:, np.flatnonzero(np.bitwise_or.reduce(words, axis=0))]
-    # Bytes are added in lanes of 16 bits: 64 words of two bytes of at most 255 each fit.
-    lanes = np.add.reduce((used & _EVEN_BYTES) + ((used >> np.uint64(8)) & _EVEN_BYTES), axis=1)
-    sums = sum((lanes >> np.uint64(shift)) & _LANE for shift in (0, 16, 32, 48))
-    field = headers[:, 148:156]
-    digits = field[:, :6] - ord("0")
-    stated = (digits @ _PLACES_OF_8[-6:]).astype(np.int64)
-    expected = sums.astype(np.int64) - field.sum(axis=1, dtype=np.int64) + 8 * ord(" ")
-    return (
-        (stated == expected) & (digits < 8).all(axis=1) & _blank(field[:, 6]) & _blank(field[:, 7])
-    )
+    # Bytes are added in lanes of 16 bits, where 64 words of twice 255 have room, then of 32 bits.
+    lanes = np.add.reduce((used & _EVERY_8) + ((used >> np.uint64(8)) & _EVERY_8), axis=1)
+    lanes = (lanes & _EVERY_16) + ((lanes >> np.uint64(16)) & _EVERY_16)
+    sums = (lanes & _LOW_32) + (lanes >> np.uint64(32))
+    totals: _Integers = sums.view(np.int64) - stated.sum(axis=0, dtype=np.int64)
+    return totals + len(stated) * ord(" ")
 
 
 def _names(headers: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
@@ -213,26 +214,27 @@ def _names(headers: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
     Plain are names that stand in the name field alone, with only zeros behind, and do not end in
     a slash, by which old writers mark directories.
     """
-    fields = headers[:, :100]
-    used = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
+    used = np.flatnonzero(np.bitwise_or.reduce(headers[:, :100], axis=0))
     width = int(used[-1]) + 1 if len(used) else 0
-    names = fields[:, :width]
-    filled = names != 0
-    lengths = filled.sum(axis=1)
+    columns = headers[:, :width].T.copy()
+    filled = columns != 0
+    lengths = filled.sum(axis=0)
     plain = (headers[:, 345] == 0) & (lengths > 0)
-    plain &= ~(filled[:, 1:] > filled[:, :-1]).any(axis=1)
+    plain &= ~(filled[1:] > filled[:-1]).any(axis=0)
     if width:
-        plain &= names[np.arange(len(names)), lengths - 1] != ord("/")
-    return names, lengths, plain
+        plain &= columns[lengths - 1, np.arange(len(headers))] != ord("/")
+    return headers[:, :width], lengths, plain
 
 
 def _packed(names: _Bytes, lengths: _Integers) -> bytes:
     """Return names one behind the other, each ended by a zero byte."""
     rows = np.zeros((names.shape[0], names.shape[1] + 1), np.uint8)
     rows[:, :-1] = names
-    wanted = rows != 0
-    wanted[np.arange(len(rows)), lengths] = True
-    return rows[wanted].tobytes()
+    if (lengths < names.shape[1]).any():
+        wanted = rows != 0
+        wanted[np.arange(len(rows)), lengths] = True
+        rows = rows[wanted]
+    return rows.tobytes()
 
 
 def _hold_time_only(bodies: _Bytes, sizes: _Integers) -> _Flags:
@@ -240,14 +242,11 @@ def _hold_time_only(bodies: _Bytes, sizes: _Integers) -> _Flags:
     rows = np.arange(len(bodies))
     digits = bodies[:, :2] - ord("0")
     stated = digits @ np.array([10, 1])
-    return (
+    fits: _Flags = (
         (bodies[:, 2:9] == np.frombuffer(b" mtime=", np.uint8)).all(axis=1)
         & (digits < 10).all(axis=1)
         & (stated == sizes)
         & (sizes > 10)
         & (bodies[rows, sizes - 1] == ord("\n"))
     )
-
-
-def _blank(column: _Bytes) -> _Flags:
-    return (column == 0) | (column == ord(" "))
+    return fits
