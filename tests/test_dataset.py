@@ -136,7 +136,7 @@ def test_numpy_integers_are_indexes(spec: Path) -> None:
 
 
 def test_raw_fields_come_copied_or_not(spec: Path) -> None:
-    """ "bytes" copies, "memoryview" does not; both hold the stored bytes and outlive the dataset."""
+    """Raw fields as bytes are copies, as memoryviews not; both outlive the dataset."""
     copied = ShardListDataset(spec, transformations="bytes")[5]
     dataset = ShardListDataset(spec, transformations="memoryview")
     view = dataset[5]

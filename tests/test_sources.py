@@ -95,5 +95,5 @@ def test_what_names_no_dataset_is_refused(source: object, message: str) -> None:
 
 def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
     """The error names the folder and the suffixes looked for."""
-    with pytest.raises(SpecError, match=rf"{tmp_path}: holds no shards: no file that ends in \.tar"):
+    with pytest.raises(SpecError, match=rf"{tmp_path}: holds no shards: .*\.tar"):
         load_spec(tmp_path)

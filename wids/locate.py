@@ -16,7 +16,8 @@ class Locator:
 
     Few shards are searched by bisection. For many, a table says which shard holds every `2**s`-th
     index, and bisection goes on between two of its rows: a step or two, since the table has about
-    twice as many rows as there are shards, and never many, however unevenly they are filled. No Python object is kept per shard.
+    twice as many rows as there are shards, and never many, however unevenly they are filled. No
+    Python object is kept per shard.
 
     >>> locator = Locator(np.array([8, 4, 0, 5]))
     >>> [locator(index) for index in (0, 8, 12, -1)]

@@ -37,7 +37,7 @@ def progress(
     if not sys.stderr.isatty():
         yield from iterable
         return
-    from tqdm import tqdm  # noqa: PLC0415 (only where a bar may be seen)
+    from tqdm import tqdm
 
     yield from tqdm(
         iterable,

@@ -95,7 +95,7 @@ def expand_braces(pattern: str) -> list[str]:
     >>> expand_braces("train-{08..10}.tar")
     ['train-08.tar', 'train-09.tar', 'train-10.tar']
     """
-    import bracex  # noqa: PLC0415 (only patterns need it)
+    import bracex
 
     return list(bracex.expand(pattern, limit=0))
 
