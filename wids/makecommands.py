@@ -1,0 +1,204 @@
+"""The commands that make and change specs: `wids create` and `update`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wids.terminal import (
+    DONE,
+    FAULTY,
+    Arguments,
+    add_command,
+    add_json,
+    complain,
+    message_of,
+    note,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from wids.build import Build
+
+__all__ = ["add_make_commands"]
+
+
+def add_make_commands(commands: Any) -> None:
+    """Declare them."""
+    for add in (_add_create, _add_update):
+        add(commands)
+
+
+def create(args: Arguments) -> int:
+    """Index shards and write their spec."""
+    from wids.build import build_spec
+    from wids.outfile import write_whole
+
+    shards = _expand(_listed(args.files))
+    to_stdout = args.output == "-"
+    folder = None if args.base is not None else Path("." if to_stdout else args.output).parent
+    built = build_spec(
+        shards,
+        folder=folder,
+        header={
+            "name": _name_for(args, shards),
+            "info": None if args.info is None else Path(args.info).read_text(encoding="utf-8"),
+            "base": args.base,
+        },
+        known=_known(Path(args.output)) if args.resume else None,
+        workers=args.workers,
+        digests=() if args.no_digest else ("md5", "sha256") if args.sha256 else ("md5",),
+        sidecar=args.sidecars,
+        cache_dir=args.cache_dir,
+    )
+    for shard, error in built.failures.items():
+        complain(f"{shard} failed: {message_of(error)}")
+    if not len(built.spec.shards):
+        raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
+    text = f"{built.spec.to_json()}\n"
+    if to_stdout:
+        sys.stdout.write(text)
+    else:
+        write_whole(Path(args.output), text.encode())
+    _report_create(args, built, len(shards))
+    return FAULTY if built.failures else DONE
+
+
+def _name_for(args: Arguments, shards: list[str]) -> str | None:
+    """Name the dataset as asked, else after what the user typed, else after the first shard."""
+    from wids.build import default_name
+
+    if args.name is not None:
+        return args.name or None
+    return default_name(args.files[0]) or default_name(shards[0]) or None
+
+
+def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
+    from wids.listing import format_nbytes, spec_facts
+
+    facts = spec_facts(built.spec, args.output)
+    if args.json and args.output != "-":
+        failures = {shard: message_of(error) for shard, error in built.failures.items()}
+        print_json({**facts, "failures": failures})
+    count = f"{facts['num_shards']} of {num_shards}" if built.failures else facts["num_shards"]
+    advice = "; mend the others and run again with --resume" if built.failures else ""
+    note(
+        f"{args.output}: {count} shards, {facts['nsamples']} samples, "
+        f"{format_nbytes(facts['filesize'])}{advice}"
+    )
+
+
+def _listed(files: list[str]) -> list[str]:
+    """Take the list of shards from standard input when it is `-`."""
+    if files == ["-"]:
+        return [line.strip() for line in sys.stdin if line.strip()]
+    return files
+
+
+def _expand(files: list[str]) -> list[str]:
+    """Replace folders and patterns by the shards they mean."""
+    from wids.sources import find_shards
+
+    return [shard for file in files for shard in find_shards(file) or [file]]
+
+
+def _known(output: Path) -> dict[str, dict[str, Any]]:
+    """Take the entries of an earlier spec whose shards have not changed since it was written."""
+    if not output.exists():
+        return {}
+    written = output.stat().st_mtime_ns
+    document = json.loads(output.read_text(encoding="utf-8"))
+    known = {}
+    for entry in document["shardlist"]:
+        path = output.parent / entry["url"]
+        status = path.stat() if path.exists() else None
+        if status and status.st_size == entry["filesize"] and status.st_mtime_ns <= written:
+            known[entry["url"]] = entry
+    return known
+
+
+def update(args: Arguments) -> int:
+    """Change the name, base or folders of a spec."""
+    from wids.specedit import edit_spec
+
+    wanted = {"name": args.name, "info": args.info, "base": args.base, "keep": args.keep}
+    changes = {key: value for key, value in wanted.items() if value is not None}
+    document = edit_spec(
+        Path(args.filename),
+        changes,
+        folder="" if args.nodir else args.dir,
+        rebased=args.rebase,
+    )
+    if args.rebase:
+        note(f"{args.filename}: the base is now {document['base']}")
+    return DONE
+
+
+def _add_create(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        create,
+        "index shards (count, size, digest) and write their JSON spec",
+        [
+            "wids create 'train-{000..146}.tar' -o train.json",
+            "wids create shards/ -o shards/train.json --sidecars",
+            "wids create 'https://host/train-{000..146}.tar' -o train.json",
+            "find /data -name '*.tar' | wids create - -o all.json --no-digest",
+        ],
+    )
+    parser.add_argument(
+        "files", nargs="+", help="shards: paths, URLs, folders, brace patterns; - reads a list"
+    )
+    parser.add_argument(
+        "-o", "--output", default="shardindex.json", help="the spec (%(default)s); - prints it"
+    )
+    parser.add_argument("-n", "--name", help="name of the dataset (made of the first shard's)")
+    parser.add_argument("-i", "--info", metavar="FILE", help="file with a description")
+    parser.add_argument(
+        "-b", "--base", help="folder or URL that the shards' names count from, when used"
+    )
+    digests = parser.add_mutually_exclusive_group()
+    digests.add_argument("--no-digest", action="store_true", help="read headers only")
+    digests.add_argument("--sha256", action="store_true", help="record SHA-256 besides MD5")
+    parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
+    parser.add_argument("--resume", action="store_true", help="skip what OUTPUT has, unchanged")
+    parser.add_argument("--workers", type=_positive, metavar="N", help="processes (one per core)")
+    parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards there")
+    add_json(parser)
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def _add_update(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        update,
+        "change a spec in place: name, info, base, folders",
+        [
+            "wids update train.json -n imagenet -b https://host/shards",
+            "wids update train.json --rebase",
+        ],
+    )
+    parser.add_argument("filename", metavar="SPEC")
+    parser.add_argument("-n", "--name", help="set the name")
+    parser.add_argument("-i", "--info", help="set the description")
+    bases = parser.add_mutually_exclusive_group()
+    bases.add_argument("-b", "--base", help="set the base that relative URLs count from")
+    bases.add_argument(
+        "-B", "--rebase", action="store_true", help="make the shards' common folder the base"
+    )
+    folders = parser.add_mutually_exclusive_group()
+    folders.add_argument("-d", "--dir", help="put all shards into this folder or URL")
+    folders.add_argument("-D", "--nodir", action="store_true", help="leave only file names")
+    keeps = parser.add_mutually_exclusive_group()
+    keeps.add_argument("-k", "--keep", action="store_true", default=None, help="set the keep flag")
+    keeps.add_argument(
+        "-K", "--nokeep", action="store_false", dest="keep", default=None, help="clear it"
+    )
