@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 import pytest
 
@@ -144,7 +144,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._answer(state, faults, request)
 
     def _answer(self, state: ShardServer, faults: Faults, request: Request) -> None:
-        data = state.files.get(urlsplit(self.path).path)
+        path = urlsplit(self.path).path
+        data = state.files.get(path, state.files.get(unquote(path)))
         if faults.refuse:
             self._hang_up()
         elif faults.status or data is None:

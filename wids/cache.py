@@ -6,14 +6,14 @@ import fcntl
 import logging
 import os
 import threading
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids import eviction
 from wids.cachefolder import Entry, Record, check_folder, choose_folder, claim_part, parts_of
-from wids.errors import CacheError, FetchError
+from wids.errors import CacheError, FetchError, WidsError
 from wids.fetch import Fetcher
 from wids.locking import turn_to_fetch
 from wids.partfile import Expected, PartFile, digest_file, no_space
@@ -22,7 +22,7 @@ from wids.unpack import compression_of, is_compressed_name, unpack
 from wids.urls import display_url, is_local, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from wids.eviction import CachedShard
 
@@ -218,6 +218,7 @@ class ShardCache:
     def _cached(self, entry: Entry, shown: str, fill: Fill) -> Path:
         """Return the entry's path once it is whole and held; else fill it first."""
         self._check_folder()
+        self._held.last = None  # the caller has opened what was given out before
         for _ in range(_ATTEMPTS):
             if self._use(entry):
                 return entry.path
@@ -254,16 +255,17 @@ class ShardCache:
             eviction.sweep(self.cache_dir)
             self._swept = True
         _log.info("fetching %s to %s", shown, entry.path)
-        part, digests = fill(entry.path)
-        try:
-            held = _Hold(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
-            status = part.path.stat()
-            record = Record(status.st_size, status.st_mtime_ns, shown, digests, self.keep)
-            record.save(entry.record_path)
-            part.publish(entry.path)
-            self._held.last = held
-        finally:
-            part.discard()
+        with _folder_errors(entry.path):
+            part, digests = fill(entry.path)
+            try:
+                held = _Hold(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
+                status = part.path.stat()
+                record = Record(status.st_size, status.st_mtime_ns, shown, digests, self.keep)
+                record.save(entry.record_path)
+                part.publish(entry.path)
+                self._held.last = held
+            finally:
+                part.discard()
 
     def _fetch_to(self, path: Path, url: str, expected: Expected) -> None:
         """Fetch a shard to the place that `localname` gave it."""
@@ -272,19 +274,20 @@ class ShardCache:
         with turn_to_fetch(lock_path, display_url(url), partial(_last_sign, path)):
             if path.exists():
                 return
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part, _ = self._download(url, expected, path, plain=False)
-            try:
-                part.publish(path)
-            finally:
-                part.discard()
+            with _folder_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part, _ = self._download(url, expected, path, plain=False)
+                try:
+                    part.publish(path)
+                finally:
+                    part.discard()
 
     def _download(
         self, url: str, expected: Expected, target: Path, *, plain: bool = True
     ) -> tuple[PartFile, dict[str, str]]:
         """Fetch into a part beside the target, check it, and unpack it if need be."""
         shown = display_url(url)
-        part = _new_part(target, shown, expected)
+        part = PartFile(claim_part(target), shown, expected)
         try:
             with part:
                 answer = self.fetcher.download(url, part, partial(self._make_room, part))
@@ -306,7 +309,7 @@ class ShardCache:
         """Unpack a compressed shard into a part beside the target."""
         shown = shown or str(source)
         _log.info("unpacking %s, once, to %s", shown, target)
-        part = _new_part(target, shown, Expected())
+        part = PartFile(claim_part(target), shown, Expected())
         try:
             with part:
                 unpack(source, part, shown)
@@ -346,12 +349,17 @@ class _Held(threading.local):
     last: _Hold | None = None
 
 
-def _new_part(target: Path, shown: str, expected: Expected) -> PartFile:
+@contextmanager
+def _folder_errors(target: Path) -> Iterator[None]:
+    """Say of any failure of the disk, the network apart, where it happened."""
     try:
-        return PartFile(claim_part(target), shown, expected)
+        yield
+    except WidsError:
+        raise
     except OSError as error:
         raise CacheError(
-            f"{target.parent}: cannot write there ({error.strerror}), and {shown} is not in it yet"
+            f"{target.parent}: cannot write {target.name} there ({error.strerror}), and it is not "
+            f"there yet"
         ) from error
 
 

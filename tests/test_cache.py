@@ -1,0 +1,691 @@
+"""`ShardCache`: where files lie, who may write there, what is kept and what goes."""
+
+import errno
+import gzip
+import hashlib
+import logging
+import os
+import pickle
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from server import Faults, ShardServer
+from test_http_faults import MD5, QUICK, SHARD, leftovers, tar_of
+
+from wids.cache import ShardCache
+from wids.errors import CacheError, FetchError, IntegrityError
+from wids.fetch import Fetcher
+
+NOBODY = 65534
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Iterator[ShardCache]:
+    """A cache in a folder of its own, with short waits."""
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(QUICK))
+    yield cache
+    cache.close()
+
+
+def held_nbytes(cache: ShardCache) -> int:
+    """Count the bytes of the files in the cache folder."""
+    return sum(path.stat().st_size for path in cache.cache_dir.iterdir() if path.is_file())
+
+
+# Local shards
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}", "file://localhost{}", "file:{}"])
+def test_local_shards_are_used_where_they_lie(cache: ShardCache, tmp_path: Path, form: str) -> None:
+    """A path or a file: URL gives that very file: no copy, no lock, no folder."""
+    path = tmp_path / "a b.tar"
+    path.write_bytes(SHARD)
+    url = form.format(str(path).replace(" ", "%20") if form != "{}" else path)
+    assert cache.get(url, filesize=len(SHARD)) == path
+    assert cache.is_local(url)
+    assert not cache.cache_dir.exists()
+
+
+def test_home_is_expanded(
+    cache: ShardCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`~` means the user's home."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "a.tar").write_bytes(SHARD)
+    assert cache.get("~/a.tar") == tmp_path / "a.tar"
+
+
+def test_a_missing_local_shard_is_named(cache: ShardCache) -> None:
+    """A path without a file is an error that names it."""
+    with pytest.raises(FetchError, match=r"/no/such\.tar: No such file"):
+        cache.get("/no/such.tar")
+
+
+def test_a_local_shard_of_another_size_is_refused(cache: ShardCache, tmp_path: Path) -> None:
+    """The spec's filesize counts for local shards too."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(SHARD)
+    with pytest.raises(IntegrityError, match=f"{len(SHARD)} bytes, the spec says 7"):
+        cache.get(str(path), filesize=7)
+
+
+# Names
+
+
+def test_equal_base_names_do_not_collide(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Two URLs that differ in folder or query give two files, both with a readable name."""
+    other = tar_of(100, seed=5)
+    first = cache.get(shard_server.put("x/a.tar", SHARD))
+    second = cache.get(shard_server.put("y/a.tar", other))
+    third = cache.get(f"{shard_server.url}/y/a.tar?version=2")
+    assert len({first, second, third}) == 3
+    assert first.read_bytes() == SHARD
+    assert second.read_bytes() == third.read_bytes() == other
+    assert all(path.name.endswith("-a.tar") for path in (first, second, third))
+
+
+@pytest.mark.parametrize(
+    "path",
+    ["a" * 3000 + ".tar", "..%2F..%2Fetc.tar", "ä ö.tar", ".hidden.tar", "%00x.tar", "x;y.tar"],
+)
+def test_no_url_leaves_the_folder(cache: ShardCache, shard_server: ShardServer, path: str) -> None:
+    """Long, odd and hostile URLs end up as plain file names in the cache folder."""
+    got = cache.get(shard_server.put(path, SHARD))
+    assert got.parent == cache.cache_dir
+    assert len(got.name) < 120
+    assert set(got.name) <= set("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-")
+
+
+def test_a_new_digest_means_a_new_shard(cache: ShardCache, shard_server: ShardServer) -> None:
+    """When the spec names another md5 for the same URL, the new shard is fetched."""
+    url = shard_server.put("a.tar", SHARD)
+    cache.get(url, md5sum=MD5)
+    new = tar_of(100, seed=6)
+    shard_server.put("a.tar", new)
+    assert cache.get(url, md5sum=hashlib.md5(new).hexdigest()).read_bytes() == new
+    assert cache.get(url, md5sum=MD5.upper()).read_bytes() == SHARD
+
+
+# The folder
+
+
+def test_the_folder_is_chosen_by_argument_environment_and_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cache_dir wins over WIDS_CACHE, which wins over the user's cache folder."""
+    monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "environment"))
+    assert ShardCache(str(tmp_path / "argument")).cache_dir == tmp_path / "argument"
+    assert ShardCache().cache_dir == tmp_path / "environment"
+    monkeypatch.delenv("WIDS_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    assert ShardCache().cache_dir == tmp_path / "user" / "wids"
+
+
+def test_a_new_folder_is_private(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Nobody else may look into or write to a folder that the cache made."""
+    cache.get(shard_server.put("a.tar", SHARD))
+    assert stat.S_IMODE(cache.cache_dir.stat().st_mode) == 0o700
+
+
+@pytest.mark.parametrize("mode", [0o770, 0o777, 0o1777, 0o702])
+def test_a_folder_that_others_can_write_to_is_refused(
+    cache: ShardCache, shard_server: ShardServer, mode: int
+) -> None:
+    """The error names the folder and what to do; nothing is fetched."""
+    cache.cache_dir.mkdir()
+    cache.cache_dir.chmod(mode)
+    with pytest.raises(CacheError, match=rf"{cache.cache_dir}.*chmod go-w.*shared=True"):
+        cache.get(shard_server.put("a.tar", SHARD))
+    assert shard_server.requests == []
+
+
+def test_a_folder_below_a_writable_one_is_refused(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """Who can rename the folder can exchange it."""
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open").chmod(0o777)
+    with pytest.raises(CacheError, match=r"chmod o-w or \+t"):
+        ShardCache(tmp_path / "open" / "cache").get(shard_server.put("a.tar", SHARD))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a folder away")
+def test_another_users_folder_is_refused(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A folder that someone else owns may hold what they like."""
+    cache.cache_dir.mkdir()
+    os.chown(cache.cache_dir, NOBODY, NOBODY)
+    with pytest.raises(CacheError, match=f"belongs to user {NOBODY}, not to you"):
+        cache.get(shard_server.put("a.tar", SHARD))
+
+
+def test_a_shared_folder_is_used_on_request(tmp_path: Path, shard_server: ShardServer) -> None:
+    """A team that trusts its members says so."""
+    folder = tmp_path / "team"
+    folder.mkdir()
+    folder.chmod(0o2775)
+    cache = ShardCache(folder, shared=True)
+    assert cache.get(shard_server.put("a.tar", SHARD)).read_bytes() == SHARD
+
+
+def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, shard_server: ShardServer) -> None:
+    """A cache folder must be a folder."""
+    (tmp_path / "cache").write_bytes(b"")
+    with pytest.raises(CacheError, match="is no folder"):
+        ShardCache(tmp_path / "cache").get(shard_server.put("a.tar", SHARD))
+
+
+def test_import_and_construction_touch_nothing(tmp_path: Path) -> None:
+    """Neither the import nor a cache that is not used makes a folder."""
+    code = "import wids.cache; wids.cache.ShardCache()"
+    environment = {**os.environ, "WIDS_CACHE": str(tmp_path / "none"), "HOME": str(tmp_path)}
+    subprocess.run([sys.executable, "-c", code], env=environment, check=True)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_links_are_not_followed(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A link where the shard belongs is an error, not a way to another file."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    path.unlink()
+    path.symlink_to("/etc/passwd")
+    with pytest.raises(CacheError, match="remove it"):
+        cache.get(url)
+
+
+READ_ONLY = """
+import encodings.ascii, os, sys
+import requests
+from wids.cache import ShardCache
+if os.geteuid() == 0:
+    os.setgroups([])
+    os.setgid(65534)
+    os.setuid(65534)
+cache = ShardCache(sys.argv[1])
+sys.stdout.buffer.write(cache.get(sys.argv[2], md5sum=sys.argv[3]).read_bytes())
+"""
+
+
+def run_without_rights(folder: Path, *arguments: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the script above as a user who may only read the folder."""
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    command = [sys.executable, "-c", READ_ONLY, str(folder), *arguments]
+    return subprocess.run(command, capture_output=True, check=False)
+
+
+@pytest.fixture
+def public_folder() -> Iterator[Path]:
+    """A folder that every user can reach."""
+    folder = Path(tempfile.mkdtemp())
+    folder.chmod(0o755)
+    yield folder
+    for path in [folder, *folder.rglob("*")]:
+        path.chmod(0o755)
+    shutil.rmtree(folder)
+
+
+def test_a_read_only_cache_serves_what_it_holds(
+    public_folder: Path, shard_server: ShardServer
+) -> None:
+    """Neither a lock nor a write is needed for a shard that is there."""
+    url = shard_server.put("a.tar", SHARD)
+    ShardCache(public_folder).get(url, md5sum=MD5)
+    done = run_without_rights(public_folder, url, MD5)
+    assert done.stdout == SHARD
+    assert len(shard_server.requests) == 1
+
+
+def test_a_read_only_cache_says_what_it_lacks(
+    public_folder: Path, shard_server: ShardServer
+) -> None:
+    """A shard that is not there is a CacheError that names the folder."""
+    done = run_without_rights(public_folder, shard_server.put("a.tar", SHARD), MD5)
+    assert b"wids.errors.CacheError" in done.stderr
+    assert b"Permission denied" in done.stderr
+    assert str(public_folder).encode() in done.stderr
+
+
+# Finding damage
+
+
+DAMAGE: dict[str, Callable[[Path], object]] = {
+    "cut": lambda path: os.truncate(path, 1000),
+    "overwritten": lambda path: path.write_bytes(b"x" * len(SHARD)),
+    "emptied": lambda path: path.write_bytes(b""),
+    "record gone": lambda path: path.with_name(path.name + ".ok").unlink(),
+    "record is nonsense": lambda path: path.with_name(path.name + ".ok").write_text("[1, {"),
+    "record is another": lambda path: path.with_name(path.name + ".ok").write_text('{"size": 1}'),
+    "exchanged": lambda path: path.write_bytes(tar_of(100, seed=9)),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_damaged_file_is_fetched_anew(
+    cache: ShardCache, shard_server: ShardServer, damage: str
+) -> None:
+    """What is not the file that was put there is not served."""
+    url = shard_server.put("a.tar", SHARD)
+    DAMAGE[damage](cache.get(url))
+    assert cache.get(url).read_bytes() == SHARD
+    assert len(shard_server.requests) == 2
+
+
+def test_a_copied_cache_is_believed_by_its_digests(
+    cache: ShardCache, tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """A cache folder that was copied without its dates is used without fetching."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    os.utime(path, (1, 1))
+    assert cache.get(url).read_bytes() == SHARD
+    assert len(shard_server.requests) == 1
+
+
+def test_verify_finds_silent_damage(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Bytes that changed under the same size and date are found by reading all again."""
+    good = cache.get(shard_server.put("a.tar", SHARD))
+    bad = cache.get(shard_server.put("b.tar", SHARD))
+    before = bad.stat()
+    bad.write_bytes(SHARD[:-1] + b"x")
+    os.utime(bad, ns=(before.st_atime_ns, before.st_mtime_ns))
+    cache.close()
+    assert [shard.path for shard in cache.verify()] == [bad]
+    assert good.exists()
+    assert not bad.exists()
+
+
+# Bounds
+
+
+def fetch_many(cache: ShardCache, server: ShardServer, count: int) -> list[Path]:
+    """Fetch shards of one size under different names, one after the other."""
+    return [cache.get(server.put(f"{number}.tar", SHARD)) for number in range(count)]
+
+
+def test_cache_size_bounds_the_folder(tmp_path: Path, shard_server: ShardServer) -> None:
+    """At no time does the folder hold more than the bound, and the oldest shards go first."""
+    bound = 3 * len(SHARD) + 4000
+    cache = ShardCache(tmp_path / "cache", cache_size=bound)
+    paths = []
+    for number in range(8):
+        paths.append(cache.get(shard_server.put(f"{number}.tar", SHARD)))
+        assert held_nbytes(cache) <= bound
+    assert [path.exists() for path in paths] == [False] * 5 + [True] * 3
+
+
+def test_a_used_shard_stays_longer(tmp_path: Path, shard_server: ShardServer) -> None:
+    """Use, not age, decides what goes."""
+    cache = ShardCache(tmp_path / "cache", cache_size=3 * len(SHARD) + 4000)
+    first, second, _ = fetch_many(cache, shard_server, 3)
+    os.utime(second.with_name(second.name + ".ok"), (1e9, 1e9))
+    cache.get(f"{shard_server.url}/0.tar")
+    cache.get(shard_server.put("9.tar", SHARD))
+    assert first.exists()
+    assert not second.exists()
+
+
+def test_two_datasets_share_one_bound(tmp_path: Path, shard_server: ShardServer) -> None:
+    """The bound counts what others put into the folder."""
+    bound = 3 * len(SHARD) + 4000
+    one, two = (ShardCache(tmp_path / "cache", cache_size=bound) for _ in range(2))
+    fetch_many(one, shard_server, 3)
+    two.get(shard_server.put("other.tar", SHARD))
+    assert held_nbytes(two) <= bound
+
+
+def test_a_bound_below_one_shard_works(tmp_path: Path, shard_server: ShardServer) -> None:
+    """Each shard comes, and pushes out the one before."""
+    cache = ShardCache(tmp_path / "cache", cache_size=1000)
+    for number in range(4):
+        path = cache.get(shard_server.put(f"{number}.tar", SHARD))
+        assert path.read_bytes() == SHARD
+    assert [shard.path for shard in cache.shards()] == [path]
+
+
+def test_an_open_shard_outlives_its_eviction(tmp_path: Path, shard_server: ShardServer) -> None:
+    """Who has a shard open reads on after it was evicted."""
+    cache = ShardCache(tmp_path / "cache", cache_size=1000)
+    path = cache.get(shard_server.put("a.tar", SHARD))
+    with path.open("rb") as stream:
+        cache.get(shard_server.put("b.tar", SHARD))
+        assert not path.exists()
+        assert stream.read() == SHARD
+
+
+def test_a_shard_just_given_to_another_thread_is_not_evicted(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """Between `get` and the opening of the file nobody takes it away."""
+    cache = ShardCache(tmp_path / "cache", cache_size=1000)
+    given, done = threading.Event(), threading.Event()
+    found: list[bool] = []
+
+    def reader() -> None:
+        path = cache.get(shard_server.put("a.tar", SHARD))
+        given.set()
+        done.wait()
+        found.append(path.exists())
+
+    thread = threading.Thread(target=reader)
+    thread.start()
+    given.wait()
+    cache.get(shard_server.put("b.tar", SHARD))
+    done.set()
+    thread.join()
+    assert found == [True]
+
+
+def test_keep_pins(tmp_path: Path, shard_server: ShardServer) -> None:
+    """What a cache with keep=True gave out is evicted by nobody, fetched before or not."""
+    early = ShardCache(tmp_path / "cache").get(shard_server.put("0.tar", SHARD))
+    keeping = ShardCache(tmp_path / "cache", keep=True)
+    kept = [keeping.get(shard_server.put(f"{number}.tar", SHARD)) for number in range(3)]
+    assert kept[0] == early
+    bounded = ShardCache(tmp_path / "cache", cache_size=1000)
+    for number in range(5, 8):
+        bounded.get(shard_server.put(f"{number}.tar", SHARD))
+    assert all(path.exists() for path in kept)
+    keeping.close()
+    bounded.close()
+    bounded.clear()
+    assert leftovers(bounded) == []
+
+
+def test_a_sidecar_goes_with_its_shard(tmp_path: Path, shard_server: ShardServer) -> None:
+    """What lies beside a shard counts to the bound and is evicted with it."""
+    cache = ShardCache(tmp_path / "cache", cache_size=2 * len(SHARD))
+    url = shard_server.put("a.tar", SHARD)
+    sidecar = cache.sidecar_path(url, cache.get(url), ".idx")
+    assert sidecar is not None
+    sidecar.write_bytes(bytes(len(SHARD)))
+    path = cache.get(shard_server.put("b.tar", SHARD))
+    assert not sidecar.exists()
+    assert leftovers(cache) == [path.name, f"{path.name}.ok"]
+
+
+# Sidecars
+
+
+def test_sidecars_of_local_shards_lie_in_the_cache(cache: ShardCache, tmp_path: Path) -> None:
+    """A shard used in place has its sidecar in the cache folder, until the shard changes."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(SHARD)
+    first = cache.sidecar_path(str(path), path, ".idx")
+    assert first is not None
+    assert first.parent == cache.cache_dir
+    assert first.name.endswith("-a.tar.idx")
+    assert cache.sidecar_path(str(path), path, ".idx") == first
+    os.utime(path, (5, 5))
+    assert cache.sidecar_path(str(path), path, ".idx") != first
+
+
+def test_a_sidecar_beside_a_local_shard_is_found(cache: ShardCache, tmp_path: Path) -> None:
+    """What the user put beside the shard is used."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(SHARD)
+    beside = tmp_path / "a.tar.idx"
+    beside.write_bytes(b"")
+    assert cache.sidecar_path(str(path), path, ".idx") == beside
+    assert not cache.cache_dir.exists()
+
+
+def test_local_shards_need_no_usable_folder(
+    cache: ShardCache, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where the cache folder is not safe, a local dataset works on without sidecars."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(SHARD)
+    cache.cache_dir.mkdir()
+    cache.cache_dir.chmod(0o777)
+    assert cache.sidecar_path(str(path), path, ".idx") is None
+    assert "no sidecar is kept" in caplog.text
+
+
+# localname
+
+
+def test_localname_names_files_that_are_there(tmp_path: Path) -> None:
+    """`lambda url: url` means that every URL is a local path."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(SHARD)
+    cache = ShardCache(tmp_path / "cache", localname=lambda url: url)
+    assert cache.get(str(path)) == path
+    with pytest.raises(FetchError, match="No such file"):
+        cache.get(str(tmp_path / "b.tar"))
+
+
+def test_localname_names_where_to_fetch_to(tmp_path: Path, shard_server: ShardServer) -> None:
+    """What is not there is fetched to that path, checked, and then used in place."""
+    cache = ShardCache(
+        tmp_path / "cache", localname=lambda url: tmp_path / "mine" / url.rpartition("/")[2]
+    )
+    url = shard_server.put("a.tar", SHARD)
+    for _ in range(2):
+        assert cache.get(url, md5sum=MD5) == tmp_path / "mine" / "a.tar"
+    assert len(shard_server.requests) == 1
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["a.tar"]
+    with pytest.raises(IntegrityError):
+        cache.get(shard_server.put("b.tar", SHARD), md5sum="0" * 32)
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["a.tar"]
+
+
+# Full disks
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 1 MiB."""
+    folder = tmp_path / "small"
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "none", folder],
+        capture_output=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip("may not mount a file system here")
+    yield folder
+    subprocess.run(["umount", "--lazy", folder], check=True)
+
+
+@pytest.mark.parametrize("announced", [True, False])
+def test_a_full_disk_is_a_clear_error(
+    small_disk: Path, shard_server: ShardServer, announced: bool
+) -> None:
+    """The error says where, how much is wanted and free; the shards that are there stay."""
+    cache = ShardCache(small_disk / "cache", fetcher=Fetcher(QUICK))
+    first = cache.get(shard_server.put("a.tar", SHARD))
+    large = tar_of(600)
+    shard_server.faults = Faults(chunked=not announced)
+    with pytest.raises(CacheError, match=r"no space for a shard .* bytes are free") as caught:
+        cache.get(shard_server.put("b.tar", large))
+    assert str(cache.cache_dir) in str(caught.value)
+    assert (str(len(large)) in str(caught.value)) == announced
+    assert leftovers(cache) == [first.name, f"{first.name}.ok"]
+    assert cache.get(f"{shard_server.url}/a.tar").read_bytes() == SHARD
+
+
+def test_a_bound_makes_room_on_a_small_disk(small_disk: Path, shard_server: ShardServer) -> None:
+    """With a bound that fits the disk, any number of shards passes through it."""
+    cache = ShardCache(small_disk / "cache", cache_size=700_000)
+    for number in range(10):
+        assert cache.get(shard_server.put(f"{number}.tar", SHARD)).read_bytes() == SHARD
+
+
+# Leftovers
+
+
+def leave_part(cache: ShardCache, url: str, data: bytes, validator: str | None) -> Path:
+    """Leave what a process leaves that is killed in the middle of a download."""
+    (cache.cache_dir.parent / "data").write_bytes(data)
+    code = f"""
+import os, pathlib
+from wids.cachefolder import Entry, new_part_path
+from wids.partfile import Expected, PartFile
+cache_dir = pathlib.Path({str(cache.cache_dir)!r})
+entry = Entry.of(cache_dir, {url!r}, "")
+cache_dir.mkdir(exist_ok=True, mode=0o700)
+part = PartFile(new_part_path(entry.path), "a", Expected())
+part.begin({len(SHARD)}, {validator!r})
+part.append((cache_dir.parent / "data").read_bytes())
+part._stream.flush()
+os.kill(os.getpid(), 9)
+"""
+    subprocess.run([sys.executable, "-c", code], check=False)
+    (part,) = (path for path in cache.cache_dir.iterdir() if path.suffix == ".part")
+    return part
+
+
+def test_a_killed_download_is_resumed(cache: ShardCache, shard_server: ShardServer) -> None:
+    """The next process goes on where a killed one stopped, if the server has the same file."""
+    url = shard_server.put("a.tar", SHARD)
+    leave_part(cache, url, SHARD[:200_000], f'"{MD5}"')
+    path = cache.get(url)
+    assert path.read_bytes() == SHARD
+    assert shard_server.nbytes < 70_000
+    assert leftovers(cache) == [path.name, f"{path.name}.ok"]
+
+
+@pytest.mark.parametrize("validator", ['"of an older file"', None])
+def test_a_part_of_another_file_is_thrown_away(
+    cache: ShardCache, shard_server: ShardServer, validator: str | None
+) -> None:
+    """What cannot be shown to belong to the same file is not built upon."""
+    url = shard_server.put("a.tar", SHARD)
+    leave_part(cache, url, tar_of(100, seed=3)[:200_000], validator)
+    path = cache.get(url)
+    assert path.read_bytes() == SHARD
+    assert leftovers(cache) == [path.name, f"{path.name}.ok"]
+
+
+def test_a_living_process_keeps_its_part(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Where locks fail, two downloads of one shard do not touch each other's file."""
+    url = shard_server.put("a.tar", SHARD)
+    part = leave_part(cache, url, SHARD[:1000], f'"{MD5}"')
+    words = part.name.split(".")
+    words[-4] = str(os.getppid())
+    living = part.rename(part.with_name(".".join(words)))
+    assert cache.get(url).read_bytes() == SHARD
+    assert living.stat().st_size == 1000
+
+
+def test_old_parts_are_swept(cache: ShardCache, shard_server: ShardServer) -> None:
+    """What nobody goes on with is removed by the next process that fetches anything."""
+    part = leave_part(cache, shard_server.put("a.tar", SHARD), SHARD[:1000], '"x"')
+    os.utime(part, (1e9, 1e9))
+    os.utime(part.with_name(part.name + ".json"), (1e9, 1e9))
+    path = cache.get(shard_server.put("b.tar", SHARD))
+    assert leftovers(cache) == [path.name, f"{path.name}.ok"]
+
+
+def test_trim_and_clear_leave_what_they_say(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Trimming evicts down to a bound, clearing takes all."""
+    paths = fetch_many(cache, shard_server, 4)
+    cache.close()
+    assert cache.trim(2 * len(SHARD) + 2000) == 0
+    assert [path.exists() for path in paths] == [False, False, True, True]
+    cache.clear()
+    assert leftovers(cache) == []
+
+
+def test_an_unused_cache_can_be_listed(cache: ShardCache) -> None:
+    """A folder that does not exist holds nothing, and asking does not make it."""
+    assert cache.shards() == cache.verify() == []
+    assert cache.trim(0) == 0
+    cache.clear()
+    assert not cache.cache_dir.exists()
+
+
+# Failing disks
+
+
+@pytest.mark.parametrize("number", [errno.EIO, errno.EDQUOT, errno.ENOSPC, errno.EROFS])
+@pytest.mark.parametrize("call", ["fsync", "replace", "open"])
+def test_a_failing_disk_is_a_clear_error(
+    cache: ShardCache,
+    shard_server: ShardServer,
+    monkeypatch: pytest.MonkeyPatch,
+    call: str,
+    number: int,
+) -> None:
+    """Whatever call fails, the error is a CacheError, and the next attempt finds nothing broken."""
+    url = shard_server.put("a.tar", SHARD)
+
+    def fail(*arguments: object, **options: object) -> object:
+        raise OSError(number, os.strerror(number))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os if call == "fsync" else Path, call, fail)
+        with pytest.raises(CacheError):
+            cache.get(url)
+    assert cache.get(url).read_bytes() == SHARD
+    assert len(leftovers(cache)) == 2
+
+
+# Processes
+
+
+def test_a_cache_travels(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A used cache can be pickled; the copy uses the same folder."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    copy = pickle.loads(pickle.dumps(cache))
+    assert copy.get(url) == path
+    assert len(shard_server.requests) == 1
+
+
+def test_threads_fetch_a_shard_once(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Sixteen threads that want one shard make one request."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(rate=2e6)
+    found: list[bytes] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(cache.get(url).read_bytes()))
+        for _ in range(16)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [SHARD] * 16
+    assert len(shard_server.requests) == 1
+
+
+def test_closing_frees_every_descriptor(
+    cache: ShardCache, shard_server: ShardServer, no_fd_leaks: None
+) -> None:
+    """After `close` no file of the cache is open; the cache can still be used."""
+    for number in range(3):
+        cache.get(shard_server.put(f"{number}.tar", SHARD))
+    cache.close()
+
+
+def test_what_is_fetched_is_logged_without_secrets(
+    cache: ShardCache, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log line says what goes where; queries are left out."""
+    caplog.set_level(logging.INFO, "wids")
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(f"{url}?signature=secret")
+    assert f"fetching {url}?... to {path}" in caplog.text
+    assert "secret" not in "".join(record.getMessage() for record in caplog.records)
+    assert "secret" not in path.with_name(path.name + ".ok").read_text()
+
+
+def test_unpacked_local_shards_lie_in_the_cache(cache: ShardCache, tmp_path: Path) -> None:
+    """A compressed shard on this machine is unpacked once, and again when it changes."""
+    path = tmp_path / "a.tar.gz"
+    path.write_bytes(gzip.compress(SHARD))
+    first = cache.get(str(path), filesize=path.stat().st_size)
+    assert first.read_bytes() == SHARD
+    assert first.parent == cache.cache_dir
+    assert cache.get(f"file://{path}") == first
+    path.write_bytes(gzip.compress(tar_of(3)))
+    assert cache.get(str(path)).read_bytes() == tar_of(3)
