@@ -70,11 +70,16 @@ def checksum_matches(header: bytes) -> bool:
     except ValueError:
         return False
     # The checksum field itself counts as eight spaces.
-    unsigned = sum(header) - sum(header[148:156]) + 8 * 0x20
+    unsigned = _sum(header) - _sum(header[148:156]) + 8 * ord(" ")
     if stored == unsigned:
         return True
     signs = sum(byte >= 0x80 for byte in header) - sum(byte >= 0x80 for byte in header[148:156])
     return stored == unsigned - 256 * signs
+
+
+def _sum(text: bytes) -> int:
+    # Most of a header is zeros, and to drop them takes less time than to add them.
+    return sum(text.translate(None, b"\0"))
 
 
 def parse_number(field: bytes) -> int:
