@@ -35,13 +35,13 @@ def markdown_table(name: str, rows: list[dict[str, Any]]) -> str:
     rates = {row["peer"]: row["median"] for row in rows}
     floor, base = rates.get("floor"), rates.get(BASE)
     lines = [
-        f"| {name} | samples/s | smallest - largest | of the floor | x wids 0.1.11 |",
+        f"| {name} | samples/s | smallest - largest | x floor | x wids 0.1.11, lru_size=100 |",
         "|---|--:|--:|--:|--:|",
     ]
     for row in rows:
         spread = f"{in_thousands(row['min'])} - {in_thousands(row['max'])}"
-        share = f"{row['median'] / floor:.0%}" if floor else ""
-        ratio = f"{row['median'] / base:.2f}" if base else ""
+        share = f"{row['median'] / floor:.2g}" if floor else ""
+        ratio = f"{row['median'] / base:.3g}" if base else ""
         rate = in_thousands(row["median"])
         lines.append(f"| {row['label']} | {rate} | {spread} | {share} | {ratio} |")
     return "\n".join(lines)

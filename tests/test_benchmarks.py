@@ -171,7 +171,7 @@ def test_table_writes_between_its_markers(results: Path, tmp_path: Path):
     text = document.read_text()
     assert text.startswith("before\n<!-- table: random_read/images -->\n\n| images |")
     assert text.endswith("<!-- /table -->\nafter\n")
-    assert "| ours | 200,000 | 1 - 200,000 | 50% | 2.50 |" in text
+    assert "| ours | 200,000 | 1 - 200,000 | 0.5 | 2.5 |" in text
     assert "tokens" not in text
     assert "Median of 7 passes" in text
     assert run("table.py", "--results", results, "--check", document).returncode == 0
