@@ -101,8 +101,6 @@ def row(key: str, passes: list[dict[str, float]]) -> dict[str, object]:
         "peer": key,
         "label": LABELS[key],
         "versions": {"wids" if key in DIGESTS else key: passes[0]["version"]},
-        if passes[0]["version"]
-        else {},
         "median": statistics.median(rates),
         "min": min(rates),
         "max": max(rates),
