@@ -256,8 +256,17 @@ class RankShare:
 
     @property
     def lane(self) -> int | None:
-        """The lane of this rank; None where a rank takes from several."""
+        """The lane that this rank is dealt; None where the lanes cannot be dealt out evenly."""
         return self._slot % self.lanes if self.num_replicas % self.lanes == 0 else None
+
+    @property
+    def only_lane(self) -> int | None:
+        """The lane that all of this rank's positions are in, repeats included; None if several."""
+        return self.lane if self.num_replicas <= max(self.start, self._left) else None
+
+    @property
+    def _left(self) -> int:
+        return self.num_samples - self.start
 
     @property
     def _slot(self) -> int:
@@ -274,7 +283,7 @@ class RankShare:
     @property
     def count(self) -> int:
         """Number of positions that this rank takes."""
-        runs, rest = divmod(self.num_samples - self.start, self.num_replicas)
+        runs, rest = divmod(self._left, self.num_replicas)
         if self.tail == "pad":
             return runs + (rest > 0)
         return runs + (self.tail == "ragged" and self._seat < rest)
@@ -293,10 +302,9 @@ class RankShare:
         It is the neighbour's in the same lane, so that no rank sees a sample twice. A rank that has
         a lane to itself repeats its own: any other would open a shard for one sample.
         """
-        left = self.num_samples - self.start
-        if left < self.num_replicas:
-            return self.start + (position - self.start) % left
         step = self.lanes if self.num_replicas % self.lanes == 0 else 1
         seat = (self._slot + step - self.start) % self.num_replicas
         run = (position - self.start) // self.num_replicas
-        return self.start + (run - 1) * self.num_replicas + seat
+        before = self.start + (run - 1) * self.num_replicas + seat
+        # With fewer samples than ranks there is no run before.
+        return before if before >= 0 else self.start + (position - self.start) % self._left

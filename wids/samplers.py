@@ -303,7 +303,9 @@ class ChunkedSampler(Sampler[int]):
         """The order that a pass from `state` follows, and the part of it that is this rank's."""
         share = self._share(state.lanes, state.position)
         shuffle_chunks = state.shufflefirst or state.epoch > 0
-        order = self._spec(state).epoch(state.epoch, shuffle_chunks=shuffle_chunks, lane=share.lane)
+        order = self._spec(state).epoch(
+            state.epoch, shuffle_chunks=shuffle_chunks, lane=share.only_lane
+        )
         return order, share
 
     def begun(self, progress: Progress) -> None:

@@ -1,0 +1,383 @@
+"""The order itself: permutations, chunk layouts, exactness over all geometries, golden orders."""
+
+import hashlib
+import os
+import random
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wids.chunks import ChunkGrid, ChunkTable, chunk_layout
+from wids.order import PARTITIONS, OrderSpec, RankShare
+from wids.permute import derive_key, derive_keys, permute
+
+# The long run: WIDS_ORDER_CASES=10000 python -m pytest tests/test_order.py -k exact
+CASES = int(os.environ.get("WIDS_ORDER_CASES", "300"))
+THOROUGH = settings(
+    max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 7, 10, 64, 1000, 9973, 40000])
+def test_permute_is_a_bijection(size):
+    """Every place of a range is hit exactly once, whatever the key."""
+    for key in (0, 1, 2**64 - 1):
+        images = permute(np.arange(size, dtype=np.int64), size, key)
+        assert sorted(images.tolist()) == list(range(size))
+
+
+def test_permute_takes_a_size_and_key_for_each_place():
+    """Each place goes through the permutation of its own size and key."""
+    sizes = np.array([5, 9, 70, 1], np.int64)
+    keys = derive_keys(3, np.arange(4, dtype=np.int64))
+    places = np.array([4, 0, 69, 0], np.int64)
+    alone = [int(permute(places[i : i + 1], int(sizes[i]), keys[i : i + 1])[0]) for i in range(4)]
+    assert permute(places, sizes, keys).tolist() == alone
+
+
+@pytest.mark.parametrize("size", [3, 8, 20, 100])
+def test_permute_puts_every_place_everywhere_equally_often(size):
+    """Over many keys the images are uniform, by a chi-square test."""
+    trials = 400 * size
+    keys = np.repeat(derive_keys(7, np.arange(trials, dtype=np.int64)), size)
+    places = np.tile(np.arange(size, dtype=np.int64), trials)
+    images = permute(places, size, keys).reshape(trials, size)
+    expected = trials / size
+    counts = np.stack([np.bincount(column, minlength=size) for column in images.T])
+    chi_square = float(((counts - expected) ** 2 / expected).sum()) / (size - 1) ** 2
+    assert chi_square < 1.5
+
+
+@pytest.mark.parametrize("size", [10, 20, 100, 1000])
+def test_permute_separates_neighbours(size):
+    """Neighbours stay neighbours no more often than by chance."""
+    trials = 200_000 // size
+    keys = np.repeat(derive_keys(8, np.arange(trials, dtype=np.int64)), size)
+    places = np.tile(np.arange(size, dtype=np.int64), trials)
+    images = permute(places, size, keys).reshape(trials, size)
+    together = float((np.diff(images, axis=1) == 1).mean()) * size
+    assert 0.93 < together < 1.07
+
+
+def test_keys_of_any_integers_differ():
+    """Negative, huge and swapped numbers all give keys of their own."""
+    parts = [(0,), (1,), (-1,), (0, 0), (0, 1), (1, 0), (2**63,), (10**18, -5)]
+    keys = [derive_key(*part) for part in parts]
+    assert len(set(keys)) == len(parts)
+    assert all(0 <= key < 2**64 for key in keys)
+
+
+def test_a_seed_counts_modulo_the_word_size():
+    """Seeds beyond 64 bits are taken modulo 2**64, so that any integer will do."""
+    assert derive_key(5 + 2**64) == derive_key(5)
+
+
+def test_even_shards_are_a_grid():
+    """Shards of one size, with a shorter last one, need no table."""
+    assert chunk_layout(0, 25, None, [10, 10, 5]) == ChunkGrid(25, 10)
+    assert chunk_layout(0, 30, 5, [10, 10, 10]) == ChunkGrid(30, 5)
+
+
+def test_uneven_shards_are_a_table():
+    """Shards of several sizes are kept one by one, empty ones left out."""
+    layout = chunk_layout(0, 25, None, [5, 0, 10, 10])
+    assert isinstance(layout, ChunkTable)
+    assert layout.sizes.tolist() == [5, 10, 10]
+
+
+def test_no_chunk_straddles_two_shards():
+    """A shard longer than a chunk is cut by itself, its rest is a chunk of its own."""
+    layout = chunk_layout(0, 20, 4, [9, 11])
+    assert layout.table().sizes.tolist() == [4, 4, 1, 4, 4, 3]
+
+
+def test_a_part_of_the_shards_takes_part():
+    """Bounds that cut shards shorten their chunks."""
+    assert chunk_layout(2, 16, None, [5, 0, 10, 10]).table().sizes.tolist() == [3, 10, 1]
+
+
+def test_layouts_that_differ_have_other_digests():
+    """The digest tells layouts apart that have the same length."""
+    layouts = [
+        chunk_layout(0, 25, 5),
+        chunk_layout(0, 25, 6),
+        chunk_layout(0, 25, None, [5, 0, 10, 10]),
+        chunk_layout(0, 25, None, [10, 5, 10]),
+    ]
+    assert len({layout.digest for layout in layouts}) == len(layouts)
+
+
+lengths_of_shards = st.lists(st.sampled_from([0, 1, 2, 7, 40, 41, 150]), max_size=12)
+
+
+@st.composite
+def order_specs(draw):
+    """Draw an order of any geometry: grid or ragged shards, any partition, lanes, interleave."""
+    if draw(st.booleans()):
+        lengths = draw(lengths_of_shards)
+        stop = draw(st.integers(0, sum(lengths)))
+        start = draw(st.integers(0, stop))
+    else:
+        lengths = None
+        start = draw(st.integers(0, 20))
+        stop = start + draw(st.sampled_from([0, 1, 2, 3, 5, 17, 97, 100, 256, 509]))
+    chunksize = draw(st.sampled_from([None, 1, 3, 10, 64, 1000]))
+    return OrderSpec(
+        chunk_layout(start, stop, chunksize, lengths),
+        seed=draw(st.integers(-(2**70), 2**70)),
+        partition=draw(st.sampled_from(PARTITIONS)),
+        lanes=draw(st.integers(1, 9)),
+        interleave=draw(st.sampled_from([1, 2, 3, 4, 5, 16, 64])),
+        shuffle=draw(st.sampled_from([True, True, True, False])),
+        first=start,
+    )
+
+
+def indexes_of(spec, epoch, share, *, shuffle_chunks=True):
+    """List what a rank yields in an epoch."""
+    order = spec.epoch(epoch, shuffle_chunks=shuffle_chunks, lane=share.only_lane)
+    return order.at(share.positions(0, share.count)).tolist() if share.count else []
+
+
+@THOROUGH
+@given(
+    spec=order_specs(),
+    epoch=st.integers(0, 3),
+    replicas=st.integers(1, 9),
+    tail=st.sampled_from(["pad", "drop", "ragged"]),
+    shuffle_chunks=st.booleans(),
+)
+def test_every_epoch_is_exact(spec, epoch, replicas, tail, shuffle_chunks):
+    """All ranks yield the promised number, and together each sample once but for the remainder."""
+    n = spec.num_samples
+    shares = [RankShare(n, rank, replicas, spec.lanes, 0, tail) for rank in range(replicas)]
+    ranks = [indexes_of(spec, epoch, share, shuffle_chunks=shuffle_chunks) for share in shares]
+    whole = range(spec.first, spec.first + n)
+    together = [index for indexes in ranks for index in indexes]
+    assert [len(indexes) for indexes in ranks] == [share.count for share in shares]
+    if tail == "pad":
+        assert {len(indexes) for indexes in ranks} == {-(-n // replicas)}
+        assert set(together) == set(whole)
+        if n >= replicas:
+            assert max(map(together.count, set(together))) <= 2
+    elif tail == "drop":
+        assert {len(indexes) for indexes in ranks} == {n // replicas}
+        assert len(set(together)) == len(together) == n - n % replicas
+    else:
+        assert sorted(together) == list(whole)
+        assert max(map(len, ranks)) - min(map(len, ranks)) <= 1
+
+
+@THOROUGH
+@given(
+    spec=order_specs(),
+    epoch=st.integers(0, 3),
+    stops=st.lists(st.tuples(st.integers(1, 9), st.floats(0, 1)), min_size=1, max_size=4),
+)
+def test_a_run_resumed_on_other_ranks_stays_exact(spec, epoch, stops):
+    """Stopped and resumed on any numbers of ranks, an epoch holds each sample exactly once."""
+    n, position, seen = spec.num_samples, 0, []
+    for replicas, fraction in stops:
+        shares = [RankShare(n, rank, replicas, spec.lanes, position) for rank in range(replicas)]
+        steps = int(fraction * ((n - position) // replicas))
+        for share in shares:
+            seen += indexes_of(spec, epoch, share)[:steps]
+        position += steps * replicas
+    replicas = stops[-1][0]
+    for rank in range(replicas):
+        seen += indexes_of(
+            spec, epoch, RankShare(n, rank, replicas, spec.lanes, position, "ragged")
+        )
+    assert sorted(seen) == list(range(spec.first, spec.first + n))
+
+
+@THOROUGH
+@given(spec=order_specs(), epoch=st.integers(0, 2), random_seed=st.integers(0, 99))
+def test_any_position_is_found_by_itself(spec, epoch, random_seed):
+    """Positions asked for one by one, in any order, give what the whole epoch gives."""
+    n = spec.num_samples
+    if n == 0:
+        return
+    order = spec.epoch(epoch)
+    whole = order.at(np.arange(n, dtype=np.int64))
+    picked = np.array(random.Random(random_seed).sample(range(n), min(n, 5)), np.int64)
+    assert order.at(picked).tolist() == whole[picked].tolist()
+    assert [int(order.at(picked[i : i + 1])[0]) for i in range(picked.size)] == whole[
+        picked
+    ].tolist()
+
+
+@given(n=st.integers(1, 300), replicas=st.integers(1, 12), lanes=st.integers(1, 12))
+@settings(deadline=None)
+def test_ranks_take_runs_of_positions(n, replicas, lanes):
+    """After any number of steps the ranks together hold a prefix of the epoch."""
+    shares = [RankShare(n, rank, replicas, lanes) for rank in range(replicas)]
+    for steps in range(n // replicas + 1):
+        taken = sorted(p for share in shares for p in share.positions(0, steps).tolist())
+        assert taken == list(range(steps * replicas))
+
+
+def test_ranks_of_a_node_share_a_lane():
+    """Ranks that follow each other take from the same lane."""
+    lanes = [RankShare(100, rank, 8, 2).lane for rank in range(8)]
+    assert lanes == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_what_fills_up_comes_from_the_run_before():
+    """A position past the end repeats a neighbour's of the same lane, never the rank's own."""
+    for rank in range(8):
+        share = RankShare(101, rank, 8, 2)
+        positions = share.positions(0, share.count).tolist()
+        assert len(set(positions)) == len(positions)
+        assert 88 <= positions[-1] < 101
+        assert positions[-1] % 2 == share.lane
+
+
+def test_a_rank_with_a_lane_of_its_own_repeats_its_own():
+    """Where each rank has its own lane the repeat is the rank's last sample, which is at hand."""
+    assert RankShare(10, 3, 4, 4).positions(0, 3).tolist() == [3, 7, 7]
+
+
+def test_contiguous_chunks_come_whole():
+    """Without interleave each chunk is finished before the next begins."""
+    spec = OrderSpec(chunk_layout(0, 100, 10), seed=3)
+    order = spec.epoch(0).at(np.arange(100, dtype=np.int64))
+    chunks = (order // 10).reshape(10, 10)
+    assert (chunks == chunks[:, :1]).all()
+    assert chunks[:, 0].tolist() != list(range(10))
+
+
+def test_interleave_mixes_that_many_chunks_in_each_round():
+    """Each round of `interleave` samples has one of each sub-lane, so as many chunks."""
+    spec = OrderSpec(chunk_layout(0, 6400, 100), seed=3, partition="global", interleave=16)
+    order = spec.epoch(1).at(np.arange(6400, dtype=np.int64))
+    rounds = (order // 100).reshape(-1, 16)
+    distinct = [len(set(chunks)) for chunks in rounds.tolist()]
+    assert min(distinct) >= 15
+
+
+def test_sub_lanes_change_their_chunks_one_after_the_other():
+    """No two steps bring many new chunks at once, even where all chunks have one size."""
+    spec = OrderSpec(chunk_layout(0, 16000, 100), seed=5, partition="global", interleave=10)
+    order = spec.epoch(0).at(np.arange(16000, dtype=np.int64)) // 100
+    seen: set[int] = set()
+    new = []
+    for window in order.reshape(-1, 40).tolist():
+        new.append(len(set(window) - seen))
+        seen |= set(window)
+    assert max(new[1:]) <= 3
+
+
+def test_shards_of_a_lane_stay_there_if_the_partition_is_fixed():
+    """A fixed partition deals the same chunks to a lane in every epoch, and shuffles them."""
+    spec = OrderSpec(chunk_layout(0, 1000, 10), seed=3, partition="fixed", lanes=4)
+    epochs = [spec.epoch(e).at(np.arange(0, 1000, 4, dtype=np.int64)) for e in range(2)]
+    assert set(epochs[0].tolist()) == set(epochs[1].tolist())
+    assert epochs[0].tolist() != epochs[1].tolist()
+    assert (np.diff(sorted(set((epochs[0] // 10).tolist()))) > 1).any()
+
+
+def test_a_global_partition_deals_anew_each_epoch():
+    """In a global partition a lane sees other chunks in each epoch."""
+    spec = OrderSpec(chunk_layout(0, 1000, 10), seed=3, partition="global", lanes=4)
+    epochs = [set(spec.epoch(e).at(np.arange(0, 1000, 4)).tolist()) for e in range(2)]
+    assert 100 < len(epochs[0] - epochs[1])
+
+
+def test_storage_order_without_shuffling():
+    """Without shuffling a lane yields its part of the data in storage order."""
+    spec = OrderSpec(chunk_layout(0, 100, 7), partition="global", lanes=2, shuffle=False)
+    assert spec.epoch(5).at(np.arange(0, 100, 2)).tolist() == list(range(50))
+
+
+def test_chunks_keep_storage_order_if_only_samples_are_shuffled():
+    """With chunks unshuffled, chunk follows chunk, each shuffled inside."""
+    for partition in ("contiguous", "fixed", "global"):
+        spec = OrderSpec(chunk_layout(0, 100, 10), partition=partition, interleave=4)
+        order = spec.epoch(0, shuffle_chunks=False).at(np.arange(100, dtype=np.int64))
+        assert (order // 10).tolist() == sorted((order // 10).tolist())
+        assert order.tolist() != list(range(100))
+
+
+GOLDEN_GEOMETRIES = [
+    (chunk_layout(0, n, chunksize, lengths), partition, lanes, interleave)
+    for n, chunksize, lengths in (
+        (97, 10, None),
+        (1000, 64, None),
+        (509, None, [100, 3, 0, 250, 156]),
+        (40_000, 1000, None),
+    )
+    for partition in PARTITIONS
+    for lanes, interleave in ((1, 1), (3, 4), (4, 16))
+]
+
+# Never to be changed: these are what version 1 of the order is. A run begun with an older release
+# must be finished by a newer one in the same order, so a failure here is a bug in the code.
+GOLDEN_PERMUTATION = [11, 4, 10, 16, 14, 17, 8, 19, 7, 5, 12, 2, 6, 13, 1, 18, 9, 3, 0, 15]
+GOLDEN_ORDERS = {
+    ("contiguous", 1): [1, 11, 0, 10, 2, 12, 3, 9, 7, 16, 6, 15, 4, 14, 5, 13, 8],
+    ("contiguous", 3): [1, 9, 6, 11, 4, 13, 0, 16, 5, 14, 3, 10, 8, 12, 2, 15, 7],
+    ("fixed", 1): [16, 7, 1, 6, 0, 4, 2, 5, 3, 15, 11, 14, 8, 12, 10, 13, 9],
+    ("fixed", 3): [16, 5, 11, 7, 8, 13, 1, 15, 10, 12, 2, 6, 9, 4, 0, 14, 3],
+    ("global", 1): [15, 1, 14, 0, 12, 2, 13, 3, 16, 7, 11, 6, 8, 4, 10, 5, 9],
+    ("global", 3): [15, 6, 11, 1, 8, 4, 14, 3, 10, 5, 13, 0, 9, 2, 12, 7, 16],
+    ("uniform", 1): [11, 13, 2, 6, 8, 16, 9, 14, 3, 4, 7, 1, 10, 0, 15, 5, 12],
+    ("uniform", 3): [11, 13, 2, 6, 8, 16, 9, 14, 3, 4, 7, 1, 10, 0, 15, 5, 12],
+}
+GOLDEN_DIGEST = "cc1a3164f5ee8c55ce04248688b69a77e8f232bb89de3a3c7b0e3c7b1d4f34cb"
+
+
+def golden_order(layout, partition, lanes, interleave):
+    """List the first two epochs of one geometry."""
+    spec = OrderSpec(layout, 42, partition, lanes, interleave)
+    places = np.arange(layout.num_samples, dtype=np.int64)
+    return [spec.epoch(epoch).at(places) for epoch in range(2)]
+
+
+def digest_of_golden_orders():
+    """Hash all golden orders, the same on every machine."""
+    digest = hashlib.sha256()
+    for geometry in GOLDEN_GEOMETRIES:
+        for order in golden_order(*geometry):
+            digest.update(order.astype("<i8").tobytes())
+    return digest.hexdigest()
+
+
+def test_the_permutation_is_pinned():
+    """The permutation under a key is today what it was when version 1 was made."""
+    assert permute(np.arange(20, dtype=np.int64), 20, 42).tolist() == GOLDEN_PERMUTATION
+
+
+@pytest.mark.parametrize(("partition", "interleave"), list(GOLDEN_ORDERS))
+def test_small_orders_are_pinned(partition, interleave):
+    """Small orders, which one can read, are today what they were when version 1 was made."""
+    spec = OrderSpec(chunk_layout(0, 17, 4), 42, partition, 2, interleave)
+    order = spec.epoch(1).at(np.arange(17, dtype=np.int64)).tolist()
+    assert order == GOLDEN_ORDERS[partition, interleave]
+
+
+def test_all_orders_are_pinned():
+    """Orders of all kinds of geometry are today what they were when version 1 was made."""
+    assert digest_of_golden_orders() == GOLDEN_DIGEST
+
+
+def test_layout_digests_are_pinned():
+    """States saved by one release are recognised by the next."""
+    assert chunk_layout(0, 97, 10).digest == "105e78363e0baf9f"
+    assert chunk_layout(0, 15, None, [5, 10]).digest == "dfc663b0902b5854"
+
+
+def test_the_order_needs_no_torch_and_no_random_generator():
+    """Orders come from arithmetic alone: neither torch nor any random module is imported."""
+    code = (
+        "import sys, numpy as np, wids.order, wids.chunks; before = set(sys.modules)\n"
+        "wids.order.OrderSpec(wids.chunks.chunk_layout(0, 97, 10)).epoch(0).at(np.arange(97))\n"
+        "print([m for m in set(sys.modules) - before if 'random' in m or 'torch' in m])"
+    )
+    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.strip() == "[]"
+    assert "torch" not in run.stderr

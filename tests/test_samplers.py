@@ -1,0 +1,636 @@
+"""The samplers: what old code relies on, exact ranks, epochs, states, errors."""
+
+import copy
+import json
+import logging
+import pickle
+import subprocess
+import sys
+from itertools import islice
+from unittest import mock
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wids import (
+    ChunkedSampler,
+    DistributedChunkedSampler,
+    DistributedShardSampler,
+    ShardedSampler,
+    ShardListSampler,
+)
+
+LENGTHS = [30, 11, 0, 60]
+
+
+class Shards(list):
+    """A dataset of 101 samples in uneven shards."""
+
+    lengths = LENGTHS
+
+    def __init__(self):
+        super().__init__(range(sum(LENGTHS)))
+
+
+def ranks(make, replicas):
+    """List what each rank of a fresh run yields."""
+    return [list(make(num_replicas=replicas, rank=rank)) for rank in range(replicas)]
+
+
+class process_group:  # noqa: N801 (used like a function)
+    """Pretend that torch's process group is there, by replacing the functions that tell of it."""
+
+    def __init__(self, rank, size):
+        self.patches = [
+            mock.patch("torch.distributed.is_initialized", return_value=True),
+            mock.patch("torch.distributed.get_rank", return_value=rank),
+            mock.patch("torch.distributed.get_world_size", return_value=size),
+        ]
+
+    def __enter__(self):
+        for patch in self.patches:
+            patch.start()
+
+    def __exit__(self, *_):
+        for patch in self.patches:
+            patch.stop()
+
+
+# What code written for wids 0.1.11 relies on.
+
+
+def test_old_attributes_and_ranges():
+    """Ranges, seed, shuffle, shufflefirst and epoch read as they always did."""
+    sampler = ChunkedSampler(
+        list(range(10000)), num_samples=5000, chunksize=1000, shufflefirst=False
+    )
+    assert sampler.ranges == [(i, i + 1000) for i in range(0, 5000, 1000)]
+    assert (sampler.seed, sampler.shuffle, sampler.shufflefirst) == (0, True, False)
+    assert sampler.epoch == 0
+
+
+def test_shuffle_may_be_assigned():
+    """`shuffle = False` after construction gives storage order."""
+    sampler = ChunkedSampler(range(5000), chunksize=1000)
+    sampler.shuffle = False
+    assert list(sampler) == list(range(5000))
+
+
+def test_a_range_of_samples():
+    """`num_samples=(lo, hi)` yields exactly those indexes."""
+    sampler = ChunkedSampler(range(10000), num_samples=(1111, 2222), chunksize=1000)
+    assert sorted(sampler) == list(range(1111, 2222))
+    assert sampler.ranges == [(1111, 2111), (2111, 2222)]
+    assert len(sampler) == 1111
+
+
+def test_no_samples_are_none():
+    """`num_samples=0` is no samples, not all."""
+    assert list(ChunkedSampler(range(10), num_samples=0)) == []
+
+
+def test_shard_sampler_has_one_range_a_shard():
+    """The shard sampler's chunks are the shards, and it has a length."""
+    sampler = ShardedSampler(Shards())
+    assert sampler.ranges == [(0, 30), (30, 41), (41, 101)]
+    assert len(sampler) == 101
+    assert sorted(sampler) == list(range(101))
+
+
+def test_shard_sampler_finishes_a_shard_before_the_next():
+    """Samples of one shard stay together."""
+    order = list(ShardListSampler(None, lengths=[10] * 10))
+    shards = [index // 10 for index in order]
+    assert [shards[i] for i in range(0, 100, 10)] == list(dict.fromkeys(shards))
+
+
+def test_passes_differ_and_advance_the_epoch():
+    """Without `set_epoch` each pass is another epoch."""
+    sampler = ShardedSampler(Shards())
+    first, second = list(sampler), list(sampler)
+    assert first != second
+    assert sampler.epoch == 2
+
+
+def test_a_process_group_gives_rank_and_size():
+    """In a process group a rank takes its contiguous range, restarted chunks and all."""
+    with process_group(0, 2):
+        first = DistributedChunkedSampler(list(range(10000)), num_samples=5000, chunksize=1000)
+    with process_group(1, 2):
+        second = DistributedChunkedSampler(list(range(10000)), num_samples=5000, chunksize=1000)
+    assert first.ranges == [(0, 1000), (1000, 2000), (2000, 2500)]
+    assert second.ranges == [(2500, 3500), (3500, 4500), (4500, 5000)]
+    assert sorted(first) == list(range(2500))
+    assert sorted(second) == list(range(2500, 5000))
+    assert len(first) == 2500
+
+
+def test_arguments_win_over_the_process_group():
+    """An explicit rank 0, and an explicit number of ranks, are not overridden."""
+    with process_group(3, 4):
+        sampler = DistributedChunkedSampler(range(10), rank=0)
+        assert (sampler.rank, sampler.num_replicas) == (0, 4)
+        sampler = DistributedChunkedSampler(range(10), num_replicas=5)
+        assert (sampler.rank, sampler.num_replicas) == (3, 5)
+    sampler = DistributedChunkedSampler(range(10), num_replicas=4, rank=2)
+    assert (sampler.rank, sampler.num_replicas) == (2, 4)
+
+
+def test_without_a_process_group_it_is_one_process_and_says_so(caplog):
+    """Without group and arguments all samples come, and one warning is logged."""
+    with caplog.at_level(logging.WARNING, "wids"):
+        sampler = DistributedChunkedSampler(range(10))
+    assert sorted(sampler) == list(range(10))
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    assert "pass num_replicas and rank" in caplog.text
+
+
+def test_drop_last_none_is_the_old_default():
+    """`drop_last=None` means no dropping."""
+    assert len(DistributedChunkedSampler(range(10), 4, 0, drop_last=None)) == 3
+
+
+def test_length_is_what_comes(caplog):
+    """`dslength_per_replica` cannot make `len` lie; it is ignored and a warning says so."""
+    with caplog.at_level(logging.WARNING, "wids"):
+        sampler = ChunkedSampler(range(10), dslength_per_replica=3)
+    assert len(sampler) == len(list(sampler)) == 10
+    assert "dslength_per_replica=3 is ignored" in caplog.text
+
+
+def test_first_epoch_is_shuffled_by_default():
+    """Chunks of epoch 0 are out of storage order, unless `shufflefirst=False` is given."""
+    shuffled = list(ChunkedSampler(range(100), chunksize=10))
+    kept = ChunkedSampler(range(100), chunksize=10, shufflefirst=False)
+    first, second = list(kept), list(kept)
+    assert [i // 10 for i in shuffled] != sorted(i // 10 for i in shuffled)
+    assert [i // 10 for i in first] == sorted(i // 10 for i in first)
+    assert first != list(range(100))
+    assert [i // 10 for i in second] != sorted(i // 10 for i in second)
+
+
+# Exactness.
+
+GEOMETRIES = [
+    {},
+    {"chunksize": 7},
+    {"partition": "global", "chunksize": 10, "interleave": 3},
+    {"partition": "fixed", "chunksize": 10, "lanes": "node", "interleave": 4},
+    {"partition": "uniform"},
+    {"partition": "global", "lengths": LENGTHS, "lanes": 2, "interleave": 16},
+    {"lengths": LENGTHS, "lanes": 3},
+]
+
+
+@pytest.mark.parametrize("options", GEOMETRIES)
+@pytest.mark.parametrize("replicas", [1, 2, 3, 4, 7, 101, 150])
+def test_ranks_are_exact(options, replicas):
+    """Every rank yields `len`, all the same; together they cover all, with the fewest repeats."""
+    shares = ranks(lambda **who: DistributedChunkedSampler(range(101), **who, **options), replicas)
+    length = -(-101 // replicas)
+    assert {len(share) for share in shares} == {length}
+    assert {i for share in shares for i in share} == set(range(101))
+    assert all(type(index) is int for index in shares[0])
+
+
+@pytest.mark.parametrize("options", GEOMETRIES)
+def test_drop_last_drops_fewer_than_the_ranks(options):
+    """With `drop_last` nothing is repeated and 101 - 4 * 25 = 1 sample is left out."""
+    shares = ranks(
+        lambda **who: DistributedChunkedSampler(range(101), drop_last=True, **who, **options), 4
+    )
+    assert [len(share) for share in shares] == [25] * 4
+    assert len({i for share in shares for i in share}) == 100
+
+
+@pytest.mark.parametrize("options", GEOMETRIES)
+def test_evaluation_repeats_nothing(options):
+    """With `pad=False` each sample comes once, and ranks differ by one at most, as `len` says."""
+
+    def make(**who):
+        return DistributedChunkedSampler(range(101), pad=False, **who, **options)
+
+    shares = ranks(make, 4)
+    assert sorted(i for share in shares for i in share) == list(range(101))
+    assert sorted(map(len, shares)) == [25, 25, 25, 26]
+    samplers = [make(num_replicas=4, rank=rank) for rank in range(4)]
+    assert [len(sampler) for sampler in samplers] == list(map(len, shares))
+    assert samplers[0].total_size == 101
+
+
+def test_torch_names_of_the_numbers():
+    """`num_samples` and `total_size` mean what they mean in torch's own class."""
+    ours = DistributedChunkedSampler(range(10), 4, 1)
+    theirs = torch.utils.data.DistributedSampler(range(10), 4, 1)
+    for name in ("num_samples", "total_size", "rank", "num_replicas", "drop_last", "epoch"):
+        assert getattr(ours, name) == getattr(theirs, name)
+    assert isinstance(ours, torch.utils.data.DistributedSampler)
+    assert isinstance(ours, ChunkedSampler)
+
+
+def test_shard_sampler_shares_lanes_by_node(monkeypatch):
+    """Nodes are counted by what torchrun or SLURM says; alone, all ranks are one node."""
+    for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    assert DistributedShardSampler(Shards(), 8, 0).lanes == 1
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert DistributedShardSampler(Shards(), 8, 0).lanes == 2
+    monkeypatch.setenv("SLURM_JOB_NUM_NODES", "8")
+    assert DistributedShardSampler(Shards(), 8, 0).lanes == 8
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "4")
+    assert DistributedShardSampler(Shards(), 8, 0).lanes == 4
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "100")
+    assert DistributedShardSampler(Shards(), 8, 0).lanes == 8
+
+
+def test_no_shard_is_straddled_by_a_chunk():
+    """With lengths each chunk lies in one shard, longer shards are cut."""
+    sampler = ChunkedSampler(range(101), chunksize=25, lengths=LENGTHS)
+    assert sampler.ranges == [(0, 25), (25, 30), (30, 41), (41, 66), (66, 91), (91, 101)]
+
+
+# Epochs.
+
+
+def test_an_explicit_epoch_stays():
+    """After `set_epoch` passes repeat that epoch, and the attribute says so."""
+    sampler = ChunkedSampler(range(100), chunksize=10)
+    sampler.set_epoch(3)
+    first, second = list(sampler), list(sampler)
+    assert first == second
+    assert sampler.epoch == 3
+
+
+def test_epochs_are_the_same_set_or_counted():
+    """The third pass is what `set_epoch(2)` gives."""
+    counted, set_ = ChunkedSampler(range(100)), ChunkedSampler(range(100))
+    passes = [list(counted) for _ in range(3)]
+    set_.set_epoch(2)
+    assert list(set_) == passes[2]
+
+
+def test_assigning_the_epoch_sets_it():
+    """`sampler.epoch = 2` is `set_epoch(2)`."""
+    one, other = ChunkedSampler(range(100)), ChunkedSampler(range(100))
+    one.epoch = 2
+    other.set_epoch(2)
+    assert list(one) == list(other)
+
+
+def test_iterators_side_by_side_are_equal():
+    """Two iterators made before a pass begins follow the same epoch and count as one pass."""
+    sampler = ChunkedSampler(range(1000))
+    pairs = list(zip(sampler, sampler, strict=True))
+    assert all(one == other for one, other in pairs)
+    assert sampler.epoch == 1
+
+
+def test_an_unused_iterator_is_no_pass():
+    """An iterator that is thrown away before its first index changes nothing."""
+    sampler = ChunkedSampler(range(100))
+    iter(sampler)
+    assert sampler.epoch == 0
+    assert list(sampler) == list(ChunkedSampler(range(100)))
+
+
+def test_an_abandoned_pass_is_a_pass():
+    """After a pass was broken off the next pass is the next epoch, not the same samples again."""
+    sampler, whole = ChunkedSampler(range(100)), ChunkedSampler(range(100))
+    first = list(islice(sampler, 10))
+    second = list(sampler)
+    assert first == list(whole)[:10]
+    assert second == list(whole)
+    assert sampler.epoch == 2
+
+
+def test_an_abandoned_pass_of_an_explicit_epoch_is_repeated():
+    """A pass broken off under `set_epoch` starts again from its beginning."""
+    sampler = ChunkedSampler(range(100))
+    sampler.set_epoch(1)
+    first = list(islice(sampler, 10))
+    assert list(sampler)[:10] == first
+
+
+def test_a_pass_keeps_its_epoch():
+    """`set_epoch` does not disturb a pass under way."""
+    sampler, undisturbed = ChunkedSampler(range(1000)), ChunkedSampler(range(1000))
+    one = iter(sampler)
+    start = [next(one) for _ in range(3)]
+    sampler.set_epoch(7)
+    assert start + list(one) == list(undisturbed)
+    assert sampler.epoch == 7
+
+
+# States.
+
+
+def test_state_is_small_and_plain():
+    """The state is a few hundred bytes of JSON, whatever the dataset."""
+    sampler = DistributedShardSampler(range(10**7), 4, 0, lengths=[9999, 10001] * 500)
+    iterator = iter(sampler)
+    next(iterator)
+    assert len(json.dumps(sampler.state_dict())) < 400
+    assert json.loads(json.dumps(sampler.state_dict())) == sampler.state_dict()
+
+
+@pytest.mark.parametrize("options", GEOMETRIES)
+@pytest.mark.parametrize("steps", [0, 1, 13, 25, 26])
+def test_resume_goes_on_where_it_stopped(options, steps):
+    """A restored sampler yields what was left, then whole epochs like an undisturbed one."""
+
+    def make():
+        return DistributedChunkedSampler(range(101), 4, 1, **options)
+
+    whole, stopped, resumed = make(), make(), make()
+    epochs = [list(whole) for _ in range(3)]
+    iterator = iter(stopped)
+    assert list(islice(iterator, steps)) == epochs[0][:steps]
+    state = json.loads(json.dumps(stopped.state_dict()))
+    resumed.load_state_dict(state)
+    assert resumed.remaining() == 26 - steps
+    assert len(resumed) == 26
+    assert [list(resumed) for _ in range(3)] == [epochs[0][steps:], *epochs[1:]]
+
+
+@given(
+    n=st.integers(0, 400),
+    runs=st.lists(st.tuples(st.integers(1, 8), st.floats(0, 1)), min_size=2, max_size=4),
+    options=st.sampled_from(GEOMETRIES[:5]),
+)
+@settings(deadline=None, max_examples=150)
+def test_elastic_chain(n, runs, options):
+    """A run that changes its number of ranks again and again sees each sample exactly once."""
+    seen, state, epoch_of_state = [], None, 0
+    for replicas, fraction in runs:
+        samplers = [
+            DistributedChunkedSampler(range(n), replicas, rank, pad=False, **options)
+            for rank in range(replicas)
+        ]
+        for sampler in samplers:
+            if state:
+                sampler.load_state_dict(state)
+        whole_runs = min(sampler.remaining() for sampler in samplers)
+        steps = int(fraction * whole_runs)
+        for sampler in samplers:
+            seen += list(islice(sampler, steps))
+        states = [sampler.state_dict(consumed=steps) for sampler in samplers]
+        assert all(other == states[0] for other in states)
+        if state is None:
+            epoch_of_state = states[0]["epoch"]
+        state = states[0]
+    assert state["epoch"] == epoch_of_state
+    replicas = 3
+    for rank in range(replicas):
+        last = DistributedChunkedSampler(range(n), replicas, rank, pad=False, **options)
+        last.load_state_dict(state)
+        if state["position"] < n or n == 0:
+            seen += list(last)
+    assert sorted(seen) == list(range(n))
+
+
+def test_prefetched_indexes_do_not_count_as_consumed():
+    """With `consumed` the state is that of the batches used, not of the indexes handed out."""
+    sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
+    whole = list(ChunkedSampler(range(100)))
+    iterator = iter(sampler)
+    list(islice(iterator, 60))
+    resumed.load_state_dict(sampler.state_dict(consumed=24))
+    assert list(resumed) == whole[24:]
+
+
+def test_consumed_counts_in_a_pass_that_was_handed_out_whole():
+    """The loader may have taken the last index long before the last batch is used."""
+    sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
+    whole = list(sampler)
+    resumed.load_state_dict(sampler.state_dict(consumed=90))
+    assert list(resumed) == whole[90:]
+    assert resumed.epoch == 1
+
+
+def test_consumed_counts_from_the_resumed_position():
+    """`consumed` counts from where this pass began, itself perhaps a resumed one."""
+    whole = list(ChunkedSampler(range(100)))
+    sampler = ChunkedSampler(range(100))
+    for steps in (10, 20, 30):
+        state = sampler.state_dict(consumed=steps)
+        sampler = ChunkedSampler(range(100))
+        sampler.load_state_dict(state)
+    assert list(sampler) == whole[60:]
+
+
+def test_a_finished_epoch_resumes_with_the_next():
+    """The state after a whole pass is the start of the next epoch."""
+    sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
+    list(sampler)
+    resumed.load_state_dict(sampler.state_dict())
+    assert list(resumed) == list(sampler)
+    assert resumed.epoch == 2
+
+
+def test_a_finished_explicit_epoch_resumes_with_the_next():
+    """It makes no difference that the epoch was set."""
+    sampler = ChunkedSampler(range(100))
+    sampler.set_epoch(4)
+    list(sampler)
+    state = sampler.state_dict()
+    assert (state["epoch"], state["position"]) == (5, 0)
+
+
+def test_setting_the_restored_epoch_keeps_the_position():
+    """Frameworks call `set_epoch` right after a restore; the same epoch changes nothing."""
+    sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
+    sampler.set_epoch(2)
+    iterator = iter(sampler)
+    head = list(islice(iterator, 30))
+    resumed.load_state_dict(sampler.state_dict())
+    resumed.set_epoch(2)
+    rest = list(resumed)
+    whole = ChunkedSampler(range(100))
+    whole.set_epoch(2)
+    assert head + rest == list(whole)
+    assert list(resumed) == list(whole)
+
+
+def test_setting_another_epoch_drops_the_position():
+    """A restored position belongs to its epoch alone."""
+    sampler = ChunkedSampler(range(100))
+    sampler.load_state_dict({**sampler.state_dict(), "epoch": 2, "position": 50})
+    sampler.set_epoch(3)
+    assert len(list(sampler)) == 100
+
+
+def test_iterators_do_not_consume_the_resume_point():
+    """Iterators made and dropped after a restore leave the position where it is."""
+    sampler = ChunkedSampler(range(100))
+    whole = list(ChunkedSampler(range(100)))
+    sampler.load_state_dict({**sampler.state_dict(), "position": 50})
+    iter(sampler)
+    assert list(sampler) == whole[50:]
+
+
+def test_the_epoch_begun_keeps_its_order():
+    """A restored epoch is finished as begun, later ones follow the new arguments."""
+    old = ChunkedSampler(range(100), chunksize=10, seed=1, interleave=4)
+    whole = list(ChunkedSampler(range(100), chunksize=10, seed=1, interleave=4))
+    list(islice(iter(old), 0))
+    state = {**old.state_dict(), "position": 40}
+    new = ChunkedSampler(range(100), chunksize=10, seed=2, interleave=2)
+    reference = ChunkedSampler(range(100), chunksize=10, seed=2, interleave=2)
+    reference.set_epoch(1)
+    new.load_state_dict(state)
+    assert list(new) == whole[40:]
+    assert list(new) == list(reference)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+def test_a_copy_stands_where_the_sampler_stands(duplicate):
+    """Copied or pickled in the middle of a pass, a sampler goes on from there."""
+    sampler = DistributedShardSampler(Shards(), 2, 0)
+    iterator = iter(sampler)
+    list(islice(iterator, 20))
+    assert list(duplicate(sampler)) == list(iterator)
+
+
+def test_a_state_of_other_data_is_refused():
+    """Another length, or other shards of the same length, are named in the error."""
+    state = ChunkedSampler(range(100)).state_dict()
+    with pytest.raises(ValueError, match="n was 100, is 90"):
+        ChunkedSampler(range(90)).load_state_dict(state)
+    with pytest.raises(ValueError, match="layout was .*, is .*pass strict=False"):
+        ChunkedSampler(range(100), chunksize=10).load_state_dict(state)
+    with pytest.raises(ValueError, match="first was 0, is 5"):
+        ChunkedSampler(range(105), num_samples=(5, 105)).load_state_dict(state)
+
+
+def test_a_state_of_other_data_may_be_forced():
+    """With `strict=False` epoch and position are kept over other data."""
+    state = {**ChunkedSampler(range(100)).state_dict(), "epoch": 3, "position": 95}
+    grown, shrunk = ChunkedSampler(range(120)), ChunkedSampler(range(90))
+    grown.load_state_dict(state, strict=False)
+    shrunk.load_state_dict(state, strict=False)
+    assert grown.epoch == 3
+    assert len(list(grown)) == 25
+    assert list(shrunk) == []
+    assert len(list(shrunk)) == 90
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"order": 2}, "order version 2"),
+        ({"position": 101}, r"position must lie in \[0, n = 100\], got 101"),
+        ({"position": -1}, "got -1"),
+    ],
+)
+def test_a_wrong_state_is_refused(change, message):
+    """Another version and impossible positions are errors that say so."""
+    sampler = ChunkedSampler(range(100))
+    with pytest.raises(ValueError, match=message):
+        sampler.load_state_dict({**sampler.state_dict(), **change})
+
+
+def test_what_is_no_state_is_refused():
+    """A foreign dict is named as one, with what it lacks."""
+    with pytest.raises(ValueError, match=r"no state of a sampler: it lacks .*position"):
+        ChunkedSampler(range(100)).load_state_dict({"yielded": 3})
+
+
+# Arguments.
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"chunksize": 0}, "chunksize must be at least 1, or None; got 0"),
+        ({"interleave": 0}, "interleave must be at least 1, got 0"),
+        ({"partition": "random"}, "partition must be one of .*'random'"),
+        ({"num_samples": 11}, r"0 <= lo <= hi <= 10.*got 11"),
+        ({"num_samples": (5, 3)}, r"got \(5, 3\)"),
+        ({"num_samples": -1}, "got -1"),
+        ({"lengths": [3, 3]}, "together 10.*sum 6"),
+        ({"lengths": [-3, 13]}, "at least 0"),
+        ({"lengths": [5.0, 5.0]}, "float64"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, message):
+    """Each wrong argument is a ValueError with its name, what is allowed and what was given."""
+    with pytest.raises(ValueError, match=message):
+        ChunkedSampler(range(10), **arguments)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"num_replicas": 0, "rank": 0}, "num_replicas must be at least 1, got 0"),
+        ({"num_replicas": 4, "rank": 4}, r"rank must lie in \[0, num_replicas = 4\), got 4"),
+        ({"num_replicas": 4, "rank": -1}, "got -1"),
+        ({"num_replicas": 4, "rank": 0, "lanes": 0}, "lanes must be at least 1, got 0"),
+        ({"num_replicas": 4, "rank": 0, "lanes": "gpu"}, "lanes must be 'rank', 'node' or"),
+    ],
+)
+def test_wrong_ranks_are_refused(arguments, message):
+    """Each wrong rank is a ValueError with what is allowed and what was given."""
+    with pytest.raises(ValueError, match=message):
+        DistributedChunkedSampler(range(10), **arguments)
+
+
+def test_fractions_are_no_numbers_of_samples():
+    """A float where an integer belongs is a TypeError, as elsewhere in Python."""
+    for arguments in ({"num_samples": 2.5}, {"seed": 1.5}, {"chunksize": 2.5}):
+        with pytest.raises(TypeError):
+            ChunkedSampler(range(10), **arguments)
+
+
+def test_negative_consumption_is_refused():
+    """`consumed` cannot be negative."""
+    with pytest.raises(ValueError, match="consumed must be at least 0, got -1"):
+        ChunkedSampler(range(10)).state_dict(consumed=-1)
+
+
+def test_numpy_integers_are_welcome():
+    """NumPy's integers work wherever Python's do, and Python's come out."""
+    sampler = DistributedChunkedSampler(
+        range(10),
+        np.int64(2),
+        np.int32(1),
+        num_samples=np.int64(8),
+        seed=np.uint8(3),
+        chunksize=np.int64(2),
+        interleave=np.int64(2),
+        lengths=np.array([4, 4]),
+    )
+    sampler.set_epoch(np.int64(1))
+    assert sorted(sampler) == [4, 5, 6, 7]
+    json.dumps(sampler.state_dict())
+
+
+def test_too_few_open_shards_are_warned_of(caplog):
+    """A dataset that keeps fewer shards open than are mixed makes for a warning."""
+    shards = Shards()
+    shards.lru_size = 10
+    with caplog.at_level(logging.WARNING, "wids"):
+        DistributedShardSampler(shards, 2, 0)
+    assert "lru_size=18" in caplog.text
+
+
+def test_no_attribute_called_generator():
+    """Accelerate seeds and synchronises whatever is called `generator`; we have none."""
+    assert not hasattr(DistributedShardSampler(Shards(), 2, 0), "generator")
+
+
+def test_samplers_work_without_torch():
+    """Where torch is not installed the samplers are plain classes that do the same."""
+    code = (
+        "import sys; sys.modules['torch'] = None\n"
+        "from wids.samplers import DistributedChunkedSampler as D, ShardListSampler as S\n"
+        "print([list(D(range(10), 4, r)) for r in range(4)], sorted(S(None, lengths=[3, 2])))\n"
+        "print(list(D(range(3), shuffle=False)), 'torch' in str(D.__mro__))"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd="."
+    )
+    shares = [list(DistributedChunkedSampler(range(10), 4, rank)) for rank in range(4)]
+    assert run.stdout.splitlines() == [f"{shares} [0, 1, 2, 3, 4]", "[0, 1, 2] False"]
