@@ -63,7 +63,8 @@ TORCH_DTYPES = {
 # The types from last to first as the reference implementation lays tensors out: wide ones come
 # first in a file, so that each tensor is aligned to its elements.
 TYPE_ORDER = (
-    "BOOL U8 I8 F8_E5M2 F8_E4M3 F8_E8M0 I16 U16 F16 BF16 I32 U32 F32 C64 F64 I64 U64".split()
+    *("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "I16", "U16", "F16", "BF16"),
+    *("I32", "U32", "F32", "C64", "F64", "I64", "U64"),
 )
 
 

@@ -1,7 +1,6 @@
 """Compressed members, `.gz` and `.zst`: unpacked within a bound, packed reproducibly."""
 
 import gzip
-import io
 import zlib
 
 from wids.errors import DecodeError

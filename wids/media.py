@@ -73,18 +73,22 @@ def decode_video(
     """
     av = load("av", "video")
     frames: list[Any] = []
+    nbytes = 0
     try:
         with av.open(io.BytesIO(data), format=VIDEO_FORMATS[extension]) as container:
             stream = container.streams.video[0]
             rate = float(stream.average_rate or 0) / stride
             for number, frame in enumerate(container.decode(stream)):
-                if number % stride == 0:
-                    frames.append(frame.to_ndarray(format="rgb24"))
-                    if frames[0].nbytes * len(frames) > max_nbytes:
-                        raise DecodeError(
-                            f"video: {len(frames)} frames exceed max_nbytes={max_nbytes}"
-                        )
-    except (av.FFmpegError, IndexError) as error:
+                if number % stride:
+                    continue
+                nbytes += frame.width * frame.height * 3
+                if nbytes > max_nbytes:
+                    raise DecodeError(
+                        f"video: {len(frames) + 1} frames of {frame.width} x {frame.height} pixels "
+                        f"exceed max_nbytes={max_nbytes}; a larger stride takes fewer"
+                    )
+                frames.append(frame.to_ndarray(format="rgb24"))
+    except (av.FFmpegError, IndexError) as error:  # IndexError: no video among the streams
         raise DecodeError(f"video: {error}") from error
     if not frames:
         raise DecodeError("video: the stream has no frames")

@@ -1,0 +1,80 @@
+"""Which part of an image is wanted: boxes inside the image, sizes as asked for."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids.framing import CenterCrop, RandomResizedCrop, Resize
+
+SIDES = st.integers(1, 5000)
+
+
+@pytest.mark.parametrize(
+    ("size", "image", "expected"),
+    [
+        (256, (640, 480), (341, 256)),
+        (256, (480, 640), (256, 341)),
+        (256, (100, 100), (256, 256)),
+        ((30, 40), (7, 900), (40, 30)),
+    ],
+)
+def test_resize_keeps_the_aspect_unless_both_sides_are_given(size, image, expected):
+    """One number is the shorter side, two are height and width."""
+    assert Resize(size).frame(*image) == ((0, 0, *image), expected)
+
+
+@pytest.mark.parametrize(
+    ("crop", "image", "box"),
+    [
+        (CenterCrop(224), (640, 480), (208, 128, 432, 352)),
+        (CenterCrop(224, resize=256), (512, 512), (32, 32, 480, 480)),
+        (CenterCrop((100, 200)), (640, 480), (220, 190, 420, 290)),
+        (CenterCrop(224), (112, 300), (0, 94, 112, 206)),  # enlarged until it fills the crop
+    ],
+)
+def test_center_crop_takes_the_middle(crop, image, box):
+    """The box lies in the middle and has the shape of the result."""
+    assert crop.frame(*image)[0] == box
+
+
+@given(SIDES, SIDES, st.integers(1, 600), st.none() | st.integers(1, 600), st.integers(0, 2**32))
+def test_boxes_lie_inside_the_image_and_are_not_empty(width, height, size, resize, seed):
+    """For any image and any size."""
+    random.seed(seed)
+    for framing in (CenterCrop(size, resize), CenterCrop((size, 7)), RandomResizedCrop(size)):
+        (left, top, right, bottom), out = framing.frame(width, height)
+        assert 0 <= left < right <= width
+        assert 0 <= top < bottom <= height
+        assert out[1] == size
+
+
+def test_random_crops_have_the_shares_and_ratios_asked_for():
+    """Area and shape stay in their ranges, up to rounding, and use all of them."""
+    random.seed(1)
+    framing = RandomResizedCrop(10, scale=(0.25, 0.5), ratio=(0.5, 2.0))
+    boxes = [framing.frame(1000, 800)[0] for _ in range(2000)]
+    areas = [(right - left) * (bottom - top) / 800_000 for left, top, right, bottom in boxes]
+    ratios = [(right - left) / (bottom - top) for left, top, right, bottom in boxes]
+    assert 0.249 < min(areas) < 0.26
+    assert 0.49 < max(areas) < 0.501
+    assert 0.49 < min(ratios) < 0.55
+    assert 1.8 < max(ratios) < 2.01
+    assert min(box[0] for box in boxes) == 0
+    assert max(box[2] for box in boxes) == 1000
+
+
+def test_random_crops_follow_the_seed_of_the_random_module():
+    """Seeding as a DataLoader does repeats them."""
+    random.seed(5)
+    first = [RandomResizedCrop(10).frame(300, 200) for _ in range(5)]
+    random.seed(5)
+    assert [RandomResizedCrop(10).frame(300, 200) for _ in range(5)] == first
+    assert len(set(first)) == 5
+
+
+def test_an_image_too_thin_for_any_box_gives_its_middle():
+    """Where no random box fits, the largest allowed one in the middle is taken."""
+    assert RandomResizedCrop(10).frame(1, 3000)[0] == (0, 1499, 1, 1500)
+    assert RandomResizedCrop(10).frame(3000, 30)[0] == (1480, 0, 1520, 30)

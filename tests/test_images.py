@@ -1,0 +1,321 @@
+"""Images: every path against Pillow, whole and at a size, and what must be refused."""
+
+import io
+import itertools
+import pickle
+import random
+import struct
+import sys
+import zlib
+
+import numpy as np
+import pytest
+from pictures import draw, photos, psnr, save
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from wids.decode import SampleDecoder
+from wids.errors import DecodeError
+from wids.extras import load_if_present
+from wids.framing import CenterCrop, RandomResizedCrop, Resize
+from wids.images import ImageDecoder, open_image
+
+PICTURE = draw(301, 203)
+JPEG = save(PICTURE, "JPEG", quality=90)
+LARGE = save(draw(1203, 907), "JPEG", quality=90)
+
+
+def with_orientation(data, orientation):
+    exif = Image.Exif()
+    exif[0x0112] = orientation
+    return save(Image.open(io.BytesIO(data)), "JPEG", exif=exif)
+
+
+def files():
+    """Encode one picture in every format, mode and flavour that is common in the wild."""
+    colour, grey = Image.fromarray(PICTURE), Image.fromarray(PICTURE[..., 0])
+    alpha = colour.copy()
+    alpha.putalpha(grey)
+    yield "jpeg", JPEG
+    yield "jpeg grey", save(grey, "JPEG")
+    yield "jpeg progressive", save(colour, "JPEG", progressive=True)
+    yield "jpeg 444", save(colour, "JPEG", subsampling=0)
+    yield "jpeg 422", save(colour, "JPEG", subsampling=1)
+    yield "jpeg cmyk", save(colour.convert("CMYK"), "JPEG")
+    yield "jpeg odd", save(PICTURE[:199, :297], "JPEG")
+    yield "jpeg one pixel", save(PICTURE[:1, :1], "JPEG")
+    yield "png", save(colour, "PNG")
+    yield "png grey", save(grey, "PNG")
+    yield "png alpha", save(alpha, "PNG")
+    yield "png palette", save(colour.convert("P"), "PNG")
+    yield "png bits", save(grey.convert("1"), "PNG")
+    yield "png 16 bit", save(np.arange(3000, dtype="u2").reshape(50, 60), "PNG")
+    yield "png grey alpha", save(alpha.convert("LA"), "PNG")
+    yield "ppm", save(colour, "PPM")
+    yield "pgm", save(grey, "PPM")
+    yield "pbm", save(grey.convert("1"), "PPM")
+    yield "gif", save(colour.convert("P"), "GIF")
+    yield "bmp", save(colour, "BMP")
+    yield "tiff", save(colour, "TIFF")
+    yield "webp", save(alpha, "WEBP", lossless=True)
+
+
+FILES = dict(files())
+
+
+def pillow(data, mode=None):
+    image = Image.open(io.BytesIO(data))
+    if mode == "L":
+        image.draft("L", image.size)  # colour JPEGs hold their luma; other formats ignore this
+    return np.asarray(image if mode in (None, image.mode) else image.convert(mode))
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_numpy_images_equal_pillows_in_their_own_mode(name):
+    """Same type, shape and pixels, for any format; and the array can be written to."""
+    got = ImageDecoder("numpy")(FILES[name])
+    expected = pillow(FILES[name])
+    assert got.dtype == expected.dtype
+    np.testing.assert_array_equal(got, expected)
+    assert got.flags.writeable
+    assert got.flags.c_contiguous
+
+
+@pytest.mark.parametrize(("name", "mode"), list(itertools.product(FILES, ["L", "RGB", "RGBA"])))
+def test_modes_are_pillows_conversions(name, mode):
+    """Any file comes in any mode, with the pixels that Pillow gives for it."""
+    got = ImageDecoder("numpy", mode=mode)(FILES[name])
+    np.testing.assert_array_equal(got, pillow(FILES[name], mode))
+
+
+def test_the_luma_of_a_jpeg_is_nearly_the_grey_of_its_colours():
+    """Taking it directly differs from going by RGB only where colours were clipped."""
+    luma = ImageDecoder("numpy", mode="L")(JPEG)
+    assert psnr(luma, np.asarray(Image.fromarray(pillow(JPEG)).convert("L"))) > 45
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name.startswith("jpeg")])
+@pytest.mark.parametrize("mode", [None, "L", "RGB", "RGBA"])
+@pytest.mark.parametrize("size", [None, Resize(50), CenterCrop(64, resize=80)])
+def test_the_fast_decoder_gives_pillows_pixels(name, mode, size):
+    """Whole images are equal bit by bit; resized ones differ by the resizer's rounding."""
+    fast = ImageDecoder("numpy", mode, size)(FILES[name])
+    slow = ImageDecoder("numpy", mode, size, backend="pillow")(FILES[name])
+    assert np.abs(fast.astype(int) - slow).max() <= (0 if size is None else 1)
+
+
+@pytest.mark.parametrize("path", photos(), ids=lambda path: path.name)
+def test_real_photos_decode_as_pillow_decodes_them(path):
+    """Every photo that scikit-image ships, whole, and shrunk within 35 dB of Pillow's way."""
+    data = path.read_bytes()
+    np.testing.assert_array_equal(ImageDecoder("numpy")(data), pillow(data))
+    resized = Image.fromarray(pillow(data, "RGB")).resize((112, 112), Image.Resampling.BILINEAR)
+    got = ImageDecoder("numpy", "RGB", Resize((112, 112)))(data)
+    assert psnr(got, resized) > 35
+
+
+def test_pil_images_are_opened_lazily_in_their_own_mode():
+    """The pixels are not decoded until they are used, and come as Pillow has them."""
+    broken = JPEG[:2000]
+    image = ImageDecoder()(broken)
+    assert image.size == (301, 203)
+    with pytest.raises(OSError, match="truncated"):
+        image.load()
+    for data in FILES.values():
+        np.testing.assert_array_equal(np.asarray(ImageDecoder()(data)), pillow(data))
+
+
+def test_pil_images_can_be_asked_for_in_a_mode_and_size():
+    """They then hold exactly those pixels."""
+    assert ImageDecoder("PIL", "L")(JPEG).mode == "L"
+    image = ImageDecoder("PIL", "RGBA", Resize((20, 30)))(JPEG)
+    assert (image.mode, image.size) == ("RGBA", (30, 20))
+    assert ImageDecoder("PIL", size=Resize(9))(FILES["png palette"]).mode == "RGB"
+
+
+def test_torch_images_have_their_channels_first():
+    """RGB unless another mode is asked for, uint8, contiguous."""
+    torch = pytest.importorskip("torch")
+    for name, data in FILES.items():
+        tensor = ImageDecoder("torch")(data)
+        expected = pillow(data, "RGB").transpose(2, 0, 1)
+        assert tensor.dtype == torch.uint8, name
+        assert tensor.is_contiguous()
+        np.testing.assert_array_equal(tensor.numpy(), expected)
+    assert tuple(ImageDecoder("torch", "L")(JPEG).shape) == (1, 203, 301)
+    assert tuple(ImageDecoder("torch", "RGBA", Resize(10))(JPEG).shape) == (4, 10, 14)
+
+
+@pytest.mark.parametrize("backend", ["auto", "pillow"])
+def test_center_crops_are_those_of_pillow(backend):
+    """Cropping without resizing moves no pixel; with resizing it is crop, then resize."""
+    crop = ImageDecoder("numpy", size=CenterCrop((100, 120)), backend=backend)(JPEG)
+    np.testing.assert_array_equal(crop, pillow(JPEG)[51:151, 90:210])
+    small = ImageDecoder("numpy", size=CenterCrop(64, resize=128), backend=backend)(JPEG)
+    left, top, side = 99, 50, 102
+    box = Image.fromarray(pillow(JPEG)).crop((left, top, left + side, top + side))
+    expected = np.asarray(box.resize((64, 64), Image.Resampling.BILINEAR), int)
+    assert np.abs(small - expected).max() <= 1
+
+
+@pytest.mark.parametrize("backend", ["auto", "pillow"])
+@pytest.mark.parametrize("shrink", [2.1, 3, 4.5, 9])
+def test_scaled_decoding_stays_close_to_full_decoding(backend, shrink):
+    """A JPEG decoded at 1/2, 1/4 or 1/8 loses little against the whole, resized."""
+    size = Resize((int(907 / shrink), int(1203 / shrink)))
+    scaled = ImageDecoder("numpy", size=size, backend=backend)(LARGE)
+    full = ImageDecoder("numpy", size=size, backend=backend, scaled=False)(LARGE)
+    assert scaled.shape == full.shape
+    assert 28 < psnr(scaled, full) < np.inf
+
+
+def test_scaled_decoding_is_the_same_through_both_libraries():
+    """Both simplejpeg and Pillow's draft choose the same scale."""
+    for size in (Resize(453), Resize(200), CenterCrop(100, resize=113), Resize(90)):
+        fast = ImageDecoder("numpy", size=size)(LARGE)
+        slow = ImageDecoder("numpy", size=size, backend="pillow")(LARGE)
+        assert np.abs(fast.astype(int) - slow).max() <= 1
+
+
+def test_without_antialiasing_the_picture_differs_and_says_so():
+    """The choice is the user's: the one is Pillow's resize, the other skips pixels."""
+    size = Resize((60, 90))
+    smooth = ImageDecoder("numpy", size=size, scaled=False)(JPEG)
+    rough = ImageDecoder("numpy", size=size, scaled=False, antialias=False)(JPEG)
+    reference = Image.fromarray(pillow(JPEG)).resize((90, 60), Image.Resampling.BILINEAR)
+    assert psnr(smooth, reference) > 45
+    assert psnr(rough, reference) < 40
+
+
+def test_random_crops_are_repeated_by_the_seed():
+    """The same seed gives the same crops, another one others."""
+    decode = ImageDecoder("numpy", size=RandomResizedCrop(32))
+    random.seed(3)
+    one, two = decode(JPEG), decode(JPEG)
+    random.seed(3)
+    np.testing.assert_array_equal(decode(JPEG), one)
+    assert one.shape == two.shape == (32, 32, 3)
+    assert not np.array_equal(one, two)
+
+
+@pytest.mark.parametrize("orientation", range(1, 9))
+@pytest.mark.parametrize("to", ["PIL", "numpy"])
+def test_exif_orientation_counts_only_where_asked_for(orientation, to):
+    """As stored by default, as Pillow's exif_transpose turns it otherwise."""
+    data = with_orientation(JPEG, orientation)
+    np.testing.assert_array_equal(np.asarray(ImageDecoder(to)(data)), pillow(data))
+    upright = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+    got = ImageDecoder(to, exif_transpose=True)(data)
+    np.testing.assert_array_equal(np.asarray(got), np.asarray(upright))
+    resized = ImageDecoder("numpy", size=Resize(50), exif_transpose=True)(data)
+    assert resized.shape == ((50, 74, 3) if orientation < 5 else (74, 50, 3))
+
+
+def test_a_name_may_lie_about_the_format():
+    """The content decides, among formats of pixels."""
+    assert ImageDecoder("numpy")(FILES["png"]).shape == (203, 301, 3)
+    sample = SampleDecoder("numpy")({".jpg": FILES["webp"], ".png": JPEG})
+    assert (sample[".jpg"].shape, sample[".png"].shape) == ((203, 301, 4), (203, 301, 3))
+
+
+@pytest.mark.parametrize("name", ["EPS", "PDF"])
+def test_formats_that_run_programs_are_no_images(name):
+    """PostScript would be handed to Ghostscript; it is refused whatever it is called."""
+    with pytest.raises(UnidentifiedImageError):
+        open_image(save(PICTURE, name))
+    with pytest.raises(DecodeError, match="cannot identify"):
+        SampleDecoder("PIL")({".jpg": save(PICTURE, name)})
+
+
+def png_of_size(width, height):
+    """Build a PNG header that promises any size, with hardly any data behind it."""
+
+    def piece(kind, content):
+        check = struct.pack(">I", zlib.crc32(kind + content))
+        return struct.pack(">I", len(content)) + kind + content + check
+
+    head = piece(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+    return b"\x89PNG\r\n\x1a\n" + head + piece(b"IDAT", zlib.compress(b"")) + piece(b"IEND", b"")
+
+
+def jpeg_of_size(width, height):
+    """Change the size in a JPEG's frame header."""
+    place = JPEG.index(b"\xff\xc0") + 5
+    return JPEG[:place] + struct.pack(">HH", height, width) + JPEG[place + 4 :]
+
+
+@pytest.mark.parametrize("data", [png_of_size(60_000, 60_000), jpeg_of_size(60_000, 60_000)])
+@pytest.mark.parametrize("decode", [ImageDecoder(), ImageDecoder("numpy", size=Resize(10))])
+def test_decompression_bombs_are_refused(data, decode):
+    """Pillow's limit holds for every path, before memory is taken."""
+    with pytest.raises(Image.DecompressionBombError):
+        decode(data)
+
+
+def test_pillows_limit_is_the_users_to_set(monkeypatch):
+    """Between the limit and twice the limit Pillow warns, on the fast path too."""
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 50_000)
+    with pytest.warns(Image.DecompressionBombWarning):
+        ImageDecoder("numpy")(JPEG)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 10_000)
+    with pytest.raises(Image.DecompressionBombError):
+        ImageDecoder("numpy")(JPEG)
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", None)
+    assert ImageDecoder("numpy")(JPEG).shape == (203, 301, 3)
+
+
+def test_a_thin_image_cannot_blow_up_by_its_aspect():
+    """A line of pixels resized by its shorter side would become gigabytes; it is refused."""
+    line = save(np.zeros((1, 65_000, 3), np.uint8), "PNG")
+    with pytest.raises(DecodeError, match="MAX_IMAGE_PIXELS"):
+        ImageDecoder("numpy", size=Resize(256))(line)
+    wide = save(np.zeros((1, 60_000, 3), np.uint8), "JPEG")
+    with pytest.raises(DecodeError, match="MAX_IMAGE_PIXELS"):
+        ImageDecoder("numpy", size=Resize(256))(wide)
+
+
+@pytest.mark.parametrize("data", [b"", b"\xff\xd8", b"\xff\xd8\xff\xe0", JPEG[:100], b"GIF89a"])
+def test_what_is_no_image_is_an_error(data):
+    """Broken headers are Pillow's to judge, on both paths."""
+    for decode in (ImageDecoder(), ImageDecoder("numpy"), ImageDecoder("torch", size=Resize(9))):
+        with pytest.raises((OSError, SyntaxError)):
+            decode(data)
+
+
+def test_a_truncated_jpeg_is_an_error_and_never_grey_pixels():
+    """Missing data is not painted over, on either path."""
+    for backend in ("auto", "pillow"):
+        with pytest.raises(OSError, match="truncated"):
+            ImageDecoder("numpy", backend=backend)(JPEG[: len(JPEG) // 2])
+
+
+def test_it_works_with_pillow_alone(monkeypatch):
+    """Without the fast libraries all is the same, resized images up to one level."""
+    wanted = [ImageDecoder("numpy"), ImageDecoder("numpy", "L", CenterCrop(50, resize=60))]
+    fast = [decode(JPEG).astype(int) for decode in wanted]
+    for module in ("simplejpeg", "torch", "cv2"):
+        monkeypatch.setitem(sys.modules, module, None)
+    load_if_present.cache_clear()
+    try:
+        slow = [decode(JPEG) for decode in wanted]
+    finally:
+        load_if_present.cache_clear()
+    np.testing.assert_array_equal(fast[0], slow[0])
+    assert np.abs(fast[1] - slow[1]).max() <= 1
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"to": "tf"}, "to: expected"), ({"mode": "XYZ"}, "mode:"), ({"backend": "x"}, "backend:")],
+)
+def test_wrong_settings_are_named(settings, message):
+    """A slip is found when the decoder is made."""
+    with pytest.raises(ValueError, match=message):
+        ImageDecoder(**settings)
+
+
+def test_decoders_are_values():
+    """They compare, pickle and print as what they do."""
+    decode = ImageDecoder("torch", "RGB", CenterCrop(224, resize=256), antialias=False)
+    assert pickle.loads(pickle.dumps(decode)) == decode
+    assert "CenterCrop(size=224, resize=256)" in repr(decode)
+    assert repr(decode) in repr(SampleDecoder(decode))

@@ -1,0 +1,151 @@
+"""Sound against soundfile, video against PyAV, and the bounds on both."""
+
+import io
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from pictures import draw, psnr
+
+from wids.decode import SampleDecoder
+from wids.errors import DecodeError
+from wids.media import decode_audio, decode_video
+
+soundfile = pytest.importorskip("soundfile")
+BOUND = 1 << 26
+
+
+def tone(num_frames=4000, channels=1, rate=8000):
+    seconds = np.arange(num_frames) / rate
+    waves = [0.5 * np.sin(2 * np.pi * 440 * (1 + channel) * seconds) for channel in range(channels)]
+    return np.stack(waves, axis=-1).astype(np.float32)
+
+
+def sound(file_format, channels=1, subtype=None):
+    stream = io.BytesIO()
+    soundfile.write(stream, tone(channels=channels), 8000, format=file_format, subtype=subtype)
+    return stream.getvalue()
+
+
+def film(num_frames=12, container="mp4", codec="mpeg4"):
+    """Encode a film whose frames differ by their seeds."""
+    av = pytest.importorskip("av")
+    stream = io.BytesIO()
+    with av.open(stream, "w", format=container) as output:
+        track = output.add_stream(codec, rate=Fraction(10))
+        track.width, track.height, track.pix_fmt = 64, 48, "yuv420p"
+        track.bit_rate = 4_000_000
+        for seed in range(num_frames):
+            output.mux(track.encode(av.VideoFrame.from_ndarray(draw(64, 48, seed), "rgb24")))
+        output.mux(track.encode())
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize("file_format", ["WAV", "FLAC", "OGG", "AIFF", "MP3"])
+@pytest.mark.parametrize("channels", [1, 2])
+def test_sound_reads_as_soundfile_reads_it(file_format, channels):
+    """Samples, shape and rate equal the library's (MP3 decoding rounds by its SIMD path)."""
+    data = sound(file_format, channels)
+    samples, rate = decode_audio(memoryview(data), max_nbytes=BOUND)
+    expected, expected_rate = soundfile.read(io.BytesIO(data), dtype="float32")
+    assert rate == expected_rate == 8000
+    assert samples.dtype == np.float32
+    np.testing.assert_allclose(samples, expected, rtol=0, atol=5e-7 if file_format == "MP3" else 0)
+    assert samples.ndim == channels
+
+
+def test_sound_without_loss_is_what_was_written():
+    """A float WAV gives the very samples, and integers where they are asked for."""
+    samples, _ = decode_audio(sound("WAV", subtype="FLOAT"), max_nbytes=BOUND)
+    np.testing.assert_array_equal(samples, tone()[:, 0])
+    integers, _ = decode_audio(sound("WAV"), max_nbytes=BOUND, dtype="int16")
+    assert integers.dtype == np.int16
+    assert np.abs(integers / 32768 - tone()[:, 0]).max() < 1e-4
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"no sound", sound("FLAC")[:50], b"RIFF\xff\xff\xff\xffWAVE"]
+)
+def test_what_is_no_sound_is_refused(data):
+    """Rubbish and broken headers are DecodeErrors."""
+    with pytest.raises(DecodeError, match="audio"):
+        decode_audio(data, max_nbytes=BOUND)
+
+
+def test_sound_larger_than_the_bound_is_refused():
+    """The size is known from the header."""
+    decode_audio(sound("FLAC"), max_nbytes=16_000)
+    with pytest.raises(DecodeError, match="takes 16000 bytes, max_nbytes is 15999"):
+        decode_audio(sound("FLAC"), max_nbytes=15_999)
+
+
+@pytest.mark.parametrize(
+    ("extension", "container", "codec"),
+    [(".mp4", "mp4", "mpeg4"), (".mkv", "matroska", "mpeg4"), (".avi", "avi", "mpeg4")],
+)
+def test_video_reads_as_pyav_reads_it(extension, container, codec):
+    """Frames equal the library's, in order, and look like what was filmed."""
+    av = pytest.importorskip("av")
+    data = film(container=container, codec=codec)
+    frames, rate = decode_video(memoryview(data), max_nbytes=BOUND, extension=extension)
+    with av.open(io.BytesIO(data)) as opened:
+        expected = [frame.to_ndarray(format="rgb24") for frame in opened.decode(video=0)]
+    assert frames.shape == (12, 48, 64, 3)
+    assert rate == 10.0
+    np.testing.assert_array_equal(frames, expected)
+    assert all(psnr(frame, draw(64, 48, seed)) > 20 for seed, frame in enumerate(frames))
+
+
+def test_frames_can_be_skipped():
+    """Each third frame, at a third of the rate."""
+    data = film()
+    frames, rate = decode_video(data, max_nbytes=BOUND, stride=3)
+    np.testing.assert_array_equal(frames, decode_video(data, max_nbytes=BOUND)[0][::3])
+    assert rate == pytest.approx(10 / 3)
+
+
+def test_video_larger_than_the_bound_is_refused():
+    """It stops at the frame that would go beyond, and says how to get less."""
+    data = film()
+    one = 64 * 48 * 3
+    assert len(decode_video(data, max_nbytes=12 * one)[0]) == 12
+    with pytest.raises(DecodeError, match=f"max_nbytes={12 * one - 1}"):
+        decode_video(data, max_nbytes=12 * one - 1)
+    assert len(decode_video(data, max_nbytes=4 * one, stride=3)[0]) == 4
+
+
+def test_a_playlist_is_no_video(tmp_path):
+    """A playlist would make ffmpeg open the files it names; the extension forbids it."""
+    pytest.importorskip("av")
+    (tmp_path / "secret.mp4").write_bytes(film())
+    playlist = f"#EXTM3U\n#EXTINF:1,\nfile://{tmp_path}/secret.mp4\n#EXT-X-ENDLIST\n".encode()
+    concat = f"ffconcat version 1.0\nfile '{tmp_path}/secret.mp4'\n".encode()
+    for extension in (".mp4", ".mkv", ".avi", ".mov", ".webm"):
+        for data in (playlist, concat, b"", b"\0" * 100):
+            with pytest.raises(DecodeError, match="video"):
+                decode_video(data, max_nbytes=BOUND, extension=extension)
+
+
+def test_a_film_without_video_is_refused():
+    """A container with sound alone has no frames."""
+    av = pytest.importorskip("av")
+    stream = io.BytesIO()
+    with av.open(stream, "w", format="mp4") as output:
+        track = output.add_stream("aac", rate=8000)
+        frame = av.AudioFrame.from_ndarray(tone(1024).T.copy(), format="flt", layout="mono")
+        frame.rate = 8000
+        output.mux(track.encode(frame))
+        output.mux(track.encode())
+    with pytest.raises(DecodeError, match="video"):
+        decode_video(stream.getvalue(), max_nbytes=BOUND)
+
+
+def test_samples_with_media_decode_to_arrays():
+    """With media=True the table holds sound and video, within the decoder's bound."""
+    pytest.importorskip("av")
+    sample = {"__key__": "a", ".flac": sound("FLAC"), ".mp4": film(3)}
+    decoded = SampleDecoder(media=True)(sample)
+    assert decoded[".flac"][0].shape == (4000,)
+    assert decoded[".mp4"][0].shape == (3, 48, 64, 3)
+    with pytest.raises(DecodeError, match="max_nbytes"):
+        SampleDecoder(media=True, max_nbytes=1000)(sample)

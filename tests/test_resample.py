@@ -1,0 +1,70 @@
+"""Resizing: every way against Pillow, and what antialiasing is for."""
+
+import sys
+
+import numpy as np
+import pytest
+from pictures import draw, psnr
+from PIL import Image
+
+from wids.extras import load_if_present
+from wids.resample import resample
+
+SIZES = [(60, 40), (224, 224), (300, 17), (7, 7), (1, 1), (400, 500)]
+PICTURE = draw(301, 203)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("pixels", [PICTURE, PICTURE[..., 0], PICTURE[5:80, 7:90]])
+def test_antialiased_results_are_pillows_to_one_level(pixels, size):
+    """The fast way rounds otherwise at most; colour, grey and parts of an image alike."""
+    expected = np.asarray(Image.fromarray(np.ascontiguousarray(pixels)).resize(size, 2), int)
+    got = resample(pixels, size, antialias=True)
+    assert got.dtype == np.uint8
+    assert got.shape == expected.shape
+    assert np.abs(got - expected).max() <= 1
+    exact = resample(pixels, size, antialias=True, backend="pillow")
+    np.testing.assert_array_equal(exact, expected)
+
+
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("pixels", [PICTURE, PICTURE[..., 0], PICTURE[5:80, 7:90]])
+def test_both_ways_without_antialiasing_agree(pixels, size):
+    """OpenCV and Pillow interpolate between the same neighbours, to one level of rounding."""
+    fast = resample(pixels, size, antialias=False).astype(int)
+    slow = resample(pixels, size, antialias=False, backend="pillow").astype(int)
+    assert fast.shape == slow.shape
+    # The border is extrapolated by one and repeated by the other.
+    inner = np.abs(fast - slow)[1:-1, 1:-1]
+    assert inner.size == 0 or inner.max() <= 2
+
+
+def test_antialiasing_keeps_a_fine_pattern_grey():
+    """A pattern finer than the new pixels becomes its mean, or a false pattern without."""
+    stripes = np.tile(np.uint8([0, 0, 255, 255, 0]), 80)[None].repeat(200, axis=0)
+    smooth = resample(stripes, (57, 28), antialias=True)
+    rough = resample(stripes, (57, 28), antialias=False)
+    assert smooth.std() < 20
+    assert rough.std() > 60
+
+
+def test_colours_are_weighed_by_their_alpha():
+    """What is transparent does not bleed into what is not."""
+    pixels = np.zeros((8, 8, 4), np.uint8)
+    pixels[:, :4] = (255, 0, 0, 255)  # opaque red beside transparent green
+    pixels[:, 4:] = (0, 255, 0, 0)
+    assert resample(pixels, (3, 3), antialias=True)[1, 1].tolist()[:2] == [255, 0]
+
+
+def test_it_works_with_pillow_alone(monkeypatch):
+    """Without torch and OpenCV the results are Pillow's."""
+    expected = resample(PICTURE, (60, 40), antialias=True, backend="pillow")
+    for module in ("torch", "cv2"):
+        monkeypatch.setitem(sys.modules, module, None)
+    load_if_present.cache_clear()
+    try:
+        np.testing.assert_array_equal(resample(PICTURE, (60, 40), antialias=True), expected)
+        plain = resample(PICTURE, (60, 40), antialias=False)
+    finally:
+        load_if_present.cache_clear()
+    assert psnr(plain, expected) < 40
