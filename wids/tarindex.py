@@ -74,6 +74,7 @@ class TarIndex:
         self.trailing_nbytes = sidecar.source.trailing_nbytes
         self._sidecar = sidecar
         self._path = path
+        self._verified = sidecar.image is None
         self._checked = sidecar.image is not None
         self._rows = sidecar.rows
         self._spans = sidecar.spans
@@ -233,13 +234,13 @@ class TarIndex:
     @property
     def names(self) -> list[str]:
         """Names of all members as stored, in archive order; undecodable bytes as surrogates."""
+        order = self._order()
         names = []
         for place in range(self.num_samples):
-            key, layout, _ = self.locate(place)
-            names += [key + extension for extension in layout]
+            key, extensions, _ = self.locate(place)
+            names += [key + extension for extension in extensions]
         others = bytes(self._sidecar.other_names).decode("utf-8", "surrogateescape")
         names += others.split("\0")[:-1]
-        order = self._order()
         return names if order is None else [names[row] for row in order.tolist()]
 
     @property
@@ -278,7 +279,11 @@ class TarIndex:
             ShardFormatError: The sidecar is damaged there.
         """
         _, extensions, spans = self.locate(local_index)
-        return list(zip(extensions, spans[::2], spans[1::2], strict=True))
+        fields = list(zip(extensions, spans[::2], spans[1::2], strict=True))
+        for _, offset, size in fields:
+            if offset < 0 or size < 0 or offset + size > self.source.nbytes:
+                raise self._damaged(f"sample {local_index} lies outside its shard")
+        return fields
 
     def key(self, local_index: int) -> str:
         """Return the key of one sample.
@@ -301,7 +306,7 @@ class TarIndex:
         spans = self._spans[16 * first : 16 * last]
         key = self._key_bytes[key_start:key_end]
         if self._checked and crc32(spans, crc32(key, set_id)) != check:
-            raise self._damaged(local_index)
+            raise self._damaged(f"the row of sample {local_index} does not fit")
         layout = self._layouts.get(set_id)
         if layout is None:
             layout = self._layout(set_id, local_index)
@@ -309,35 +314,55 @@ class TarIndex:
         try:
             return str(key, "utf-8", "surrogateescape"), extensions, unpack(spans)
         except struct.error as error:
-            raise self._damaged(local_index) from error
+            raise self._damaged(f"the row of sample {local_index} does not fit") from error
 
     def _layout(self, set_id: int, local_index: int) -> _Layout:
         """Return the extensions of a set, and what unpacks the spans of a sample that has it."""
         sets = self._sidecar.extension_sets
         if set_id >= len(sets):
-            raise self._damaged(local_index)
+            raise self._damaged(f"the row of sample {local_index} does not fit")
         extensions = tuple(sets[set_id].decode("utf-8", "surrogateescape").split("/"))
+        if len(set(extensions)) < len(extensions) or not all(e[:1] == "." for e in extensions):
+            raise self._damaged(f"extension set {set_id} is none")
         layout = extensions, struct.Struct(f"<{2 * len(extensions)}q").unpack
         self._layouts[set_id] = layout
         return layout
 
-    def _order(self) -> NDArray[np.uint32] | None:
+    def check(self) -> None:
+        """Verify the whole index: its digest, and that all members lie within the shard.
+
+        Reading one sample verifies that sample only; `names`, `offsets` and `sizes` call this.
+
+        Raises:
+            ShardFormatError: The sidecar is damaged, or was never right.
+        """
+        if self._verified:
+            return
+        if not self._sidecar.intact():
+            raise self._damaged("the digest does not fit")
+        offsets, sizes = np.frombuffer(self._spans, "<i8").reshape(-1, 2).T
+        room = self.source.nbytes - offsets
+        if ((offsets < 0) | (sizes < 0) | (room < 0) | (sizes > room)).any():
+            raise self._damaged("a member lies outside its shard")
         order = np.frombuffer(self._sidecar.order, "<u4")
-        if not len(order):
-            return None
-        if order.max() >= len(self):
-            raise ShardFormatError(f"{self._path}: a damaged sidecar; delete it")
-        return order
+        if len(order) and not np.array_equal(np.sort(order), np.arange(len(self))):
+            raise self._damaged("its order is no permutation")
+        self._verified = True
+
+    def _order(self) -> NDArray[np.uint32] | None:
+        self.check()
+        order = np.frombuffer(self._sidecar.order, "<u4")
+        return order if len(order) else None
 
     def _column(self, column: int) -> NDArray[np.int64]:
-        rows = np.frombuffer(self._sidecar.spans, "<i8").reshape(-1, 2)[:, column]
         order = self._order()
-        return rows.astype(np.int64) if order is None else rows[order].astype(np.int64)
+        rows = np.frombuffer(self._spans, "<i8").reshape(-1, 2)[:, column]
+        return (rows if order is None else rows[order]).astype(np.int64)
 
-    def _damaged(self, local_index: int) -> ShardFormatError:
+    def _damaged(self, what: str) -> ShardFormatError:
         return ShardFormatError(
-            f"{self._path}: a damaged sidecar: the row of sample {local_index} does not fit its "
-            "checksum; delete it, and it is made anew from its shard"
+            f"{self._path}: a damaged sidecar: {what}; delete it, and it is made anew from its "
+            "shard"
         )
 
     def __reduce__(self) -> tuple[Callable[..., "TarIndex"], tuple[object, ...]]:

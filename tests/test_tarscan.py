@@ -1,0 +1,393 @@
+"""Tars of every dialect: what Python's tarfile and GNU tar read, and clear errors for the rest."""
+
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tarbytes import END, header, member, pax, repair_checksum
+
+from wids.errors import ShardFormatError
+from wids.tarscan import scan_tar
+
+FORMATS = {
+    "ustar": tarfile.USTAR_FORMAT,
+    "gnu": tarfile.GNU_FORMAT,
+    "pax": tarfile.PAX_FORMAT,
+}
+
+
+def listed(members):
+    """Return what a scan found as `(name, offset, size)` rows."""
+    names = members.names.decode("utf-8", "surrogateescape").split("\0")[:-1]
+    return [(name, *span) for name, span in zip(names, members.spans.tolist(), strict=True)]
+
+
+def oracle(path):
+    """Return the regular members as Python's tarfile lists them."""
+    with tarfile.open(path) as archive:
+        return [(m.name, m.offset_data, m.size) for m in archive if m.isreg()]
+
+
+@pytest.fixture
+def scan(tmp_path):
+    """Scan bytes as if they were a shard's."""
+
+    def scan_bytes(content, **options):
+        path = tmp_path / "shard.tar"
+        path.write_bytes(content)
+        return scan_tar(path, **options)
+
+    return scan_bytes
+
+
+@pytest.fixture
+def refused(scan):
+    """Scan bytes that must be refused; return the message."""
+
+    def message(content):
+        with pytest.raises(ShardFormatError) as caught:
+            scan(content)
+        assert "shard.tar: at byte " in str(caught.value)
+        return str(caught.value)
+
+    return message
+
+
+def test_one_member_by_hand(scan):
+    """A tar built by hand from the standard's words lists its one member."""
+    assert listed(scan(member(b"a.txt", b"abc") + END)) == [("a.txt", 512, 3)]
+
+
+@pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
+@pytest.mark.parametrize("mtime", [0, 1700000000.25])
+def test_many_small_members_equal_tarfile(tmp_path, tar_format, mtime):
+    """Thousands of members, over several windows, read as tarfile reads them."""
+    path = tmp_path / "many.tar"
+    with tarfile.open(path, "w", format=tar_format) as archive:
+        for i in range(3000):
+            info = tarfile.TarInfo(f"train/{i:0{i % 7 + 1}}.{'jpg' if i % 2 else 'cls'}")
+            info.size, info.mtime = (i * 37) % 1500, mtime
+            archive.addfile(info, io.BytesIO(os.urandom(info.size)))
+    assert listed(scan_tar(path)) == oracle(path)
+
+
+@pytest.mark.parametrize("size", [20_000, 100_000, 700_000])
+@pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
+def test_large_members_equal_tarfile(tmp_path, tar_format, size):
+    """Members so large that only their headers are read are found all the same."""
+    path = tmp_path / "large.tar"
+    with tarfile.open(path, "w", format=tar_format) as archive:
+        for i in range(40):
+            info = tarfile.TarInfo(f"{i}.bin" if i % 9 else f"{'long' * 40}/{i // 9}.bin")
+            info.size, info.mtime = size + i, 0.5
+            if tar_format != tarfile.USTAR_FORMAT or i % 9:
+                archive.addfile(info, io.BytesIO(bytes(info.size)))
+    assert listed(scan_tar(path)) == oracle(path)
+
+
+def test_small_and_large_members_mixed(tmp_path):
+    """A shard whose members are small, then large, then small again reads as by tarfile."""
+    path = tmp_path / "mixed.tar"
+    sizes = [100] * 1500 + [300_000] * 8 + [5] * 1500 + [4_000_000] + [0] * 300
+    with tarfile.open(path, "w") as archive:
+        for i, size in enumerate(sizes):
+            info = tarfile.TarInfo(f"{i}.x")
+            info.size = size
+            archive.addfile(info, io.BytesIO(bytes(size)))
+    assert listed(scan_tar(path)) == oracle(path)
+
+
+def test_tars_inside_a_tar_are_data(scan):
+    """Members that are tars themselves do not leak their members."""
+    inner = b"".join(member(b"inner%d.txt" % i, b"x" * 600) for i in range(20)) + END
+    outer = b"".join(member(b"%d.tar" % i, inner) + member(b"%d.cls" % i, b"1") for i in range(50))
+    found = scan(outer + END)
+    assert [name for name, *_ in listed(found)][:3] == ["0.tar", "0.cls", "1.tar"]
+    assert len(found.spans) == 100
+
+
+def test_all_member_types(tmp_path):
+    """Directories, links, devices and pipes are no members, and are counted."""
+    path = tmp_path / "types.tar"
+    with tarfile.open(path, "w") as archive:
+        for name, kind in [("d", tarfile.DIRTYPE), ("s", tarfile.SYMTYPE), ("f", tarfile.FIFOTYPE),
+                           ("c", tarfile.CHRTYPE), ("b", tarfile.BLKTYPE)]:  # fmt: skip
+            info = tarfile.TarInfo(name)
+            info.type = kind
+            archive.addfile(info)
+        archive.addfile(tarfile.TarInfo("a.txt"))
+    found = scan_tar(path)
+    assert listed(found) == oracle(path)
+    assert found.skipped == {"directory": 1, "symbolic link": 1, "device or pipe": 3}
+
+
+def test_contiguous_files_are_files(scan):
+    """Type 7 reads as a regular file, as all readers do."""
+    assert listed(scan(member(b"a.txt", b"abc", kind=b"7") + END)) == [("a.txt", 512, 3)]
+
+
+def test_v7_without_magic(scan):
+    """A header of 1979, without any magic, is read; a trailing slash marks a directory there."""
+    content = header(b"d/", 0, kind=b"\0", magic=b"") + member(
+        b"d/a.txt", b"abc", kind=b"\0", magic=b""
+    )
+    found = scan(content + END)
+    assert listed(found) == [("d/a.txt", 1024, 3)]
+    assert found.skipped == {"directory": 1}
+
+
+def test_ustar_prefix_is_part_of_the_name(scan):
+    """Names longer than 100 bytes are joined from prefix and name."""
+    content = b"".join(member(b"%d.txt" % i, b"x", prefix=b"class%d" % i) for i in range(2))
+    assert [name for name, *_ in listed(scan(content + END))] == ["class0/0.txt", "class1/1.txt"]
+
+
+def test_prefix_without_posix_magic_is_refused(refused):
+    """Where tarfile sees a prefix and GNU tar sees none, the shard is refused."""
+    message = refused(member(b"a.txt", b"x", prefix=b"14000000000", magic=b"ustar  \0") + END)
+    assert "readers disagree" in message
+
+
+def test_names_that_are_no_utf8_survive(scan):
+    """Undecodable bytes in a name come as surrogates, as tarfile gives them."""
+    assert listed(scan(member(b"\xff\xe4.txt", b"") + END))[0][0] == "\udcff\udce4.txt"
+
+
+def test_base_256_size(scan):
+    """GNU's binary size field is understood."""
+    block = bytearray(header(b"a.txt", 0))
+    block[124:136] = b"\x80" + (700).to_bytes(11, "big")
+    assert listed(scan(repair_checksum(block) + bytes(1024) + END)) == [("a.txt", 512, 700)]
+
+
+def test_member_of_nine_gibibytes(tmp_path):
+    """A size beyond eleven octal digits reads right, in all three spellings."""
+    size = 9 << 30
+    spellings = [
+        (b"\x80" + size.to_bytes(11, "big"), b""),
+        (b"%012o" % size, b""),
+        (b"%011o\0" % 0, pax({b"size": b"%d" % size})),
+    ]
+    for field, before in spellings:
+        block = bytearray(header(b"a.bin", 0))
+        block[124:136] = field
+        path = tmp_path / "heavy.tar"
+        with path.open("wb") as stream:
+            stream.write(before + repair_checksum(block))
+            stream.seek(size, os.SEEK_CUR)
+            stream.write(member(b"b.txt", b"x") + END)
+        start = 512 + len(before)
+        assert listed(scan_tar(path)) == [("a.bin", start, size), ("b.txt", start + size + 512, 1)]
+
+
+def test_signed_checksum(scan):
+    """The checksum of old Sun tars, summed over signed bytes, is accepted."""
+    block = bytearray(header("ä.txt".encode(), 0))
+    signed = sum(b - 256 if b > 127 else b for b in block[:148] + block[156:]) + 256
+    block[148:156] = b"%06o\0 " % signed
+    assert listed(scan(bytes(block) + END))[0][0] == "ä.txt"
+
+
+def test_pax_size_and_path_win(scan):
+    """PAX records replace the header's name and size, of the next member only."""
+    body = b"x" * 700
+    block = header(b"short", 0) + body + bytes(-len(body) % 512)
+    content = pax({b"path": "weit/ä.txt".encode(), b"size": b"700"}) + block + member(b"b", b"y")
+    assert listed(scan(content + END)) == [("weit/ä.txt", 1536, 700), ("b", 3072, 1)]
+
+
+def test_global_pax_header_applies_to_all(scan):
+    """A global header's path holds for the members behind it, as for tarfile."""
+    content = pax({b"path": b"g.txt"}, kind=b"g") + member(b"a", b"") + member(b"b", b"")
+    assert [name for name, *_ in listed(scan(content + END))] == ["g.txt", "g.txt"]
+
+
+def test_hdrcharset_binary(scan):
+    """A PAX path declared binary keeps its bytes."""
+    content = pax({b"hdrcharset": b"BINARY", b"path": b"\xff.txt"}) + member(b"a", b"")
+    assert listed(scan(content + END))[0][0] == "\udcff.txt"
+
+
+def test_gnu_long_name_and_pax_path(scan):
+    """Of a GNU long name and a PAX path for one member, the first counts, as for tarfile."""
+    long_name = member(b"././@LongLink", b"long.txt\0", kind=b"L")
+    for content, name in [
+        (long_name + pax({b"path": b"pax.txt"}), "long.txt"),
+        (pax({b"path": b"pax.txt"}) + long_name, "pax.txt"),
+    ]:
+        assert listed(scan(content + member(b"a", b"") + END))[0][0] == name
+
+
+def test_hard_link_has_its_targets_bytes(tmp_path):
+    """A hard link is a member with the bytes of the last earlier member so named."""
+    path = tmp_path / "links.tar"
+    with tarfile.open(path, "w") as archive:
+        info = tarfile.TarInfo("./a.txt")
+        info.size = 3
+        archive.addfile(info, io.BytesIO(b"abc"))
+        for name, target in [("b.txt", "a.txt"), ("c.txt", "b.txt"), ("d.txt", "nowhere")]:
+            link = tarfile.TarInfo(name)
+            link.type, link.linkname = tarfile.LNKTYPE, target
+            archive.addfile(link)
+    found = scan_tar(path)
+    assert listed(found) == [("./a.txt", 512, 3), ("b.txt", 512, 3), ("c.txt", 512, 3)]
+    assert found.skipped == {"hard link to no earlier member": 1}
+
+
+def test_hard_link_by_gnu_long_link(scan):
+    """A hard link's target may be longer than its header holds."""
+    target = b"t" * 150 + b".txt"
+    content = (
+        member(b"././@LongLink", target + b"\0", kind=b"L") + member(b"t", b"abc")
+        + member(b"././@LongLink", target + b"\0", kind=b"K") + header(b"b.txt", 0, kind=b"1")
+    )  # fmt: skip
+    assert listed(scan(content + END))[1] == ("b.txt", listed(scan(content + END))[0][1], 3)
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        (member(b"a", b"", kind=b"S"), "sparse"),
+        (pax({b"GNU.sparse.major": b"1"}) + member(b"a", b""), "sparse"),
+        (member(b"a", b"", kind=b"M"), "volume"),
+        (pax({b"size": b"-512"}) + member(b"a", b""), "decimal digits"),
+        (pax({b"path": b"a\0b"}) + member(b"a", b""), "zero bytes"),
+        (pax({b"path": b"a"}) + pax({b"path": b"b"}) + member(b"a", b""), "differ in 'path'"),
+        (member(b"x", b"garbage!", kind=b"x") + member(b"a", b""), "PAX record"),
+        (member(b"x", b"99 path=a\n", kind=b"x") + member(b"a", b""), "PAX record"),
+        (pax({b"path": b"a"}), "end of the archive"),
+        (pax({b"a": b"b"}) * 17 + member(b"a", b""), "16 extended headers"),
+        (header(b"x", 1 << 21, kind=b"x"), "at most 1048576 bytes"),
+        (member(b"a", b"") + b"\1" * 512, "another checksum"),
+        (member(b"a", b"") + bytes(512) + member(b"b", b""), "second zero block"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_refused(refused, content, why):
+    """What is damaged, ambiguous or not representable is refused with its place and reason."""
+    assert why in refused(content + END)
+
+
+@pytest.mark.parametrize(
+    "field", [b"-0000001000\0", b"0o000000010\0", b"0_10       \0", b"\xff" * 12]
+)
+def test_odd_size_fields_are_refused(refused, field):
+    """A size that is negative, or a number only to Python, is refused."""
+    block = bytearray(header(b"a", 0))
+    block[124:136] = field
+    assert "expected" in refused(repair_checksum(block) + END)
+
+
+@pytest.mark.parametrize("claim", [1 << 40, (1 << 88) - 1])
+def test_a_claimed_size_is_not_believed(refused, claim):
+    """A member that claims a tebibyte in a small file is cut off, and nothing is allocated."""
+    block = bytearray(header(b"a", 0))
+    block[124:136] = b"\x80" + claim.to_bytes(11, "big")
+    assert "end of the file at byte" in refused(repair_checksum(block) + END)
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"\x1f\x8b\x08", "gzip"),
+        (b"\x28\xb5\x2f\xfd", "zstd"),
+        (b"<html>", "HTML"),
+        (b"x", "no tar"),
+    ],
+)
+def test_what_is_no_tar_is_named(refused, start, kind):
+    """A compressed file or an error page in place of a tar is called what it is."""
+    assert kind in refused(start.ljust(2048, b"z"))
+
+
+def test_empty_file_is_refused(refused):
+    """A file of no bytes is no tar."""
+    assert "end of the file" in refused(b"")
+
+
+def test_empty_archive(scan):
+    """Two zero blocks are a whole archive, of no members."""
+    assert listed(scan(END)) == []
+
+
+@pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
+def test_every_truncation_is_an_error(tmp_path, tar_format):
+    """A tar cut anywhere before its end mark is an error that names an offset in the file."""
+    path = tmp_path / "whole.tar"
+    with tarfile.open(path, "w", format=tar_format) as archive:
+        for i in range(3):
+            info = tarfile.TarInfo(f"{i}{'n' * 60}.txt")
+            info.size, info.mtime = 700, 0.5
+            archive.addfile(info, io.BytesIO(b"y" * 700))
+    content = path.read_bytes()
+    end = max(offset + size for _, offset, size in oracle(path)) // 512 * 512 + 512
+    for cut in [*range(0, end, 100), *range(0, end + 1, 512), end - 1]:
+        path.write_bytes(content[:cut])
+        with pytest.raises(ShardFormatError, match=r"at byte \d+"):
+            scan_tar(path)
+
+
+def test_what_follows_the_end_is_reported(scan):
+    """Bytes behind the end are counted; zeros are padding; concatenated=True reads archives."""
+    one, two = (member(b"%d.txt" % i, b"x") + END for i in range(2))
+    assert scan(one + bytes(10_000)).trailing_nbytes == 0
+    joined = scan(one + bytes(2048) + two)
+    assert (len(joined.spans), joined.trailing_nbytes) == (1, len(two))
+    both = scan(one + bytes(2048) + two, concatenated=True)
+    assert [name for name, *_ in listed(both)] == ["0.txt", "1.txt"]
+    assert both.trailing_nbytes == 0
+
+
+def test_hidden_bytes_after_a_name_do_not_count(scan):
+    """A name ends at its first zero byte, whatever follows in the field."""
+    names = [b"a.txt\0junk", b"b.txt"] * 600
+    content = b"".join(member(name, b"") for name in names)
+    assert {name for name, *_ in listed(scan(content + END))} == {"a.txt", "b.txt"}
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="GNU tar is not installed")
+@pytest.mark.parametrize("tar_format", ["v7", "oldgnu", "gnu", "ustar", "pax"])
+def test_what_gnu_tar_writes(tmp_path, tar_format):
+    """Archives written by GNU tar list the names that GNU tar lists."""
+    folder = tmp_path / "data" / "deep" / "er"
+    folder.mkdir(parents=True)
+    for i in range(30):
+        (folder / f"{'name' * (i % 4 + 1)}-{i}.txt").write_bytes(os.urandom(i * 50))
+    path = tmp_path / "gnu.tar"
+    tar = ["tar", f"--format={tar_format}", "-cf", path, "-C", tmp_path, "data"]
+    subprocess.run(tar, check=True, capture_output=True)
+    listing = subprocess.run(["tar", "-tf", path], check=True, capture_output=True, text=True)
+    files = [name for name in listing.stdout.splitlines() if not name.endswith("/")]
+    assert [name for name, *_ in listed(scan_tar(path))] == files
+    assert listed(scan_tar(path)) == oracle(path)
+
+
+# Names as people have them: any bytes but zero, no slash at the end, some long.
+names = st.lists(
+    st.binary(min_size=1, max_size=120).map(lambda b: b.replace(b"\0", b"0").replace(b"/", b"_")),
+    min_size=1, max_size=4,
+).map(b"/".join)  # fmt: skip
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(
+    members=st.lists(st.tuples(names, st.integers(0, 1600)), max_size=12),
+    tar_format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+    mtime=st.sampled_from([0, 1.5]),
+)
+def test_any_names_and_sizes(tmp_path, members, tar_format, mtime):
+    """Whatever names and sizes tarfile writes, the scan finds, at the same offsets."""
+    path = tmp_path / "any.tar"
+    with tarfile.open(path, "w", format=tar_format) as archive:
+        for name, size in members:
+            info = tarfile.TarInfo(os.fsdecode(name))
+            info.size, info.mtime = size, mtime
+            archive.addfile(info, io.BytesIO(bytes(size)))
+    assert listed(scan_tar(path)) == oracle(path)
