@@ -224,8 +224,8 @@ class _Handler(BaseHTTPRequestHandler):
             state.pause(len(piece), faults)
             if state.stopped.is_set():
                 break
+            request.nbytes += len(piece)  # before the client can have them
             self.wfile.write(b"%x\r\n%b\r\n" % (len(piece), piece) if faults.chunked else piece)
-            request.nbytes += len(piece)
         if faults.stall_at is not None:
             self.connection.settimeout(60)
             with suppress(OSError):

@@ -67,6 +67,8 @@ HEALING = {
     "503, wait a moment": Faults(times=1, status=503, retry_after="0"),
     "429, wait long": Faults(times=1, status=429, retry_after="1000000000"),
     "408": Faults(times=1, status=408),
+    "compressed, cut": Faults(times=1, gzip=True, cut_at=50_000),
+    "compressed, chunked, cut": Faults(times=1, gzip=True, chunked=True, cut_at=50_000),
     "chunked, cut": Faults(times=1, chunked=True, cut_at=50_000),
 }
 

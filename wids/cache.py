@@ -8,7 +8,7 @@ import os
 import threading
 from contextlib import contextmanager, suppress
 from functools import partial
-from pathlib import Path
+from pathlib import Path  # noqa: TC003 (named in public signatures)
 from typing import TYPE_CHECKING, Any
 
 from wids import eviction
@@ -291,7 +291,7 @@ class ShardCache:
         try:
             with part:
                 answer = self.fetcher.download(url, part, partial(self._make_room, part))
-                check_tar(shown, part, answer)
+                check_tar(part, answer.content_type, delimited=answer.delimited)
                 digests = part.finish()
                 compressed = compression_of(part.head(8)) is not None
             if compressed and plain:
@@ -313,6 +313,7 @@ class ShardCache:
         try:
             with part:
                 unpack(source, part, shown)
+                check_tar(part)
                 self._make_room(part, part.nbytes)
                 return part, part.finish()
         except BaseException:

@@ -42,7 +42,7 @@ def choose_folder(cache_dir: str | os.PathLike[str] | None) -> Path:
     chosen = cache_dir or os.environ.get(_ENVIRONMENT)
     if chosen:
         return Path(chosen).expanduser().absolute()
-    import platformdirs
+    import platformdirs  # noqa: PLC0415 (only the default needs it)
 
     return Path(platformdirs.user_cache_dir("wids"))
 
@@ -213,10 +213,14 @@ def claim_part(target: Path) -> Path:
         *_, host, pid, _, _ = part.name.split(".")
         if host != host_token() or is_running(int(pid)):
             continue
+        state = part.with_name(part.name + ".json")
         with suppress(OSError):
-            part.rename(mine)
-            part.with_name(part.name + ".json").rename(mine.with_name(mine.name + ".json"))
-            break
+            if mine.exists():  # one is enough
+                part.unlink()
+                state.unlink()
+            else:
+                part.rename(mine)
+                state.rename(mine.with_name(mine.name + ".json"))
     return mine
 
 

@@ -149,7 +149,8 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
         match = _PART.fullmatch(path.name)
         if match is not None:
             dead = match[2] == here and not is_running(int(match[3]))
-            stale = age >= (max_age_seconds if dead else _FOREIGN_SECONDS)
+            resumable = not match[1].endswith(".ok")
+            stale = age >= (max_age_seconds * resumable if dead else _FOREIGN_SECONDS)
         else:
             lonely = path.name.endswith(".ok") and not path.with_suffix("").exists()
             stale = lonely and age >= max_age_seconds

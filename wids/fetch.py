@@ -140,6 +140,8 @@ class Fetcher:
     def _receive(
         self, url: str, part: PartFile, reserve: Callable[[int | None], None], *, parallel: bool
     ) -> Stream:
+        if not part.resumable:
+            part.restart()
         known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
         start = part.nbytes - len(known)
         with self._source(url).open(url, start, validator=part.validator) as stream:

@@ -112,7 +112,7 @@ class HttpSource:
             raise
 
     def _request(self, url: str, headers: Mapping[str, str]) -> Response:
-        import requests.exceptions as failures
+        import requests.exceptions as failures  # noqa: PLC0415 (slow to import)
 
         policy = self._policy
         try:
@@ -150,8 +150,8 @@ class HttpSource:
 
 
 def _new_session(connections: int) -> Session:
-    import requests
-    from requests.adapters import HTTPAdapter
+    import requests  # noqa: PLC0415 (slow to import)
+    from requests.adapters import HTTPAdapter  # noqa: PLC0415 (slow to import)
 
     session = requests.Session()
     session.max_redirects = _MAX_REDIRECTS
@@ -174,7 +174,7 @@ def _cause(error: Exception) -> str:
     reason = getattr(error, "reason", None)
     if isinstance(reason, Exception):
         return _cause(reason)
-    said = str(error.args[0] if error.args else error)
+    said = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
     text = re.sub(r"(https?://[^\s?'\"]*)\?\S*", r"\1?...", said)
     return re.sub(r"^<[^>]*>:?\s*", "", text) or type(error).__name__
 
@@ -225,7 +225,7 @@ def _body(
     response: Response, url: str, min_nbytes_per_second: float, *, decode: bool
 ) -> Iterator[bytes]:
     """Yield the body as it comes; ConnectionError when it breaks off, stalls or trickles."""
-    from urllib3.exceptions import DecodeError, HTTPError
+    from urllib3.exceptions import DecodeError, HTTPError  # noqa: PLC0415 (slow to import)
 
     window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
     try:

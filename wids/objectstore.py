@@ -59,10 +59,11 @@ class ObjectSource:
         options: Any = {}
         if start or stop is not None:
             options["range"] = {"offset": start} if stop is None else (start, stop)
-            options["if_match"] = validator
+            if validator is not None:
+                options["if_match"] = validator
         with _translated_errors(url):
-            import obstore
-            from obstore.exceptions import PreconditionError
+            import obstore  # noqa: PLC0415 (an extra)
+            from obstore.exceptions import PreconditionError  # noqa: PLC0415 (an extra)
 
             store, path = self._locate(url)
             try:
@@ -81,7 +82,7 @@ class ObjectSource:
             )
 
     def _locate(self, url: str) -> tuple[ObjectStore, str]:
-        from obstore.store import from_url
+        from obstore.store import from_url  # noqa: PLC0415 (an extra)
 
         scheme, _, rest = url.partition("://")
         bucket, _, path = rest.partition("/")
@@ -99,7 +100,7 @@ class ObjectSource:
 
 def _body(result: GetResult) -> Iterator[bytes]:
     """Yield an object in pieces of about 1 MiB; ConnectionError when it breaks off or stalls."""
-    from obstore.exceptions import BaseError
+    from obstore.exceptions import BaseError  # noqa: PLC0415 (an extra)
 
     try:
         yield from result.stream(_CHUNK_NBYTES)

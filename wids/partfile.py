@@ -87,7 +87,6 @@ class PartFile:
         size: Bytes of the whole as the server says, or None.
         validator: The server's strong ETag or date for this content, or None.
         name: What it becomes, as messages name it: a URL without its query.
-        resumed: Whether bytes of an earlier process or connection are in it.
     """
 
     def __init__(self, path: Path, name: str, expected: Expected) -> None:
@@ -96,15 +95,13 @@ class PartFile:
         self.expected = expected
         self.size: int | None = None
         self.validator: str | None = None
-        self.resumed = False
-        known = self._load_state()
+        self._load_state()
         self._stream = path.open("ab")
         self.nbytes = self._stream.tell()
         self._hashes = _new_hashes(expected)
-        if self.nbytes and not known and not expected.digests:
-            self.restart()  # nothing could tell whether the server still has the same bytes
+        if self.nbytes and not self.resumable:
+            self.restart()
         elif self.nbytes:
-            self.resumed = True
             self._rehash()
 
     def __enter__(self) -> Self:
@@ -123,6 +120,11 @@ class PartFile:
     def state_path(self) -> Path:
         """The JSON beside the part."""
         return self.path.with_name(self.path.name + ".json")
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it can be told if the server still has the file that the part was begun with."""
+        return self.validator is not None or (self.size is not None and bool(self.expected.digests))
 
     def begin(self, size: int | None, validator: str | None) -> None:
         """Note what the server says of the whole file, for whoever must continue it.
@@ -172,7 +174,6 @@ class PartFile:
         """Throw away what is there and begin at 0."""
         self._stream.truncate(0)
         self.nbytes = 0
-        self.resumed = False
         self._hashes = _new_hashes(self.expected)
 
     def finish(self) -> dict[str, str]:
@@ -206,14 +207,12 @@ class PartFile:
         self.path.unlink(missing_ok=True)
         self.state_path.unlink(missing_ok=True)
 
-    def _load_state(self) -> bool:
-        """Take over what an earlier process noted; False where the content cannot be known."""
+    def _load_state(self) -> None:
         with suppress(OSError, ValueError, AttributeError):
             state = json.loads(self.state_path.read_text(encoding="utf-8"))
             size, validator = state.get("size"), state.get("validator")
             self.size = size if isinstance(size, int) else None
             self.validator = validator if isinstance(validator, str) else None
-        return self.validator is not None
 
     def _rehash(self) -> None:
         with self.path.open("rb") as stream:

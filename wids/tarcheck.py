@@ -9,7 +9,6 @@ from wids.unpack import compression_of
 
 if TYPE_CHECKING:
     from wids.partfile import PartFile
-    from wids.transport import Stream
 
 __all__ = ["check_tar", "starts_tar"]
 
@@ -40,13 +39,13 @@ def starts_tar(head: bytes) -> bool:
     return stated in (sum(fields), signed)
 
 
-def check_tar(shown: str, part: PartFile, answer: Stream) -> None:
+def check_tar(part: PartFile, content_type: str = "", *, delimited: bool = True) -> None:
     """Refuse what is no tar, such as a login page, and a tar that may have been cut.
 
     Args:
-        shown: The URL as messages shall name it.
         part: What came.
-        answer: What the server said of it.
+        content_type: What the server said of it.
+        delimited: Whether a cut would have been noticed.
 
     Raises:
         FetchError: It is no shard, or it may not be whole.
@@ -55,15 +54,15 @@ def check_tar(shown: str, part: PartFile, answer: Stream) -> None:
     compression = compression_of(head)
     if compression is None and not starts_tar(head):
         raise FetchError(
-            f"{shown}: no tar archive came, but {part.nbytes} bytes of type "
-            f"{answer.content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; "
+            f"{part.name}: no tar archive came, but {part.nbytes} bytes of type "
+            f"{content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; "
             f"nothing was kept"
         )
     promised = part.expected.filesize is not None or part.expected.digests
-    if answer.delimited or promised or compression is not None:
+    if delimited or promised or compression is not None:
         return  # a cut compressed file fails on unpacking
     if part.tail(2 * _BLOCK_NBYTES).strip(b"\0"):
         raise FetchError(
-            f"{shown}: the server named no length, and what came does not end as a tar does: it "
-            f"was cut. Give filesize or md5sum in the spec to be sure; nothing was kept"
+            f"{part.name}: the server named no length, and what came does not end as a tar does: "
+            f"it was cut. Give filesize or md5sum in the spec to be sure; nothing was kept"
         )

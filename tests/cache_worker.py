@@ -1,0 +1,141 @@
+"""Crowds of processes on one cache: run as a script, with a JSON of options on the command line.
+
+A script, since it forks: a test process with server threads should not.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import random
+import select
+import signal
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from wids.cache import ShardCache
+from wids.cachefolder import parts_of
+from wids.errors import WidsError
+from wids.fetch import Fetcher, FetchPolicy
+
+POLICY = FetchPolicy(
+    stall_timeout_seconds=5.0, backoff_seconds=0.01, segment_nbytes=65_536, parallel_nbytes=400_000
+)
+
+
+def new_cache(options: dict) -> ShardCache:
+    """Open the cache that all processes share."""
+    return ShardCache(options["folder"], cache_size=options.get("bound"), fetcher=Fetcher(POLICY))
+
+
+def read_whole(cache: ShardCache, url: str) -> str:
+    """Read a shard as a data set does, through a file that may be evicted while it is read."""
+    with cache.get(url).open("rb") as stream:
+        first = stream.read(1000)
+        time.sleep(0)
+        return hashlib.md5(first + stream.read()).hexdigest()
+
+
+def fork(action: Callable[[], object]) -> int:
+    """Run an action in a child; its exit status says whether it raised."""
+    pid = os.fork()
+    if pid:
+        return pid
+    status = 1
+    try:
+        action()
+        status = 0
+    except WidsError as error:
+        print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def crowd(options: dict) -> dict:
+    """Let all processes want one shard at the same moment; count who read it right."""
+    if options.get("broken_locks"):
+        fcntl.flock = lambda *_: None
+    url, digest = options["url"], options["digest"]
+    go, start = os.pipe()
+
+    def want() -> None:
+        os.close(start)
+        select.select([go], [], [])
+        if read_whole(new_cache(options), url) != digest:
+            raise SystemExit("a wrong byte")
+
+    children = [fork(want) for _ in range(options["processes"])]
+    os.close(start)
+    statuses = [os.waitpid(child, 0)[1] for child in children]
+    return {"right": statuses.count(0)}
+
+
+def killed(options: dict) -> dict:
+    """Kill processes at random moments of their work; then see that nothing wrong is served."""
+    source = random.Random(options["seed"])
+    digests: dict[str, str] = options["digests"]
+    wrong = failed = running = 0
+    for _ in range(options["kills"]):
+        names = source.sample(sorted(digests), 3)
+
+        def work(names: list[str] = names) -> None:
+            cache = new_cache(options)
+            for name in names:
+                if read_whole(cache, name) != digests[name]:
+                    os._exit(7)
+
+        pid = fork(work)
+        time.sleep(source.uniform(0, options["longest"]))
+        os.kill(pid, signal.SIGKILL)
+        status = os.waitpid(pid, 0)[1]
+        running += os.WIFSIGNALED(status)
+        wrong += os.waitstatus_to_exitcode(status) == 7
+        failed += os.waitstatus_to_exitcode(status) == 1
+    cache = new_cache(options)
+    wrong += sum(read_whole(cache, url) != digest for url, digest in digests.items())
+    cache.close()
+    cache.trim(options.get("bound") or 1 << 60)
+    cache.close()
+    left = [path.name for path in Path(options["folder"]).iterdir() if path.name.startswith(".")]
+    return {"wrong": wrong, "failed": failed, "killed": running, "left": left}
+
+
+def soak(options: dict) -> dict:
+    """Read shards at random in several processes under a bound, and watch the bound."""
+    deadline = time.monotonic() + options["seconds"]
+    digests: dict[str, str] = options["digests"]
+
+    def read(seed: int) -> None:
+        source = random.Random(seed)
+        cache = new_cache(options)
+        while time.monotonic() < deadline:
+            url = source.choice(sorted(digests))
+            if read_whole(cache, url) != digests[url]:
+                os._exit(7)
+
+    children = [fork(lambda seed=seed: read(seed)) for seed in range(options["processes"])]
+    most = 0
+    while time.monotonic() < deadline:
+        most = max(most, held_nbytes(Path(options["folder"])))
+        time.sleep(0.002)
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return {"statuses": statuses, "most": most}
+
+
+def held_nbytes(folder: Path) -> int:
+    """Count what lies in the folder at this moment."""
+    total = 0
+    for path in folder.glob("*"):
+        try:
+            total += path.stat().st_size if path.is_file() else 0
+        except FileNotFoundError:
+            continue
+    return total + sum(path.stat().st_size for path in parts_of(folder / "none"))
+
+
+if __name__ == "__main__":
+    given = json.loads(sys.argv[2])
+    json.dump({"crowd": crowd, "killed": killed, "soak": soak}[sys.argv[1]](given), sys.stdout)

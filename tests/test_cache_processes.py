@@ -1,0 +1,137 @@
+"""Many processes on one cache: one download, kills at any moment, evictions under readers."""
+
+import hashlib
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from server import Faults, ShardServer
+from test_http_faults import SHARD, tar_of
+
+WORKER = Path(__file__).parent / "cache_worker.py"
+LONG = int(os.environ.get("WIDS_LONG_TESTS", "1"))  # how many times as long as in the usual run
+
+
+def run_worker(action: str, **options: object) -> dict:
+    """Run `cache_worker.py` and return what it reports; its complaints end up in ours."""
+    command = [sys.executable, str(WORKER), action, json.dumps(options)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
+    sys.stderr.write(done.stderr[-4000:])
+    assert done.returncode == 0, done.stderr[-4000:]
+    return json.loads(done.stdout)
+
+
+def put_shards(server: ShardServer, count: int, members: int = 30) -> dict[str, str]:
+    """Serve shards of different content; return their digests by URL."""
+    shards = [tar_of(members, seed=number) for number in range(count)]
+    return {
+        server.put(f"{number:03d}.tar", shard): hashlib.md5(shard).hexdigest()
+        for number, shard in enumerate(shards)
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """The cache folder that the processes share."""
+    folder = tmp_path / "cache"
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+CROWDS = {
+    "healthy": (Faults(), {}, 1),
+    "slow": (Faults(rate=1e6), {}, 1),
+    "cut once": (Faults(times=1, cut_at=100_000), {}, 2),
+    "503 once": (Faults(times=1, status=503), {}, 2),
+}
+
+
+@pytest.mark.parametrize("case", CROWDS)
+def test_sixty_four_processes_make_one_download(
+    folder: Path, shard_server: ShardServer, case: str
+) -> None:
+    """However many want a shard at once, one fetches it and all read it right."""
+    faults, options, requests = CROWDS[case]
+    digest = hashlib.md5(SHARD).hexdigest()
+    for number in range(LONG):
+        url = shard_server.put(f"{number}.tar", SHARD)
+        shard_server.faults = Faults(**vars(faults))
+        shard_server.requests.clear()
+        found = run_worker(
+            "crowd", folder=str(folder), url=url, digest=digest, processes=64, **options
+        )
+        assert found == {"right": 64}
+        assert len(shard_server.requests) == requests
+
+
+@pytest.mark.parametrize("faults", [Faults(rate=2e6), Faults(times=1, cut_at=100_000)])
+@pytest.mark.parametrize("case", ["locks do nothing", "no lock can be made"])
+def test_without_locks_every_process_still_reads_right(
+    folder: Path, shard_server: ShardServer, case: str, faults: Faults
+) -> None:
+    """Where locks do not work, there are more downloads but no wrong byte."""
+    shard_server.faults = Faults(**vars(faults))
+    if case == "no lock can be made":
+        (folder / "locks").write_bytes(b"")
+    found = run_worker(
+        "crowd",
+        folder=str(folder),
+        url=shard_server.put("a.tar", SHARD),
+        digest=hashlib.md5(SHARD).hexdigest(),
+        processes=64,
+        broken_locks=case == "locks do nothing",
+    )
+    assert found == {"right": 64}
+    assert sum(path.suffix == ".tar" for path in folder.iterdir()) == 1
+    assert [path.name for path in folder.iterdir() if path.name.startswith(".")] == []
+
+
+@pytest.mark.parametrize("bounded", [False, True])
+def test_kills_leave_nothing_wrong(folder: Path, shard_server: ShardServer, bounded: bool) -> None:
+    """Processes killed while they fetch, publish and evict leave no wrong byte and no litter."""
+    digests = put_shards(shard_server, 12)
+    nbytes = len(tar_of(30))
+    shard_server.faults = Faults(rate=4e6, piece=8192)
+    found = run_worker(
+        "killed",
+        folder=str(folder),
+        digests=digests,
+        kills=60 * LONG,
+        longest=0.12,
+        seed=len(digests),
+        bound=4 * nbytes if bounded else None,
+    )
+    assert found["killed"] > 10 * LONG
+    assert (found["wrong"], found["failed"], found["left"]) == (0, 0, [])
+
+
+def test_the_bound_holds_under_many_readers(folder: Path, shard_server: ShardServer) -> None:
+    """Eight processes read at random under a third of the data: no error, no wrong byte."""
+    digests = put_shards(shard_server, 30)
+    nbytes = len(tar_of(30))
+    bound = 11 * nbytes
+    found = run_worker(
+        "soak",
+        folder=str(folder),
+        digests=digests,
+        processes=8,
+        seconds=6 * LONG,
+        bound=bound,
+    )
+    assert found["statuses"] == [0] * 8
+    assert found["most"] <= bound
+    assert len(shard_server.requests) > 30
+
+
+def test_a_bound_below_one_shard_works_for_many(folder: Path, shard_server: ShardServer) -> None:
+    """With room for nothing, each process still reads each shard right."""
+    digests = put_shards(shard_server, 10)
+    nbytes = len(tar_of(30))
+    found = run_worker(
+        "soak", folder=str(folder), digests=digests, processes=4, seconds=3 * LONG, bound=1000
+    )
+    assert found["statuses"] == [0] * 4
+    assert found["most"] <= 1000 + 2 * 4 * nbytes  # what each holds and what each fetches

@@ -1,0 +1,430 @@
+"""`Fetcher`: documents, byte ranges, schemes, and the rules of redirects and credentials."""
+
+import base64
+import datetime as dt
+import ipaddress
+import pickle
+import socket
+import ssl
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from server import Faults, ShardServer, serve, stop
+from test_http_faults import QUICK, SHARD
+
+from wids.errors import FetchError
+from wids.fetch import Fetcher, FetchPolicy, RangesNotServedError, open_url
+from wids.ranges import coalesce
+
+
+@pytest.fixture
+def fetcher() -> Iterator[Fetcher]:
+    """A fetcher with short waits."""
+    fetcher = Fetcher(QUICK)
+    yield fetcher
+    fetcher.close()
+
+
+# Documents
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}"])
+def test_a_local_document_is_read(tmp_path: Path, form: str) -> None:
+    """A path or file: URL gives the file's bytes."""
+    (tmp_path / "spec.json").write_bytes(b"{}")
+    assert open_url(form.format(tmp_path / "spec.json")) == b"{}"
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(times=2, status=503), Faults(chunked=True)])
+def test_a_remote_document_is_read(
+    fetcher: Fetcher, shard_server: ShardServer, faults: Faults
+) -> None:
+    """A document comes over HTTP, with the retries of a shard."""
+    shard_server.faults = faults
+    assert open_url(shard_server.put("spec.json", b'{"a": 1}'), fetcher) == b'{"a": 1}'
+    assert open_url(f"{shard_server.url}/spec.json") == b'{"a": 1}'
+
+
+def test_a_cut_document_is_never_half(fetcher: Fetcher, shard_server: ShardServer) -> None:
+    """Half a spec would be a wrong spec."""
+    shard_server.faults = Faults(times=1, cut_at=3)
+    assert fetcher.read(shard_server.put("spec.json", b'{"a": 1}')) == b'{"a": 1}'
+    shard_server.faults = Faults(cut_at=3)
+    with pytest.raises(FetchError, match="gave up after 5 attempts"):
+        fetcher.read(f"{shard_server.url}/spec.json")
+
+
+@pytest.mark.parametrize("faults", [Faults(), Faults(chunked=True)])
+def test_an_endless_document_is_refused(
+    fetcher: Fetcher, shard_server: ShardServer, faults: Faults
+) -> None:
+    """A document has a size that it may not pass."""
+    shard_server.faults = faults
+    url = shard_server.put("spec.json", bytes(10_000))
+    with pytest.raises(FetchError, match="larger than the 5000 bytes"):
+        fetcher.read(url, max_nbytes=5000)
+
+
+@pytest.mark.parametrize(
+    ("url", "message"),
+    [
+        ("ftp://host/a.tar", "no way to fetch ftp: URLs"),
+        ("pipe:echo x", "allow_pipe=True"),
+        ("http://host/a\r\nHost: evil", "control characters"),
+        ("http://", "http"),
+        ("file://elsewhere/a.tar", "a file of this machine"),
+        ("http://[::1/a", "http"),
+    ],
+)
+def test_urls_that_cannot_be_fetched(url: str, message: str) -> None:
+    """What is no URL of ours is refused with a reason."""
+    with pytest.raises(FetchError, match=message):
+        open_url(url)
+
+
+# Byte ranges
+
+
+def test_ranges_come_in_the_order_asked(fetcher: Fetcher, shard_server: ShardServer) -> None:
+    """Neighbours share a request; far ones get their own; empty ones cost none."""
+    url = shard_server.put("a.tar", SHARD)
+    ranges = [(200_000, 200_010), (0, 100), (150, 300), (7, 7), (50, 120)]
+    assert fetcher.read_ranges(url, ranges) == [SHARD[start:stop] for start, stop in ranges]
+    assert len(shard_server.requests) == 2
+    assert shard_server.nbytes == 310
+    assert fetcher.read_ranges(url, []) == []
+
+
+def test_many_ranges_use_few_connections(fetcher: Fetcher, shard_server: ShardServer) -> None:
+    """A batch of 64 far-off members makes at most 64 requests, several at once."""
+    url = shard_server.put("a.tar", bytes(range(256)) * 16_384)
+    ranges = [(number * 65_536, number * 65_536 + 1000) for number in range(64)]
+    found = fetcher.read_ranges(url, ranges)
+    assert [len(data) for data in found] == [1000] * 64
+    assert len(shard_server.requests) == 64
+    assert shard_server.nbytes == 64_000
+
+
+@pytest.mark.parametrize(
+    "faults",
+    [
+        Faults(times=1, cut_at=100),
+        Faults(times=2, status=503),
+        Faults(times=1, stall_at=100),
+        Faults(times=1, refuse=True),
+        Faults(no_length=True),
+        Faults(chunked=True),
+        Faults(no_etag=True),
+    ],
+    ids=["cut", "503", "stalled", "refused", "no length", "chunked", "no ETag"],
+)
+def test_ranges_survive_faults(fetcher: Fetcher, shard_server: ShardServer, faults: Faults) -> None:
+    """A range is whole and right, or there is an error."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = faults
+    ranges = [(1000, 3000), (100_000, 103_000)]
+    assert fetcher.read_ranges(url, ranges) == [SHARD[start:stop] for start, stop in ranges]
+
+
+@pytest.mark.parametrize("start", [0, 1000])
+def test_a_server_without_ranges_is_told_apart(
+    fetcher: Fetcher, shard_server: ShardServer, start: int
+) -> None:
+    """The caller can fall back to the whole shard."""
+    url = shard_server.put("a.tar", SHARD * 20)
+    shard_server.faults = Faults(ignore_range=True)
+    with pytest.raises(RangesNotServedError, match="the whole file"):
+        fetcher.read_ranges(url, [(start, start + 2000)])
+
+
+@pytest.mark.parametrize("span", [(len(SHARD) - 10, len(SHARD) + 10), (10**9, 10**9 + 5)])
+def test_ranges_past_the_end_are_errors(
+    fetcher: Fetcher, shard_server: ShardServer, span: tuple[int, int]
+) -> None:
+    """A file that is shorter than the sidecar says is named."""
+    url = shard_server.put("a.tar", SHARD)
+    with pytest.raises(FetchError, match=r"asked for bytes \["):
+        fetcher.read_ranges(url, [span])
+
+
+def test_a_server_that_sends_another_range_is_not_believed(
+    fetcher: Fetcher, shard_server: ShardServer
+) -> None:
+    """Content-Range must say what was asked for."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(lie_range="start")
+    with pytest.raises(FetchError, match="asked for bytes from 1000, got 1007"):
+        fetcher.read_ranges(url, [(1000, 2000)])
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 300))),
+    st.integers(0, 500),
+    st.integers(1, 4000),
+)
+def test_spans_cover_each_range_once(
+    pairs: list[tuple[int, int]], max_gap_nbytes: int, max_nbytes: int
+) -> None:
+    """Each range lies in exactly one span, and spans carry no more waste than allowed."""
+    ranges = [(start, start + nbytes) for start, nbytes in pairs]
+    spans = coalesce(ranges, max_gap_nbytes, max_nbytes)
+    members = sorted(number for span in spans for number in span.members)
+    assert members == [number for number, (start, stop) in enumerate(ranges) if start < stop]
+    for span in spans:
+        inside = sorted(ranges[number] for number in span.members)
+        assert (span.start, span.stop) == (inside[0][0], max(stop for _, stop in inside))
+        assert span.stop - span.start <= max(max_nbytes, *(b - a for a, b in inside))
+        reached = inside[0][1]
+        for first, last in inside:
+            assert first - reached <= max_gap_nbytes
+            reached = max(reached, last)
+
+
+def test_impossible_ranges_are_refused(fetcher: Fetcher) -> None:
+    """A range must not end before it starts."""
+    with pytest.raises(ValueError, match=r"got \[10, 5\)"):
+        fetcher.read_ranges("http://host/a", [(10, 5)])
+
+
+# Commands
+
+
+def test_a_command_gives_its_output(tmp_path: Path) -> None:
+    """`pipe:` runs a command without a shell, once it is allowed."""
+    (tmp_path / "a b").write_bytes(b"content")
+    fetcher = Fetcher(QUICK, allow_pipe=True)
+    assert fetcher.read(f"pipe:cat '{tmp_path}/a b'") == b"content"
+    assert fetcher.read(f"pipe:cp '{tmp_path}/a b' {{local}}") == b"content"
+    assert fetcher.read("pipe:sh -c 'printf x; printf y'") == b"xy"
+
+
+@pytest.mark.parametrize(
+    ("command", "message"),
+    [
+        ("false", "status 1"),
+        ("sh -c 'echo half; echo why >&2; exit 3'", "status 3.*it said: why"),
+        ("no-such-command", "cannot run 'no-such-command'"),
+        ("cat a | head", "for a shell"),
+        ("cat a > {local}", "for a shell"),
+        ("", "names no command"),
+        ("echo 'x", "No closing quotation"),
+    ],
+)
+def test_a_failing_command_gives_nothing(command: str, message: str) -> None:
+    """Output counts only if the command ends well; the error repeats what it said."""
+    with pytest.raises(FetchError, match=message):
+        Fetcher(QUICK, allow_pipe=True).read(f"pipe:{command}")
+
+
+def test_no_shell_reads_a_command(tmp_path: Path) -> None:
+    """Shell characters inside a URL are plain arguments."""
+    mark = tmp_path / "mark"
+    fetcher = Fetcher(QUICK, allow_pipe=True)
+    assert fetcher.read(f"pipe:echo $(touch {mark}) `touch {mark}`;touch {mark}").startswith(b"$(")
+    for url in [f"pipe:touch {mark}", f"http://127.0.0.1:9/a';touch {mark};'"]:
+        with pytest.raises(FetchError):
+            Fetcher(FetchPolicy(attempts=1)).read(url)
+    assert not mark.exists()
+
+
+def test_a_talkative_command_does_not_stall() -> None:
+    """What a command says on its error output is read while it runs."""
+    code = "import sys; sys.stderr.write('e' * 300000); print('done')"
+    fetcher = Fetcher(QUICK, allow_pipe=True)
+    assert fetcher.read(f'pipe:python3 -c "{code}"') == b"done\n"
+
+
+# The hub
+
+
+def test_the_hub_is_reached_by_its_own_urls(
+    fetcher: Fetcher, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """hf:// URLs become the hub's paths; the token goes along, but to no other host."""
+    monkeypatch.setenv("HF_ENDPOINT", shard_server.url)
+    monkeypatch.setenv("HF_TOKEN", "hf_secret")
+    shard_server.put("datasets/me/birds/resolve/main/train/a.tar", b"data")
+    assert fetcher.read("hf://datasets/me/birds/train/a.tar") == b"data"
+    assert shard_server.requests[0].headers["Authorization"] == "Bearer hf_secret"
+    shard_server.put("datasets/me/birds/resolve/v%2F2/a%20b.tar", b"other")
+    assert fetcher.read("hf://datasets/me/birds@v%2F2/a b.tar") == b"other"
+    elsewhere = ShardServer()
+    server = serve(elsewhere, "127.0.0.2")
+    target = elsewhere.put("real.tar", b"moved")
+    shard_server.faults = Faults(times=1, location=target)
+    assert fetcher.read("hf://datasets/me/birds/train/a.tar") == b"moved"
+    assert "Authorization" not in elsewhere.requests[0].headers
+    stop(server)
+
+
+def test_the_hub_token_is_found_in_its_file(
+    fetcher: Fetcher, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """A user who is logged in to the hub needs no variable."""
+    monkeypatch.delenv("HF_TOKEN", raising=False)
+    monkeypatch.setenv("HF_HOME", str(tmp_path))
+    monkeypatch.setenv("HF_ENDPOINT", shard_server.url)
+    (tmp_path / "token").write_text("from_file\n")
+    shard_server.put("me/model/resolve/main/a.tar", b"data")
+    assert fetcher.read("hf://me/model/a.tar") == b"data"
+    assert shard_server.requests[0].headers["Authorization"] == "Bearer from_file"
+
+
+@pytest.mark.parametrize("url", ["hf://datasets/me/birds", "hf://datasets/me", "hf://"])
+def test_a_hub_url_names_a_file(fetcher: Fetcher, url: str) -> None:
+    """A URL without repository or file shows the form."""
+    with pytest.raises(FetchError, match="hf://datasets/<owner>/<name>/<path>"):
+        fetcher.read(url)
+
+
+# Redirects, credentials, proxies
+
+
+@pytest.fixture
+def secure_server(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ShardServer]:
+    """The same server behind TLS, with a certificate that requests is told to trust."""
+    state = ShardServer()
+    server = serve(state)
+    certificate = make_certificate(tmp_path)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    server.socket = context.wrap_socket(server.socket, server_side=True)
+    state.url = state.url.replace("http:", "https:")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(certificate))
+    yield state
+    stop(server)
+
+
+def make_certificate(folder: Path) -> Path:
+    """Write a self-signed certificate for 127.0.0.1, with its key."""
+    x509 = pytest.importorskip("cryptography.x509")
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "127.0.0.1")])
+    today = dt.datetime.now(dt.UTC)
+    address = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(1)
+        .not_valid_before(today - dt.timedelta(days=1))
+        .not_valid_after(today + dt.timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([address]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    private = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.PKCS8,
+        serialization.NoEncryption(),
+    )
+    path = folder / "certificate.pem"
+    path.write_bytes(private + certificate.public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+def test_https_never_falls_back_to_http(
+    fetcher: Fetcher, secure_server: ShardServer, shard_server: ShardServer
+) -> None:
+    """A redirect from https to http is refused before anything is asked there."""
+    target = shard_server.put("a.tar", b"data")
+    url = secure_server.put("a.tar", b"safe")
+    assert fetcher.read(url) == b"safe"
+    secure_server.faults = Faults(location=target)
+    with pytest.raises(FetchError, match="redirect from https to plain http"):
+        fetcher.read(url)
+    assert shard_server.requests == []
+
+
+def test_http_may_lead_to_https(
+    fetcher: Fetcher, secure_server: ShardServer, shard_server: ShardServer
+) -> None:
+    """A redirect to https is followed."""
+    shard_server.put("a.tar", b"")
+    shard_server.faults = Faults(location=secure_server.put("a.tar", b"safe"))
+    assert fetcher.read(f"{shard_server.url}/a.tar") == b"safe"
+
+
+def test_an_unknown_certificate_is_refused_at_once(
+    fetcher: Fetcher, secure_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A server that cannot prove who it is gets no second try."""
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE")
+    with pytest.raises(FetchError, match="certificate"):
+        fetcher.read(secure_server.put("a.tar", b"safe"))
+
+
+def test_netrc_holds_the_credentials(
+    fetcher: Fetcher, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Credentials come from ~/.netrc, as curl and requests take them."""
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login me password secret\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    fetcher.read(shard_server.put("a.tar", b"data"))
+    kind, _, value = shard_server.requests[0].headers["Authorization"].partition(" ")
+    assert (kind, base64.b64decode(value)) == ("Basic", b"me:secret")
+
+
+def test_a_proxy_from_the_environment_is_used(
+    fetcher: Fetcher, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """http_proxy counts, as for requests."""
+    shard_server.put("/a.tar", b"by proxy")
+    monkeypatch.setenv("http_proxy", shard_server.url)
+    monkeypatch.setenv("no_proxy", "")
+    assert fetcher.read("http://shards.example/a.tar") == b"by proxy"
+    assert shard_server.requests[0].path == "http://shards.example/a.tar"
+
+
+def test_ipv6_addresses_work(fetcher: Fetcher) -> None:
+    """A URL may name an IPv6 address."""
+    if not socket.has_ipv6:
+        pytest.skip("no IPv6 here")
+    state = ShardServer()
+    try:
+        server = serve(state, "::1")
+    except OSError:
+        pytest.skip("no IPv6 here")
+    assert fetcher.read(state.put("a.tar", b"data")) == b"data"
+    stop(server)
+
+
+# Life
+
+
+def test_a_fetcher_travels_without_its_connections(
+    fetcher: Fetcher, shard_server: ShardServer
+) -> None:
+    """A used fetcher can be pickled, and its copy fetches."""
+    url = shard_server.put("a.tar", b"data")
+    fetcher.read(url)
+    copy = pickle.loads(pickle.dumps(fetcher))
+    assert copy.read(url) == b"data"
+    copy.close()
+
+
+def test_closing_leaves_no_descriptor(shard_server: ShardServer, no_fd_leaks: None) -> None:
+    """Connections are closed with the fetcher."""
+    fetcher = Fetcher(QUICK)
+    url = shard_server.put("a.tar", SHARD)
+    fetcher.read_ranges(url, [(0, 10), (100_000, 100_010)])
+    fetcher.close()
+
+
+def test_threads_may_share_a_fetcher(fetcher: Fetcher, shard_server: ShardServer) -> None:
+    """Many threads read through one fetcher."""
+    url = shard_server.put("a.tar", SHARD)
+    found: list[bytes] = []
+    threads = [threading.Thread(target=lambda: found.append(fetcher.read(url))) for _ in range(16)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [SHARD] * 16

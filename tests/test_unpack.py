@@ -1,0 +1,180 @@
+"""Compressed shards: unpacked once, whole, and never beyond all measure."""
+
+import bz2
+import gzip
+import hashlib
+import io
+import logging
+import lzma
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import zstandard
+from server import ShardServer
+from test_http_faults import SHARD, leftovers, tar_of
+
+from wids.cache import ShardCache
+from wids.errors import FetchError, IntegrityError, ShardFormatError
+from wids.partfile import Expected, PartFile
+from wids.unpack import compression_of, unpack
+
+
+def zst(data: bytes) -> bytes:
+    """Compress as `zstd` does: with the size in the header and a checksum."""
+    return zstandard.ZstdCompressor(write_checksum=True).compress(data)
+
+
+def unsized_zst(data: bytes) -> bytes:
+    """Compress as a pipe through `zstd` does: without the size."""
+    compressor = zstandard.ZstdCompressor(write_checksum=True).compressobj()
+    return compressor.compress(data) + compressor.flush()
+
+
+WHOLE: dict[str, tuple[str, Callable[[bytes], bytes]]] = {
+    "gzip": ("a.tar.gz", gzip.compress),
+    "tgz": ("a.tgz", gzip.compress),
+    "gzip in two members": (
+        "a.tar.gz",
+        lambda data: gzip.compress(data[:9]) + gzip.compress(data[9:]),
+    ),
+    "zstd": ("a.tar.zst", zst),
+    "zstd without size": ("a.tar.zst", unsized_zst),
+    "zstd in two frames": ("a.tar.zst", lambda data: zst(data[:999]) + unsized_zst(data[999:])),
+    "gzip under a plain name": ("a.tar", gzip.compress),
+}
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> ShardCache:
+    """A cache in a folder of its own."""
+    return ShardCache(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("case", WHOLE)
+def test_a_fetched_shard_is_unpacked_once(
+    cache: ShardCache, shard_server: ShardServer, case: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The plain shard lies in the cache; size and digest are those of what was fetched."""
+    caplog.set_level(logging.INFO, "wids")
+    name, compress = WHOLE[case]
+    packed = compress(SHARD)
+    promised = {"filesize": len(packed), "md5sum": hashlib.md5(packed).hexdigest()}
+    url = shard_server.put(name, packed)
+    for _ in range(2):
+        path = cache.get(url, **promised)
+        assert path.read_bytes() == SHARD
+    assert len(shard_server.requests) == 1
+    assert path.name.endswith("-a.tar")
+    assert leftovers(cache) == [path.name, f"{path.name}.ok"]
+    assert caplog.text.count("unpacking") == 1
+    cache.close()
+    assert cache.verify() == []
+
+
+@pytest.mark.parametrize("case", [case for case in WHOLE if case != "gzip under a plain name"])
+def test_a_local_shard_is_unpacked_once(cache: ShardCache, tmp_path: Path, case: str) -> None:
+    """A compressed shard on this machine is served plain from the cache."""
+    name, compress = WHOLE[case]
+    (tmp_path / name).write_bytes(compress(SHARD))
+    path = cache.get(str(tmp_path / name))
+    assert path.read_bytes() == SHARD
+    before = path.stat()
+    assert cache.get(str(tmp_path / name)).stat().st_ino == before.st_ino
+
+
+DAMAGED = {
+    "gzip cut": ("a.tar.gz", gzip.compress(SHARD)[:-40]),
+    "gzip cut in the trailer": ("a.tar.gz", gzip.compress(SHARD)[:-4]),
+    "gzip with a bit flipped": ("a.tar.gz", gzip.compress(SHARD)[:-6] + b"xxxxxx"),
+    "gzip with rubbish after": ("a.tar.gz", gzip.compress(SHARD) + b"rubbish"),
+    "zstd cut": ("a.tar.zst", zst(SHARD)[:-40]),
+    "zstd cut in the checksum": ("a.tar.zst", zst(SHARD)[:-2]),
+    "zstd with a bit flipped": ("a.tar.zst", zst(SHARD)[:-4] + b"xxxx"),
+    "zstd with rubbish after": ("a.tar.zst", zst(SHARD) + b"rubbish"),
+    "bzip2": ("a.tar.gz", bz2.compress(SHARD)),
+    "xz": ("a.tar.gz", lzma.compress(SHARD)),
+    "plain": ("a.tar.gz", SHARD),
+    "empty": ("a.tar.gz", b""),
+}
+
+
+@pytest.mark.parametrize("case", DAMAGED)
+def test_a_damaged_local_shard_is_a_clear_error(
+    cache: ShardCache, tmp_path: Path, case: str
+) -> None:
+    """The error names the file and what is wrong; nothing stays in the cache."""
+    name, data = DAMAGED[case]
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ShardFormatError, match=name):
+        cache.get(str(tmp_path / name))
+    assert leftovers(cache) == []
+
+
+@pytest.mark.parametrize("case", ["gzip cut", "zstd cut", "bzip2", "xz"])
+def test_a_damaged_fetched_shard_is_a_clear_error(
+    cache: ShardCache, shard_server: ShardServer, case: str
+) -> None:
+    """The error names the URL; nothing stays in the cache."""
+    name, data = DAMAGED[case]
+    url = shard_server.put(name, data)
+    with pytest.raises(ShardFormatError, match=url):
+        cache.get(url)
+    assert leftovers(cache) == []
+
+
+def test_a_compressed_page_is_no_shard(cache: ShardCache, shard_server: ShardServer) -> None:
+    """What unpacks to something else than a tar is refused."""
+    url = shard_server.put("a.tar.gz", gzip.compress(b"<html>" * 1000))
+    with pytest.raises(FetchError, match="no tar archive"):
+        cache.get(url)
+    assert leftovers(cache) == []
+
+
+def test_the_digest_is_checked_before_anything_is_unpacked(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """What is not as promised is not fed to a decompressor."""
+    url = shard_server.put("a.tar.gz", gzip.compress(SHARD)[:-40])
+    with pytest.raises(IntegrityError, match="sha256"):
+        cache.get(url, sha256="0" * 64)
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zst], ids=["gzip", "zstd"])
+def test_bombs_are_refused(
+    cache: ShardCache, tmp_path: Path, compress: Callable[[bytes], bytes]
+) -> None:
+    """A file that unpacks to hundreds of times its size is given up, and leaves nothing."""
+    (tmp_path / "bomb.tar.gz").write_bytes(compress(bytes(100 << 20)))
+    with pytest.raises(ShardFormatError, match=r"unpacks to more than \d+ bytes"):
+        cache.get(str(tmp_path / "bomb.tar.gz"))
+    assert leftovers(cache) == []
+
+
+def test_a_small_shard_of_zeros_is_no_bomb(cache: ShardCache, tmp_path: Path) -> None:
+    """Real data that compresses well is served."""
+    shard = tar_of(3)[: -1024 * 5] + bytes(20 << 20)
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(shard))
+    assert cache.get(str(tmp_path / "a.tar.gz")).read_bytes() == shard
+
+
+def test_compressions_are_known_by_their_first_bytes() -> None:
+    """Each format that shards come in is named."""
+    archive = io.BytesIO()
+    with zipfile.ZipFile(archive, "w") as stream:
+        stream.writestr("a", b"")
+    packed = [gzip.compress(b""), bz2.compress(b""), lzma.compress(b""), zst(b"")]
+    found = [compression_of(data) for data in [*packed, archive.getvalue(), SHARD]]
+    assert found == ["gzip", "bzip2", "xz", "zstd", "zip", None]
+
+
+def test_missing_zstandard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library, the error says what to install."""
+    monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
+    (tmp_path / "a.tar.zst").write_bytes(zst(SHARD))
+    with (
+        PartFile(tmp_path / "part", "a", Expected()) as part,
+        pytest.raises(ShardFormatError, match=r"pip install 'wids\[zstd\]'"),
+    ):
+        unpack(tmp_path / "a.tar.zst", part, "a.tar.zst")
