@@ -42,7 +42,7 @@ def choose_folder(cache_dir: str | os.PathLike[str] | None) -> Path:
     chosen = cache_dir or os.environ.get(_ENVIRONMENT)
     if chosen:
         return Path(chosen).expanduser().absolute()
-    import platformdirs  # noqa: PLC0415 (only the default needs it)
+    import platformdirs
 
     return Path(platformdirs.user_cache_dir("wids"))
 

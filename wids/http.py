@@ -112,7 +112,7 @@ class HttpSource:
             raise
 
     def _request(self, url: str, headers: Mapping[str, str]) -> Response:
-        import requests.exceptions as failures  # noqa: PLC0415 (slow to import)
+        import requests.exceptions as failures
 
         policy = self._policy
         try:
@@ -150,8 +150,8 @@ class HttpSource:
 
 
 def _new_session(connections: int) -> Session:
-    import requests  # noqa: PLC0415 (slow to import)
-    from requests.adapters import HTTPAdapter  # noqa: PLC0415 (slow to import)
+    import requests
+    from requests.adapters import HTTPAdapter
 
     session = requests.Session()
     session.max_redirects = _MAX_REDIRECTS
@@ -225,7 +225,7 @@ def _body(
     response: Response, url: str, min_nbytes_per_second: float, *, decode: bool
 ) -> Iterator[bytes]:
     """Yield the body as it comes; ConnectionError when it breaks off, stalls or trickles."""
-    from urllib3.exceptions import DecodeError, HTTPError  # noqa: PLC0415 (slow to import)
+    from urllib3.exceptions import DecodeError, HTTPError
 
     window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
     try:

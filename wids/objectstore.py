@@ -62,8 +62,8 @@ class ObjectSource:
             if validator is not None:
                 options["if_match"] = validator
         with _translated_errors(url):
-            import obstore  # noqa: PLC0415 (an extra)
-            from obstore.exceptions import PreconditionError  # noqa: PLC0415 (an extra)
+            import obstore
+            from obstore.exceptions import PreconditionError
 
             store, path = self._locate(url)
             try:
@@ -82,7 +82,7 @@ class ObjectSource:
             )
 
     def _locate(self, url: str) -> tuple[ObjectStore, str]:
-        from obstore.store import from_url  # noqa: PLC0415 (an extra)
+        from obstore.store import from_url
 
         scheme, _, rest = url.partition("://")
         bucket, _, path = rest.partition("/")
@@ -100,7 +100,7 @@ class ObjectSource:
 
 def _body(result: GetResult) -> Iterator[bytes]:
     """Yield an object in pieces of about 1 MiB; ConnectionError when it breaks off or stalls."""
-    from obstore.exceptions import BaseError  # noqa: PLC0415 (an extra)
+    from obstore.exceptions import BaseError
 
     try:
         yield from result.stream(_CHUNK_NBYTES)

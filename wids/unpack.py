@@ -107,7 +107,7 @@ def _plain_chunks(stream: IO[bytes], kind: str | None, shown: str) -> Iterator[b
 def _zstd_chunks(stream: IO[bytes], shown: str) -> Iterator[bytes]:
     """Yield the plain bytes of all frames; a reader of the library would pass over a cut one."""
     try:
-        import zstandard  # noqa: PLC0415 (an extra)
+        import zstandard
     except ImportError as error:
         raise ShardFormatError(
             f"{shown}: zstd data needs zstandard; run: pip install 'wids[zstd]'"
