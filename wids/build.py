@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from tempfile import TemporaryDirectory
@@ -18,13 +19,21 @@ from wids.urls import is_local
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
 
     from wids.spec import DatasetSpec
 
-__all__ = ["Build", "ShardRecord", "build_spec", "default_name", "file_digests", "index_shard"]
+__all__ = [
+    "Build",
+    "ShardRecord",
+    "build_spec",
+    "default_name",
+    "file_digests",
+    "index_shard",
+    "local_copy",
+]
 
 _READ_NBYTES = 1 << 20
 
@@ -82,15 +91,31 @@ def index_shard(
         FetchError: The shard could not be fetched.
         ShardFormatError: It is no readable tar; the message names the byte.
     """
-    if not is_local(url) and cache_dir is None:
-        with TemporaryDirectory(prefix="wids-") as folder:
-            return index_shard(url, digests=digests, cache_dir=folder)
-    path = ShardCache(cache_dir).get(url)
-    index = TarIndex.from_tar(path)
-    if sidecar and is_local(url):
-        index.save(path.with_name(path.name + SIDECAR_SUFFIX))
-    entry = shard_entry(url, index.num_samples, path.stat().st_size, file_digests(path, digests))
+    with local_copy(url, cache_dir) as path:
+        index = TarIndex.from_tar(path)
+        if sidecar and is_local(url):
+            index.save(path.with_name(path.name + SIDECAR_SUFFIX))
+        digests_found = file_digests(path, digests)
+        entry = shard_entry(url, index.num_samples, path.stat().st_size, digests_found)
     return ShardRecord(url, entry, dict(index.skipped), index.trailing_nbytes)
+
+
+@contextmanager
+def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Iterator[Path]:
+    """Have a shard on this machine for a while.
+
+    Args:
+        url: Path or URL of the shard; a local one is used where it lies.
+        cache_dir: Where a remote one is kept; by default it is removed in the end.
+
+    Raises:
+        FetchError: It could not be fetched.
+    """
+    if is_local(url) or cache_dir is not None:
+        yield ShardCache(cache_dir).get(url)
+        return
+    with TemporaryDirectory(prefix="wids-") as folder:
+        yield ShardCache(folder).get(url)
 
 
 def file_digests(path: Path, digests: Collection[str]) -> dict[str, str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import wids
+from wids.checkcommands import add_check_commands
 from wids.errors import WidsError
 from wids.lookcommands import add_look_commands
 from wids.makecommands import add_make_commands
@@ -40,6 +41,8 @@ examples:
   wids ls train.json 0:10                            keys and fields of the first ten samples
   wids show train.json 42                            one sample, its image drawn in the terminal
   wids cat train.json 42 .jpg > 42.jpg               one field as it is
+  wids check train.json                              is everything as the spec says?
+  wids stats train.json                              which fields there are, and how large
 
 'wids COMMAND --help' explains a command, with examples.
 """
@@ -94,6 +97,6 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"wids {wids.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (add_make_commands, add_look_commands):
+    for add in (add_make_commands, add_look_commands, add_check_commands):
         add(commands)
     return parser

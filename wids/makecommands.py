@@ -13,6 +13,7 @@ from wids.terminal import (
     Arguments,
     add_command,
     add_json,
+    add_workers,
     complain,
     message_of,
     note,
@@ -164,16 +165,8 @@ def _add_create(commands: Any) -> None:
     digests.add_argument("--sha256", action="store_true", help="record SHA-256 besides MD5")
     parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
     parser.add_argument("--resume", action="store_true", help="skip what OUTPUT has, unchanged")
-    parser.add_argument("--workers", type=_positive, metavar="N", help="processes (one per core)")
-    parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards there")
+    add_workers(parser)
     add_json(parser)
-
-
-def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
 
 
 def _add_update(commands: Any) -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "Arguments",
     "add_command",
     "add_json",
+    "add_workers",
     "complain",
     "message_of",
     "note",
@@ -56,6 +57,19 @@ def add_command(
 def add_json(parser: Any) -> None:
     """Declare the option that makes a command print JSON."""
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def add_workers(parser: Any) -> None:
+    """Declare the options of a command that reads many shards in parallel."""
+    parser.add_argument("--workers", type=_positive, metavar="N", help="processes (one per core)")
+    parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards there")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
 
 
 def out(lines: str | Iterable[str]) -> None:

@@ -1,0 +1,211 @@
+"""`wids check`: every kind of fault is found, placed and given a cure; sound data gives none."""
+
+import io
+import json
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from wids.build import build_spec
+from wids.check import check_shard, check_spec
+from wids.cli import main
+from wids.sources import load_spec
+
+MakeShard = Callable[..., Path]
+
+
+def png() -> bytes:
+    """Make a small real image."""
+    stream = io.BytesIO()
+    Image.new("RGB", (20, 20), (1, 2, 3)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def samples(count: int) -> list[dict[str, str | bytes]]:
+    """Make samples of three fields."""
+    return [{"__key__": f"{n:04}", ".png": png(), ".cls": "3", ".txt": "t"} for n in range(count)]
+
+
+@pytest.fixture
+def spec(make_shard: MakeShard, tmp_path: Path, monkeypatch) -> Path:
+    """Make two sound shards and their spec, and stand beside them."""
+    shards = [str(make_shard(f"x-{n}.tar", samples(3))) for n in range(2)]
+    built = build_spec(shards, folder=tmp_path, workers=1, digests=("md5", "sha256"))
+    (tmp_path / "x.json").write_text(built.spec.to_json())
+    monkeypatch.chdir(tmp_path)
+    return tmp_path / "x.json"
+
+
+def faults_of(spec: Path, **options) -> list[tuple[str, str, str]]:
+    """Check a spec; return shard, place and severity of each fault."""
+    found = check_spec(load_spec(spec), workers=1, **options)
+    assert all(fault.what and fault.cure for fault in found)
+    return [(Path(fault.shard).name, fault.place, fault.severity) for fault in found]
+
+
+def change_entry(spec: Path, **fields) -> None:
+    """Change what the spec says of the first shard."""
+    document = json.loads(spec.read_text())
+    document["shardlist"][0].update(fields)
+    spec.write_text(json.dumps(document))
+
+
+def test_sound_dataset_has_no_faults(spec: Path):
+    """Headers, counts, sizes, digests and every field are as they should be."""
+    assert faults_of(spec, decode=True) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("nsamples", 4), ("filesize", 5), ("md5sum", "0" * 32), ("sha256", "f" * 64)],
+)
+def test_wrong_entry_is_found(spec: Path, field: str, value: object):
+    """A count, size or digest that differs is an error at that field."""
+    change_entry(spec, **{field: value})
+    assert faults_of(spec) == [("x-0.tar", field, "error")]
+
+
+def test_digest_in_capitals_is_no_fault(spec: Path):
+    """Hexadecimal digits may be written either way."""
+    md5sum = json.loads(spec.read_text())["shardlist"][0]["md5sum"]
+    change_entry(spec, md5sum=md5sum.upper())
+    assert faults_of(spec) == []
+
+
+def test_digests_are_left_out_on_request(spec: Path):
+    """Without digests, only headers are read."""
+    change_entry(spec, md5sum="0" * 32)
+    assert faults_of(spec, digests=False) == []
+
+
+def test_flipped_bit_in_the_data_is_found_by_its_digest(spec: Path):
+    """One bit anywhere in the data differs from both digests."""
+    damaged = bytearray(Path("x-1.tar").read_bytes())
+    damaged[600] ^= 1
+    Path("x-1.tar").write_bytes(damaged)
+    assert faults_of(spec) == [("x-1.tar", "md5sum", "error"), ("x-1.tar", "sha256", "error")]
+
+
+def test_cut_shard_is_found_with_its_byte(spec: Path):
+    """A shard that breaks off differs in size and names the byte where it stops."""
+    Path("x-0.tar").write_bytes(Path("x-0.tar").read_bytes()[:2000])
+    found = check_spec(load_spec(spec), workers=1, digests=False)
+    assert [fault.place for fault in found] == ["filesize", "headers"]
+    assert "byte" in found[1].what
+
+
+def test_missing_shard_is_found_and_the_others_are_checked(spec: Path):
+    """What is not there is an error of that shard alone."""
+    Path("x-0.tar").unlink()
+    change_entry(spec, nsamples=99)
+    assert faults_of(spec) == [("x-0.tar", "url", "error")]
+
+
+def test_members_of_no_sample_and_odd_fields_are_notes(spec: Path, make_shard: MakeShard):
+    """What is no fault but may surprise is said, and is no error."""
+    odd = [*samples(2), {"__key__": "x", ".txt": "no image"}, {"__key__": "README", "": "no dot"}]
+    path = make_shard("odd.tar", odd)
+    found = check_shard({"url": str(path)})
+    assert [(fault.place, fault.severity) for fault in found] == [
+        ("members", "note"),
+        ("fields", "note"),
+    ]
+    assert "1 of 3 samples" in found[1].what
+
+
+def test_bytes_behind_the_end_are_a_note(spec: Path, make_shard: MakeShard):
+    """A second archive behind the first is not read, and is said."""
+    first, second = make_shard("a.tar", samples(1)), make_shard("b.tar", samples(1))
+    first.write_bytes(first.read_bytes() + second.read_bytes())
+    assert [fault.place for fault in check_shard({"url": str(first)})] == ["end"]
+
+
+def test_field_that_cannot_be_decoded_is_found_on_request(spec: Path, make_shard: MakeShard):
+    """Each broken field is placed by sample, key and extension."""
+    broken = [*samples(2), {"__key__": "bad", ".png": png()[:50], ".cls": "one", ".txt": "t"}]
+    entry = {"url": str(make_shard("broken.tar", broken))}
+    assert check_shard(entry) == []
+    places = [fault.place for fault in check_shard(entry, decode=True)]
+    assert places == ["sample 2 (bad), field .png", "sample 2 (bad), field .cls"]
+
+
+def test_many_broken_fields_are_summed_up(spec: Path, make_shard: MakeShard):
+    """A shard full of broken images does not fill the screen."""
+    broken = [{"__key__": f"{n:04}", ".png": b"none"} for n in range(50)]
+    found = check_shard({"url": str(make_shard("broken.tar", broken))}, decode=True)
+    assert len(found) == 21
+    assert found[-1].what.startswith("50 fields cannot be decoded")
+
+
+def test_stale_sidecar_is_a_note(spec: Path, make_shard: MakeShard):
+    """A sidecar that does not fit its shard is not used, and is said."""
+    main(["create", "x-0.tar", "--sidecars", "-o", "y.json"])
+    make_shard("x-0.tar", samples(4))
+    found = check_shard({"url": "x-0.tar"})
+    assert [(fault.place, fault.severity) for fault in found] == [("x-0.tar.widx", "note")]
+
+
+def test_interleaved_samples_are_an_error_with_both_places(spec: Path, make_shard: MakeShard):
+    """Members of one sample that are not neighbours cannot be read, and are found."""
+    rows = [{"__key__": key, extension: "x"} for extension in (".a", ".b") for key in ("1", "2")]
+    found = check_shard({"url": str(make_shard("mixed.tar", rows))})
+    assert [(fault.place, fault.severity) for fault in found] == [("headers", "error")]
+
+
+def test_remote_shards_are_checked(spec: Path, shard_server):
+    """A shard from a server is compared with its entry."""
+    url = shard_server.put("x-0.tar", Path("x-0.tar").read_bytes())
+    assert check_shard({"url": url, "nsamples": 3}) == []
+    assert [fault.place for fault in check_shard({"url": url, "nsamples": 2})] == ["nsamples"]
+
+
+def test_any_executor_finds_the_same(spec: Path):
+    """Threads find what one process finds, in the same order."""
+    change_entry(spec, nsamples=4)
+    Path("x-1.tar").unlink()
+    with ThreadPoolExecutor(2) as executor:
+        parallel = check_spec(load_spec(spec), executor=executor)
+    assert parallel == check_spec(load_spec(spec), workers=1)
+
+
+class TestCommand:
+    """`wids check` as a command."""
+
+    def test_sound_dataset_exits_0(self, spec: Path, capsys):
+        """Nothing on standard output, a line on standard error."""
+        assert main(["check", "x.json", "--decode"]) == 0
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "2 shards checked, no faults" in captured.err
+
+    def test_fault_is_printed_with_its_cure_and_exits_1(self, spec: Path, capsys):
+        """Each fault takes two lines: what, and what to do."""
+        change_entry(spec, nsamples=4)
+        assert main(["check", "x.json", "--no-digest"]) == 1
+        captured = capsys.readouterr()
+        fault, cure = captured.out.splitlines()
+        assert "x-0.tar: nsamples: the spec says 4 samples, the shard holds 3" in fault
+        assert cure.strip().startswith("cure: ")
+        assert "1 faults in 1 of them" in captured.err
+
+    def test_report_as_json(self, spec: Path, capsys):
+        """Programs get the same faults."""
+        change_entry(spec, nsamples=4)
+        main(["check", "x.json", "--json"])
+        report = json.loads(capsys.readouterr().out)
+        assert (report["num_shards"], report["num_errors"]) == (2, 1)
+        assert set(report["faults"][0]) == {"shard", "place", "what", "cure", "severity"}
+
+    def test_notes_alone_exit_0(self, spec: Path, make_shard: MakeShard, capsys):
+        """What may surprise is printed, and is no failure."""
+        make_shard("odd.tar", [*samples(2), {"__key__": "README", "": "no dot"}])
+        assert main(["check", "odd.tar"]) == 0
+        assert "note: " in capsys.readouterr().out
+
+    def test_bare_folder_can_be_checked(self, spec: Path):
+        """Without a spec, headers, keys and fields are checked all the same."""
+        spec.unlink()
+        assert main(["check", ".", "--decode"]) == 0
