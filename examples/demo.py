@@ -6,7 +6,6 @@ Runs the other examples of this folder one after the other, on shards that a web
 machine serves. Every figure is computed as it runs; the exit status is 1 where a step fails.
 """
 
-import itertools
 import os
 import shutil
 import subprocess
@@ -27,11 +26,18 @@ def step(number: int, title: str) -> None:
     print(f"\n[{number}/5] {title}   ({seconds:.0f} s)", flush=True)
 
 
+def program(name: str) -> str:
+    """Name a program of this environment as one would type it from here: `.venv/bin/wids`."""
+    path = os.path.relpath(Path(sys.executable).parent / name)
+    return name if path.startswith("..") else path
+
+
 def run(script: str, *arguments: str, ranks: int = 0) -> None:
     """Run an example as anyone would, its output shown; stop the demo where it fails."""
-    torchrun = ["torchrun", "--nproc-per-node", str(ranks)] if ranks else ["python"]
-    print("$", *torchrun, f"examples/{script}", *arguments, flush=True)
-    launcher = ["-m", "torch.distributed.run", "--standalone", *torchrun[1:]] if ranks else []
+    options = ["--standalone", "--nproc-per-node", str(ranks)] if ranks else []
+    shown = [program("torchrun" if ranks else "python"), *options, f"examples/{script}", *arguments]
+    print("$", *shown, flush=True)
+    launcher = ["-m", "torch.distributed.run", *options] if ranks else []
     command = [sys.executable, *launcher, str(HERE / script), *arguments]
     status = subprocess.run(command, check=False).returncode
     if status:
@@ -40,15 +46,14 @@ def run(script: str, *arguments: str, ranks: int = 0) -> None:
 
 def train(train_url: str, test_url: str) -> None:
     """Train in this process; stop the demo where the accuracy did not clearly rise."""
-    from train import train as train_network  # noqa: PLC0415 (torch takes seconds to import)
+    from train import train as train_network
 
     shares = []
     for epoch, (samples, share) in enumerate(train_network(train_url, test_url)):
         shares.append(share)
         bar = "#" * round(40 * share)
-        print(
-            f"  epoch {epoch}: {samples:5,} samples, accuracy {share:6.1%} |{bar:<40}|", flush=True
-        )
+        seen = f"epoch {epoch}, {samples:,} samples:" if epoch else "untrained:"
+        print(f"  {seen:<23} accuracy {share:6.1%} |{bar:<40}|", flush=True)
     if shares[-1] < shares[0] + LEAST_RISE:
         sys.exit(
             f"demo: the accuracy rose from {shares[0]:.1%} to {shares[-1]:.1%} only, expected "
@@ -57,7 +62,6 @@ def train(train_url: str, test_url: str) -> None:
 
 
 def main(folder: Path) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
     os.environ["WIDS_CACHE"] = str(folder / "cache")
     os.environ["OMP_NUM_THREADS"] = "1"  # two ranks on two cores; torchrun would warn otherwise
     data = folder / "digits"
@@ -90,16 +94,29 @@ def check_requests(requests: Counter[str]) -> None:
 
 
 def next_steps(data: Path) -> str:
-    commands = (
-        (f"python examples/browse_by_index.py {data}/train.json 42", "look at any sample"),
-        (f"wids info {data}/train.json", "what a spec holds"),
-        (f"python examples/train.py {data}/train.json {data}/test.json", "the same, local"),
-        ("wids create YOUR/SHARDS/*.tar -o mine.json", "a spec for your own tar files"),
-    )
-    width = max(len(command) for command, _ in commands)
-    lines = (f"  {command:<{width}}   # {what}" for command, what in commands)
-    return "\n".join(itertools.chain(lines, ["  README.md and docs/ say the rest."]))
+    """Name commands that work as they stand, on what the demo left behind."""
+    python, wids = program("python"), program("wids")
+    commands = {
+        "look at any sample": f"{python} examples/browse_by_index.py {data}/train.json 42",
+        "what a spec holds": f"{wids} info {data}/train.json",
+        "train on the files themselves": f"{python} examples/train.py {data}/train.json "
+        f"{data}/test.json",
+        "a spec for your own tar files": f"{wids} create YOUR/SHARDS/*.tar -o mine.json",
+    }
+    lines = [f"  # {what}\n  {command}" for what, command in commands.items()]
+    return "\n".join([*lines, "  README.md and docs/index.md say the rest."])
+
+
+def empty_folder(arguments: list[str]) -> Path:
+    """Choose where to work: a folder given, if nothing is in it, else `.demo`, made anew."""
+    if not arguments:
+        shutil.rmtree(".demo", ignore_errors=True)
+        return Path(".demo")
+    folder = Path(arguments[0])
+    if folder.is_dir() and any(folder.iterdir()):
+        sys.exit(f"demo: {folder} holds files already; name an empty or a new folder")
+    return folder
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1] if len(sys.argv) > 1 else ".demo"))
+    main(empty_folder(sys.argv[1:]))

@@ -152,6 +152,13 @@ def test_training_on_three_ranks_is_exact(digits: Path):
     assert text.count("4,001 of 4,001 samples, exactly the dataset") == 2
 
 
+def test_resuming_on_other_ranks_misses_nothing(digits: Path):
+    """4 ranks begin an epoch, 3 end it, and every sample was seen."""
+    text = output_of("resume.py", digits / "train.json")
+    assert "1,200 samples seen" in text
+    assert "4,001 of 4,001 samples" in text
+
+
 @pytest.mark.parametrize(
     ("seen_by_rank", "exact"),
     [
@@ -191,6 +198,15 @@ def test_the_demo_runs(tmp_path: Path):
     assert "each of the 8 shards from the server once" in text
     assert text.count("exactly the dataset") == 2
     assert "What to try next" in text
+
+
+def test_the_demo_spares_what_is_there(tmp_path: Path):
+    """A folder with files in it is refused, and nothing in it is touched."""
+    (tmp_path / "mine.txt").write_text("mine")
+    done = run(EXAMPLES / "demo.py", tmp_path)
+    assert done.returncode == 1
+    assert "holds files already" in done.stderr
+    assert (tmp_path / "mine.txt").read_text() == "mine"
 
 
 def test_the_demo_fails_where_nothing_is_learned(example, monkeypatch):
