@@ -14,6 +14,7 @@ from wids.cache import ShardCache
 from wids.entries import name_in_spec, new_spec, shard_entry
 from wids.parallel import run_each
 from wids.sidecar import SIDECAR_SUFFIX
+from wids.sources import load_spec
 from wids.tarindex import TarIndex
 from wids.urls import is_local
 
@@ -33,6 +34,7 @@ __all__ = [
     "file_digests",
     "index_shard",
     "local_copy",
+    "merge_specs",
 ]
 
 _READ_NBYTES = 1 << 20
@@ -186,6 +188,36 @@ def build_spec(
             failures[shard] = outcome
     rows = [{**entries[name], "url": name} for name in sorted(entries)]
     return Build(new_spec(rows, header or {}), records, failures)
+
+
+def merge_specs(
+    sources: Sequence[str], folder: str | os.PathLike[str], name: str | None = None
+) -> DatasetSpec:
+    """Make one spec of the shards of several.
+
+    Args:
+        sources: Paths or URLs of the specs, such as those of writers that worked in parallel.
+        folder: Where the new spec will lie.
+        name: Name of the dataset; by default that of the first spec that has one.
+
+    Returns:
+        Their shards, sorted by URL, each with all that its spec said of it.
+
+    Raises:
+        SpecError: One of them is malformed.
+        ValueError: Two of them list the same shard.
+    """
+    specs = [load_spec(source) for source in sources]
+    # A spec's own name came with each of its shards; in the new spec it would be one shard's.
+    shards = [
+        {key: value for key, value in shard.items() if (key, value) != ("name", spec.name)}
+        for spec in specs
+        for shard in spec.shards
+    ]
+    names = _names_in_spec([shard["url"] for shard in shards], folder)
+    rows = [{**shard, "url": url} for url, shard in zip(names, shards, strict=True)]
+    name = name or next((spec.name for spec in specs if spec.name), None)
+    return new_spec(sorted(rows, key=lambda row: str(row["url"])), {"name": name})
 
 
 def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None) -> dict[str, str]:

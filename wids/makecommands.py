@@ -28,7 +28,7 @@ __all__ = ["add_make_commands"]
 
 def add_make_commands(commands: Any) -> None:
     """Declare them."""
-    for add in (_add_create, _add_update):
+    for add in (_add_create, _add_merge, _add_update):
         add(commands)
 
 
@@ -167,6 +167,30 @@ def _add_create(commands: Any) -> None:
     parser.add_argument("--resume", action="store_true", help="skip what OUTPUT has, unchanged")
     add_workers(parser)
     add_json(parser)
+
+
+def merge(args: Arguments) -> int:
+    """Make one spec of several."""
+    from wids.build import merge_specs
+    from wids.outfile import write_whole
+
+    output = Path(args.output)
+    spec = merge_specs(args.specs, output.parent, args.name or output.stem)
+    write_whole(output, f"{spec.to_json()}\n".encode())
+    note(f"{output}: {len(spec.shards)} shards")
+    return DONE
+
+
+def _add_merge(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        merge,
+        "make one spec of several, such as those of parallel writers",
+        ["wids merge train-*-of-00004.json -o train.json"],
+    )
+    parser.add_argument("specs", nargs="+", metavar="SPEC")
+    parser.add_argument("-o", "--output", required=True, help="the new spec")
+    parser.add_argument("-n", "--name", help="name of the dataset (made of OUTPUT's)")
 
 
 def _add_update(commands: Any) -> None:

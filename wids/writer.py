@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -15,6 +16,7 @@ from wids.encode import encode_field
 from wids.entries import name_in_spec, new_spec, shard_entry
 from wids.members import Encode, sample_members
 from wids.outfile import OutFile, write_whole
+from wids.resume import Journal, WholeShards
 from wids.sidecar import SIDECAR_SUFFIX
 from wids.tarindex import TarIndex
 from wids.tarwriter import BLOCK, DigestingFile, TarWriter, member_header, padded
@@ -59,6 +61,9 @@ class ShardWriter:
         spec: str | os.PathLike[str] | None = None,
         sidecars: bool = False,
         digests: Collection[str] = ("md5", "sha256"),
+        resume: bool = False,
+        rank: int = 0,
+        num_replicas: int = 1,
     ) -> None:
         """Begin to write; nothing appears before the first shard is whole.
 
@@ -74,6 +79,13 @@ class ShardWriter:
             sidecars: Write each shard's tar index beside it.
             digests: Which of "md5" and "sha256" to note of each shard. MD5 alone can take longer
                 than all else together on a fast disk.
+            resume: Go on behind the shards that are there. The same samples must come again, in
+                the same order: those that are in whole shards are passed by (their values are not
+                encoded), or call `skip_written` and begin behind them.
+            rank: Which of several writers of one dataset this is, in `[0, num_replicas)`.
+            num_replicas: How many writers there are. Writer `rank` makes every `num_replicas`-th
+                shard from `start_shard + rank` on, and a spec of its own:
+                `train-00000-of-00004.json`; `wids merge` makes one of all.
 
         Raises:
             ValueError: The pattern or a bound cannot be used.
@@ -84,18 +96,55 @@ class ShardWriter:
                 "maxcount and maxsize must be >= 1 and start_shard >= 0, "
                 f"got {maxcount=}, {maxsize=}, {start_shard=}"
             )
+        if not 0 <= rank < num_replicas:
+            raise ValueError(
+                f"rank must lie in [0, num_replicas), got {rank} of {num_replicas} writers"
+            )
         self._maxcount = maxcount
         self._maxsize = maxsize
-        self._number = start_shard
+        self._number = start_shard + rank
+        self._step = num_replicas
         self._post = post
         self._mtime = mtime
         self._encode = encode
-        self._spec = None if spec is None else Path(spec)
+        self._spec = None if spec is None else _spec_of_rank(Path(spec), rank, num_replicas)
         self._sidecars = sidecars
         self._digests = tuple(digests)
         self._open: _OpenShard | None = None
         self._closed = False
+        self._journal = Journal(self._spec)
         self.shardlist: list[dict[str, Any]] = []
+        self._whole = self._find_whole() if resume else None
+        if not resume:
+            self._journal.remove()
+
+    def _find_whole(self) -> WholeShards:
+        """Take up what an earlier run finished; what it did not note is posted and noted now."""
+        folder = self._folder()
+        paths = []
+        while (path := Path(self._pattern % self._number)).exists():
+            paths.append((path, name_in_spec(str(path), folder)))
+            self._number += self._step
+        # The shard that was being finished when the process died: its sidecar may be half done.
+        for part in path.parent.glob(f".{escape(path.name)}{SIDECAR_SUFFIX}.*.part"):
+            part.unlink(missing_ok=True)
+        whole = WholeShards(paths, self._journal.entries(), self._digests)
+        for path, entry in whole.unnoted:
+            self._tell(path, entry)
+        self.shardlist += whole.entries
+        return whole
+
+    def _folder(self) -> Path:
+        """Name the folder that URLs of the spec count from."""
+        return Path(self._pattern).parent if self._spec is None else self._spec.parent
+
+    def skip_written(self) -> int:
+        """Take all samples of the shards that were there as given.
+
+        Returns:
+            How many they are: begin with the sample of that number. 0 without `resume`.
+        """
+        return 0 if self._whole is None else self._whole.skip()
 
     def write(self, sample: Mapping[str, Any]) -> None:
         """Write one sample; all of it goes into one shard.
@@ -107,8 +156,8 @@ class ShardWriter:
         Raises:
             ValueError: The sample cannot be written; the message says why, and nothing of it was.
         """
-        key, members = sample_members(sample, self._encode)
-        self.write_members(key, members)
+        if self._whole is None or not self._whole.pass_by(sample.get("__key__")):
+            self._write(*sample_members(sample, self._encode))
 
     def write_members(self, key: str, members: Members) -> None:
         """Write one sample whose members have their names and bytes already.
@@ -120,6 +169,11 @@ class ShardWriter:
         Raises:
             ValueError: The shard holds that key, or the writer is closed.
         """
+        if self._whole is None or not self._whole.pass_by(key):
+            self._write(key, members)
+
+    def _write(self, key: str, members: Members) -> None:
+        """Put a sample into the open shard, or into the next one where that is full."""
         if self._closed:
             raise ValueError(f"sample {key!r}: this ShardWriter is closed; open a new one")
         nbytes = sum(_member_nbytes(name, data) for name, data in members)
@@ -147,22 +201,29 @@ class ShardWriter:
         if shard is None:
             return
         self._open = None
-        folder = shard.path.parent if self._spec is None else self._spec.parent
-        entry = shard.publish(folder, sidecar=self._sidecars)
+        entry = shard.publish(self._folder(), sidecar=self._sidecars)
         self.shardlist.append(entry)
-        self._number += 1
+        self._number += self._step
+        self._tell(shard.path, entry)
+
+    def _tell(self, path: Path, entry: dict[str, Any]) -> None:
+        """Call the hook, then note the shard: after a crash in between it is called again."""
         if self._post is not None:
-            self._post(str(shard.path))
+            self._post(str(path))
+        self._journal.note(entry)
 
     def close(self) -> None:
         """Publish the last shard and write the spec; a second call does nothing."""
         if self._closed:
             return
+        if self._whole is not None:
+            self._whole.check_all_passed()
         self._finish_shard()
         self._closed = True
         if self._spec is not None:
             spec = new_spec(self.shardlist, {"name": self._spec.stem})
             write_whole(self._spec, f"{spec.to_json()}\n".encode())
+            self._journal.remove()
 
     def abandon(self) -> None:
         """Drop the shard that is being written; whole ones stay, no spec is written."""
@@ -216,6 +277,13 @@ class _OpenShard:
         """Let go of the threads and, unless it was published, of the file."""
         self._file.close()
         self._out.discard()
+
+
+def _spec_of_rank(spec: Path, rank: int, num_replicas: int) -> Path:
+    """Name the spec of one of several writers."""
+    if num_replicas == 1:
+        return spec
+    return spec.with_name(f"{spec.stem}-{rank:05d}-of-{num_replicas:05d}{spec.suffix}")
 
 
 def _member_nbytes(name: str, data: Any) -> int:

@@ -1,0 +1,257 @@
+"""Writers that go on after a crash, and writers in parallel: nothing is lost, nothing doubled."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wids.build import build_spec, merge_specs
+from wids.cli import main
+from wids.sources import load_spec
+from wids.writer import ShardWriter
+
+# Writes 300 samples into shards of 20, goes on where an earlier run was killed.
+PROGRAM = """
+import sys
+from wids import ShardWriter
+folder = sys.argv[1]
+print("ready", flush=True)
+with ShardWriter(folder + "/x-%03d.tar", maxcount=20, spec=folder + "/x.json", sidecars=True,
+                 resume=True) as writer:
+    for number in range(300):
+        writer.write({"__key__": f"{number:06}", "txt": f"text {number}" * 50, "cls": number})
+"""
+
+
+def samples(count: int, first: int = 0) -> list[dict[str, Any]]:
+    """Make samples of one field."""
+    return [{"__key__": f"{n:06}", "txt": f"text {n}"} for n in range(first, first + count)]
+
+
+def write(folder: Path, rows: list[dict[str, Any]], **options: Any) -> ShardWriter:
+    """Write samples into shards of three, with a spec."""
+    with ShardWriter(folder / "x-%d.tar", maxcount=3, spec=folder / "x.json", **options) as writer:
+        for row in rows:
+            writer.write(row)
+    return writer
+
+
+def crash(folder: Path, rows: list[dict[str, Any]], **options: Any) -> None:
+    """Write samples and leave by an error."""
+
+    def broken() -> Any:
+        with ShardWriter(
+            folder / "x-%d.tar", maxcount=3, spec=folder / "x.json", **options
+        ) as writer:
+            for row in rows:
+                writer.write(row)
+            raise KeyError
+
+    with pytest.raises(KeyError):
+        broken()
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Digest every file of a folder."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+@pytest.fixture
+def undisturbed(tmp_path: Path) -> dict[str, str]:
+    """Write ten samples without a crash."""
+    write(tmp_path / "undisturbed", samples(10))
+    return contents(tmp_path / "undisturbed")
+
+
+@pytest.mark.parametrize("before", [0, 2, 3, 4, 9, 10])
+def test_resumed_run_equals_an_undisturbed_one(
+    tmp_path: Path, undisturbed: dict[str, str], before: int
+):
+    """However far the first run came, the second makes the same files, to the byte."""
+    crash(tmp_path / "x", samples(before))
+    write(tmp_path / "x", samples(10), resume=True)
+    assert contents(tmp_path / "x") == undisturbed
+
+
+def test_whole_shards_are_not_written_again(tmp_path: Path):
+    """What is whole stays untouched, and its values are not encoded again."""
+    crash(tmp_path, samples(7))
+    first = (tmp_path / "x-0.tar").stat()
+    encoded = []
+
+    def encode(extension: str, value: Any) -> bytes:
+        encoded.append(value)
+        return str(value).encode()
+
+    write(tmp_path, samples(10), resume=True, encode=encode)
+    assert (tmp_path / "x-0.tar").stat().st_mtime_ns == first.st_mtime_ns
+    assert encoded == [f"text {n}" for n in range(6, 10)]
+
+
+def test_finished_run_is_resumed_without_effect(tmp_path: Path, undisturbed: dict[str, str]):
+    """Running a finished program again changes nothing."""
+    write(tmp_path / "x", samples(10))
+    write(tmp_path / "x", samples(10), resume=True)
+    assert contents(tmp_path / "x") == undisturbed
+
+
+def test_skip_written_says_where_to_begin(tmp_path: Path, undisturbed: dict[str, str]):
+    """A source that can start in the middle need not make the samples that are there."""
+    crash(tmp_path / "x", samples(7))
+    with ShardWriter(
+        tmp_path / "x" / "x-%d.tar", maxcount=3, spec=tmp_path / "x" / "x.json", resume=True
+    ) as writer:
+        start = writer.skip_written()
+        for row in samples(10)[start:]:
+            writer.write(row)
+    assert start == 6
+    assert contents(tmp_path / "x") == undisturbed
+    with ShardWriter(tmp_path / "y-%d.tar") as fresh:
+        assert fresh.skip_written() == 0
+
+
+def test_other_samples_are_refused(tmp_path: Path):
+    """A sample in the place of another is an error that names both."""
+    crash(tmp_path, samples(4))
+    with pytest.raises(ValueError, match=r"sample 0 is '000005', .* have '000000'"):
+        write(tmp_path, samples(9, first=5), resume=True)
+
+
+def test_fewer_samples_are_refused(tmp_path: Path):
+    """Shards of samples that no longer come are not passed off as the result."""
+    write(tmp_path, samples(10))
+    with pytest.raises(ValueError, match="only 2 samples came, .* hold 10"):
+        write(tmp_path, samples(2), resume=True)
+
+
+def test_hook_is_called_for_a_shard_that_was_finished_but_not_noted(tmp_path: Path):
+    """An upload that may not have happened happens again; one that was noted does not."""
+    crash(tmp_path, samples(7))
+    journal = tmp_path / "x.json.journal"
+    lines = journal.read_text().split("\n")
+    journal.write_text("\n".join(lines[:2]) + '\n{"url": "x-1.t')  # a crash cut the second note
+    posted: list[str] = []
+    write(tmp_path, samples(10), resume=True, post=lambda name: posted.append(Path(name).name))
+    assert posted == ["x-1.tar", "x-2.tar", "x-3.tar"]
+
+
+def test_without_a_spec_shards_are_read_again(tmp_path: Path):
+    """No journal is needed: what is there can be counted and digested."""
+    pattern = tmp_path / "x-%d.tar"
+    writer = ShardWriter(pattern, maxcount=3)
+    for row in samples(7):
+        writer.write(row)
+    writer.abandon()
+    with ShardWriter(pattern, maxcount=3, resume=True) as writer:
+        for row in samples(10):
+            writer.write(row)
+    assert [shard["nsamples"] for shard in writer.shardlist] == [3, 3, 3, 1]
+    assert all(len(shard["sha256"]) == 64 for shard in writer.shardlist)
+
+
+def test_killed_at_any_moment_a_rerun_makes_the_same_files(tmp_path: Path):
+    """After kill -9, no half shard has its final name, and reruns end where no kill would have."""
+    kill_and_compare(tmp_path, kills=int(os.environ.get("WIDS_TEST_KILLS", "8")))
+
+
+def kill_and_compare(folder: Path, kills: int) -> None:
+    """Kill the program at random moments, until it ends; compare with a run that was not killed."""
+    run(folder / "whole")
+    expected = without_times(contents(folder / "whole"))
+    rng = random.Random(1)
+    done = 0
+    while done < kills:
+        work = folder / f"killed-{done}"
+        work.mkdir()
+        while (x := start(work)) is not None:
+            time.sleep(rng.random() * 0.12)
+            x.send_signal(signal.SIGKILL)
+            ended = x.wait()
+            x.stdout.close()
+            done += ended != 0
+            for shard in work.glob("*.tar"):
+                assert hashlib.sha256(shard.read_bytes()).hexdigest() == expected[shard.name]
+            if ended == 0 or done >= kills:
+                break
+        run(work)
+        assert without_times(contents(work)) == expected
+
+
+def without_times(digests: dict[str, str]) -> dict[str, str]:
+    """Leave out sidecars, which hold the modification time of their shard, but not their names."""
+    return {name: "" if name.endswith(".widx") else d for name, d in digests.items()}
+
+
+def start(folder: Path) -> subprocess.Popen[bytes]:
+    """Start the program and wait until it is about to write."""
+    process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"ready\n"
+    return process
+
+
+def run(folder: Path) -> None:
+    """Run the program to its end."""
+    folder.mkdir(exist_ok=True)
+    subprocess.run(
+        [sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.DEVNULL, check=True
+    )
+
+
+class TestParallelWriters:
+    """`rank` and `num_replicas`, and merging their specs."""
+
+    def test_shards_of_all_writers_make_one_dataset(self, tmp_path: Path):
+        """Numbers interleave, no writer touches another's shard, and the specs merge."""
+        for rank in range(3):
+            write(tmp_path, samples(5, first=100 * rank), rank=rank, num_replicas=3)
+        assert sorted(path.name for path in tmp_path.glob("*.tar")) == [
+            f"x-{number}.tar" for number in range(6)
+        ]
+        parts = sorted(str(path) for path in tmp_path.glob("x-*-of-00003.json"))
+        spec = merge_specs(parts, tmp_path, "x")
+        shards = sorted(str(path) for path in tmp_path.glob("*.tar"))
+        whole = build_spec(shards, folder=tmp_path, workers=1, digests=("md5", "sha256")).spec
+        assert list(spec.shards) == list(whole.shards)
+        assert spec.name == "x"
+
+    def test_each_rank_resumes_its_own(self, tmp_path: Path):
+        """A crashed writer goes on with its own shards only."""
+        write(tmp_path / "a", samples(9), rank=0, num_replicas=2)
+        write(tmp_path / "a", samples(9, first=50), rank=1, num_replicas=2)
+        write(tmp_path / "b", samples(9), rank=0, num_replicas=2)
+        crash(tmp_path / "b", samples(5, first=50), rank=1, num_replicas=2)
+        write(tmp_path / "b", samples(9, first=50), rank=1, num_replicas=2, resume=True)
+        assert contents(tmp_path / "a") == contents(tmp_path / "b")
+
+    @pytest.mark.parametrize(("rank", "num_replicas"), [(-1, 2), (2, 2), (0, 0)])
+    def test_rank_out_of_range_is_refused(self, rank: int, num_replicas: int):
+        """The message says what was given."""
+        with pytest.raises(ValueError, match=f"got {rank} of {num_replicas}"):
+            ShardWriter("x-%d.tar", rank=rank, num_replicas=num_replicas)
+
+    def test_merge_command(self, tmp_path: Path, monkeypatch, capsys):
+        """`wids merge` writes one spec, which opens wherever it lies."""
+        monkeypatch.chdir(tmp_path)
+        for rank in range(2):
+            write(Path(), samples(4, first=100 * rank), rank=rank, num_replicas=2)
+        parts = [str(path) for path in sorted(Path().glob("*.json"))]
+        output = Path("specs/all.json")
+        assert main(["merge", *parts, "-o", str(output)]) == 0
+        spec = load_spec(output)
+        assert (spec.name, spec.shards.nsamples.sum()) == ("all", 8)
+        assert json.loads(output.read_text())["shardlist"][0]["url"] == "../x-0.tar"
+
+    def test_merging_a_shard_twice_is_refused(self, tmp_path: Path, capsys):
+        """Samples would be in the dataset twice."""
+        write(tmp_path, samples(4))
+        spec = str(tmp_path / "x.json")
+        assert main(["merge", spec, spec, "-o", str(tmp_path / "y.json")]) == 1
+        assert "listed twice" in capsys.readouterr().err
