@@ -172,11 +172,22 @@ class Fetcher:
     def _parallel_chunks(self, url: str, stream: Stream, size: int) -> Iterator[bytes | bytearray]:
         """Yield segments in order while the next ones are on their way.
 
-        The open stream brings the first one and is then given up. Those that came early wait in
-        memory, at most one for each connection.
+        The open stream brings the first one, and all of them if it is fast. Those that came early
+        wait in memory, at most one for each connection.
         """
         step, width = self.policy.segment_nbytes, self.policy.connections
-        spans = iter(cut(stream.start + step, size, step))
+        fast = self.policy.fast_nbytes_per_second
+        came, began = 0, time.monotonic()
+        with suppress(ConnectionError):  # what is missing is then asked for as a segment
+            for chunk in stream.chunks:
+                came += len(chunk)
+                yield chunk
+                if came >= step and came < fast * (time.monotonic() - began):
+                    break
+        if stream.start + came == size:
+            return
+        stream.close()
+        spans = iter(cut(stream.start + came, size, step))
         pool = ThreadPoolExecutor(width, thread_name_prefix="wids-fetch")
 
         def submit(count: int) -> list[Future[bytearray]]:
@@ -186,15 +197,7 @@ class Fetcher:
             ]
 
         try:
-            coming = deque(submit(width - 1))
-            came = 0
-            with suppress(ConnectionError), stream:
-                for chunk in _first(stream.chunks, step):
-                    came += len(chunk)
-                    yield chunk
-            if came < step:  # it broke off
-                yield self._segment(url, stream.start + came, stream.start + step, stream.validator)
-            coming.extend(submit(1))
+            coming = deque(submit(width))
             while coming:
                 segment = coming.popleft().result()
                 coming.extend(submit(1))
@@ -331,15 +334,6 @@ def _skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[b
             raise ChangedError("the server continued with other bytes than it began with")
         yield head[len(known) :]
         known = b""
-
-
-def _first(chunks: Iterator[bytes], nbytes: int) -> Iterator[bytes]:
-    """Yield the first bytes and no more."""
-    for chunk in chunks:
-        yield chunk[:nbytes]
-        nbytes -= len(chunk)
-        if nbytes <= 0:
-            return
 
 
 def _check_range(url: str, stream: Stream, start: int, validator: str | None) -> None:

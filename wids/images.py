@@ -94,8 +94,11 @@ class ImageDecoder:
         exif_transpose: Whether to turn and flip the image as its EXIF orientation says.
         backend: "auto" for the fastest library installed; "pillow" for the same pixels everywhere.
 
-    >>> ImageDecoder("numpy", mode="L", size=CenterCrop(4))(encoded).shape
-    (4, 4)
+    >>> from wids.framing import Resize
+    >>> decode = ImageDecoder("numpy", mode="L", size=Resize(2))
+    >>> decode(b"P6 6 4 255 " + bytes(72))  # black, in the simplest of formats
+    array([[0, 0, 0],
+           [0, 0, 0]], dtype=uint8)
     """
 
     to: str = "PIL"

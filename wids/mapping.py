@@ -11,22 +11,16 @@ __all__ = ["map_file"]
 _MMAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 
-def map_file(path: str | os.PathLike[str]) -> tuple[mmap.mmap | None, os.stat_result]:
-    """Map a file into memory, read-only and shared with all processes that map it.
+def map_file(file_descriptor: int) -> memoryview:
+    """Map an open file into memory, read-only and shared with all processes that map it.
 
-    Returns:
-        `(map, status)`: the map, None for an empty file, which cannot be mapped; and the file's
-        status at that moment.
+    The view keeps the map, and what is sliced from the view keeps both; the descriptor may be
+    closed. A file must not be cut short while it is mapped: touching what is gone ends the process.
 
     Raises:
-        OSError: The file cannot be opened or mapped.
+        OSError: The file cannot be mapped.
     """
-    file_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        status = os.fstat(file_descriptor)
-        if not status.st_size:
-            return None, status
-        mapped = mmap.mmap(file_descriptor, status.st_size, prot=mmap.PROT_READ, **_MMAP_OPTIONS)
-        return mapped, status
-    finally:
-        os.close(file_descriptor)
+    nbytes = os.fstat(file_descriptor).st_size
+    if not nbytes:  # an empty file cannot be mapped
+        return memoryview(b"")
+    return memoryview(mmap.mmap(file_descriptor, nbytes, prot=mmap.PROT_READ, **_MMAP_OPTIONS))

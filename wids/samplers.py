@@ -527,7 +527,7 @@ def _process_group() -> tuple[int, int]:
     """Size of torch's process group and the rank in it; one process where there is none."""
     try:
         # Looked up now, not at import: groups are made later, and tests replace these functions.
-        import torch.distributed as dist  # noqa: PLC0415
+        import torch.distributed as dist
 
         if dist.is_available() and dist.is_initialized():
             return dist.get_world_size(), dist.get_rank()

@@ -41,14 +41,15 @@ class Shard:
     def __init__(self, path: str | os.PathLike[str], index: TarIndex | None = None) -> None:
         self.path = Path(path)
         self.index = TarIndex.from_tar(path) if index is None else index
-        mapped, status = map_file(path)
-        if status.st_size != self.index.source.nbytes:
+        with self.path.open("rb", buffering=0) as stream:
+            view = map_file(stream.fileno())
+        if len(view) != self.index.source.nbytes:
             raise ShardFormatError(
                 f"{path}: expected the {self.index.source.nbytes} bytes that its index was made "
-                f"for, found {status.st_size}; make the index anew"
+                f"for, found {len(view)}; make the index anew"
             )
-        self._view: memoryview | None = memoryview(mapped or b"")
-        self._nbytes = status.st_size
+        self._view: memoryview | None = view
+        self._nbytes = len(view)
         self._locate = self.index.locate
 
     def __len__(self) -> int:
@@ -92,6 +93,7 @@ class Shard:
             local_index += self.index.num_samples
         key, extensions, spans = self._locate(local_index)
         sample: dict[str, Any] = {"__key__": key}
+        nbytes = self._nbytes
         place = 0
         for extension in extensions:
             offset = spans[place]
@@ -99,10 +101,10 @@ class Shard:
             place += 2
             if fields is not None and extension not in fields:
                 continue
-            value = view[offset : offset + size]
-            # A slice is cut at the end of the memory, and counts from there where negative.
-            if offset < 0 or len(value) != size:
+            end = offset + size
+            if not 0 <= offset <= end <= nbytes:
                 raise self._outside(extension, offset, size)
+            value = view[offset:end]
             sample[extension] = bytes(value) if copy else value
         return sample
 

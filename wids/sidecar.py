@@ -10,7 +10,7 @@ import hashlib
 import os
 import secrets
 import struct
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -232,36 +232,51 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
         ShardFormatError: It is none, of another version, cut off or damaged.
         OSError: It cannot be opened.
     """
-    mapped, _ = map_file(path)
-    return parse_sidecar(memoryview(mapped or b""), path)
+    with Path(path).open("rb", buffering=0) as stream:
+
+        def read(start: int, end: int) -> bytes:
+            return os.pread(stream.fileno(), end - start, start)
+
+        return parse_sidecar(map_file(stream.fileno()), path, read)
 
 
-def parse_sidecar(image: memoryview, path: str | os.PathLike[str]) -> Sidecar:
+def parse_sidecar(
+    image: memoryview,
+    path: str | os.PathLike[str],
+    read: Callable[[int, int], bytes] | None = None,
+) -> Sidecar:
     """Take a sidecar's bytes apart, without reading its columns.
 
     Args:
         image: The whole sidecar.
         path: What to call it in messages.
+        read: Returns bytes `[start, end)` of it. A first look at mapped memory may bring in
+            megabytes; reading brings what is read. None: look at the image.
 
     Raises:
         ShardFormatError: It is none, of another version, cut off or damaged.
     """
     if len(image) < HEADER.size:
         raise _unfit(path, f"at least {HEADER.size} bytes", f"{len(image)}")
-    header = SidecarHeader(*HEADER.unpack_from(image))
+    read = read or _reader(image)
+    head = read(0, HEADER.size)
+    header = SidecarHeader(*HEADER.unpack(head))
     if header.magic != MAGIC:
         raise _unfit(path, f"the magic {MAGIC!r} at byte 0", f"{header.magic!r}")
     if header.version != VERSION:
         raise _unfit(path, f"version {VERSION}", f"version {header.version}")
+    if header.flags & ~(_LAST_DOT | _WHOLE_SHARD | _CONCATENATED | _ORDER):
+        raise _unfit(path, "flags of this version", f"{header.flags:#x}")
     ends = list(_section_ends(header))
     if ends[-1] != len(image):
         raise _unfit(path, f"{ends[-1]} bytes by its header", f"{len(image)}")
-    spans, rows, order, sets, skipped, keys, other_names = (
-        image[start:end] for start, end in zip([HEADER.size, *ends], ends, strict=False)
+    spans, rows, order, _, _, keys, other_names = (
+        image[start:end] for start, end in pairwise([HEADER.size, *ends])
     )
-    if _seal(header, bytes(sets) + bytes(skipped)) != image[: HEADER.size]:
+    sets, skipped = read(ends[2], ends[3]), read(ends[3], ends[4])
+    if _seal(header, sets + skipped) != head:
         raise _unfit(path, "a header and tables that fit their checksum", "others")
-    last = ROW.unpack_from(rows, len(rows) - ROW.size)
+    last = ROW.unpack(read(ends[1] - ROW.size, ends[1]))
     if last[0] > header.num_members or last[1] != header.keys_nbytes:
         raise _unfit(path, f"a last row within {header.num_members} members", f"{last}")
     return Sidecar(
@@ -271,12 +286,16 @@ def parse_sidecar(image: memoryview, path: str | os.PathLike[str]) -> Sidecar:
         spans=spans,
         rows=rows,
         order=order,
-        extension_sets=bytes(sets).split(b"\0")[:-1],
-        skipped=_parse_skipped(bytes(skipped), path),
+        extension_sets=sets.split(b"\0")[:-1],
+        skipped=_parse_skipped(skipped, path),
         keys=keys,
         other_names=other_names,
         image=image,
     )
+
+
+def _reader(image: memoryview) -> Callable[[int, int], bytes]:
+    return lambda start, end: bytes(image[start:end])
 
 
 def _section_ends(header: SidecarHeader) -> Iterator[int]:

@@ -131,7 +131,7 @@ def encode_tenbin(arrays: Iterable[np.ndarray], names: Sequence[str] | None = No
         ValueError: An array or a name does not fit the format.
 
     >>> len(encode_tenbin([np.zeros((28, 28))]))
-    6432
+    6368
     """
     arrays = [np.asarray(array) for array in arrays]
     names = [""] * len(arrays) if names is None else names

@@ -95,7 +95,9 @@ class FetchPolicy:
         max_wait_seconds: Bound of any wait, a server's Retry-After included.
         connections: At once, for one large file or one batch of ranges.
         segment_nbytes: What one request of a large file asks for.
-        parallel_nbytes: A file with more left than this comes over several connections.
+        parallel_nbytes: A file with more left than this may come over several connections.
+        fast_nbytes_per_second: A connection that is as fast as this is left to itself: more of
+            them would only cost time here.
     """
 
     connect_timeout_seconds: float = 10.0
@@ -107,6 +109,7 @@ class FetchPolicy:
     connections: int = 8
     segment_nbytes: int = 8 << 20
     parallel_nbytes: int = 64 << 20
+    fast_nbytes_per_second: float = 200e6
 
     def wait_seconds(self, failures: int, retry_after_seconds: float | None = None) -> float:
         """Return how long to wait after so many failures in a row.

@@ -1,0 +1,197 @@
+"""Indexes of other tools: read, checked against the shard, written."""
+
+import json
+import shutil
+import sqlite3
+import struct
+import tarfile
+
+import pytest
+from conftest import write_shard
+
+from wids.errors import ShardFormatError
+from wids.foreign import (
+    check_foreign_index,
+    find_foreign_indexes,
+    read_foreign_index,
+    write_dali_index,
+    write_energon_index,
+)
+from wids.tarindex import TarIndex
+
+SAMPLES = [{"__key__": f"{i}", ".jpg": b"x" * i, ".seg.png": b"y" * 600} for i in range(3)]
+
+
+@pytest.fixture
+def shard(tmp_path):
+    """Write a shard of three samples behind a directory."""
+    path = write_shard(tmp_path / "train-0.tar", SAMPLES)
+    whole = tmp_path / "with-folder.tar"
+    with tarfile.open(whole, "w") as archive, tarfile.open(path) as samples:
+        folder = tarfile.TarInfo("folder")
+        folder.type = tarfile.DIRTYPE
+        archive.addfile(folder)
+        for info in samples:
+            archive.addfile(info, samples.extractfile(info))
+    shutil.move(whole, path)
+    return path
+
+
+def test_dali_by_hand(shard, tmp_path):
+    """The text that DALI reads is written, and a right one is found right."""
+    path = tmp_path / "train-0.idx"
+    write_dali_index(TarIndex.from_tar(shard), path)
+    assert path.read_text().splitlines()[:2] == [
+        "v1.2 3",
+        "jpg 1024 0 0.jpg seg.png 1536 600 0.seg.png",
+    ]
+    assert check_foreign_index(path, shard) == 6
+
+
+def test_dali_without_names(shard, tmp_path):
+    """Version 1.1, which has no names, is checked by offset, size and extension."""
+    path = tmp_path / "x.idx"
+    path.write_text("v1.1 1\njpg 1024 0 seg.png 1536 600\n")
+    assert check_foreign_index(path, shard) == 2
+    assert read_foreign_index(path)[1].extension == ".seg.png"
+    path.write_text("v1.1 1\npng 1024 0\n")
+    with pytest.raises(ShardFormatError, match="entry 0 is wrong"):
+        check_foreign_index(path, shard)
+
+
+@pytest.mark.parametrize("shift", [1024, -512, 1])
+def test_shifted_offsets_are_found(shard, tmp_path, shift):
+    """Offsets that miss their member, as DALI's own tool writes them before PAX headers."""
+    path = tmp_path / "x.idx"
+    path.write_text(f"v1.2 1\njpg {1024 + shift} 0 0.jpg\n")
+    with pytest.raises(ShardFormatError, match="entry 0 is wrong"):
+        check_foreign_index(path, shard)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["v1.2 2\njpg 0 0 a\n", "v1.2 x\njpg 0 0 a\n", "v1.2 1\njpg 0 0\n", "v1.2 1\njpg -1 0 a\n",
+     "v1.2 1\njpg 99999999999999999999999 0 a\n", "v1.3 0\n", "", "{", '{"files": 3}',
+     '{"files": {"a": 3}}', '{"files": {"a": {"offset": true, "length": 1}}}', "[" * 100_000],
+)  # fmt: skip
+def test_malformed_indexes_are_refused(tmp_path, text):
+    """Whatever stands in such a file, it is read or refused clearly."""
+    path = tmp_path / "x.idx"
+    path.write_text(text)
+    with pytest.raises(ShardFormatError, match=r"x\.idx: expected"):
+        read_foreign_index(path)
+
+
+def test_dali_cannot_say_everything(tmp_path):
+    """Names with white space, and shards without samples, are refused when writing."""
+    for samples in ([{"__key__": "a b", ".txt": b""}], []):
+        index = TarIndex.from_tar(write_shard(tmp_path / "x.tar", samples))
+        with pytest.raises(ShardFormatError, match="DALI demands"):
+            write_dali_index(index, tmp_path / "x.idx")
+    assert not (tmp_path / "x.idx").exists()
+
+
+def test_energon_offsets(shard, tmp_path):
+    """An Energon index holds where each sample begins, and where the last one ends."""
+    path = tmp_path / "train-0.tar.idx"
+    write_energon_index(shard, path)
+    assert struct.unpack("<4Q", path.read_bytes()) == (512, 2560, 5120, 7680)
+    assert check_foreign_index(path, shard) == 4
+
+
+def test_energon_counts_extended_headers(tmp_path):
+    """With PAX headers, a sample begins at the header before its header."""
+    shard = tmp_path / "p.tar"
+    with tarfile.open(shard, "w", format=tarfile.PAX_FORMAT) as archive:
+        for name in ("a.txt", "b.txt"):
+            info = tarfile.TarInfo(name)
+            info.mtime = 0.5
+            archive.addfile(info)
+    path = tmp_path / "p.tar.idx"
+    write_energon_index(shard, path)
+    assert struct.unpack("<3Q", path.read_bytes()) == (0, 1536, 3072)
+    assert check_foreign_index(path, shard) == 3
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        (512, 2560, 5120),
+        (512, 2560, 5121, 7680),
+        (512, 512, 5120, 7680),
+        (512, 2560, 5120, 1 << 40),
+    ],
+)
+def test_wrong_energon_indexes_are_refused(shard, entries):
+    """Too few entries, and entries that are no header of their sample, are found."""
+    path = shard.with_name("train-0.tar.idx")
+    path.write_bytes(struct.pack(f"<{len(entries)}Q", *entries))
+    with pytest.raises(ShardFormatError, match="expected"):
+        check_foreign_index(path, shard)
+
+
+def make_database(folder, rows):
+    """Write an index.sqlite as Energon lays it out."""
+    folder.mkdir()
+    (folder / ".info.json").write_text(
+        json.dumps({"shard_counts": {"other.tar": 1, "train-0.tar": 3}})
+    )
+    connection = sqlite3.connect(folder / "index.sqlite")
+    connection.executescript(
+        "CREATE TABLE samples(tar_file_id, sample_key, sample_index, byte_offset, byte_size);"
+        "CREATE TABLE sample_parts(tar_file_id, sample_index, part_name, content_byte_offset,"
+        " content_byte_size);"
+    )
+    connection.executemany(
+        "INSERT INTO samples VALUES (1, ?, ?, 0, 0)", {(r[0], r[1]) for r in rows}
+    )
+    connection.executemany("INSERT INTO sample_parts VALUES (1, ?, ?, ?, ?)", [r[1:] for r in rows])
+    connection.commit()
+    connection.close()
+    return folder / "index.sqlite"
+
+
+def test_energon_database(shard):
+    """Energon's database is read for the shard in question, and checked."""
+    path = make_database(
+        shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0), ("0", 0, "seg.png", 1536, 600)]
+    )
+    assert check_foreign_index(path, shard) == 2
+    assert [entry.name for entry in read_foreign_index(path, "train-0.tar")] == [
+        "0.jpg",
+        "0.seg.png",
+    ]
+    with pytest.raises(ShardFormatError, match=r"no\.tar"):
+        read_foreign_index(path, "no.tar")
+
+
+def test_hostile_database(shard):
+    """A database without the tables, or cut off, is refused clearly."""
+    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", "x", None)])
+    with pytest.raises(ShardFormatError, match="an offset or size"):
+        read_foreign_index(path, "train-0.tar")
+    path.write_bytes(path.read_bytes()[:5000])
+    with pytest.raises(ShardFormatError, match=r"index\.sqlite"):
+        read_foreign_index(path, "train-0.tar")
+
+
+def test_webshart(shard):
+    """The JSON of webshart is read and checked."""
+    path = shard.with_suffix(".json")
+    path.write_text(json.dumps({"files": {"0.jpg": {"offset": 1024, "length": 0, "width": 3}}}))
+    assert check_foreign_index(path, shard) == 1
+    path.write_text(json.dumps({"files": {"1.jpg": {"offset": 1024, "length": 0}}}))
+    with pytest.raises(ShardFormatError, match=r"'0\.jpg' at byte 1024"):
+        check_foreign_index(path, shard)
+
+
+def test_finding(shard):
+    """Indexes are found where their tools put them."""
+    assert find_foreign_indexes(shard) == []
+    for name in ("train-0.idx", "train-0.tar.idx", "train-0.json"):
+        shard.with_name(name).touch()
+    assert [p.name for p in find_foreign_indexes(shard)] == [
+        "train-0.idx",
+        "train-0.tar.idx",
+        "train-0.json",
+    ]

@@ -1,0 +1,138 @@
+"""Shards: raw samples out of mapped memory."""
+
+import gc
+import os
+
+import pytest
+from tarbytes import END, member
+
+from wids.errors import ShardFormatError
+from wids.shard import Shard
+from wids.tarindex import TarIndex
+
+SAMPLES = [
+    {"__key__": "a", ".cls": b"1", ".txt": b"eins"},
+    {"__key__": "d/b", ".cls": b"2", ".seg.png": b"zwei" * 300},
+    {"__key__": "c", ".txt": b""},
+]
+
+
+@pytest.fixture
+def path(make_shard):
+    """Write a shard with Python's tarfile."""
+    return make_shard("x.tar", SAMPLES)
+
+
+def test_a_sequence_of_samples(path):
+    """Each sample comes with its key and all its fields, also when counted from the end."""
+    shard = Shard(path)
+    assert len(shard) == 3
+    assert [shard[i] for i in range(3)] == SAMPLES
+    assert [shard[i] for i in (-3, -2, -1)] == SAMPLES
+    assert list(shard) == SAMPLES
+
+
+@pytest.mark.parametrize("place", [3, -4, 1 << 70])
+def test_out_of_range(path, place):
+    """A place that is not there is an IndexError."""
+    with pytest.raises(IndexError, match="outside"):
+        Shard(path)[place]
+
+
+def test_views_and_bytes(path):
+    """Fields are read-only views by default, bytes when copied."""
+    shard = Shard(path)
+    view = shard[1][".seg.png"]
+    assert isinstance(view, memoryview)
+    assert view.readonly
+    assert shard.read(1, copy=True) == SAMPLES[1]
+    assert type(shard.read(1, copy=True)[".cls"]) is bytes
+
+
+def test_some_fields(path):
+    """Only the fields that are asked for come; one that a sample lacks is left out."""
+    shard = Shard(path)
+    assert shard.read(0, fields=[".cls"]) == {"__key__": "a", ".cls": b"1"}
+    assert shard.read(2, fields={".cls", ".txt"}) == {"__key__": "c", ".txt": b""}
+    assert shard.read(2, fields=()) == {"__key__": "c"}
+
+
+def test_keys(path):
+    """Keys can be listed and looked up."""
+    shard = Shard(path)
+    assert list(shard.keys) == ["a", "d/b", "c"]
+    assert shard.find("c") == 2
+    with pytest.raises(KeyError):
+        shard.find("b")
+
+
+def test_from_a_sidecar(path, tmp_path):
+    """A shard opened through its sidecar reads as one that was scanned."""
+    TarIndex.from_tar(path).save(tmp_path / "x.widx")
+    shard = Shard(path, TarIndex.load(tmp_path / "x.widx", tar=path))
+    assert list(shard) == SAMPLES
+
+
+def test_views_outlive_the_shard(path):
+    """Closing takes no memory from under views that were handed out; reading is an error."""
+    with Shard(path) as shard:
+        view = shard[1][".seg.png"]
+    assert bytes(view) == b"zwei" * 300
+    with pytest.raises(ValueError, match="closed"):
+        shard[0]
+
+
+def test_descriptors_are_given_back(path, tmp_path, no_fd_leaks):
+    """A closed shard holds no descriptor, nor does one that could not be opened."""
+    TarIndex.from_tar(path).save(tmp_path / "x.widx")
+    for _ in range(50):
+        shard = Shard(path, TarIndex.load(tmp_path / "x.widx"))
+        assert shard[0]["__key__"] == "a"
+        shard.close()
+    os.truncate(path, 512)
+    index = TarIndex.load(tmp_path / "x.widx")
+    for _ in range(50):
+        with pytest.raises(ShardFormatError):
+            Shard(path, index)
+    gc.collect()
+
+
+def test_an_index_of_another_shard_is_refused(path, make_shard):
+    """A shard and an index whose sizes differ do not go together."""
+    other = make_shard("other.tar", SAMPLES * 20)
+    other.write_bytes(member(b"a.txt", b"x" * 100_000) + END)
+    with pytest.raises(ShardFormatError, match=r"expected the \d+ bytes"):
+        Shard(other, TarIndex.from_tar(path))
+
+
+def test_an_empty_shard(tmp_path):
+    """A shard of two zero blocks has no samples."""
+    path = tmp_path / "empty.tar"
+    path.write_bytes(END)
+    assert list(Shard(path)) == []
+
+
+def test_names_that_are_no_utf8(tmp_path):
+    """Keys with undecodable bytes come as surrogates and can be looked up."""
+    path = tmp_path / "odd.tar"
+    path.write_bytes(member(b"\xff.txt", b"x") + END)
+    shard = Shard(path)
+    assert shard[0] == {"__key__": "\udcff", ".txt": b"x"}
+    assert shard.find("\udcff") == 0
+
+
+def test_hard_links_and_gathered_samples(tmp_path):
+    """A linked field has its target's bytes; samples in pieces come whole when asked for."""
+    path = tmp_path / "links.tar"
+    link = bytearray(member(b"b.txt", b"", kind=b"1"))
+    link[157:162] = b"a.txt"
+    link[148:156] = b" " * 8
+    link[148:156] = b"%06o\0 " % sum(link)
+    path.write_bytes(member(b"a.txt", b"shared") + bytes(link) + member(b"a.cls", b"1") + END)
+    with pytest.raises(ShardFormatError, match="apart"):
+        Shard(path)
+    shard = Shard(path, TarIndex.from_tar(path, grouping="shard"))
+    assert list(shard) == [
+        {"__key__": "a", ".txt": b"shared", ".cls": b"1"},
+        {"__key__": "b", ".txt": b"shared"},
+    ]

@@ -1,0 +1,225 @@
+"""Sidecars: the documented bytes, what is refused, and what no sidecar can bring about."""
+
+import os
+import random
+import re
+import struct
+from pathlib import Path
+from zlib import crc32
+
+import pytest
+from tarbytes import END, member
+
+from wids.errors import ShardFormatError
+from wids.shard import Shard
+from wids.tarindex import TarIndex
+
+FORMAT = Path(__file__).parent.parent / "docs" / "sidecar-format.md"
+HEADER_NBYTES = 112
+
+
+def sealed(image):
+    """Make a changed sidecar's header check fit again, as a hostile writer would."""
+    image = bytearray(image)
+    sets, skipped = struct.unpack_from("<QQ", image, 56)
+    members, samples = struct.unpack_from("<QQ", image, 40)
+    start = HEADER_NBYTES + 16 * members + 16 * (samples + 1)
+    start += 4 * members if image[12] & 8 else 0
+    image[104:108] = bytes(4)
+    tables = bytes(image[start : start + sets + skipped])
+    check = crc32(tables, crc32(bytes(image[:HEADER_NBYTES])))
+    image[104:108] = struct.pack("<I", check)
+    return bytes(image)
+
+
+def resealed_row(image, row, spans):
+    """Make sample 0's check fit its spans and key again."""
+    image = bytearray(image)
+    keys_start = (
+        len(image)
+        - struct.unpack_from("<QQ", image, 72)[0]
+        - struct.unpack_from("<Q", image, 80)[0]
+    )
+    first, key, extension_set, _, last, key_end, _, _ = struct.unpack_from("<8I", image, row)
+    covered = bytes(image[spans + 16 * first : spans + 16 * last])
+    check = crc32(
+        covered, crc32(bytes(image[keys_start + key : keys_start + key_end]), extension_set)
+    )
+    image[row + 12 : row + 16] = struct.pack("<I", check)
+    return bytes(image)
+
+
+def read_and_check(shard, sidecar, expected):
+    """Read the one sample of a shard, which must be right if it comes; then check all the rest."""
+    index = TarIndex.load(sidecar)
+    assert Shard(shard, index)[0] == expected
+    index.check()
+
+
+@pytest.fixture
+def shard(tmp_path):
+    """Write the shard of the documented example."""
+    path = tmp_path / "two.tar"
+    path.write_bytes(member(b"a.cls", b"7") + member(b"a.txt", b"hello") + END)
+    os.utime(path, ns=(10**18, 10**18))
+    return path
+
+
+@pytest.fixture
+def sidecar(shard):
+    """Write the example's sidecar."""
+    path = shard.with_suffix(".tar.widx")
+    TarIndex.from_tar(shard).save(path)
+    return path
+
+
+def test_the_documented_example_byte_for_byte(sidecar):
+    """The hex dump in the format's description is what is written."""
+    dump = re.findall(
+        r"^[0-9a-f]{4}  ((?:[0-9a-f]{2} )*[0-9a-f]{2})", FORMAT.read_text(), re.MULTILINE
+    )
+    assert sidecar.read_bytes() == bytes.fromhex("".join(dump))
+
+
+def test_the_documented_example_read_by_hand(sidecar):
+    """The example's sections stand where the description says."""
+    image = sidecar.read_bytes()
+    assert struct.unpack_from("<4q", image, HEADER_NBYTES) == (512, 1, 1536, 5)
+    spans, key = image[HEADER_NBYTES : HEADER_NBYTES + 32], b"a"
+    assert struct.unpack_from("<I", image, HEADER_NBYTES + 44)[0] == crc32(spans, crc32(key, 0))
+
+
+def test_round_trip(tmp_path):
+    """What was scanned is what is loaded: names, spans, keys, fields, counts."""
+    path = tmp_path / "odd.tar"
+    names = [b"README", b"\xff.jpg", b"\xff.txt", b"b.jpg", b".hid", b"d/c.x.y", b"d/c.z"]
+    path.write_bytes(b"".join(member(n, n * i) for i, n in enumerate(names)) + END)
+    index = TarIndex.from_tar(path)
+    index.save(tmp_path / "x.widx")
+    loaded = TarIndex.load(tmp_path / "x.widx", tar=path)
+    for one in (index, loaded):
+        assert one.names == [os.fsdecode(name) for name in names]
+        assert one.sizes.tolist() == [len(n) * i for i, n in enumerate(names)]
+        assert list(one.keys) == ["\udcff", "b", "d/c"]
+        assert one.fields(2) == [(".x.y", one.offsets[5], 35), (".z", one.offsets[6], 30)]
+        assert one.skipped == {"hidden": 1, "no extension": 1}
+    assert loaded.offsets.tolist() == index.offsets.tolist()
+    assert loaded.digest == index.digest
+
+
+def test_written_whole_or_not_at_all(sidecar, tmp_path):
+    """Nothing but the sidecar itself stays in the folder, also after a failure."""
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder"):
+        TarIndex.load(sidecar).save(tmp_path / "folder")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["folder", "two.tar", "two.tar.widx"]
+
+
+def test_every_byte_counts(shard, sidecar):
+    """A sidecar with any one byte changed is an error, or its change is found on reading."""
+    image = sidecar.read_bytes()
+    expected = Shard(shard)[0]
+    for place in range(len(image)):
+        for change in (0x01, 0x80, 0xFF):
+            sidecar.write_bytes(image[:place] + bytes([image[place] ^ change]) + image[place + 1 :])
+            with pytest.raises(ShardFormatError):
+                read_and_check(shard, sidecar, expected)
+
+
+@pytest.mark.parametrize("cut", [0, 1, 7, 111, 112, 150, 186])
+def test_cut_off_sidecars_are_refused(sidecar, cut):
+    """A sidecar that breaks off, or goes on too long, is refused by its length."""
+    image = sidecar.read_bytes()
+    sidecar.write_bytes(image[:cut])
+    with pytest.raises(ShardFormatError, match=re.escape(str(sidecar))):
+        TarIndex.load(sidecar)
+    sidecar.write_bytes(image + bytes(cut + 1))
+    with pytest.raises(ShardFormatError, match="bytes by its header"):
+        TarIndex.load(sidecar)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "message"),
+    [
+        (0, b"notwids\0", "magic"),
+        (8, struct.pack("<I", 2), "version 1"),
+        (12, struct.pack("<I", 16), "flags"),
+        (40, struct.pack("<Q", 1 << 60), "bytes by its header"),
+        (48, struct.pack("<Q", (1 << 64) - 1), "bytes by its header"),
+        (72, struct.pack("<Q", 1 << 63), "bytes by its header"),
+    ],
+)
+def test_hostile_headers_are_refused(sidecar, place, value, message):
+    """Counts that no file could hold are refused before anything is allocated."""
+    image = bytearray(sidecar.read_bytes())
+    image[place : place + len(value)] = value
+    sidecar.write_bytes(bytes(image))
+    with pytest.raises(ShardFormatError, match=message):
+        TarIndex.load(sidecar)
+
+
+@pytest.mark.parametrize("offset", [-5, -4096, 3000, 1 << 40, (1 << 63) - 1, -(1 << 63)])
+@pytest.mark.parametrize("size", [0, 5, 1 << 40, (1 << 63) - 1, -5])
+def test_hostile_spans_reach_nothing_outside(shard, sidecar, offset, size):
+    """Spans outside the shard, with all checks made to fit, are refused and never read."""
+    image = bytearray(sidecar.read_bytes())
+    struct.pack_into("<qq", image, HEADER_NBYTES, offset, size)
+    sidecar.write_bytes(sealed(resealed_row(image, HEADER_NBYTES + 32, HEADER_NBYTES)))
+    index = TarIndex.load(sidecar)
+    if offset == 3000 and size in (0, 5):
+        assert len(Shard(shard, index)[0][".cls"]) == size
+        return
+    for read in (lambda: Shard(shard, index)[0], lambda: index.fields(0), lambda: index.offsets):
+        with pytest.raises(ShardFormatError):
+            read()
+
+
+@pytest.mark.parametrize(
+    "row", [(7, 0, 0), (0, 9, 0), (0, 0, 3), (2**32 - 1, 2**32 - 1, 2**32 - 1)]
+)
+def test_hostile_rows_reach_nothing_outside(shard, sidecar, row):
+    """Rows that point behind the sections, with all checks made to fit, are refused."""
+    image = bytearray(sidecar.read_bytes())
+    struct.pack_into("<3I", image, HEADER_NBYTES + 32, *row)
+    sidecar.write_bytes(sealed(resealed_row(image, HEADER_NBYTES + 32, HEADER_NBYTES)))
+    index = TarIndex.load(sidecar)
+    if row == (0, 9, 0):
+        assert index.key(0) == ""
+        return
+    with pytest.raises(ShardFormatError, match="damaged sidecar"):
+        Shard(shard, index)[0]
+
+
+@pytest.mark.parametrize("sets", [b".cls/.cls\0", b"__key__/x\0", b".cls.txt.\0"])
+def test_hostile_extensions_are_refused(shard, sidecar, sets):
+    """Extensions that are doubled, lack their dot or are too few are refused."""
+    image = sidecar.read_bytes().replace(b".cls/.txt\0", sets)
+    sidecar.write_bytes(sealed(image))
+    with pytest.raises(ShardFormatError, match="damaged sidecar"):
+        Shard(shard, TarIndex.load(sidecar))[0]
+
+
+def test_random_damage(shard, tmp_path):
+    """Thousands of damaged sidecars: each is refused, or reads as the undamaged one."""
+    shard.write_bytes(b"".join(member(b"%d.x" % i, b"%d" % i) for i in range(9)) + END)
+    path = tmp_path / "x.widx"
+    TarIndex.from_tar(shard).save(path)
+    image, expected = (
+        path.read_bytes(),
+        [dict(sample) for sample in map(Shard(shard).read, range(9))],
+    )
+    chance = random.Random(7)
+    for _ in range(2000):
+        damaged = bytearray(image)
+        for _ in range(chance.randint(1, 4)):
+            start = chance.randrange(len(damaged))
+            damaged[start : start + chance.choice([1, 4, 8])] = chance.randbytes(
+                chance.choice([0, 1, 4, 8])
+            )
+        path.write_bytes(damaged)
+        try:
+            opened = Shard(shard, TarIndex.load(path))
+            samples = [opened[i] for i in range(len(opened))]
+        except ShardFormatError:
+            continue
+        assert samples == expected

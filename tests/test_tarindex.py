@@ -1,0 +1,211 @@
+"""Tar indexes: built, kept, verified against their shard, rebuilt when stale."""
+
+import logging
+import os
+import pickle
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from tarbytes import END, member
+
+from wids.errors import ShardFormatError
+from wids.tarindex import TarIndex
+
+
+@pytest.fixture
+def shard(tmp_path):
+    """Write a shard of two samples."""
+    path = tmp_path / "x.tar"
+    path.write_bytes(b"".join(member(n, n) for n in (b"a.cls", b"a.txt", b"b.cls", b"b.txt")) + END)
+    return path
+
+
+@pytest.fixture
+def sidecar(tmp_path):
+    """Name a sidecar that is not there yet."""
+    return tmp_path / "x.tar.widx"
+
+
+def test_columns(shard):
+    """Names, offsets and sizes stand in archive order, as int64."""
+    index = TarIndex.from_tar(shard)
+    assert index.names == ["a.cls", "a.txt", "b.cls", "b.txt"]
+    assert index.offsets.tolist() == [512, 1536, 2560, 3584]
+    assert index.sizes.tolist() == [5] * 4
+    assert index.offsets.dtype == index.sizes.dtype == np.int64
+    assert (len(index), index.num_samples, index.trailing_nbytes) == (4, 2, 0)
+
+
+def test_find_and_keys(shard):
+    """Keys are a sequence; find gives a key's place, or a KeyError."""
+    index = TarIndex.from_tar(shard)
+    assert (index.keys[0], index.keys[-1], index.keys[:], len(index.keys)) == (
+        "a",
+        "b",
+        ["a", "b"],
+        2,
+    )
+    assert [index.find(key) for key in index.keys] == [0, 1]
+    with pytest.raises(KeyError):
+        index.find("c")
+
+
+@pytest.mark.parametrize("place", [-1, 2, 1 << 70])
+def test_place_out_of_range(shard, place):
+    """A place that is not there is an IndexError that names it and the range."""
+    with pytest.raises(IndexError, match=rf"{place} lies outside \[0, 2\)"):
+        TarIndex.from_tar(shard).fields(place)
+
+
+def test_open_keeps_the_sidecar_and_uses_it(shard, sidecar, monkeypatch):
+    """The first open writes the sidecar; the second one reads no header of the shard."""
+    first = TarIndex.open(shard, sidecar)
+    monkeypatch.setattr("wids.tarindex.scan_tar", None)
+    second = TarIndex.open(shard, sidecar)
+    assert second.names == first.names
+    assert second.fields(1) == first.fields(1)
+
+
+def test_a_changed_shard_is_indexed_anew(shard, sidecar):
+    """A sidecar whose shard has another size is refused by load and replaced by open."""
+    TarIndex.open(shard, sidecar)
+    shard.write_bytes(member(b"c.txt", b"x") + END)
+    with pytest.raises(ShardFormatError, match="stale"):
+        TarIndex.load(sidecar, tar=shard)
+    assert TarIndex.open(shard, sidecar).names == ["c.txt"]
+    assert TarIndex.load(sidecar, tar=shard).names == ["c.txt"]
+
+
+def test_a_shard_changed_in_place_is_noticed(shard, sidecar):
+    """With the same size and another time, it is the headers that decide."""
+    TarIndex.open(shard, sidecar)
+    content = shard.read_bytes()
+    os.utime(shard, ns=(5, 5))
+    assert TarIndex.load(sidecar, tar=shard).names[0] == "a.cls"
+    shard.write_bytes(member(b"z.cls", b"a.cls") + content[1024:])
+    with pytest.raises(ShardFormatError, match="stale"):
+        TarIndex.load(sidecar, tar=shard)
+    assert TarIndex.open(shard, sidecar).names[0] == "z.cls"
+
+
+def test_a_touched_shard_is_looked_through_once(shard, sidecar, monkeypatch):
+    """After open has verified a shard with a new time, the sidecar knows that time."""
+    TarIndex.open(shard, sidecar)
+    os.utime(shard, ns=(5, 5))
+    TarIndex.open(shard, sidecar)
+    monkeypatch.setattr("wids.tarindex.scan_tar", None)
+    assert TarIndex.open(shard, sidecar).num_samples == 2
+
+
+def test_other_rules_make_another_index(shard, sidecar):
+    """A sidecar made by other rules is replaced."""
+    TarIndex.open(shard, sidecar)
+    index = TarIndex.open(shard, sidecar, key_rule="last_dot", grouping="shard", concatenated=True)
+    assert (index.source.key_rule, index.source.grouping) == ("last_dot", "shard")
+    assert TarIndex.load(sidecar).source == index.source
+
+
+def test_a_broken_sidecar_is_replaced(shard, sidecar):
+    """Rubbish in place of a sidecar is rebuilt, never trusted and never an error."""
+    sidecar.write_bytes(b"rubbish" * 100)
+    assert TarIndex.open(shard, sidecar).num_samples == 2
+    assert TarIndex.load(sidecar, tar=shard).num_samples == 2
+
+
+def test_a_folder_that_cannot_be_written_to_is_no_error(shard, tmp_path):
+    """Where no sidecar can be kept, the shard is indexed all the same."""
+    assert TarIndex.open(shard, tmp_path / "missing" / "x.widx").num_samples == 2
+
+
+def test_a_broken_shard_is_an_error_also_with_a_sidecar(shard, sidecar):
+    """A shard that was cut off later is not served from its old sidecar."""
+    TarIndex.open(shard, sidecar)
+    os.truncate(shard, 700)
+    with pytest.raises(ShardFormatError, match="byte"):
+        TarIndex.open(shard, sidecar)
+
+
+def test_pickles(shard, sidecar):
+    """An index travels between processes, mapped or not; a mapped one as its path."""
+    built = TarIndex.open(shard, sidecar)
+    loaded = TarIndex.load(sidecar)
+    for index in (built, loaded, pickle.loads(pickle.dumps(built))):
+        copy = pickle.loads(pickle.dumps(index))
+        assert (copy.names, copy.fields(1)) == (built.names, built.fields(1))
+    assert len(pickle.dumps(loaded)) < 300
+
+
+def test_many_threads_build_one_sidecar(shard, sidecar):
+    """Openers that race for one sidecar all get a right index, and no part stays behind."""
+    found = []
+    threads = [
+        threading.Thread(target=lambda: found.append(TarIndex.open(shard, sidecar).names))
+        for _ in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == [["a.cls", "a.txt", "b.cls", "b.txt"]] * 8
+    assert sorted(path.name for path in shard.parent.iterdir()) == ["x.tar", "x.tar.widx"]
+
+
+def test_trailing_archives_are_told(shard, caplog):
+    """A second archive behind the first is warned of, and read when asked for."""
+    shard.write_bytes(shard.read_bytes() + member(b"c.txt", b"x") + END)
+    with caplog.at_level(logging.WARNING):
+        assert TarIndex.from_tar(shard).trailing_nbytes == 2048
+    assert "concatenated=True" in caplog.text
+    assert TarIndex.from_tar(shard, concatenated=True).num_samples == 3
+
+
+def test_skipped_entries_are_counted_together(shard):
+    """What is no member and what is in no sample are counted in one table."""
+    content = member(b"d/", b"", kind=b"5") + member(b"README", b"x") + member(b".a", b"")
+    shard.write_bytes(content + END)
+    index = TarIndex.from_tar(shard)
+    assert index.skipped == {"directory": 1, "hidden": 1, "no extension": 1}
+    assert index.names == ["README", ".a"]
+
+
+def test_empty_shard(tmp_path, sidecar):
+    """A shard without members has an index without samples, kept like any other."""
+    path = tmp_path / "empty.tar"
+    path.write_bytes(END)
+    for _ in range(2):
+        index = TarIndex.open(path, sidecar)
+        assert (len(index), index.num_samples, index.names, list(index.keys)) == (0, 0, [], [])
+
+
+def test_no_descriptors_are_lost(shard, sidecar, no_fd_leaks):
+    """Building, saving and loading leave nothing open."""
+    for _ in range(20):
+        TarIndex.open(shard, sidecar)
+
+
+@pytest.mark.slow
+def test_a_million_members_open_at_once(tmp_path):
+    """A sidecar of a million members is opened without reading it."""
+    path, sidecar = tmp_path / "million.tar", tmp_path / "million.widx"
+    with path.open("wb") as stream:
+        for start in range(0, 1_000_000, 10_000):
+            names = [
+                b"%07d.%s" % (i // 2, b"cls" if i % 2 else b"txt")
+                for i in range(start, start + 10_000)
+            ]
+            stream.write(b"".join(member(name, b"") for name in names))
+        stream.write(END)
+    TarIndex.open(path, sidecar)
+    before = private_nbytes()
+    index = TarIndex.open(path, sidecar)
+    assert private_nbytes() - before < 2 << 20
+    assert index.fields(250_000) == [(".txt", 500_001 * 512, 0), (".cls", 500_002 * 512, 0)]
+
+
+def private_nbytes():
+    """Return this process's private memory in bytes."""
+    report = Path("/proc/self/smaps_rollup").read_text(encoding="ascii")
+    rows = [line.split() for line in report.splitlines() if line.startswith("Private_")]
+    return 1024 * sum(int(row[1]) for row in rows)
