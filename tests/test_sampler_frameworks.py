@@ -1,0 +1,238 @@
+"""The samplers inside torch's DataLoader and torchdata's StatefulDataLoader, workers and all."""
+
+import json
+import os
+import subprocess
+import sys
+from itertools import islice
+
+import pytest
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from wids import ChunkedSampler, DistributedChunkedSampler, DistributedShardSampler
+
+pytestmark = [
+    # Three workers are one more than some machines have cores.
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    # torchdata 0.11 calls what torch 2.13 deprecates.
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
+]
+
+LENGTHS = [30, 11, 0, 62]  # 103 samples, a prime
+BATCH = 5
+
+
+class Echo:
+    """A dataset whose samples are their indexes."""
+
+    lengths = LENGTHS
+
+    def __len__(self):
+        return sum(LENGTHS)
+
+    def __getitem__(self, index):
+        return index
+
+
+def make_sampler(rank=0, replicas=2):
+    return DistributedShardSampler(Echo(), replicas, rank, lanes=1, interleave=3)
+
+
+def batches_of(loader):
+    return [batch.tolist() for batch in loader]
+
+
+@pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("persistent", [False, True])
+def test_workers_do_not_change_the_order(context, persistent):
+    """Batches of two epochs are the same with workers of any kind as without."""
+    expected = DataLoader(Echo(), BATCH, sampler=make_sampler())
+    loader = DataLoader(
+        Echo(),
+        BATCH,
+        sampler=make_sampler(),
+        num_workers=2,
+        multiprocessing_context=context,
+        persistent_workers=persistent,
+    )
+    for _ in range(2):
+        assert batches_of(loader) == batches_of(expected)
+
+
+@pytest.mark.parametrize("workers", [0, 1, 3])
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_the_order_does_not_depend_on_the_number_of_workers(workers, drop_last):
+    """Any number of workers delivers the same batches, as many as the loader's length says."""
+    loader = DataLoader(
+        Echo(), BATCH, sampler=make_sampler(), num_workers=workers, drop_last=drop_last
+    )
+    indexes = list(make_sampler())
+    batches = batches_of(loader)
+    assert [index for batch in batches for index in batch] == indexes[: len(batches) * BATCH]
+    assert len(loader) == len(batches)
+
+
+def test_epochs_advance_through_a_loader_that_is_left_early():
+    """Peeking at a batch, and passes of a fixed number of steps, each take a new epoch."""
+    sampler = ChunkedSampler(Echo())
+    loader = DataLoader(Echo(), BATCH, sampler=sampler)
+    passes = [[batch.tolist() for batch in islice(loader, 3)] for _ in range(3)]
+    assert len({json.dumps(batches) for batches in passes}) == 3
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("steps", [1, 4, 10])
+def test_plain_loader_resumes_by_consumed_batches(workers, steps):
+    """With a prefetching DataLoader the state counts the batches used, and resumes exactly."""
+    whole = batches_of(DataLoader(Echo(), BATCH, sampler=make_sampler()))
+    sampler = make_sampler()
+    loader = DataLoader(Echo(), BATCH, sampler=sampler, num_workers=workers)
+    iterator = iter(loader)
+    for _ in range(steps):
+        next(iterator)
+    resumed = make_sampler()
+    resumed.load_state_dict(sampler.state_dict(consumed=steps * BATCH))
+    rest = batches_of(DataLoader(Echo(), BATCH, sampler=resumed, num_workers=workers))
+    assert rest == whole[steps:]
+
+
+def stateful_loader(workers=0, every=1, persistent=False, set_epoch=None):
+    sampler = make_sampler()
+    if set_epoch is not None:
+        sampler.set_epoch(set_epoch)
+    return StatefulDataLoader(
+        Echo(),
+        batch_size=BATCH,
+        sampler=sampler,
+        num_workers=workers,
+        snapshot_every_n_steps=every,
+        persistent_workers=persistent,
+    )
+
+
+LOADERS = [(0, 1, False), (0, 3, False), (2, 1, False), (2, 3, False), (2, 1, True), (2, 3, True)]
+
+
+@pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
+@pytest.mark.parametrize("steps", [0, 1, 4, 10, 11])
+def test_stateful_loader_resumes_anywhere(workers, every, persistent, steps):
+    """A StatefulDataLoader goes on in a new loader at any batch, the very last one included."""
+    whole = stateful_loader()
+    epochs = [batches_of(whole) for _ in range(3)]
+    assert len(epochs[0]) == 11
+    stopped = stateful_loader(workers, every, persistent)
+    iterator = iter(stopped)
+    head = [next(iterator).tolist() for _ in range(steps)]
+    state = stopped.state_dict()
+    resumed = stateful_loader(workers, every, persistent)
+    resumed.load_state_dict(state)
+    assert head + batches_of(resumed) == epochs[0]
+    assert batches_of(resumed) == epochs[1]
+    assert batches_of(resumed) == epochs[2]
+
+
+@pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
+def test_stateful_loader_resumes_between_epochs(workers, every, persistent):
+    """A state taken after an epoch's end resumes with the next epoch, whole."""
+    whole = stateful_loader()
+    epochs = [batches_of(whole) for _ in range(3)]
+    stopped = stateful_loader(workers, every, persistent)
+    batches_of(stopped)
+    resumed = stateful_loader(workers, every, persistent)
+    resumed.load_state_dict(stopped.state_dict())
+    assert [batches_of(resumed) for _ in range(2)] == epochs[1:]
+
+
+@pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
+@pytest.mark.parametrize("steps", [4, 11])
+def test_stateful_loader_resumes_a_set_epoch(workers, every, persistent, steps):
+    """With `set_epoch` before each epoch, as frameworks do it, a resumed run is the same run."""
+    reference = stateful_loader()
+    reference.sampler.set_epoch(5)
+    fifth = batches_of(reference)
+    reference.sampler.set_epoch(6)
+    sixth = batches_of(reference)
+    stopped = stateful_loader(workers, every, persistent, set_epoch=5)
+    iterator = iter(stopped)
+    head = [next(iterator).tolist() for _ in range(steps)]
+    resumed = stateful_loader(workers, every, persistent)
+    resumed.load_state_dict(stopped.state_dict())
+    resumed.sampler.set_epoch(5)
+    assert head + batches_of(resumed) == fifth
+    resumed.sampler.set_epoch(6)
+    assert batches_of(resumed) == sixth
+
+
+def test_stateful_loader_saves_before_it_begins():
+    """A state taken before the first batch is the beginning."""
+    loader, resumed = stateful_loader(), stateful_loader()
+    resumed.load_state_dict(loader.state_dict())
+    assert batches_of(resumed) == batches_of(stateful_loader())
+
+
+RESUME_ELSEWHERE = """
+import json, sys
+import test_sampler_frameworks as t
+if __name__ == "__main__":
+    loader = t.stateful_loader(int(sys.argv[1]))
+    loader.load_state_dict(json.load(sys.stdin))
+    print(json.dumps(t.batches_of(loader)))
+"""
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_stateful_loader_resumes_in_a_new_process(workers, tmp_path):
+    """The state, as JSON, goes on in another process in the middle of an epoch."""
+    whole = batches_of(stateful_loader())
+    loader = stateful_loader(workers)
+    iterator = iter(loader)
+    head = [next(iterator).tolist() for _ in range(4)]
+    script = tmp_path / "resume.py"
+    script.write_text(RESUME_ELSEWHERE)
+    run = subprocess.run(
+        [sys.executable, str(script), str(workers)],
+        input=json.dumps(loader.state_dict()),
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},
+    )
+    assert head + json.loads(run.stdout) == whole
+
+
+@pytest.mark.parametrize("replicas", [1, 3, 4])
+def test_stateful_loader_resumes_on_other_ranks(replicas):
+    """Two ranks stop in the middle, any number goes on: each sample of the epoch comes once."""
+    seen = []
+    for rank in range(2):
+        loader = StatefulDataLoader(Echo(), batch_size=BATCH, sampler=make_sampler(rank))
+        iterator = iter(loader)
+        seen += [index for _ in range(4) for index in next(iterator).tolist()]
+        state = loader.state_dict()
+    for rank in range(replicas):
+        sampler = DistributedShardSampler(Echo(), replicas, rank, lanes=1, interleave=3, pad=False)
+        loader = StatefulDataLoader(Echo(), batch_size=BATCH, sampler=sampler)
+        loader.load_state_dict(state)
+        seen += [index for batch in batches_of(loader) for index in batch]
+    assert sorted(seen) == list(range(103))
+
+
+def test_contiguous_ranks_resume_through_a_stateful_loader():
+    """The drop-in default resumes as well, rank by rank."""
+    for rank in range(3):
+        whole = list(DistributedChunkedSampler(Echo(), 3, rank, chunksize=10))
+        loader = StatefulDataLoader(
+            Echo(),
+            batch_size=BATCH,
+            sampler=DistributedChunkedSampler(Echo(), 3, rank, chunksize=10),
+        )
+        iterator = iter(loader)
+        head = [index for _ in range(2) for index in next(iterator).tolist()]
+        resumed = StatefulDataLoader(
+            Echo(),
+            batch_size=BATCH,
+            sampler=DistributedChunkedSampler(Echo(), 3, rank, chunksize=10),
+        )
+        resumed.load_state_dict(loader.state_dict())
+        assert head + [index for batch in batches_of(resumed) for index in batch] == whole

@@ -1,0 +1,89 @@
+"""Exact epochs under a real torchrun: gloo ranks, DataLoader workers, uneven shards, a prime n."""
+
+import json
+import os
+import subprocess
+import sys
+from collections import Counter
+
+import pytest
+
+LENGTHS = [511, 206, 0, 149, 57, 2, 32, 43, 9]
+TOTAL = 1009  # a prime
+assert sum(LENGTHS) == TOTAL
+
+RANK_PROGRAM = """
+import json, sys
+import torch.distributed as dist
+from torch.utils.data import DataLoader
+import wids
+
+class Echo:
+    lengths = json.loads(sys.argv[2])
+    def __len__(self): return sum(self.lengths)
+    def __getitem__(self, index): return index
+
+dist.init_process_group("gloo")
+dataset = Echo()
+makers = {
+    "shards": lambda: wids.DistributedShardSampler(dataset, interleave=3),
+    "chunks": lambda: wids.DistributedChunkedSampler(dataset, chunksize=100),
+    "drop": lambda: wids.DistributedChunkedSampler(dataset, drop_last=True),
+    "ragged": lambda: wids.DistributedShardSampler(dataset, pad=False),
+}
+for kind, workers in json.loads(sys.argv[1]):
+    sampler = makers[kind]()
+    loader = DataLoader(dataset, 16, sampler=sampler, num_workers=workers)
+    for epoch in range(2):
+        seen = [index for batch in loader for index in batch.tolist()]
+        ranks = [None] * dist.get_world_size()
+        dist.all_gather_object(ranks, (len(sampler), len(loader), seen))
+        if dist.get_rank() == 0:
+            print("EPOCH", json.dumps([kind, ranks]), flush=True)
+dist.destroy_process_group()
+"""
+
+
+def torchrun(tmp_path, num_ranks, runs):
+    """Run the program under torchrun; return of each epoch its kind, and per rank what it saw."""
+    program = tmp_path / "program.py"
+    program.write_text(RANK_PROGRAM)
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
+    command += [f"--nproc-per-node={num_ranks}", str(program), json.dumps(runs), str(LENGTHS)]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(sys.path),
+        "OMP_NUM_THREADS": "1",
+        "GLOO_SOCKET_IFNAME": "lo",
+    }
+    run = subprocess.run(
+        command, capture_output=True, text=True, timeout=150, env=environment, check=False
+    )
+    assert run.returncode == 0, run.stderr[-3000:]
+    lines = [line for line in run.stdout.splitlines() if line.startswith("EPOCH ")]
+    return [json.loads(line.removeprefix("EPOCH ")) for line in lines]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_ranks", [2, 3, 4])
+def test_epochs_are_exact_under_torchrun(tmp_path, num_ranks):
+    """Ranks are equal, lengths true, every sample comes and the fewest come twice, each epoch."""
+    runs = [("shards", 2 if num_ranks < 4 else 0), ("chunks", 0), ("drop", 0), ("ragged", 0)]
+    epochs = torchrun(tmp_path, num_ranks, runs)
+    assert [kind for kind, _ in epochs] == [kind for kind, _ in runs for _ in range(2)]
+    for kind, ranks in epochs:
+        counts = Counter(index for _, _, seen in ranks for index in seen)
+        sizes = [len(seen) for _, _, seen in ranks]
+        assert [size for size, _, _ in ranks] == sizes
+        assert [batches for _, batches, _ in ranks] == [-(-size // 16) for size in sizes]
+        if kind == "ragged":
+            assert max(sizes) - min(sizes) == 1
+            assert sorted(counts.elements()) == list(range(TOTAL))
+        elif kind == "drop":
+            assert sizes == [TOTAL // num_ranks] * num_ranks
+            assert max(counts.values()) == 1
+        else:
+            assert sizes == [-(-TOTAL // num_ranks)] * num_ranks
+            assert set(counts) == set(range(TOTAL))
+            assert max(counts.values()) <= 2
+    assert epochs[0] != epochs[1]

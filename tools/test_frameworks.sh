@@ -1,0 +1,43 @@
+#!/bin/sh
+# Run the samplers inside Lightning, Accelerate, the Hugging Face Trainer and Ray Train, two gloo
+# ranks each, in a virtual environment of their own (.venv-frameworks, made on first use).
+# Usage: tools/test_frameworks.sh [lightning] [accelerate] [trainer] [ray]; all of them by default.
+set -eu
+cd "$(dirname "$0")/.."
+venv=.venv-frameworks
+tests=tests/frameworks
+
+if [ ! -e "$venv/ready" ]; then
+    "${PYTHON:-python3}" -m venv "$venv"
+    # The constraints keep torch's CUDA libraries out.
+    "$venv/bin/pip" install --quiet -c "$tests/constraints.txt" torch torchdata lightning \
+        accelerate transformers "ray[train]" requests filelock platformdirs pillow bracex tqdm
+    touch "$venv/ready"
+fi
+
+python="$PWD/$venv/bin/python"
+export PYTHONPATH="$PWD:$PWD/$tests" OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
+export CUDA_VISIBLE_DEVICES="" RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+records=$(mktemp -d)
+trap 'rm -rf "$records"' EXIT
+
+fresh() {
+    RECORDS=$(mktemp -d -p "$records")
+    export RECORDS
+}
+two_ranks() {
+    fresh
+    "$python" -m torch.distributed.run --standalone --nproc-per-node=2 "$tests/$1"
+}
+
+for name in ${*:-lightning accelerate trainer ray}; do
+    case $name in
+        lightning)
+            fresh && "$python" "$tests/lightning_ddp.py" trainer
+            fresh && "$python" "$tests/lightning_ddp.py" fabric ;;
+        accelerate) two_ranks accelerate_ddp.py ;;
+        trainer) two_ranks trainer_ddp.py ;;
+        ray) fresh && "$python" "$tests/ray_train.py" ;;
+        *) echo "unknown framework: $name" >&2; exit 2 ;;
+    esac
+done
