@@ -67,8 +67,7 @@ class HeaderRuns:
         self._file_descriptor = file_descriptor
         self._file_nbytes = file_nbytes
         self._window = np.empty((_WINDOW_NBYTES // BLOCK_SIZE, BLOCK_SIZE), np.uint8)
-        self._header_rows = [row.data for row in self._window[:_CHAIN_LENGTH]]
-        self._body_rows = [row.data for row in self._window[_CHAIN_LENGTH:]]
+        self._rows: list[memoryview] = []
         self._start = self._end = 0
         self._batch: _Batch | None = None
 
@@ -102,7 +101,8 @@ class HeaderRuns:
         descriptor = self._file_descriptor
         positions = []
         # The window is free meanwhile: headers go to its first half, their PAX data to the other.
-        for row, body in zip(self._header_rows, self._body_rows, strict=True):
+        self._rows = self._rows or [row.data for row in self._window]
+        for row, body in zip(self._rows[:_CHAIN_LENGTH], self._rows[_CHAIN_LENGTH:], strict=True):
             if os.preadv(descriptor, [row], position) < BLOCK_SIZE:
                 break
             positions.append(position)
