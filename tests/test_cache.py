@@ -607,7 +607,7 @@ def test_an_unused_cache_can_be_listed(cache: ShardCache) -> None:
 
 
 @pytest.mark.parametrize("number", [errno.EIO, errno.EDQUOT, errno.ENOSPC, errno.EROFS])
-@pytest.mark.parametrize("call", ["fsync", "replace", "open"])
+@pytest.mark.parametrize("call", ["replace", "open"])
 def test_a_failing_disk_is_a_clear_error(
     cache: ShardCache,
     shard_server: ShardServer,
@@ -622,11 +622,79 @@ def test_a_failing_disk_is_a_clear_error(
         raise OSError(number, os.strerror(number))
 
     with monkeypatch.context() as patch:
-        patch.setattr(os if call == "fsync" else Path, call, fail)
+        patch.setattr(Path, call, fail)
         with pytest.raises(CacheError):
             cache.get(url)
     assert cache.get(url).read_bytes() == SHARD
     assert len(leftovers(cache)) == 2
+
+
+def test_a_shard_that_the_disk_cannot_keep_is_removed(
+    cache: ShardCache,
+    shard_server: ShardServer,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """When the disk fails after the shard was given out, the next use fetches it anew."""
+    url = shard_server.put("a.tar", SHARD)
+
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", fail)
+        path = cache.get(url)
+        cache.close()
+    assert "the disk could not keep it" in caplog.text
+    assert not path.exists()
+    assert cache.get(url).read_bytes() == SHARD
+
+
+POWER_CUTS = {
+    "nothing lost": lambda path: None,
+    "end lost": lambda path: os.truncate(path, len(SHARD) // 2),
+    "blocks zeroed": lambda path: overwrite(path, 4096, bytes(8192)),
+    "all zeroed": lambda path: overwrite(path, 0, bytes(len(SHARD))),
+    "record empty": lambda path: os.truncate(path.with_name(path.name + ".ok"), 0),
+    "record lost": lambda path: path.with_name(path.name + ".ok").unlink(),
+    "shard lost": lambda path: path.unlink(),
+}
+
+
+def overwrite(path: Path, offset: int, data: bytes) -> None:
+    """Change bytes as a lost write leaves them: size and date stay."""
+    before = path.stat()
+    with path.open("r+b") as stream:
+        stream.seek(offset)
+        stream.write(data)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+
+@pytest.mark.parametrize("cut", POWER_CUTS)
+def test_a_power_cut_serves_no_wrong_byte(
+    cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch, cut: str
+) -> None:
+    """A shard that the disk may not have had is checked after the next boot."""
+    url = shard_server.put("a.tar", SHARD)
+    monkeypatch.setattr("wids.durable._settle", lambda *_: None)  # the power went before
+    POWER_CUTS[cut](cache.get(url))
+    monkeypatch.setattr("wids.cache.boot_token", lambda: "the next boot")
+    after = ShardCache(cache.cache_dir, fetcher=cache.fetcher)
+    assert after.get(url).read_bytes() == SHARD
+    assert len(shard_server.requests) == (1 if cut == "nothing lost" else 2)
+
+
+def test_a_settled_shard_is_not_read_again(
+    cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once the disk has a shard, neither a boot nor another machine makes it be checked."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    cache.close()
+    overwrite(path, 0, b"x")  # to see that nobody looks
+    monkeypatch.setattr("wids.cache.boot_token", lambda: "the next boot")
+    assert ShardCache(cache.cache_dir).get(url) == path
+    assert len(shard_server.requests) == 1
 
 
 # Processes

@@ -23,6 +23,12 @@ QUICK = FetchPolicy(
     backoff_seconds=0.01,
     max_wait_seconds=0.4,
 )
+SEGMENTS = FetchPolicy(
+    backoff_seconds=0.01,
+    segment_nbytes=65_536,
+    parallel_nbytes=100_000,
+    fast_nbytes_per_second=float("inf"),
+)
 
 
 def tar_of(count: int, nbytes: int = 2000, seed: int = 0) -> bytes:
@@ -280,8 +286,7 @@ def test_parallel_segments_are_put_in_order(
     tmp_path: Path, shard_server: ShardServer, faults: Faults
 ) -> None:
     """A large shard over several connections is the same file, cuts or not."""
-    policy = FetchPolicy(backoff_seconds=0.01, segment_nbytes=65_536, parallel_nbytes=100_000)
-    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
     data = tar_of(500)
     url = shard_server.put("a.tar", data)
     shard_server.faults = faults
@@ -303,8 +308,7 @@ def test_servers_unfit_for_segments_are_asked_for_the_whole(
     tmp_path: Path, shard_server: ShardServer, fault: str
 ) -> None:
     """Where segments cannot be trusted, one connection brings the shard."""
-    policy = FetchPolicy(backoff_seconds=0.01, segment_nbytes=65_536, parallel_nbytes=100_000)
-    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(**vars(BAD_FOR_PARALLEL[fault]))
     assert cache.get(url).read_bytes() == SHARD
@@ -314,8 +318,7 @@ def test_segments_of_the_wrong_place_are_caught_by_the_digest(
     tmp_path: Path, shard_server: ShardServer
 ) -> None:
     """A server that sends the first bytes for every range fails the promised digest."""
-    policy = FetchPolicy(backoff_seconds=0.01, segment_nbytes=65_536, parallel_nbytes=100_000)
-    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(lie_range="bytes")
     with pytest.raises(IntegrityError, match="md5"):

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from server import Faults, ShardServer
-from test_http_faults import MD5, QUICK, SHARD, leftovers, tar_of
+from test_http_faults import MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
 
 from wids.cache import ShardCache
 from wids.errors import FetchError, IntegrityError
@@ -83,9 +83,8 @@ def test_a_url_names_bucket_and_key(cache: ShardCache, bucket: Any, url: str) ->
 
 def test_large_objects_come_in_parallel(tmp_path: Path, bucket: Any) -> None:
     """Segments over several connections make the same file."""
-    policy = FetchPolicy(segment_nbytes=100_000, parallel_nbytes=200_000)
     data = tar_of(500)
-    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
     path = cache.get(bucket("large.tar", data), sha256=hashlib.sha256(data).hexdigest())
     assert path.read_bytes() == data
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids import eviction
 from wids.cachefolder import Entry, Record, check_folder, choose_folder, claim_part, parts_of
+from wids.durable import boot_token, settle
 from wids.errors import CacheError, FetchError, WidsError
 from wids.fetch import Fetcher
 from wids.locking import turn_to_fetch
@@ -72,10 +73,11 @@ class ShardCache:
         self.localname = localname
         self.shared = shared
         self.fetcher = fetcher or Fetcher(allow_pipe=allow_pipe)
+        self._settling: list[threading.Thread] = []
         self._begin_process()
 
     def __getstate__(self) -> dict[str, Any]:
-        mine = ("_held", "_pid", "_checked", "_swept")
+        mine = ("_held", "_pid", "_boot", "_checked", "_swept", "_settling")
         return {name: value for name, value in self.__dict__.items() if name not in mine}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -88,9 +90,11 @@ class ShardCache:
         return is_local(url)
 
     def close(self) -> None:
-        """Close connections and let go of the shards last given out."""
+        """Close connections, let go of the shards last given out, and wait for the disk."""
         self._held = _Held()
         self.fetcher.close()
+        while self._settling:
+            self._settling.pop().join()
 
     def get(
         self,
@@ -190,7 +194,9 @@ class ShardCache:
         """Start without what belongs to one process only."""
         self._held = _Held()
         self._pid = os.getpid()
+        self._boot = boot_token()
         self._checked = self._swept = False
+        self._settling = []
 
     def _check_folder(self) -> None:
         """Check the folder, once in each process."""
@@ -240,15 +246,23 @@ class ShardCache:
         status = os.fstat(descriptor)
         if status.st_nlink == 0:
             return False  # evicted since it was opened
-        if record is None or not _matches(record, status, entry.path):
+        if record is None or not self._is_same(record, status, entry.path):
             _log.warning("%s: not the file that was put there; fetching it anew", entry.path)
             return False
         with suppress(OSError):  # a folder that may only be read
-            if self.keep > record.pinned or not record.matches(status):
+            if self.keep > record.pinned or not record.matches(status, self._boot):
                 record.renewed(status, pinned=self.keep).save(entry.record_path)
             os.utime(entry.record_path)
         self._held.last = held
         return True
+
+    def _is_same(self, record: Record, status: os.stat_result, path: Path) -> bool:
+        """Tell whether a file is the recorded one; where dates cannot tell, its digest does."""
+        if record.matches(status, self._boot):
+            return True
+        if record.size != status.st_size or not record.digests:
+            return False
+        return digest_file(path, record.digests) == record.digests
 
     def _fill(self, entry: Entry, shown: str, fill: Fill) -> None:
         if not self._swept:
@@ -260,10 +274,13 @@ class ShardCache:
             try:
                 held = _Hold(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
                 status = part.path.stat()
-                record = Record(status.st_size, status.st_mtime_ns, shown, digests, self.keep)
+                stamp = (status.st_size, status.st_mtime_ns)
+                record = Record(*stamp, shown, digests, pinned=self.keep, boot=self._boot)
                 record.save(entry.record_path)
                 part.publish(entry.path)
                 self._held.last = held
+                self._settling = [thread for thread in self._settling if thread.is_alive()]
+                self._settling.append(settle(entry))
             finally:
                 part.discard()
 
@@ -371,14 +388,6 @@ def _last_sign(target: Path) -> float:
         with suppress(OSError):
             times.append(part.stat().st_mtime)
     return max(times)
-
-
-def _matches(record: Record, status: os.stat_result, path: Path) -> bool:
-    """Tell whether a file is the recorded one; a copy with a new date is judged by its digest."""
-    if record.matches(status):
-        return True
-    same_size = record.size == status.st_size and bool(record.digests)
-    return same_size and digest_file(path, record.digests) == record.digests
 
 
 def _is_whole(shard: CachedShard) -> bool:

@@ -115,13 +115,16 @@ class Record:
         url: Where it came from, without user and query.
         digests: Algorithm to digest, of those that were checked.
         pinned: Never evicted.
+        boot: In which boot of which machine it was written, as long as the disk may not have it;
+            "" from then on.
     """
 
     size: int
     mtime_ns: int
     url: str
     digests: dict[str, str]
-    pinned: bool = False
+    pinned: bool
+    boot: str
 
     @classmethod
     def load(cls, path: Path) -> Record | None:
@@ -132,17 +135,23 @@ class Record:
         except (OSError, ValueError, KeyError, TypeError):
             return None
 
-    def save(self, path: Path) -> None:
-        """Write it beside and rename."""
-        write_beside(path, json.dumps(asdict(self)).encode())
+    def save(self, path: Path, last_used: float | None = None) -> None:
+        """Write it beside and rename, with the time of the last use if that is not now."""
+        write_beside(path, json.dumps(asdict(self)).encode(), last_used)
 
     def renewed(self, status: os.stat_result, *, pinned: bool) -> Record:
         """Return the record of the same content with the dates of a copy, or newly pinned."""
-        return replace(self, mtime_ns=status.st_mtime_ns, pinned=self.pinned or pinned)
+        return replace(self, mtime_ns=status.st_mtime_ns, pinned=self.pinned or pinned, boot="")
 
-    def matches(self, status: os.stat_result) -> bool:
-        """Tell whether the file still is the one that was checked."""
-        return (self.size, self.mtime_ns) == (status.st_size, status.st_mtime_ns)
+    def matches(self, status: os.stat_result, boot: str) -> bool:
+        """Tell whether the file must still be the one that was checked.
+
+        Args:
+            status: The file now.
+            boot: The present boot of this machine.
+        """
+        same = (self.size, self.mtime_ns) == (status.st_size, status.st_mtime_ns)
+        return same and self.boot in ("", boot)
 
 
 @dataclass(frozen=True)
@@ -188,11 +197,13 @@ def new_part_path(target: Path) -> Path:
     return target.with_name(f".{target.name}.{owner}.part")
 
 
-def write_beside(path: Path, data: bytes) -> None:
+def write_beside(path: Path, data: bytes, mtime: float | None = None) -> None:
     """Replace a small file by way of a new one, so that no reader sees half of it."""
     part = new_part_path(path)
     try:
         part.write_bytes(data)
+        if mtime is not None:
+            os.utime(part, (mtime, mtime))
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -177,7 +177,7 @@ class PartFile:
         self._hashes = _new_hashes(self.expected)
 
     def finish(self) -> dict[str, str]:
-        """Check the whole against what was promised and bring it to the disk.
+        """Check the whole against what was promised, and write out what is buffered.
 
         Returns:
             Algorithm to digest: those that were promised, or a CRC-32 to notice damage by later.
@@ -190,17 +190,11 @@ class PartFile:
         self.expected.check(self.name, self.nbytes, digests)
         with self._guard():
             self._stream.flush()
-            os.fsync(self._stream.fileno())
         return digests
 
     def publish(self, target: Path) -> None:
-        """Give the finished part its final name, for good."""
+        """Give the finished part its final name."""
         self.path.replace(target)
-        folder = os.open(target.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
 
     def discard(self) -> None:
         """Remove the part and what lies beside it."""
