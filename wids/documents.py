@@ -64,7 +64,7 @@ def decode_json(data: bytes | memoryview) -> Any:
     >>> decode_json(b'{"x": [1, NaN, 18446744073709551616]}')
     {'x': [1, nan, 18446744073709551616]}
     """
-    document = bytes(data)
+    document = bytes(data)  # json.loads takes no memoryview
     orjson = load_if_present("orjson")
     if orjson is not None and LONG_NUMBER not in document.translate(DIGITS):
         try:

@@ -32,6 +32,7 @@ IMAGE_FORMATS = {
     ".tiff": "TIFF",
     ".webp": "WEBP",
 }
+# Fixed, so that the same picture is the same file; changing them changes people's digests.
 IMAGE_SETTINGS: dict[str, dict[str, Any]] = {
     "JPEG": {"quality": 95},
     "WEBP": {"lossless": True},
@@ -60,6 +61,7 @@ def encode_field(extension: str, value: Any) -> bytes:
     >>> encode_field(".cls", 7), encode_field(".json", {"b": 1, "a": None})
     (b'7', b'{"b":1,"a":null}')
     """
+    # Bytes are what the user encoded already, for a packed extension too.
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     inner, dot, last = extension.lower().rpartition(".")
@@ -145,6 +147,7 @@ def _encode_image(file_format: str, image: Any) -> bytes:
     if isinstance(image, pil.Image):
         picture = image
     elif isinstance(image, np.ndarray):
+        # Decoding gives grey images two axes; others keep a third one of length 1.
         squeezed = image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image
         picture = pil.fromarray(np.ascontiguousarray(squeezed))
     else:

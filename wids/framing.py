@@ -40,6 +40,7 @@ class Resize:
         """Return the whole image as the box."""
         if isinstance(self.size, tuple):
             return (0, 0, width, height), (self.size[1], self.size[0])
+        # Truncated, as torchvision and Pillow's users do it: 640 x 480 becomes 341 x 256.
         scale = self.size / min(width, height)
         return (0, 0, width, height), (int(width * scale), int(height * scale))
 
@@ -102,6 +103,7 @@ class RandomResizedCrop:
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for _ in range(10):
             area = width * height * random.uniform(*self.scale)  # noqa: S311 (no secrets here)
+            # Even in the logarithm: twice as wide is as likely as twice as high.
             ratio = math.exp(random.uniform(low, high))  # noqa: S311
             box_width, box_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if 0 < box_width <= width and 0 < box_height <= height:

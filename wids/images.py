@@ -154,6 +154,7 @@ class ImageDecoder:
         simplejpeg = load_if_present("simplejpeg") if self.backend == "auto" else None
         if simplejpeg is None or data[:2] != JPEG_MAGIC or self._must_turn(data):
             return None
+        # simplejpeg would take CMYK as well, but turns it to RGB by another formula than Pillow.
         try:
             height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
             # Pillow warns of images beyond its limit and refuses those beyond twice that.
@@ -177,6 +178,7 @@ class ImageDecoder:
     def _decode_pillow(self, data: bytes | memoryview) -> np.ndarray:
         """Decode with Pillow."""
         image = open_image(data)
+        # Turning loads the image, so that scaled decoding below is for upright ones only.
         if self._must_turn(data):
             image = load("PIL.ImageOps", "pillow").exif_transpose(image)
         plan = self._plan(*image.size)
@@ -214,6 +216,7 @@ class ImageDecoder:
         if plan.shares is None:
             return pixels
         height, width = pixels.shape[:2]
+        # In shares, as the decoded image may be smaller than the one that the box was chosen for.
         left, right = (round(share * width) for share in plan.shares[0::2])
         top, bottom = (round(share * height) for share in plan.shares[1::2])
         pixels = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]

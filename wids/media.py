@@ -1,6 +1,8 @@
 """Sound and video in members, through soundfile and PyAV, within a bound on the memory taken."""
 
 import io
+from collections.abc import Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -43,6 +45,7 @@ def decode_audio(
     """
     soundfile = load("soundfile", "audio")
     try:
+        # The header says how many frames there are, so the bound is held before any is decoded.
         with soundfile.SoundFile(io.BytesIO(data)) as sound:
             nbytes = sound.frames * sound.channels * np.dtype(dtype).itemsize
             if nbytes > max_nbytes:
@@ -72,24 +75,26 @@ def decode_video(
         ModuleNotFoundError: av is not installed.
     """
     av = load("av", "video")
-    frames: list[Any] = []
-    nbytes = 0
     try:
         with av.open(io.BytesIO(data), format=VIDEO_FORMATS[extension]) as container:
             stream = container.streams.video[0]
             rate = float(stream.average_rate or 0) / stride
-            for number, frame in enumerate(container.decode(stream)):
-                if number % stride:
-                    continue
-                nbytes += frame.width * frame.height * 3
-                if nbytes > max_nbytes:
-                    raise DecodeError(
-                        f"video: {len(frames) + 1} frames of {frame.width} x {frame.height} pixels "
-                        f"exceed max_nbytes={max_nbytes}; a larger stride takes fewer"
-                    )
-                frames.append(frame.to_ndarray(format="rgb24"))
+            frames = list(_pixels(islice(container.decode(stream), 0, None, stride), max_nbytes))
     except (av.FFmpegError, IndexError) as error:  # IndexError: no video among the streams
         raise DecodeError(f"video: {error}") from error
     if not frames:
         raise DecodeError("video: the stream has no frames")
     return np.stack(frames), rate
+
+
+def _pixels(frames: Iterable[Any], max_nbytes: int) -> Iterator[np.ndarray]:
+    """Turn frames to RGB, each counted before it takes its memory."""
+    nbytes = 0
+    for number, frame in enumerate(frames, 1):
+        nbytes += frame.width * frame.height * 3
+        if nbytes > max_nbytes:
+            raise DecodeError(
+                f"video: {number} frames of {frame.width} x {frame.height} pixels exceed "
+                f"max_nbytes={max_nbytes}; a larger stride takes fewer"
+            )
+        yield frame.to_ndarray(format="rgb24")

@@ -66,6 +66,7 @@ def decode_tenbin_named(data: bytes | memoryview) -> list[tuple[str, np.ndarray]
     if len(chunks) % 2:
         raise DecodeError(f"tenbin: expected a data chunk after the header at {chunks[-1][0]}")
     named = []
+    # Headers and data alternate.
     for header, (start, stop) in zip(chunks[::2], chunks[1::2], strict=True):
         name, dtype, shape = _parse_header(data, *header)
         if math.prod(shape) * dtype.itemsize != stop - start:
@@ -83,6 +84,7 @@ def decode_tenbin_named(data: bytes | memoryview) -> list[tuple[str, np.ndarray]
 def _chunk_ranges(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
     """Walk the chunks; yield the byte range `[start, stop)` of each payload."""
     start, total = 0, len(data)
+    # Each turn moves on by 16 bytes at least, so hostile lengths cannot make it run for ever.
     while start < total:
         if data[start : start + 8] != MAGIC:
             raise DecodeError(
