@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 import wids
 from wids.checkcommands import add_check_commands
+from wids.copycommands import add_copy_commands
 from wids.errors import WidsError
 from wids.lookcommands import add_look_commands
 from wids.makecommands import add_make_commands
@@ -97,6 +98,6 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"wids {wids.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (add_make_commands, add_look_commands, add_check_commands):
+    for add in (add_make_commands, add_look_commands, add_check_commands, add_copy_commands):
         add(commands)
     return parser

@@ -1,0 +1,200 @@
+"""`wids reshard`: the same samples in other shards, and the same shards each time."""
+
+import hashlib
+import json
+import signal
+import subprocess
+import sys
+import tarfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids.cli import main
+from wids.reshard import shuffled, spec_path_for, split_order
+
+MakeShard = Callable[..., Path]
+
+
+@pytest.fixture
+def folder(make_shard: MakeShard, tmp_path: Path, monkeypatch) -> Path:
+    """Stand beside three shards of 20 samples in all, in a dialect that needs PAX."""
+    number = 0
+    for shard, count in enumerate((7, 1, 12)):
+        rows = []
+        for _ in range(count):
+            key = f"dir/ключ{number:03}" if number % 2 else f"dir/{number:03}"
+            rows.append({"__key__": key, ".txt": f"t{number}" * 99, ".cls": str(number % 3)})
+            number += 1
+        make_shard(f"x-{shard}.tar", rows, tarfile.PAX_FORMAT)
+    monkeypatch.chdir(tmp_path)
+    assert main(["create", "x-{0..2}.tar", "-o", "x.json"]) == 0
+    return tmp_path
+
+
+def members(*paths: Path) -> list[tuple[str, bytes]]:
+    """Read shards by Python's tarfile."""
+    found = []
+    for path in paths:
+        with tarfile.open(path) as reader:
+            found += [(member.name, reader.extractfile(member).read()) for member in reader]
+    return found
+
+
+def old_members() -> list[tuple[str, bytes]]:
+    """Read the members of the old shards."""
+    return members(*sorted(Path().glob("x-*.tar")))
+
+
+def new_members(pattern: str = "out/*.tar") -> list[tuple[str, bytes]]:
+    """Read the members of the new shards."""
+    return members(*sorted(Path().glob(pattern)))
+
+
+def digests(folder: str) -> dict[str, str]:
+    """Digest every file of a folder."""
+    return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in Path(folder).iterdir()}
+
+
+def test_resizing_keeps_every_member_and_its_order(folder: Path):
+    """Only the borders between shards move."""
+    assert main(["reshard", "x.json", "-o", "out/y-%03d.tar", "--maxcount", "6"]) == 0
+    assert new_members() == old_members()
+    document = json.loads(Path("out/y.json").read_text())
+    assert [shard["nsamples"] for shard in document["shardlist"]] == [6, 6, 6, 2]
+    assert main(["check", "out/y.json", "--decode"]) == 0
+
+
+def test_bound_in_bytes(folder: Path):
+    """`--maxsize` takes k, M, G and bounds every shard."""
+    assert main(["reshard", "x.json", "-o", "out/y-%03d.tar", "--maxsize", "8k"]) == 0
+    assert all(path.stat().st_size <= 8000 for path in Path("out").glob("*.tar"))
+    assert new_members() == old_members()
+
+
+def test_shuffle_moves_samples_over_all_shards_the_same_way_each_time(folder: Path):
+    """One seed is one order, another seed another; every sample stays whole and comes once."""
+    for seed, out in (("1", "a"), ("1", "b"), ("2", "c")):
+        command = ["reshard", "x.json", "-o", f"{out}/y-%03d.tar", "--maxcount", "5"]
+        assert main([*command, "--shuffle", seed]) == 0
+    assert digests("a") == digests("b") != digests("c")
+    assert sorted(new_members("a/*.tar")) == sorted(old_members())
+    assert new_members("a/*.tar") != old_members()
+    names = [name for name, _ in new_members("a/*.tar")]
+    assert all(a[:-4] == b[:-4] for a, b in zip(names[::2], names[1::2], strict=True))
+
+
+def test_range_indexes_and_where_choose_samples(folder: Path):
+    """Subsets by place, by list, and by the value of a field."""
+    Path("list.txt").write_text("19\n0\n")
+    choices = {
+        "a": ["--range", "2:5"],
+        "b": ["--indexes", "list.txt"],
+        "c": ["--where", "cls=2"],
+        "d": ["--range", "-3:", "--where", ".cls=0"],
+    }
+    for out, options in choices.items():
+        given = [f"{option}" for option in options]
+        if given[1].startswith("-"):
+            given = [f"{given[0]}={given[1]}", *given[2:]]
+        assert main(["reshard", "x.json", "-o", f"{out}/y-%d.tar", *given]) == 0
+    old = old_members()
+    assert new_members("a/*.tar") == old[4:10]
+    assert new_members("b/*.tar") == old[38:40] + old[0:2]
+    assert [data for name, data in new_members("c/*.tar") if name.endswith("cls")] == [b"2"] * 6
+    assert new_members("d/*.tar") == old[36:38]
+
+
+def test_split_gives_each_sample_to_one_part(folder: Path):
+    """Parts have specs of their own, and together hold everything once."""
+    command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--shuffle", "1"]
+    assert main([*command, "--split", "train=0.7,val=0.3"]) == 0
+    train, val = new_members("out/train-*.tar"), new_members("out/val-*.tar")
+    assert (len(train), len(val)) == (28, 12)
+    assert sorted(train + val) == sorted(old_members())
+    assert Path("out/train.json").exists()
+    assert Path("out/val.json").exists()
+
+
+def test_merging_datasets_with_equal_keys_needs_new_keys(folder: Path, capsys):
+    """Equal keys in one shard are refused, and `--rekey` names samples by their place."""
+    assert main(["reshard", "x.json", "x.json", "-o", "out/y-%d.tar"]) == 1
+    assert "already" in capsys.readouterr().err
+    assert main(["reshard", "x.json", "x.json", "-o", "out/y-%d.tar", "--rekey"]) == 0
+    names = [name for name, _ in new_members()]
+    assert names[:2] == ["000000000.txt", "000000000.cls"]
+    assert [data for _, data in new_members()] == [data for _, data in old_members() * 2]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [["--where", "cls"], ["--split", "a=1"], ["--range", "x:y"], ["--indexes", "missing.txt"]],
+)
+def test_wrong_choices_are_one_line(folder: Path, options: list[str], capsys):
+    """What cannot be understood is said, and nothing is written."""
+    assert main(["reshard", "x.json", "-o", "out/y-%d.tar", *options]) == 1
+    assert len(capsys.readouterr().err.splitlines()) == 1
+    assert not Path("out").exists()
+
+
+def test_index_outside_the_dataset_is_refused(folder: Path, capsys):
+    """The message names the index."""
+    Path("list.txt").write_text("20")
+    assert main(["reshard", "x.json", "-o", "out/y-%d.tar", "--indexes", "list.txt"]) == 1
+    assert "20" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("size", ["1X", "", "-1"])
+def test_size_that_is_none_is_wrong_usage(folder: Path, size: str):
+    """Argparse says what a size looks like."""
+    with pytest.raises(SystemExit) as stopped:
+        main(["reshard", "x.json", "-o", "out/y-%d.tar", f"--maxsize={size}"])
+    assert stopped.value.code == 2
+
+
+def test_killed_run_is_resumed_to_the_same_files(folder: Path):
+    """After kill -9 at several moments, `--resume` ends with the files of a whole run."""
+    command = [sys.executable, "-m", "wids", "reshard", "x.json", "--maxcount", "1"]
+    command += ["--shuffle", "3", "--resume", "-o"]
+    subprocess.run([*command, "whole/y-%03d.tar"], check=True, capture_output=True)
+    for moment in (0.2, 0.25, 0.3, 0.35, 0.4):
+        with subprocess.Popen([*command, "out/y-%03d.tar"], stderr=subprocess.DEVNULL) as process:
+            time.sleep(moment)
+            process.send_signal(signal.SIGKILL)
+    subprocess.run([*command, "out/y-%03d.tar"], check=True, capture_output=True)
+    assert digests("out") == digests("whole")
+
+
+@given(st.integers(0, 500), st.integers(0, 2**63))
+def test_shuffling_loses_and_doubles_nothing(count: int, seed: int):
+    """Every index comes once, in an order that the seed alone decides."""
+    order = shuffled(np.arange(count), seed)
+    assert sorted(order.tolist()) == list(range(count))
+    assert shuffled(np.arange(count), seed).tolist() == order.tolist()
+
+
+@given(st.integers(0, 300), st.lists(st.floats(0.01, 10), min_size=1, max_size=5))
+def test_splitting_loses_and_doubles_nothing(count: int, shares: list[float]):
+    """The parts in a row are the whole, and each is within one of its share."""
+    parts = split_order(np.arange(count), {str(n): share for n, share in enumerate(shares)})
+    assert np.concatenate(list(parts.values())).tolist() == list(range(count))
+    for part, share in zip(parts.values(), shares, strict=True):
+        assert abs(len(part) - count * share / sum(shares)) <= 1
+
+
+def test_shares_must_be_positive():
+    """A split without shares, or with a negative one, is refused."""
+    for shares in ({}, {"a": 0.0}, {"a": 1.0, "b": -1.0}):
+        with pytest.raises(ValueError, match="positive"):
+            split_order(np.arange(3), shares)
+
+
+def test_spec_is_named_after_the_pattern():
+    """The number and what joins it to the name are left out."""
+    assert spec_path_for("out/train_%d.tar") == "out/train.json"
+    assert spec_path_for("out/%06d.tar") == "out/shards.json"

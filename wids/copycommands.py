@@ -1,0 +1,118 @@
+"""The command that makes shards of shards: `wids reshard`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wids.terminal import DONE, Arguments, add_command, note
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from wids.shardlist import ShardList
+
+__all__ = ["add_copy_commands"]
+
+_UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+
+
+def add_copy_commands(commands: Any) -> None:
+    """Declare it."""
+    parser = add_command(
+        commands,
+        reshard,
+        "copy samples into new shards: resize, shuffle, choose, merge, split",
+        [
+            "wids reshard train.json -o 'big/train-%06d.tar' --maxsize 1G",
+            "wids reshard train.json -o 'mixed/train-%06d.tar' --maxcount 10000 --shuffle 1",
+            "wids reshard a.json b.json -o 'both/train-%06d.tar' --rekey",
+            "wids reshard all.json -o 'cats/cats-%06d.tar' --where .cls=3",
+            "wids reshard all.json -o 'out/{split}-%06d.tar' --shuffle 1 --split train=0.9,val=0.1",
+        ],
+    )
+    parser.add_argument("specs", nargs="+", metavar="SPEC")
+    parser.add_argument("-o", "--output", required=True, metavar="PATTERN", help="the new shards")
+    parser.add_argument("--maxcount", type=int, default=100_000, help="samples (%(default)s)")
+    parser.add_argument("--maxsize", type=_nbytes, default="3G", help="bytes (%(default)s)")
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle all samples")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--range", metavar="FIRST:LAST", help="take these samples only")
+    chosen.add_argument("--indexes", metavar="FILE", help="take the samples listed, one a line")
+    parser.add_argument("--where", metavar="EXT=VALUE", help="take samples with that value only")
+    parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in PATTERN is the name")
+    parser.add_argument("--rekey", action="store_true", help="name samples by their new place")
+    parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
+    parser.add_argument("--resume", action="store_true", help="go on after a crash")
+
+
+def reshard(args: Arguments) -> int:
+    """Copy samples into new shards."""
+    from wids import reshard as resharding
+    from wids.shardlist import ShardList
+    from wids.sources import load_spec
+
+    shards = [shard for spec in args.specs for shard in load_spec(spec).shards]
+    with ShardList(shards, transformations=[]) as dataset:
+        indexes = _chosen(args, dataset)
+        if args.shuffle is not None:
+            indexes = resharding.shuffled(indexes, args.shuffle)
+        for pattern, part in _parts(args, indexes).items():
+            spec = resharding.spec_path_for(pattern)
+            entries = resharding.reshard(
+                dataset,
+                part,
+                pattern,
+                rekey=args.rekey,
+                maxcount=args.maxcount,
+                maxsize=args.maxsize,
+                sidecars=args.sidecars,
+                spec=spec,
+                resume=args.resume,
+            )
+            note(f"{spec}: {len(entries)} shards, {len(part)} samples")
+    return DONE
+
+
+def _chosen(args: Arguments, dataset: ShardList) -> NDArray[np.int64]:
+    """List the samples that were asked for, in order."""
+    import numpy as np
+
+    from wids.reshard import matching
+
+    indexes = np.arange(len(dataset), dtype=np.int64)
+    if args.range is not None:
+        first, _, last = args.range.partition(":")
+        indexes = indexes[int(first or 0) : int(last) if last else None]
+    elif args.indexes is not None:
+        lines = Path(args.indexes).read_text(encoding="utf-8").split()
+        indexes = np.array([int(line) for line in lines], np.int64)
+    if args.where is not None:
+        extension, equals, value = args.where.partition("=")
+        if not equals:
+            raise ValueError(f"--where: expected EXT=VALUE such as .cls=3, got {args.where!r}")
+        indexes = matching(dataset, indexes, f".{extension.lstrip('.')}", value)
+    return indexes
+
+
+def _parts(args: Arguments, indexes: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Map each pattern to the samples that go there."""
+    from wids.reshard import split_order
+
+    if args.split is None:
+        return {args.output: indexes}
+    if "{split}" not in args.output:
+        raise ValueError(f"--split needs {{split}} in the pattern, got {args.output!r}")
+    shares = dict(part.split("=", 1) for part in args.split.split(",") if "=" in part)
+    parts = split_order(indexes, {name: float(share) for name, share in shares.items()})
+    return {args.output.replace("{split}", name): part for name, part in parts.items()}
+
+
+def _nbytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]?)B?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected bytes such as 500M or 1G, got {text!r}")
+    return int(float(match[1]) * _UNITS[match[2]])
