@@ -258,6 +258,8 @@ def test_hard_link_by_gnu_long_link(scan):
         (pax({b"size": b"-512"}) + member(b"a", b""), "decimal digits"),
         (pax({b"path": b"a\0b"}) + member(b"a", b""), "zero bytes"),
         (pax({b"path": b"a"}) + pax({b"path": b"b"}) + member(b"a", b""), "differ in 'path'"),
+        (pax({b"path": b"a"}) + pax({b"mtime": b"1"}) + member(b"a", b""), "differ in 'path'"),
+        (pax({b"path": b"a/"}) + member(b"a", b""), "of a directory"),
         (member(b"x", b"garbage!", kind=b"x") + member(b"a", b""), "PAX record"),
         (member(b"x", b"99 path=a\n", kind=b"x") + member(b"a", b""), "PAX record"),
         (pax({b"path": b"a"}), "end of the archive"),

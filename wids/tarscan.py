@@ -120,6 +120,7 @@ class _Pending:
     long_name: bytes | None = None
     long_link: bytes | None = None
     num_headers: int = 0
+    num_pax_headers: int = 0
     first_is_pax: bool = False
 
 
@@ -229,6 +230,8 @@ class _Walk:
         if kind not in _REGULAR:
             self._skipped[f"type {kind.decode('latin-1')!r}"] += 1
         elif name.endswith(b"/"):
+            if b"path" in records:
+                raise ValueError(f"a regular file has the PAX path {name[:80]!r} of a directory")
             self._skipped["directory"] += 1
         else:
             self._add(name, data_start, size)
@@ -263,9 +266,11 @@ class _Walk:
             raise ValueError(f"expected a member after {MAX_EXTENSIONS} extended headers")
         if kind in b"xX":
             records = parse_pax(body)
-            for key in PAX_USED & records.keys():
-                if pending.records.get(key, records[key]) != records[key]:
+            # Some readers merge two such headers, some take the last one alone.
+            for key in PAX_USED if pending.num_pax_headers else ():
+                if pending.records.get(key) != records.get(key):
                     raise ValueError(f"two PAX headers of one member differ in {key.decode()!r}")
+            pending.num_pax_headers += 1
             pending.records |= records
             pending.first_is_pax |= pending.num_headers == 1
             return
