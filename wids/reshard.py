@@ -1,4 +1,4 @@
-"""Other shards of the same samples: shuffled, chosen, merged, split; bytes are copied as they are."""
+"""Other shards of the same samples: shuffled, chosen, merged, split; bytes copied as they are."""
 
 from __future__ import annotations
 
