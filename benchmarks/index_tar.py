@@ -1,0 +1,175 @@
+"""How fast is a tar indexed, and how much of it is read?
+
+For members of 200 bytes, 20 kB and 100 kB: members a second with the file in the page cache, and
+seconds and bytes read from the disk with the page cache dropped. `wids` verifies every checksum and
+groups into samples; wids 0.1.11 groups and checks nothing; tarfile verifies and lists; GNU tar
+verifies and prints names (its start, about 1 ms, is in its time). Each pass is a process of its own
+that makes one unmeasured call first, so that imports are not measured.
+
+    python benchmarks/index_tar.py
+
+Small members are found in whole windows by NumPy, hundreds at a time. Large ones are not worth
+reading: their headers are read one by one, so that a cold shard costs a few per cent of its bytes.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import common
+import data
+
+SIZES = {"small": (200, 200_000), "medium": (20_000, 20_000), "large": (100_000, 10_000)}
+LABELS = {
+    "ours": "wids, TarIndex.from_tar",
+    "ours-scan": "wids, without grouping",
+    "wids011": "wids 0.1.11",
+    "tarfile": "tarfile",
+    "gnu": "GNU tar -tf",
+}
+
+
+def header(name: bytes, size: int) -> bytes:
+    block = bytearray(512)
+    fields = [(0, name), (100, b"0000444\0" + b"0000000\0" * 2 + b"%011o\0" % size)]
+    for start, value in [*fields, (136, b"%011o\0" % 0), (148, b" " * 8), (156, b"0")]:
+        block[start : start + len(value)] = value
+    block[257:265] = b"ustar\x0000"
+    block[148:156] = b"%06o\0 " % sum(block)
+    return bytes(block)
+
+
+def make_tar(path: Path, nbytes: int, count: int) -> None:
+    """Write a tar of two members a sample."""
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    body = os.urandom(nbytes) + bytes(-nbytes % 512)
+    with path.open("wb") as stream:
+        for number in range(count):
+            extension = b"cls" if number % 2 else b"jpg"
+            stream.write(header(b"train/%08d.%s" % (number // 2, extension), nbytes) + body)
+        stream.write(bytes(10240))
+
+
+def index_once(peer: str, path: str) -> int:
+    """Index a tar by one library; return the number of members."""
+    if peer == "gnu":
+        listing = subprocess.run(["tar", "-tf", path], stdout=subprocess.PIPE, check=True)
+        return listing.stdout.count(b"\n")
+    if peer == "ours":
+        from wids.tarindex import TarIndex
+
+        return len(TarIndex.from_tar(path))
+    if peer == "ours-scan":
+        from wids.tarscan import scan_tar
+
+        return len(scan_tar(path).spans)
+    if peer == "tarfile":
+        import tarfile
+
+        with tarfile.open(path) as archive:
+            return len(archive.getmembers())
+    from wids.wids import IndexedTarSamples
+
+    return sum(map(len, IndexedTarSamples(path).samples))
+
+
+def read_nbytes() -> int:
+    """Return the bytes that this process and its ended children had read from disks."""
+    fields = dict(line.split(": ") for line in Path("/proc/self/io").read_text().splitlines())
+    return int(fields["read_bytes"])
+
+
+def drop_pages(path: str) -> None:
+    with Path(path).open("rb") as stream:
+        os.fsync(stream.fileno())
+        os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def one_pass(peer: str, path: str, warm_up: str, cold: bool) -> None:
+    """Index once, in this process, and print what it took."""
+    index_once(peer, path if not cold else warm_up)
+    if cold:
+        drop_pages(path)
+    before, start = read_nbytes(), time.perf_counter()
+    members = index_once(peer, path)
+    seconds = time.perf_counter() - start
+    print(json.dumps({"members": members, "seconds": seconds, "read": read_nbytes() - before}))
+
+
+def run_pass(peer: str, path: Path, warm_up: Path, cold: bool) -> dict[str, float]:
+    python = common.interpreter(common.PEERS["wids011"]) if peer == "wids011" else sys.executable
+    environment = dict(os.environ)
+    if peer == "wids011":
+        environment.pop("PYTHONPATH", None)
+    job = [peer, str(path), str(warm_up), *(["cold"] if cold else [])]
+    command = [python, "-W", "ignore", __file__, "--one", *job]
+    done = subprocess.run(command, stdout=subprocess.PIPE, check=True, env=environment)
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(path: Path, warm_up: Path, rounds: int) -> list[dict[str, object]]:
+    """Let every peer make its passes in turn; return one row each."""
+    with path.open("rb") as stream:
+        while stream.read(1 << 22):
+            pass
+    warm = {peer: [] for peer in LABELS}
+    for _ in range(rounds):
+        for peer, passes in warm.items():
+            passes.append(run_pass(peer, path, warm_up, cold=False))
+    cold = {peer: [] for peer in LABELS}
+    for _ in range(min(rounds, 3)):
+        for peer, passes in cold.items():
+            passes.append(run_pass(peer, path, warm_up, cold=True))
+    return [row(peer, warm[peer], cold[peer]) for peer in LABELS]
+
+
+def row(peer: str, warm: list[dict[str, float]], cold: list[dict[str, float]]) -> dict[str, object]:
+    rates = [one["members"] / one["seconds"] for one in warm]
+    return {
+        "peer": peer,
+        "label": LABELS[peer],
+        "versions": {},
+        "median": statistics.median(rates),
+        "min": min(rates),
+        "max": max(rates),
+        "cold_seconds": statistics.median(one["seconds"] for one in cold),
+        "cold_read_nbytes": statistics.median(one["read"] for one in cold),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--rounds", type=int, default=7)
+    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.one:
+        peer, path, warm_up, *cold = arguments.one
+        one_pass(peer, path, warm_up, bool(cold))
+        return
+    folder = data.BENCH / "data" / "index_tar"
+    tables = {}
+    make_tar(folder / "warm-up.tar", 200, 1000)
+    for name, (nbytes, count) in SIZES.items():
+        path = folder / f"{name}.tar"
+        make_tar(path, nbytes, count)
+        tables[name] = measure(path, folder / "warm-up.tar", arguments.rounds)
+        print(f"{name}: {count} members of {nbytes} bytes, {path.stat().st_size:,} bytes")
+        for one in tables[name]:
+            print(
+                f"  {one['label']:24} {one['median']:12,.0f} members/s "
+                f"({one['min']:,.0f} - {one['max']:,.0f}); cold {one['cold_seconds']:.3f} s, "
+                f"{one['cold_read_nbytes']:,.0f} bytes read"
+            )
+    print(common.save(arguments.out, "index_tar", {"rounds": arguments.rounds}, tables))
+
+
+if __name__ == "__main__":
+    main()
