@@ -1,4 +1,4 @@
-"""The command that makes shards of shards: `wids reshard`."""
+"""The commands that copy samples: `wids reshard`, `import` and `export`."""
 
 from __future__ import annotations
 
@@ -21,7 +21,12 @@ _UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 
 
 def add_copy_commands(commands: Any) -> None:
-    """Declare it."""
+    """Declare them."""
+    for add in (_add_import, _add_export, _add_reshard):
+        add(commands)
+
+
+def _add_reshard(commands: Any) -> None:
     parser = add_command(
         commands,
         reshard,
@@ -35,9 +40,7 @@ def add_copy_commands(commands: Any) -> None:
         ],
     )
     parser.add_argument("specs", nargs="+", metavar="SPEC")
-    parser.add_argument("-o", "--output", required=True, metavar="PATTERN", help="the new shards")
-    parser.add_argument("--maxcount", type=int, default=100_000, help="samples (%(default)s)")
-    parser.add_argument("--maxsize", type=_nbytes, default="3G", help="bytes (%(default)s)")
+    _add_writing(parser)
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle all samples")
     chosen = parser.add_mutually_exclusive_group()
     chosen.add_argument("--range", metavar="FIRST:LAST", help="take these samples only")
@@ -45,8 +48,103 @@ def add_copy_commands(commands: Any) -> None:
     parser.add_argument("--where", metavar="EXT=VALUE", help="take samples with that value only")
     parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in PATTERN is the name")
     parser.add_argument("--rekey", action="store_true", help="name samples by their new place")
+
+
+def _add_writing(parser: Any) -> None:
+    """Declare the options of a command that writes shards."""
+    parser.add_argument("-o", "--output", required=True, metavar="PATTERN", help="the new shards")
+    parser.add_argument("--maxcount", type=int, default=100_000, help="samples (%(default)s)")
+    parser.add_argument("--maxsize", type=_nbytes, default="3G", help="bytes (%(default)s)")
     parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
     parser.add_argument("--resume", action="store_true", help="go on after a crash")
+
+
+def _writer_options(args: Arguments) -> dict[str, Any]:
+    names = ("maxcount", "maxsize", "sidecars", "resume")
+    return {name: getattr(args, name) for name in names}
+
+
+def import_(args: Arguments) -> int:
+    """Make shards of a folder of images or of a table."""
+    from wids.importers import class_names, read_image_folder, read_table
+    from wids.progress import progress
+    from wids.reshard import spec_path_for
+    from wids.writer import ShardWriter
+
+    source = Path(args.source)
+    spec = spec_path_for(args.output)
+    with ShardWriter(args.output, spec=spec, **_writer_options(args)) as writer:
+        if source.is_dir():
+            writer.header["classes"] = class_names(source)
+            samples = read_image_folder(source)
+        else:
+            fields = dict(_pair(text, "--field COLUMN=EXT") for text in args.field)
+            samples = read_table(source, fields, args.file)
+        for sample in progress(samples, desc="importing", unit="sample"):
+            writer.write(sample)
+    total = sum(shard["nsamples"] for shard in writer.shardlist)
+    note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
+    return DONE
+
+
+def _pair(text: str, what: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise ValueError(f"expected {what}, got {text!r}")
+    return name, value
+
+
+def _add_import(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        import_,
+        "make shards of a folder of images by class, or of a table that names files",
+        [
+            "wids import pictures/ -o 'shards/train-%06d.tar'",
+            "wids import labels.csv -o 'shards/train-%06d.tar' --file path --field label=cls",
+            "wids import captions.jsonl -o 'shards/train-%06d.tar' --field caption=txt",
+        ],
+    )
+    parser.add_argument("source", metavar="SOURCE", help="folder, .csv, .tsv, .jsonl or .parquet")
+    _add_writing(parser)
+    parser.add_argument(
+        "--file", action="append", metavar="COLUMN", help="column with paths of files"
+    )
+    parser.add_argument(
+        "--field", action="append", default=[], metavar="COLUMN=EXT", help="column as a field"
+    )
+
+
+def export(args: Arguments) -> int:
+    """Write a dataset as files, or its table."""
+    from wids.exporters import export_files, export_table
+    from wids.shardlist import ShardList
+
+    output = Path(args.output)
+    with ShardList(args.spec, transformations=[]) as dataset:
+        if output.suffix.lower() in {".csv", ".jsonl", ".parquet"}:
+            values = [f".{extension.lstrip('.')}" for extension in args.values]
+            note(f"{output}: {export_table(dataset, output, values)} rows")
+        else:
+            note(f"{output}: {export_files(dataset, output)} files")
+    return DONE
+
+
+def _add_export(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        export,
+        "write a dataset as plain files, or a table of what its samples hold",
+        [
+            "wids export train.json files/",
+            "wids export train.json train.parquet --values .cls",
+        ],
+    )
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("output", metavar="OUTPUT", help="folder, or .csv, .jsonl, .parquet")
+    parser.add_argument(
+        "--values", action="append", default=[], metavar="EXT", help="put this field's text in"
+    )
 
 
 def reshard(args: Arguments) -> int:
@@ -67,11 +165,8 @@ def reshard(args: Arguments) -> int:
                 part,
                 pattern,
                 rekey=args.rekey,
-                maxcount=args.maxcount,
-                maxsize=args.maxsize,
-                sidecars=args.sidecars,
                 spec=spec,
-                resume=args.resume,
+                **_writer_options(args),
             )
             note(f"{spec}: {len(entries)} shards, {len(part)} samples")
     return DONE

@@ -38,6 +38,7 @@ class ShardWriter:
     Attributes:
         shardlist: One entry per whole shard, as it stands in a spec: `url`, `nsamples`,
             `filesize`, `md5sum`, `sha256`.
+        header: Top-level keys of the spec, such as `info`; may be changed until `close`.
 
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
@@ -108,6 +109,7 @@ class ShardWriter:
         self._mtime = mtime
         self._encode = encode
         self._spec = None if spec is None else _spec_of_rank(Path(spec), rank, num_replicas)
+        self.header: dict[str, Any] = {} if spec is None else {"name": Path(spec).stem}
         self._sidecars = sidecars
         self._digests = tuple(digests)
         self._open: _OpenShard | None = None
@@ -221,7 +223,7 @@ class ShardWriter:
         self._finish_shard()
         self._closed = True
         if self._spec is not None:
-            spec = new_spec(self.shardlist, {"name": self._spec.stem})
+            spec = new_spec(self.shardlist, self.header)
             write_whole(self._spec, f"{spec.to_json()}\n".encode())
             self._journal.remove()
 

@@ -1,0 +1,229 @@
+"""`wids import` and `wids export`: real files go in, come out again, and nothing leads astray."""
+
+import csv
+import hashlib
+import io
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+import wids
+from wids.cli import main
+
+MakeShard = Callable[..., Path]
+
+
+def jpeg(shade: int) -> bytes:
+    """Make a small JPEG."""
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8), (shade, 0, 0)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def pictures(tmp_path: Path, monkeypatch) -> Path:
+    """Make an ImageFolder tree of three classes, with what else lies around in such trees."""
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate(["dog/a.jpg", "cat/b.JPG", "cat/deep/c.x.jpg", "ant/d.jpg"]):
+        path = tmp_path / "pictures" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(jpeg(number * 50))
+    (tmp_path / "pictures" / "cat" / "notes.txt").write_text("no image")
+    (tmp_path / "pictures" / "README").write_text("no class")
+    return tmp_path / "pictures"
+
+
+def samples_of(spec: str) -> list[dict]:
+    """Read all samples, undecoded."""
+    with wids.ShardListDataset(spec, transformations="bytes") as dataset:
+        return [
+            {name: value for name, value in sample.items() if name[:2] != "__" or name == "__key__"}
+            for sample in dataset
+        ]
+
+
+class TestImageFolder:
+    """Folders of images by class."""
+
+    def test_images_keep_their_bytes_and_get_their_class(self, pictures: Path):
+        """Classes are the sorted folders, as in torchvision; the spec keeps their names."""
+        assert main(["import", "pictures", "-o", "out/x-%03d.tar", "--maxcount", "3"]) == 0
+        samples = samples_of("out/x.json")
+        assert [sample["__key__"] for sample in samples] == [
+            "ant/d",
+            "cat/b",
+            "cat/deep/c_x",
+            "dog/a",
+        ]
+        assert [int(sample[".cls"]) for sample in samples] == [0, 1, 1, 2]
+        files = ["ant/d.jpg", "cat/b.JPG", "cat/deep/c.x.jpg", "dog/a.jpg"]
+        for sample, file in zip(samples, files, strict=True):
+            assert sample[".jpg"] == (pictures / file).read_bytes()
+            assert json.loads(sample[".json"])["path"] == file
+        document = json.loads(Path("out/x.json").read_text())
+        assert document["classes"] == ["ant", "cat", "dog"]
+        assert main(["check", "out/x.json", "--decode"]) == 0
+
+    def test_two_imports_give_the_same_files(self, pictures: Path):
+        """Shards, digests and spec do not depend on when or where they were made."""
+        digests = []
+        for out in ("a", "b"):
+            assert main(["import", "pictures", "-o", f"{out}/x-%03d.tar"]) == 0
+            files = sorted(Path(out).iterdir())
+            digests.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
+        assert digests[0] == digests[1]
+
+    def test_files_that_differ_in_suffix_only_stay_apart(self, pictures: Path):
+        """`a.jpg` and `a.png` are two samples, not one."""
+        Image.new("RGB", (4, 4)).save(pictures / "dog" / "a.png")
+        assert main(["import", "pictures", "-o", "out/x-%03d.tar"]) == 0
+        keys = [sample["__key__"] for sample in samples_of("out/x.json")]
+        assert keys[-2:] == ["dog/a_jpg", "dog/a_png"]
+
+    def test_folder_without_classes_is_refused(self, pictures: Path, capsys):
+        """The message says what was expected."""
+        assert main(["import", "pictures/dog", "-o", "out/x-%03d.tar"]) == 1
+        assert "one folder per class" in capsys.readouterr().err
+
+    def test_resumed_import_is_the_same(self, pictures: Path):
+        """A second run over a finished one changes nothing."""
+        command = ["import", "pictures", "-o", "out/x-%03d.tar", "--maxcount", "2", "--resume"]
+        assert main(command) == 0
+        before = {path: path.stat().st_mtime_ns for path in Path("out").glob("*.tar")}
+        assert main(command) == 0
+        assert {path: path.stat().st_mtime_ns for path in Path("out").glob("*.tar")} == before
+
+
+ROWS = [
+    {"id": "one", "path": "pictures/dog/a.jpg", "label": "2", "caption": "ein Hund", "n": "1"},
+    {"id": "two", "path": "pictures/ant/d.jpg", "label": "0", "caption": "größer", "n": "2"},
+]
+
+
+def write_table(path: Path) -> None:
+    """Write the rows in the format of the suffix, by its own library."""
+    if path.suffix in {".csv", ".tsv"}:
+        with path.open("w", newline="", encoding="utf-8") as stream:
+            table = csv.DictWriter(
+                stream, ROWS[0], delimiter="\t" if path.suffix == ".tsv" else ","
+            )
+            table.writeheader()
+            table.writerows(ROWS)
+    elif path.suffix == ".jsonl":
+        path.write_text("\n".join(json.dumps(row) for row in ROWS) + "\n\n")
+    else:
+        arrow = pytest.importorskip("pyarrow")
+        pytest.importorskip("pyarrow.parquet").write_table(arrow.Table.from_pylist(ROWS), path)
+
+
+class TestTables:
+    """Tables that name files."""
+
+    @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
+    def test_rows_become_samples(self, pictures: Path, suffix: str):
+        """The file, the named columns and the rest as JSON, whatever the table is."""
+        write_table(Path(f"table{suffix}"))
+        options = ["--field", "label=cls", "--field", "caption=txt"]
+        assert main(["import", f"table{suffix}", "-o", "out/x-%d.tar", *options]) == 0
+        samples = samples_of("out/x.json")
+        assert [sample["__key__"] for sample in samples] == ["one", "two"]
+        assert [sample[".jpg"] for sample in samples] == [jpeg(0), jpeg(150)]
+        assert [sample[".cls"] for sample in samples] == [b"2", b"0"]
+        assert [sample[".txt"].decode() for sample in samples] == ["ein Hund", "größer"]
+        assert json.loads(samples[0][".json"]) == {"path": "pictures/dog/a.jpg", "n": "1"}
+
+    def test_rows_without_a_key_are_numbered(self, pictures: Path):
+        """The key is the row's number, so the order is kept."""
+        Path("t.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
+        assert main(["import", "t.jsonl", "-o", "out/x-%d.tar", "--field", "text=txt"]) == 0
+        samples = samples_of("out/x.json")
+        assert samples == [
+            {"__key__": "000000000", ".txt": b"a"},
+            {"__key__": "000000001", ".txt": b"b"},
+        ]
+
+    @pytest.mark.parametrize(
+        ("text", "options", "message"),
+        [
+            ('{"a": 1}\n', ["--field", "b=txt"], "no column 'b'; its columns are a"),
+            ('{"a": 1}\n', ["--file", "b"], "no column 'b'"),
+            ('{"a": 1}\n', ["--field", "a"], "expected --field COLUMN=EXT"),
+            ('{"a": 1}\nnone\n', [], "line 2 is no JSON"),
+            ("[1]\n", [], "line 1: expected an object"),
+            ('{"path": "missing.jpg"}\n', [], "missing.jpg"),
+        ],
+    )
+    def test_wrong_tables_are_one_line(
+        self, pictures: Path, text: str, options: list[str], message: str, capsys
+    ):
+        """The message names file, line or column, and no spec is written."""
+        Path("t.jsonl").write_text(text)
+        assert main(["import", "t.jsonl", "-o", "out/x-%d.tar", *options]) == 1
+        assert message in capsys.readouterr().err
+        assert not Path("out/x.json").exists()
+
+    def test_unknown_kind_is_refused(self, pictures: Path, capsys):
+        """The message lists the kinds there are."""
+        Path("t.xlsx").write_bytes(b"")
+        assert main(["import", "t.xlsx", "-o", "out/x-%d.tar"]) == 1
+        assert ".parquet" in capsys.readouterr().err
+
+
+class TestExport:
+    """Files and tables out of a dataset."""
+
+    def test_files_come_back_as_they_went_in(self, pictures: Path):
+        """Import, reshard and export: every image has the bytes it had."""
+        main(["import", "pictures", "-o", "a/x-%03d.tar"])
+        main(["reshard", "a/x.json", "-o", "b/x-%03d.tar", "--maxcount", "1", "--shuffle", "1"])
+        assert main(["export", "b/x.json", "files"]) == 0
+        for name in ("dog/a.jpg", "ant/d.jpg"):
+            assert Path("files", name).read_bytes() == (pictures / name).read_bytes()
+        assert len([path for path in Path("files").rglob("*") if path.is_file()]) == 12
+
+    @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+    def test_table_says_where_each_field_lies(self, pictures: Path, suffix: str):
+        """Offset and size cut the field out of the shard, by plain file reading."""
+        main(["import", "pictures", "-o", "a/x-%03d.tar", "--maxcount", "3"])
+        assert main(["export", "a/x.json", f"t{suffix}", "--values", "cls"]) == 0
+        rows = read_table(Path(f"t{suffix}"))
+        assert [row["key"] for row in rows] == ["ant/d", "cat/b", "cat/deep/c_x", "dog/a"]
+        assert [row[".cls"] for row in rows] == ["0", "1", "1", "2"]
+        last = rows[-1]
+        start, size = int(last[".jpg offset"]), int(last[".jpg size"])
+        assert Path(last["shard"]).read_bytes()[start : start + size] == jpeg(0)
+        assert int(last["shardindex"]) == 0
+
+    @pytest.mark.parametrize("key", ["../escape", "/etc/escape", "a/../../escape"])
+    def test_names_cannot_lead_out_of_the_folder(
+        self, tmp_path: Path, make_shard: MakeShard, key: str, capsys
+    ):
+        """A hostile shard writes nothing outside."""
+        make_shard("in/evil.tar", [{"__key__": key, ".txt": "x"}], tarfile.PAX_FORMAT)
+        assert (
+            main(["export", str(tmp_path / "in" / "evil.tar"), str(tmp_path / "out" / "in")]) == 1
+        )
+        assert "leads out of the folder" in capsys.readouterr().err
+        assert list(tmp_path.rglob("escape*")) == []
+
+    def test_samples_of_one_name_are_refused(self, tmp_path: Path, make_shard: MakeShard, capsys):
+        """The second of two equal keys does not replace the first unseen."""
+        for name in ("a.tar", "b.tar"):
+            make_shard(f"in/{name}", [{"__key__": "same", ".txt": name}])
+        assert main(["export", str(tmp_path / "in"), str(tmp_path / "out")]) == 1
+        assert "--rekey" in capsys.readouterr().err
+        assert (tmp_path / "out" / "same.txt").read_bytes() == b"a.tar"
+
+
+def read_table(path: Path) -> list[dict]:
+    """Read a table by its own library."""
+    if path.suffix == ".csv":
+        with path.open(newline="", encoding="utf-8") as stream:
+            return list(csv.DictReader(stream))
+    if path.suffix == ".jsonl":
+        return [json.loads(line) for line in path.read_text().splitlines()]
+    return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
