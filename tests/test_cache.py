@@ -306,7 +306,9 @@ def test_verify_finds_silent_damage(cache: ShardCache, shard_server: ShardServer
 
 def fetch_many(cache: ShardCache, server: ShardServer, count: int) -> list[Path]:
     """Fetch shards of one size under different names, one after the other."""
-    return [cache.get(server.put(f"{number}.tar", SHARD)) for number in range(count)]
+    paths = [cache.get(server.put(f"{number}.tar", SHARD)) for number in range(count)]
+    cache.close()
+    return paths
 
 
 def test_cache_size_bounds_the_folder(tmp_path: Path, shard_server: ShardServer) -> None:
@@ -388,11 +390,11 @@ def test_keep_pins(tmp_path: Path, shard_server: ShardServer) -> None:
     keeping = ShardCache(tmp_path / "cache", keep=True)
     kept = [keeping.get(shard_server.put(f"{number}.tar", SHARD)) for number in range(3)]
     assert kept[0] == early
+    keeping.close()
     bounded = ShardCache(tmp_path / "cache", cache_size=1000)
     for number in range(5, 8):
         bounded.get(shard_server.put(f"{number}.tar", SHARD))
     assert all(path.exists() for path in kept)
-    keeping.close()
     bounded.close()
     bounded.clear()
     assert leftovers(bounded) == []
@@ -588,7 +590,6 @@ def test_old_parts_are_swept(cache: ShardCache, shard_server: ShardServer) -> No
 def test_trim_and_clear_leave_what_they_say(cache: ShardCache, shard_server: ShardServer) -> None:
     """Trimming evicts down to a bound, clearing takes all."""
     paths = fetch_many(cache, shard_server, 4)
-    cache.close()
     assert cache.trim(2 * len(SHARD) + 2000) == 0
     assert [path.exists() for path in paths] == [False, False, True, True]
     cache.clear()

@@ -55,7 +55,8 @@ def cache(tmp_path: Path) -> ShardCache:
 
 
 def leftovers(cache: ShardCache) -> list[str]:
-    """Name all files of the cache folder apart from lock files."""
+    """Name all files of the cache folder apart from lock files, once the disk has them."""
+    cache.close()
     return sorted(path.name for path in cache.cache_dir.iterdir() if path.is_file())
 
 

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Any
 
 from wids import eviction
 from wids.cachefolder import Entry, Record, check_folder, choose_folder, claim_part, parts_of
+from wids.digests import digest_file
 from wids.durable import boot_token, settle
 from wids.errors import CacheError, FetchError, WidsError
 from wids.fetch import Fetcher
 from wids.locking import turn_to_fetch
-from wids.partfile import Expected, PartFile, digest_file, no_space
+from wids.partfile import Expected, PartFile, no_space
 from wids.tarcheck import check_tar
 from wids.unpack import compression_of, is_compressed_name, unpack
 from wids.urls import display_url, is_local, local_path

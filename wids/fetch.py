@@ -165,7 +165,7 @@ class Fetcher:
         policy, size = self.policy, stream.size
         if size is None or size - stream.start <= policy.parallel_nbytes:
             return stream.chunks
-        if not stream.ranges or stream.validator is None or policy.connections == 1:
+        if not stream.ranges or stream.validator is None or policy.segments == 1:
             return stream.chunks
         return self._parallel_chunks(url, stream, size)
 
@@ -175,15 +175,12 @@ class Fetcher:
         The open stream brings the first one, and all of them if it is fast. Those that came early
         wait in memory, at most one for each connection.
         """
-        step, width = self.policy.segment_nbytes, self.policy.connections
-        fast = self.policy.fast_nbytes_per_second
-        came, began = 0, time.monotonic()
+        step, width = self.policy.segment_nbytes, self.policy.segments
+        came = 0
         with suppress(ConnectionError):  # what is missing is then asked for as a segment
-            for chunk in stream.chunks:
+            for chunk in _while_fast(stream.chunks, step, self.policy.fast_nbytes_per_second):
                 came += len(chunk)
                 yield chunk
-                if came >= step and came < fast * (time.monotonic() - began):
-                    break
         if stream.start + came == size:
             return
         stream.close()
@@ -334,6 +331,19 @@ def _skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[b
             raise ChangedError("the server continued with other bytes than it began with")
         yield head[len(known) :]
         known = b""
+
+
+def _while_fast(chunks: Iterator[bytes], nbytes: int, fast: float) -> Iterator[bytes]:
+    """Yield pieces, at least so many bytes, until they are slow to come; who takes them may be."""
+    came, waited = 0, 0.0
+    while came < nbytes or came >= fast * waited:
+        began = time.monotonic()
+        chunk = next(chunks, b"")
+        waited += time.monotonic() - began
+        if not chunk:
+            return
+        came += len(chunk)
+        yield chunk
 
 
 def _check_range(url: str, stream: Stream, start: int, validator: str | None) -> None:

@@ -70,7 +70,7 @@ class HttpSource:
 
     def __init__(self, policy: FetchPolicy) -> None:
         self._policy = policy
-        self._session = _new_session(policy.connections)
+        self._session = _new_session(max(policy.connections, policy.segments))
 
     def close(self) -> None:
         """Close the connections."""

@@ -1,20 +1,19 @@
 """The file a download grows in: appended, hashed as it grows, and fit to be resumed."""
 
 import errno
-import hashlib
 import json
 import os
-import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
+from wids.digests import RunningDigests
 from wids.errors import CacheError, IntegrityError
 
-__all__ = ["Expected", "PartFile", "digest_file", "no_space"]
+__all__ = ["Expected", "PartFile", "no_space"]
 
 _BLOCK_NBYTES = 1 << 20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -98,7 +97,7 @@ class PartFile:
         self._load_state()
         self._stream = path.open("ab")
         self.nbytes = self._stream.tell()
-        self._hashes = _new_hashes(expected)
+        self._digests = self._new_digests()
         if self.nbytes and not self.resumable:
             self.restart()
         elif self.nbytes:
@@ -113,6 +112,7 @@ class PartFile:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        self._digests.close()
         with suppress(OSError):  # a full disk was reported by the write that met it
             self._stream.close()
 
@@ -153,8 +153,7 @@ class PartFile:
             self.expected.check_size(self.name, self.nbytes + len(chunk))
         with self._guard():
             self._stream.write(chunk)
-        for digest in self._hashes.values():
-            digest.update(chunk)
+        self._digests.update(chunk)
         self.nbytes += len(chunk)
 
     def tail(self, nbytes: int) -> bytes:
@@ -174,7 +173,8 @@ class PartFile:
         """Throw away what is there and begin at 0."""
         self._stream.truncate(0)
         self.nbytes = 0
-        self._hashes = _new_hashes(self.expected)
+        self._digests.close()
+        self._digests = self._new_digests()
 
     def finish(self) -> dict[str, str]:
         """Check the whole against what was promised, and write out what is buffered.
@@ -186,7 +186,7 @@ class PartFile:
             IntegrityError: Size or digest differ.
             CacheError: The disk is full.
         """
-        digests = {algorithm: digest.hexdigest() for algorithm, digest in self._hashes.items()}
+        digests = self._digests.finish()
         self.expected.check(self.name, self.nbytes, digests)
         with self._guard():
             self._stream.flush()
@@ -208,47 +208,16 @@ class PartFile:
             self.size = size if isinstance(size, int) else None
             self.validator = validator if isinstance(validator, str) else None
 
+    def _new_digests(self) -> RunningDigests:
+        return RunningDigests(self.expected.digests or ["crc32"])
+
     def _rehash(self) -> None:
         with self.path.open("rb") as stream:
             while block := stream.read(_BLOCK_NBYTES):
-                for digest in self._hashes.values():
-                    digest.update(block)
+                self._digests.update(block)
 
     def _guard(self) -> "_SpaceGuard":
         return _SpaceGuard(self.path, self.size or self.expected.filesize)
-
-
-class Crc32:
-    """CRC-32 with the interface of hashlib: no proof, but quick, and it notices damage.
-
-    >>> Crc32(b"123456789").hexdigest()
-    'cbf43926'
-    """
-
-    def __init__(self, data: bytes = b"") -> None:
-        self._value = zlib.crc32(data)
-
-    def update(self, data: bytes | bytearray) -> None:
-        """Add bytes."""
-        self._value = zlib.crc32(data, self._value)
-
-    def hexdigest(self) -> str:
-        """Return eight hexadecimal digits."""
-        return f"{self._value:08x}"
-
-
-def digest_file(path: Path, algorithms: Iterable[str]) -> dict[str, str]:
-    """Return the digests of a file, by algorithm; "crc32" is one."""
-    hashes = {name: Crc32() if name == "crc32" else hashlib.new(name) for name in algorithms}
-    with path.open("rb") as stream:
-        while block := stream.read(_BLOCK_NBYTES):
-            for digest in hashes.values():
-                digest.update(block)
-    return {name: digest.hexdigest() for name, digest in hashes.items()}
-
-
-def _new_hashes(expected: Expected) -> dict[str, Any]:
-    return {name: hashlib.new(name) for name in expected.digests} or {"crc32": Crc32()}
 
 
 class _SpaceGuard:

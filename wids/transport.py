@@ -93,7 +93,8 @@ class FetchPolicy:
         backoff_seconds: Longest wait before the second try; doubles with each, up to
             `max_wait_seconds`. The wait is drawn at random below it.
         max_wait_seconds: Bound of any wait, a server's Retry-After included.
-        connections: At once, for one large file or one batch of ranges.
+        connections: At once, for one batch of ranges.
+        segments: Connections at once for one large file; as many segments wait in memory.
         segment_nbytes: What one request of a large file asks for.
         parallel_nbytes: A file with more left than this may come over several connections.
         fast_nbytes_per_second: A connection that is as fast as this is left to itself: more of
@@ -107,9 +108,10 @@ class FetchPolicy:
     backoff_seconds: float = 1.0
     max_wait_seconds: float = 60.0
     connections: int = 8
-    segment_nbytes: int = 8 << 20
+    segments: int = 16
+    segment_nbytes: int = 4 << 20
     parallel_nbytes: int = 64 << 20
-    fast_nbytes_per_second: float = 200e6
+    fast_nbytes_per_second: float = 100e6
 
     def wait_seconds(self, failures: int, retry_after_seconds: float | None = None) -> float:
         """Return how long to wait after so many failures in a row.
