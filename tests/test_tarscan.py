@@ -260,6 +260,16 @@ def test_hard_link_by_gnu_long_link(scan):
         (pax({b"path": b"a"}) + pax({b"path": b"b"}) + member(b"a", b""), "differ in 'path'"),
         (pax({b"path": b"a"}) + pax({b"mtime": b"1"}) + member(b"a", b""), "differ in 'path'"),
         (pax({b"path": b"a/"}) + member(b"a", b""), "of a directory"),
+        (pax({b"size": b"3"}, kind=b"g") + member(b"a", b"abc"), "global PAX header"),
+        (
+            pax({b"mtime": b"1"})[:523].ljust(1024, b"9 path=a;") + member(b"a", b""),
+            "behind its end",
+        ),
+        (
+            header(b"L", 3, kind=b"L") + b"long".ljust(512, b"\0") + member(b"a", b""),
+            "behind its end",
+        ),
+        (repair_checksum(member(b"a", b"", prefix=b"")[:329] + b"dos" + bytes(180)), "'devmajor'"),
         (member(b"x", b"garbage!", kind=b"x") + member(b"a", b""), "PAX record"),
         (member(b"x", b"99 path=a\n", kind=b"x") + member(b"a", b""), "PAX record"),
         (pax({b"path": b"a"}), "end of the archive"),

@@ -19,6 +19,7 @@ __all__ = [
     "parse_number",
     "parse_pax",
     "parse_pax_size",
+    "pax_goes_on",
 ]
 
 BLOCK_SIZE = 512
@@ -53,6 +54,7 @@ _SIGNATURES = {
     b"<": "HTML or XML",
     b"{": "JSON",
 }
+_PAX_RECORD = re.compile(rb"[0-9]+ [^=]+=")
 _PAX_LENGTH = re.compile(rb"[0-9]{1,20} ")
 
 
@@ -108,10 +110,10 @@ def parse_number(field: bytes) -> int:
 
 
 def check_numbers(header: bytes) -> None:
-    """Demand that all numeric fields are numbers, as befits the first header of a tar.
+    """Demand that all numeric fields are numbers.
 
-    Their values do not matter here, but a block that passes for a header by its checksum alone is
-    no proof of a tar. Further on, readers differ in what they forgive.
+    Most values do not matter here, but a block that passes for a header by its checksum alone is no
+    proof of a tar, and tarfile ends its list in silence where a number is none.
 
     Raises:
         ValueError: One is none; the message names it.
@@ -185,6 +187,15 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
                 f"expected a PAX {key.decode()!r} without zero bytes, found {records[key][:80]!r}"
             )
     return records
+
+
+def pax_goes_on(block: bytes, end: int) -> bool:
+    """Say whether PAX records seem to go on behind the end that their header states.
+
+    >>> pax_goes_on(b"9 uid=42;9 gid=42;", 9)
+    True
+    """
+    return _PAX_RECORD.match(block, end) is not None
 
 
 def parse_pax_size(value: bytes) -> int:

@@ -25,9 +25,12 @@ _SPARSE_NBYTES = 6 << 10
 _MAGIC = int.from_bytes(b"usta", "little")
 _REGULAR, _OLD_REGULAR, _PAX = b"0\0x"
 _PLACES_OF_8 = 8.0 ** np.arange(10, -1, -1)
-# Rows of the fields from byte 124 on: the size's and the checksum's digits, and what ends them.
-_DIGITS = np.r_[0:11, 24:30]
-_BLANKS = np.array([11, 30, 31])
+# Rows of the fields from byte 100 on: the digits of size and checksum, and what
+# ends them; where fields begin.
+_DIGITS = np.r_[24:35, 48:54]
+_BLANKS = np.array([35, 54, 55])
+_NUMBER_STARTS = np.array([8, 16, 24, 36, 48])
+_DEVICE_STARTS = np.array([8])
 _EVERY_8 = np.uint64(0x00FF00FF00FF00FF)
 _EVERY_16 = np.uint64(0x0000FFFF0000FFFF)
 _LOW_32 = np.uint64(0xFFFFFFFF)
@@ -145,14 +148,16 @@ class _Batch:
         file_nbytes: int,
     ) -> None:
         self.positions = positions
-        # One row for each byte from the size field to the type, so that what follows runs along
+        # One row for each byte from the mode to the type, so that what follows runs along
         # rows: a column of the headers has its bytes 512 apart.
-        fields = headers[:, 124:157].T.copy()
-        sizes = _octal(fields[:11])
+        fields = headers[:, 100:157].T.copy()
+        sizes = _octal(fields[24:35])
         kinds = fields[-1]
-        plain = _checksums(headers, fields[24:32]) == _octal(fields[24:30])
+        plain = _checksums(headers, fields[48:56]) == _octal(fields[48:54])
         plain &= (fields[_DIGITS] - ord("0") < 8).all(axis=0)
-        plain &= (fields[_BLANKS] & ~np.uint8(ord(" ")) == 0).all(axis=0)
+        plain &= _numbers(fields[:56], _NUMBER_STARTS)
+        plain &= ~(fields[_BLANKS] - ord("0") < 8).any(axis=0)
+        plain &= _numbers(headers[:, 329:345].T.copy(), _DEVICE_STARTS)
         self._is_member = (kinds == _REGULAR) | (kinds == _OLD_REGULAR)
         self._names, self._name_ends, named = _names(headers)
         others = ~self._is_member
@@ -193,6 +198,21 @@ def _octal(digits: _Bytes) -> _Integers:
     """Return the numbers whose octal digits, the highest first, are the rows."""
     values = _PLACES_OF_8[-len(digits) :] @ (digits - ord("0"))
     return values.astype(np.int64)
+
+
+def _numbers(fields: _Bytes, starts: _Integers) -> _Flags:
+    """Say where all fields are octal digits with blanks behind, if anything.
+
+    Args:
+        fields: One row for each byte.
+        starts: Rows with which the second and further fields begin.
+    """
+    digits = fields - ord("0") < 8
+    blank = fields & ~np.uint8(ord(" ")) == 0
+    after_blank = digits[1:] & blank[:-1]
+    after_blank[starts - 1] = False
+    sound: _Flags = (digits | blank).all(axis=0) & ~after_blank.any(axis=0)
+    return sound
 
 
 def _checksums(headers: _Bytes, stated: _Bytes) -> _Integers:
@@ -248,5 +268,6 @@ def _hold_time_only(bodies: _Bytes, sizes: _Integers) -> _Flags:
         & (stated == sizes)
         & (sizes > 10)
         & (bodies[rows, sizes - 1] == ord("\n"))
+        & ((bodies[:, ::-1] != 0).argmax(axis=1) == BLOCK_SIZE - sizes)
     )
     return fits

@@ -28,6 +28,7 @@ from wids.tarheader import (
     parse_number,
     parse_pax,
     parse_pax_size,
+    pax_goes_on,
 )
 from wids.tarruns import HeaderRuns
 
@@ -195,8 +196,7 @@ class _Walk:
             found = f"{header[:16]!r} with another checksum" if position else describe_start(header)
             self._fail(position, "a tar header", found)
         try:
-            if not position:
-                check_numbers(header)
+            check_numbers(header)
             return self._entry(position, header)
         except ValueError as error:
             if isinstance(error, ShardFormatError):
@@ -247,16 +247,27 @@ class _Walk:
                 f"found one that claims {nbytes}"
             )
         body_start = position + BLOCK_SIZE
-        body = self._read(body_start, nbytes)
+        body_end = body_start + nbytes + -nbytes % BLOCK_SIZE
+        body = self._read(body_start, body_end - body_start)
         if len(body) < nbytes:
             self._cut_off(position, b"(extended header)", body_start + nbytes)
+        # Some readers take the whole last block, some just the bytes that the header claims.
+        ended = b"\0" in body[: nbytes + 1] if kind in b"LK" else not pax_goes_on(body, nbytes)
+        if len(body) > nbytes and not ended:
+            raise ValueError(f"an extended header of {nbytes} bytes goes on behind its end")
         if kind == b"g":
-            self._globals |= parse_pax(body)
-            self._globals_matter = any(map(_matters, self._globals))
-            self._pending.num_headers += 1
+            self._extend_all(parse_pax(body[:nbytes]))
         else:
-            self._pend(kind, body)
-        return body_start + nbytes + -nbytes % BLOCK_SIZE
+            self._pend(kind, body[:nbytes])
+        return body_end
+
+    def _extend_all(self, records: dict[bytes, bytes]) -> None:
+        """Keep the records of a global PAX header."""
+        if b"size" in records:
+            raise ValueError("a global PAX header states a size; readers disagree on what of")
+        self._globals |= records
+        self._globals_matter = any(map(_matters, self._globals))
+        self._pending.num_headers += 1
 
     def _pend(self, kind: bytes, body: bytes) -> None:
         """Keep what an extended header says until its member comes."""
@@ -285,6 +296,8 @@ class _Walk:
         pax_name = records.get(b"path")
         if pending.long_name is None:
             return header_name(header) if pax_name is None else pax_name
+        if b"path" in self._globals:
+            raise ValueError("a GNU long name and a global PAX path for one member")
         if pax_name is not None and pending.first_is_pax:
             return pax_name
         return pending.long_name
