@@ -19,12 +19,13 @@ from wids.errors import CacheError, FetchError, WidsError
 from wids.fetch import Fetcher
 from wids.locking import turn_to_fetch
 from wids.partfile import Expected, PartFile, no_space
+from wids.prefetch import Prefetcher
 from wids.tarcheck import check_tar
 from wids.unpack import compression_of, is_compressed_name, unpack
 from wids.urls import display_url, is_local, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from wids.eviction import CachedShard
 
@@ -74,11 +75,13 @@ class ShardCache:
         self.localname = localname
         self.shared = shared
         self.fetcher = fetcher or Fetcher(allow_pipe=allow_pipe)
+        self._pid = 0
         self._settling: list[threading.Thread] = []
+        self._prefetcher: Prefetcher | None = None
         self._begin_process()
 
     def __getstate__(self) -> dict[str, Any]:
-        mine = ("_held", "_pid", "_boot", "_checked", "_swept", "_settling")
+        mine = ("_held", "_pid", "_boot", "_checked", "_swept", "_settling", "_prefetcher")
         return {name: value for name, value in self.__dict__.items() if name not in mine}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -92,6 +95,9 @@ class ShardCache:
 
     def close(self) -> None:
         """Close connections, let go of the shards last given out, and wait for the disk."""
+        if self._prefetcher is not None and self._pid == os.getpid():
+            self._prefetcher.close()
+        self._prefetcher = None
         self._held = _Held()
         self.fetcher.close()
         while self._settling:
@@ -124,7 +130,28 @@ class ShardCache:
             CacheError: The folder cannot be used: no space, no permission, not safe.
         """
         url = os.fspath(url)
-        expected = Expected(filesize, md5sum, sha256)
+        prefetcher = self._prefetcher
+        if prefetcher is not None:
+            prefetcher.used(url)
+        return self._get(url, filesize=filesize, md5sum=md5sum, sha256=sha256)
+
+    def prefetch(self, shards: Iterable[Mapping[str, Any]], *, ahead: int = 2) -> None:
+        """Fetch shards in the background, in order, a few ahead of their use by `get`.
+
+        One thread in each process does so; a new call replaces what is left of the last one.
+
+        Args:
+            shards: Keyword arguments of `get` for each, in the order in which they will be used.
+            ahead: How many may be here before they are used; leave room for them in `cache_size`.
+        """
+        self._check_folder()
+        coming = [shard for shard in shards if not is_local(os.fspath(shard["url"]))]
+        if self._prefetcher is None:
+            self._prefetcher = Prefetcher(self._get, ahead)
+        self._prefetcher.plan(coming)
+
+    def _get(self, url: str, **promised: Any) -> Path:
+        expected = Expected(**promised)
         if self.localname is not None:
             path = local_path(os.fspath(self.localname(url)))
             if not path.exists() and not is_local(url):
@@ -198,6 +225,7 @@ class ShardCache:
         self._boot = boot_token()
         self._checked = self._swept = False
         self._settling = []
+        self._prefetcher = None
 
     def _check_folder(self) -> None:
         """Check the folder, once in each process."""

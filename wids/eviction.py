@@ -149,7 +149,7 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
         match = _PART.fullmatch(path.name)
         if match is not None:
             dead = match[2] == here and not is_running(int(match[3]))
-            resumable = not match[1].endswith(".ok")
+            resumable = _is_resumable(path, match)
             stale = age >= (max_age_seconds * resumable if dead else _FOREIGN_SECONDS)
         else:
             lonely = path.name.endswith(".ok") and not path.with_suffix("").exists()
@@ -159,6 +159,13 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
                 path.unlink()
                 removed += 1
     return removed
+
+
+def _is_resumable(path: Path, match: re.Match[str]) -> bool:
+    """Tell whether a part, or what lies beside one, may still become the shard that it is for."""
+    target = path.with_name(match[1])
+    part = path.with_suffix("") if match[4] else path
+    return target.suffix != ".ok" and part.exists() and not target.exists()
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

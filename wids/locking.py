@@ -17,6 +17,7 @@ __all__ = ["turn_to_fetch"]
 
 _log = logging.getLogger(__name__)
 _REPORT_SECONDS = 10.0
+_POLL_SECONDS = 0.01
 _PATIENCE_SECONDS = 300.0
 
 
@@ -38,7 +39,7 @@ def turn_to_fetch(path: Path, shown: str, last_sign: Callable[[], float]) -> Ite
         path.parent.mkdir(exist_ok=True)
         while not lock.is_locked:
             try:
-                lock.acquire(timeout=_REPORT_SECONDS)
+                lock.acquire(timeout=_REPORT_SECONDS, poll_interval=_POLL_SECONDS)
             except Timeout:
                 _log.info("%s: another process is fetching it; waiting", shown)
                 if time.time() - max(since, last_sign()) > _PATIENCE_SECONDS:
