@@ -47,86 +47,71 @@ def uneven_lengths(size):
     return [length for i in range(pairs) for length in (SHARD - i % 1000, SHARD + i % 1000)]
 
 
-def ours(size, **options):
+def ours(dataset, **options):
     from wids.samplers import DistributedChunkedSampler
 
     options = {"partition": "global", "interleave": 16, "lanes": 4, "chunksize": SHARD, **options}
-    return DistributedChunkedSampler(Sized(size), RANKS, RANK, **options)
+    return DistributedChunkedSampler(dataset, RANKS, RANK, **options)
 
 
-def ours_uneven(size):
+def ours_uneven(dataset):
     from wids.samplers import DistributedShardSampler
 
-    return DistributedShardSampler(Sized(size), RANKS, RANK, lengths=uneven_lengths(size), lanes=4)
+    return DistributedShardSampler(dataset, RANKS, RANK, lanes=4)
 
 
-def wids011(size):
+def wids011(dataset):
     from wids import ChunkedSampler
 
-    share = size // RANKS
-    return ChunkedSampler(Sized(size), num_samples=(RANK * share, (RANK + 1) * share))
+    share = dataset.size // RANKS
+    return ChunkedSampler(dataset, num_samples=(RANK * share, (RANK + 1) * share))
 
 
-def wids011_default(size):
+def wids011_default(dataset):
     from wids import ChunkedSampler
 
-    share = size // RANKS
+    share = dataset.size // RANKS
     bounds = (RANK * share, (RANK + 1) * share)
-    return ChunkedSampler(Sized(size), num_samples=bounds, chunksize=1_000_000)
+    return ChunkedSampler(dataset, num_samples=bounds, chunksize=1_000_000)
 
 
-def torch_distributed(size):
+def torch_distributed(dataset):
     from torch.utils.data import DistributedSampler
 
-    return DistributedSampler(Sized(size), RANKS, RANK)
+    return DistributedSampler(dataset, RANKS, RANK)
 
 
-def torch_random(size):
+def torch_random(dataset):
     from torch.utils.data import RandomSampler
 
-    return RandomSampler(Sized(size))
+    return RandomSampler(dataset)
 
 
-def mosaic(size, shuffle):
-    import importlib
-
+def mosaic(dataset, shuffle):
     import numpy as np
+    from order_peers import mosaic_shuffle
 
-    module = importlib.import_module(f"streaming.base.shuffle.{shuffle}")
-    get_shuffle = getattr(module, f"get_shuffle_{shuffle}")
-    sizes = np.full(size // SHARD, SHARD, np.int64)
-    # The default block, 4e6 over the nodes but at least 2**18; the other shuffles ignore it.
-    return get_shuffle(sizes, 4, 9176, 1, 1_000_000)[RANK::RANKS].tolist()
+    sizes = np.full(dataset.size // SHARD, SHARD, np.int64)
+    # The default block: 4e6 samples over the canonical nodes, here four.
+    return iter(mosaic_shuffle(shuffle)(sizes, 4, 9176, 1, 1_000_000)[RANK::RANKS].tolist())
 
 
-def grain(size):
+def grain(dataset):
     import grain.python as pygrain
 
     options = pygrain.ShardOptions(shard_index=RANK, shard_count=RANKS)
-    sampler = pygrain.IndexSampler(size, options, shuffle=True, num_epochs=1, seed=1)
-    return (sampler[i * RANKS + RANK].record_key for i in range(size // RANKS))
+    sampler = pygrain.IndexSampler(dataset.size, options, shuffle=True, num_epochs=1, seed=1)
+    return (sampler[i * RANKS + RANK].record_key for i in range(dataset.size // RANKS))
 
 
-def litdata(size):
-    from litdata.utilities.env import _DistributedEnv
-    from litdata.utilities.shuffle import (
-        _associate_chunks_and_intervals_to_workers,
-        _intra_node_chunk_shuffle,
-    )
+def litdata(dataset):
+    """FullShuffle's structure: chunks permuted and dealt to ranks, each permuted by RandomState."""
     import numpy as np
-    from litdata.streaming.item_loader import Interval
 
-    # As FullShuffle does it: chunks dealt to ranks and one worker, each chunk permuted.
-    starts = np.arange(0, size, SHARD)
-    chunks = np.random.RandomState(1).permutation(len(starts))
-    intervals = [Interval(int(s), int(s), int(s) + SHARD, int(s) + SHARD) for s in starts[chunks]]
-    environment = _DistributedEnv(RANKS, RANK, 4)
-    dealt, parts = _associate_chunks_and_intervals_to_workers(environment, chunks, intervals)
-    del _intra_node_chunk_shuffle, dealt
-    for number, part in enumerate(parts[RANK]):
-        yield from np.random.RandomState([1, 1, number]).permutation(
-            np.arange(part[1], part[2])
-        ).tolist()
+    chunks = np.random.RandomState(1).permutation(dataset.size // SHARD)[RANK::RANKS]
+    for number, chunk in enumerate(chunks.tolist()):
+        places = np.arange(chunk * SHARD, (chunk + 1) * SHARD)
+        yield from np.random.RandomState([1, 1, number]).permutation(places).tolist()
 
 
 # name: (what it is, environment, maker)
@@ -137,9 +122,7 @@ ROWS = {
     "ours-contiguous": (
         "wids, DistributedChunkedSampler as by default",
         None,
-        lambda n: ours(
-            n, partition="contiguous", interleave=1, lanes="rank", chunksize=1_000_000
-        ),
+        lambda n: ours(n, partition="contiguous", interleave=1, lanes="rank", chunksize=1_000_000),
     ),
     "wids011": ("wids 0.1.11, chunks of 2,000", "order-wids", wids011),
     "wids011-default": ("wids 0.1.11, distributed default", "order-wids", wids011_default),
@@ -147,7 +130,7 @@ ROWS = {
     "torch-random": ("torch RandomSampler (not distributed)", None, torch_random),
     "py1e": ("MosaicML py1e", "order-mosaicml-streaming", lambda n: mosaic(n, "py1e")),
     "py1s": ("MosaicML py1s", "order-mosaicml-streaming", lambda n: mosaic(n, "py1s")),
-    "litdata": ("LitData FullShuffle", "order-litdata", litdata),
+    "litdata": ("LitData FullShuffle (its structure)", None, litdata),
     "grain": ("Grain IndexSampler", "order-grain", grain),
 }
 
@@ -160,27 +143,20 @@ def measure(name, size):
     """Measure one row, in this process, and print it as JSON."""
     maker = ROWS[name][2]
     if name.startswith("ours"):
-        maker(1000 * SHARD)  # imports, outside of the clock like those of the peers
+        import wids.samplers
     elif name.startswith("wids"):
         import wids  # noqa: F401
     elif name.startswith("torch"):
         import torch.utils.data  # noqa: F401
-    elif name.startswith("py"):
-        import streaming.base.shuffle  # noqa: F401
-    elif name == "litdata":
-        import litdata.utilities.shuffle  # noqa: F401
-    else:
+    elif name == "grain":
         import grain.python  # noqa: F401
     resource.setrlimit(resource.RLIMIT_AS, (15 << 30, 15 << 30))
     before, start = rss(), time.perf_counter()
-    sampler = maker(size)
+    dataset = Sized(size)
     if name == "ours-uneven":  # the list of lengths is the dataset's, not the sampler's
+        dataset.lengths = uneven_lengths(size)
         before, start = rss(), time.perf_counter()
-        from wids.samplers import DistributedShardSampler
-
-        lengths = uneven_lengths(size)
-        before, start = rss(), time.perf_counter()
-        sampler = DistributedShardSampler(Sized(size), RANKS, RANK, lengths=lengths, lanes=4)
+    sampler = maker(dataset)
     iterator = iter(sampler)
     next(iterator)
     row = {"first_seconds": time.perf_counter() - start}
@@ -227,7 +203,11 @@ def run(name, size, repeats):
             break
     runs.sort(key=lambda row: row["first_seconds"])
     median = runs[len(runs) // 2]
-    return {**median, "rate": sorted(row["rate"] for row in runs)[len(runs) // 2], "runs": len(runs)}
+    return {
+        **median,
+        "rate": sorted(row["rate"] for row in runs)[len(runs) // 2],
+        "runs": len(runs),
+    }
 
 
 def table(results):

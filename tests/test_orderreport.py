@@ -1,0 +1,99 @@
+"""What an order costs: counts that can be checked by hand, bounds that must hold."""
+
+import json
+
+import pytest
+
+from wids.orderreport import Cluster, compare_interleaves, order_report, plot_order
+
+
+def test_without_interleave_a_node_reads_shard_by_shard():
+    """One shard at a time: each is downloaded and opened once, and a batch comes from one."""
+    report = order_report([64] * 20, Cluster(batch_size=8), interleave=1)
+    assert report.node_shards_mean == report.node_shards_max == 1
+    assert report.downloads == report.downloads_least == 20
+    assert report.worker_opens == 20
+    assert report.shards_per_batch == 1
+    assert report.epoch_steps == report.steps == 160
+
+
+def test_interleave_is_the_number_of_shards_in_use():
+    """A node needs as many shards at once as are mixed, and a few that begin or end."""
+    cluster = Cluster(nodes=2, ranks_per_node=4, workers=2, batch_size=16, cache_shards=10)
+    report = order_report([500] * 100, cluster, interleave=8)
+    assert (report.lanes, report.interleave) == (2, 8)
+    assert 8 <= report.node_shards_mean <= report.node_shards_max <= 12
+    assert report.downloads_least == 50
+    assert report.downloads <= 1.2 * report.downloads_least
+    assert report.new_shards_max <= 3
+
+
+def test_workers_read_from_the_same_shards():
+    """More workers do not make a node need more shards."""
+    few, many = (
+        order_report([200] * 60, Cluster(ranks_per_node=2, workers=w, batch_size=8), interleave=4)
+        for w in (1, 8)
+    )
+    assert few.node_shards_mean == many.node_shards_mean
+    assert many.worker_shards <= few.node_shards_max + 4
+
+
+def test_a_small_cache_downloads_again():
+    """With less room than shards in use, shards are fetched again and again."""
+    roomy = order_report([100] * 40, Cluster(cache_shards=10), interleave=8)
+    tight = order_report([100] * 40, Cluster(cache_shards=4), interleave=8)
+    assert roomy.downloads < 2 * roomy.downloads_least < tight.downloads
+
+
+def test_more_interleave_mixes_better():
+    """Shards in a batch grow with interleave, up to those of a full shuffle."""
+    reports = compare_interleaves([100] * 200, Cluster(batch_size=32), (1, 4, 16, 64))
+    mixing = [report.shards_per_batch for report in reports]
+    assert mixing == sorted(mixing)
+    assert mixing[-1] <= 32
+    assert reports[0].shards_per_batch_uniform == pytest.approx(29.6, abs=0.5)
+
+
+def test_a_part_of_a_large_epoch_is_scaled_up():
+    """Followed in part, an epoch's counts are close to those of the whole."""
+    lengths = [1000] * 300
+    whole = order_report(lengths, Cluster(cache_shards=32))
+    part = order_report(lengths, Cluster(cache_shards=32), max_samples=100_000)
+    assert part.steps < part.epoch_steps == whole.epoch_steps
+    assert part.downloads == pytest.approx(whole.downloads, rel=0.25)
+    assert part.node_shards_mean == pytest.approx(whole.node_shards_mean, rel=0.1)
+
+
+def test_reports_read_well_and_travel_as_json():
+    """A report prints one number a line and turns into plain JSON."""
+    report = order_report([100] * 50, Cluster(), interleave=4)
+    assert json.loads(json.dumps(report.to_dict()))["downloads"] == 50
+    assert "downloads a node and epoch   50 (at the least 50)" in report.lines()
+
+
+def test_shards_without_samples_are_refused():
+    """There is no order over nothing."""
+    with pytest.raises(ValueError, match="2 shards hold no sample"):
+        order_report([0, 0], Cluster())
+
+
+@pytest.mark.parametrize("name", ["nodes", "ranks_per_node", "batch_size", "open_shards"])
+def test_a_cluster_has_at_least_one_of_each(name):
+    """Zero machines, ranks, samples or open shards make no run."""
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        Cluster(**{name: 0})
+
+
+def test_the_plot_is_an_image(tmp_path):
+    """The plot is written where it was asked for."""
+    pytest.importorskip("matplotlib")
+    reports = compare_interleaves([100] * 50, Cluster(), (1, 4))
+    plot_order(reports, tmp_path / "order.png")
+    assert (tmp_path / "order.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_plot_says_what_to_install(monkeypatch, tmp_path):
+    """The error of a plot without matplotlib names the extra."""
+    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+    with pytest.raises(ModuleNotFoundError, match=r'pip install "wids\[plot\]"'):
+        plot_order([], tmp_path / "order.png")
