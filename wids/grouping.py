@@ -124,16 +124,19 @@ def group_members(
 
 def _group_at_once(packed: bytes, spans: _Integers, key_rule: KeyRule) -> SampleTable | None:
     """Group members whose samples are runs with distinct keys; None: they are not."""
+    # All names are cut at once: arrays of starts, dots and ends, and never a string a member.
     names = NameTable(packed)
     kept, dots = names.split(key_rule == "first_dot")
     rows = np.flatnonzero(kept)
     others = np.flatnonzero(~kept)
     starts, dots, ends = names.starts[rows], dots[rows], names.ends[rows]
+    # A sample begins where the key is not the one before.
     firsts = np.flatnonzero(~names.repeated(starts, dots))
     first_fields = np.append(firsts, len(rows))
     extensions, labels = names.distinct(dots, ends)
     sets, set_ids = _distinct_runs(labels, first_fields)
     key_starts, key_ends = starts[firsts], dots[firsts]
+    # Either is an error with two places to name, or a matter for the other way of grouping.
     if any(len(set(run)) < len(run) for run in sets) or names.any_equal(key_starts, key_ends):
         return None
     other_names = [names.name(row) for row in others.tolist()]
@@ -155,9 +158,11 @@ def _distinct_runs(labels: _Integers, bounds: _Integers) -> tuple[list[list[int]
     num_runs = len(bounds) - 1
     length = len(labels) // num_runs if num_runs else 0
     if num_runs and len(labels) == num_runs * length and (np.diff(bounds) == length).all():
+        # Most shards have the same fields in every sample, and this is all there is to do.
         table = labels.reshape(num_runs, length)
         if (table == table[0]).all():
             return [table[0].tolist()], np.zeros(num_runs, np.int64)
+    # The bytes of a run of labels are as good a key for a dict as the labels, and cheaper.
     packed = labels.tobytes()
     places = (bounds * labels.itemsize).tolist()
     ids: dict[bytes, int] = {}
@@ -185,6 +190,7 @@ def _group_one_by_one(
             continue
         key, extension = parts
         fields = samples.setdefault(key, {})
+        # A doubled member is told first: that it is apart as well would only mislead.
         earlier = fields.get(extension)
         if earlier is None and fields and key != last_key and grouping == "adjacent":
             earlier = next(reversed(fields.values()))

@@ -50,6 +50,8 @@ class NameTable:
             `(kept, dots)`: which names have one, with something on both sides, and do not lie
             below `__meta__` or the like; and where it is. Both of shape `(num_names,)`.
         """
+        # The sentinels stand for names without a slash or a dot: found places are then never out of
+        # range, and those of another name are told by comparing them with this name's bounds.
         slashes = np.append(-1, np.flatnonzero(self._bytes == ord("/")))
         bases = np.maximum(self.starts, slashes[slashes.searchsorted(self.ends) - 1] + 1)
         dots = np.concatenate(([-1], np.flatnonzero(self._bytes == ord(".")), [len(self._bytes)]))
@@ -69,12 +71,15 @@ class NameTable:
         """Say which strings equal the one before them."""
         lengths = ends - starts
         equal = np.zeros(len(starts), np.bool_)
+        # Lengths sort out most pairs before any byte is compared.
         rows = 1 + np.flatnonzero(lengths[1:] == lengths[:-1])
         equal[rows] = self._equal(starts[rows], starts[rows - 1], lengths[rows])
         return equal
 
     def distinct(self, starts: _Integers, ends: _Integers) -> tuple[list[bytes], _Integers]:
         """Return the distinct strings in order of appearance, and which of them each one is."""
+        # Each pass takes the first string that is left and labels all that equal it: a shard has a
+        # few extensions, and then this is a few passes over arrays.
         labels = np.zeros(len(starts), np.int64)
         values: dict[bytes, int] = {}
         lengths = ends - starts
@@ -105,6 +110,7 @@ class NameTable:
 
     def joined(self, starts: _Integers, ends: _Integers) -> bytes:
         """Return the strings, which must not overlap, one behind the other."""
+        # A running sum of +1 at starts and -1 at ends is 1 within the strings and 0 between them.
         steps = np.zeros(len(self._bytes) + 1, np.int8)
         steps[starts] = 1
         steps[ends] -= 1
@@ -115,6 +121,7 @@ class NameTable:
         equal = np.ones(len(starts), np.bool_)
         rows = np.arange(len(starts))
         while len(rows):
+            # Only rows that are equal so far, and have more than these eight bytes, go on.
             differing = self._words[starts] ^ self._words[other_starts]
             same = (differing << _unwanted_bits(lengths)) == 0
             equal[rows] = same

@@ -50,6 +50,7 @@ class Shard:
             )
         self._view: memoryview | None = view
         self._nbytes = len(view)
+        # Looked up once: this is called for each sample.
         self._locate = self.index.locate
 
     def __len__(self) -> int:
@@ -101,6 +102,7 @@ class Shard:
             place += 2
             if fields is not None and extension not in fields:
                 continue
+            # Whatever an index says, only the shard's own bytes are ever touched.
             end = offset + size
             if not 0 <= offset <= end <= nbytes:
                 raise self._outside(extension, offset, size)

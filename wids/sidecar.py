@@ -219,6 +219,7 @@ def write_sidecar(path: str | os.PathLike[str], image: bytes | memoryview) -> No
         with part.open("xb") as stream:
             stream.write(image)
             stream.flush()
+            # Without it, a crash may leave the name with nothing behind it.
             os.fsync(stream.fileno())
         part.replace(path)
     finally:
@@ -260,38 +261,44 @@ def parse_sidecar(
         raise _unfit(path, f"at least {HEADER.size} bytes", f"{len(image)}")
     read = read or _reader(image)
     head = read(0, HEADER.size)
+    header = _parse_header(head, path)
+    # Counts are believed once they fill the file exactly; nothing is allocated by them before.
+    bounds = [HEADER.size, *_section_ends(header)]
+    if bounds[-1] != len(image):
+        raise _unfit(path, f"{bounds[-1]} bytes by its header", f"{len(image)}")
+    sets, skipped = read(bounds[3], bounds[4]), read(bounds[4], bounds[5])
+    if _seal(header, sets + skipped) != head:
+        raise _unfit(path, "a header and tables that fit their checksum", "others")
+    last = ROW.unpack(read(bounds[2] - ROW.size, bounds[2]))
+    if last[0] > header.num_members or last[1] != header.keys_nbytes:
+        raise _unfit(path, f"a last row within {header.num_members} members", f"{last}")
+    sections = [image[start:end] for start, end in pairwise(bounds)]
+    return Sidecar(
+        source=_source(header),
+        num_members=header.num_members,
+        num_samples=header.num_samples,
+        spans=sections[0],
+        rows=sections[1],
+        order=sections[2],
+        extension_sets=sets.split(b"\0")[:-1],
+        skipped=_parse_skipped(skipped, path),
+        keys=sections[5],
+        other_names=sections[6],
+        image=image,
+    )
+
+
+def _parse_header(head: bytes, path: str | os.PathLike[str]) -> SidecarHeader:
+    """Take the header apart; refuse what this version cannot read."""
     header = SidecarHeader(*HEADER.unpack(head))
     if header.magic != MAGIC:
         raise _unfit(path, f"the magic {MAGIC!r} at byte 0", f"{header.magic!r}")
     if header.version != VERSION:
         raise _unfit(path, f"version {VERSION}", f"version {header.version}")
+    # A flag that is unknown here may change what the sections mean.
     if header.flags & ~(_LAST_DOT | _WHOLE_SHARD | _CONCATENATED | _ORDER):
         raise _unfit(path, "flags of this version", f"{header.flags:#x}")
-    ends = list(_section_ends(header))
-    if ends[-1] != len(image):
-        raise _unfit(path, f"{ends[-1]} bytes by its header", f"{len(image)}")
-    spans, rows, order, _, _, keys, other_names = (
-        image[start:end] for start, end in pairwise([HEADER.size, *ends])
-    )
-    sets, skipped = read(ends[2], ends[3]), read(ends[3], ends[4])
-    if _seal(header, sets + skipped) != head:
-        raise _unfit(path, "a header and tables that fit their checksum", "others")
-    last = ROW.unpack(read(ends[1] - ROW.size, ends[1]))
-    if last[0] > header.num_members or last[1] != header.keys_nbytes:
-        raise _unfit(path, f"a last row within {header.num_members} members", f"{last}")
-    return Sidecar(
-        source=_source(header),
-        num_members=header.num_members,
-        num_samples=header.num_samples,
-        spans=spans,
-        rows=rows,
-        order=order,
-        extension_sets=sets.split(b"\0")[:-1],
-        skipped=_parse_skipped(skipped, path),
-        keys=keys,
-        other_names=other_names,
-        image=image,
-    )
+    return header
 
 
 def _reader(image: memoryview) -> Callable[[int, int], bytes]:
@@ -316,6 +323,7 @@ def _section_ends(header: SidecarHeader) -> Iterator[int]:
 def _checked_rows(sidecar: Sidecar) -> bytes:
     """Return the sample rows, each with the check of what it points to."""
     rows = np.frombuffer(sidecar.rows, "<u4").reshape(-1, 4).copy()
+    # Slices of bytes are cheaper than slices of a view, and a million are made here.
     spans, keys = bytes(sidecar.spans), bytes(sidecar.keys)
     fields = pairwise((16 * rows[:, 0].astype(np.int64)).tolist())
     key_bounds = pairwise(rows[:, 1].tolist())
@@ -335,6 +343,7 @@ def _as_bytes(column: NDArray[Any]) -> memoryview:
 
 def _seal(header: SidecarHeader, tables: bytes) -> bytes:
     """Return the header's bytes with its check filled in."""
+    # The check covers itself as zero.
     unsealed = HEADER.pack(*header[:-1], 0)
     return HEADER.pack(*header[:-1], crc32(tables, crc32(unsealed)))
 

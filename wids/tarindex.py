@@ -74,11 +74,13 @@ class TarIndex:
         self.trailing_nbytes = sidecar.source.trailing_nbytes
         self._sidecar = sidecar
         self._path = path
+        # What was scanned in this process needs no checksums, and has none until it is saved.
         self._verified = sidecar.image is None
         self._checked = sidecar.image is not None
         self._rows = sidecar.rows
         self._spans = sidecar.spans
         self._key_bytes = sidecar.keys
+        # One entry for each distinct set of extensions, so that all samples share the strings.
         self._layouts: dict[int, _Layout] = {}
         self._places: dict[str, int] | None = None
 
@@ -177,6 +179,7 @@ class TarIndex:
             except (ShardFormatError, FileNotFoundError) as error:
                 _log.debug("%s: made anew: %s", sidecar, error)
             else:
+                # One that had to be verified is saved again with the shard's time, for the next.
                 if fresh and all(getattr(index.source, k) == rules[k] for k in rules):
                     return index
         index = cls.from_tar(tar, key_rule=key_rule, grouping=grouping, concatenated=concatenated)
@@ -195,6 +198,7 @@ class TarIndex:
             return index, True
         status = Path(tar).stat()
         source = index.source
+        # A sidecar that was made for other bytes is found by their number; for the rest see below.
         if status.st_size != source.nbytes:
             raise ShardFormatError(
                 f"{path}: a stale sidecar: made for a shard of {source.nbytes} bytes, but {tar} "
@@ -202,6 +206,8 @@ class TarIndex:
             )
         if status.st_mtime_ns == source.mtime_ns:
             return index, True
+        # Copied, fetched or touched shards have another time and the same members; a shard that
+        # was written anew has others. The headers tell them apart.
         now = cls.from_tar(
             tar,
             key_rule=source.key_rule,
@@ -264,6 +270,7 @@ class TarIndex:
         Raises:
             KeyError: There is none.
         """
+        # A dict of all keys takes memory; most datasets never look up a key.
         if self._places is None:
             self._places = {key: place for place, key in enumerate(self.keys)}
         return self._places[key]

@@ -113,6 +113,7 @@ class HeaderRuns:
                 os.preadv(descriptor, [body], position + BLOCK_SIZE)
                 position += 2 * BLOCK_SIZE
                 continue
+            # Just enough is understood here to find the next header; the batch verifies it all.
             digits = bytes(row[124:135])
             if not digits.isdigit():
                 break
@@ -160,6 +161,7 @@ class _Batch:
         plain &= _numbers(headers[:, 329:345].T.copy(), _DEVICE_STARTS)
         self._is_member = (kinds == _REGULAR) | (kinds == _OLD_REGULAR)
         self._names, self._name_ends, named = _names(headers)
+        # PAX headers that hold nothing but a time are part of a run, and no members of it.
         others = ~self._is_member
         plain &= others | named
         if others.any():
@@ -178,6 +180,8 @@ class _Batch:
         start = int(self.positions.searchsorted(position))
         if start == len(self.positions) or self.positions[start] != position:
             return None
+        # The run ends before the first header that is not plain, or behind the first one whose data
+        # ends elsewhere than at the next header found.
         odd = int(self._odd.searchsorted(start))
         gap = int(self._gaps.searchsorted(start))
         end = int(self._odd[odd]) if odd < len(self._odd) else len(self.positions)
@@ -248,6 +252,7 @@ def _names(headers: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
 
 def _packed(names: _Bytes, lengths: _Integers) -> bytes:
     """Return names one behind the other, each ended by a zero byte."""
+    # One more column than the longest name needs, so that each has a zero byte behind it.
     rows = np.zeros((names.shape[0], names.shape[1] + 1), np.uint8)
     rows[:, :-1] = names
     if (lengths < names.shape[1]).any():

@@ -209,6 +209,7 @@ class _Walk:
         data_start = position + BLOCK_SIZE
         if kind in b"xXgLK":
             return self._extend(position, header)
+        # What the extended headers said is used up, also by an entry that is no member.
         pending, self._pending = self._pending, _Pending()
         records = self._globals | pending.records
         name = self._name(header, pending, records)
@@ -219,23 +220,31 @@ class _Walk:
             self._hard_link(name, pending.long_link, records, header)
             return data_start
         if kind in _NO_DATA:
+            # Some state a size all the same; tarfile and libarchive agree that no data follows.
             self._skipped[_NO_DATA[kind]] += 1
             return data_start
-        size = parse_number(header[124:136])
-        if b"size" in records:
-            size = parse_pax_size(records[b"size"])
-        data_end = data_start + size
+        stated = records.get(b"size")
+        size = parse_number(header[124:136]) if stated is None else parse_pax_size(stated)
+        self._data_entry(kind, name, data_start, size, b"path" in records)
+        return data_start + size + -size % BLOCK_SIZE
+
+    def _data_entry(
+        self, kind: bytes, name: bytes, offset: int, size: int, name_is_pax: bool
+    ) -> None:
+        """Act upon an entry that has data."""
+        data_end = offset + size
         if data_end > self._nbytes:
-            self._cut_off(position, name, data_end)
+            self._cut_off(offset - BLOCK_SIZE, name, data_end)
         if kind not in _REGULAR:
+            # Volume labels, ACLs and whatever a vendor made up: data that is no file's.
             self._skipped[f"type {kind.decode('latin-1')!r}"] += 1
-        elif name.endswith(b"/"):
-            if b"path" in records:
-                raise ValueError(f"a regular file has the PAX path {name[:80]!r} of a directory")
-            self._skipped["directory"] += 1
+        elif not name.endswith(b"/"):
+            self._add(name, offset, size)
+        elif name_is_pax:
+            raise ValueError(f"a regular file has the PAX path {name[:80]!r} of a directory")
         else:
-            self._add(name, data_start, size)
-        return data_end + -size % BLOCK_SIZE
+            # Tars of 1979 have no type for directories.
+            self._skipped["directory"] += 1
 
     def _extend(self, position: int, header: bytes) -> int:
         """Take in an extended header: PAX records, or a GNU long name."""
@@ -319,6 +328,7 @@ class _Walk:
         first = len(self._spans) // 2 - len(fresh)
         self._places.update((posixpath.normpath(n), first + i) for i, n in enumerate(fresh))
         self._named_nbytes = len(self._names)
+        # Later members of one name hide earlier ones, as they overwrite them when unpacked.
         place = self._places.get(posixpath.normpath(target))
         if place is None:
             self._skipped["hard link to no earlier member"] += 1
@@ -329,6 +339,8 @@ class _Walk:
         """Pass the end-of-archive mark; return where another archive begins, if asked to."""
         if self._pending.num_headers:
             self._fail(position, "a member after its extended headers", "the end of the archive")
+        # One zero block and the end of the file is enough: a lone block with data behind it is not,
+        # since all readers would end there, and members may have been overwritten with zeros.
         second = self._read(position + BLOCK_SIZE, BLOCK_SIZE)
         if second.strip(b"\0"):
             self._fail(position + BLOCK_SIZE, "a second zero block, the end of the tar", "data")
@@ -352,6 +364,7 @@ class _Walk:
 
     def _read(self, position: int, nbytes: int) -> bytes:
         """Return bytes `[position, position + nbytes)`, fewer where the file ends before."""
+        # Steps go forward, so a window serves many of them; one that is passed is forgotten.
         start = position - self._window_start
         if start < 0 or start + nbytes > len(self._window):
             window = _SPARSE_WINDOW_NBYTES if self._runs.sparse else _WINDOW_NBYTES
