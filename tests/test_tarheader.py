@@ -1,0 +1,174 @@
+"""One tar header at a time: checksums, numbers, names, PAX records."""
+
+import tarfile
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tarbytes import header, pax, repair_checksum
+
+from wids.tarheader import (
+    check_numbers,
+    checksum_matches,
+    describe_start,
+    header_link,
+    header_name,
+    parse_number,
+    parse_pax,
+    parse_pax_size,
+    pax_goes_on,
+)
+
+
+@given(st.binary(min_size=512, max_size=512))
+def test_checksum_of_any_block(block):
+    """Any block with its checksum repaired passes; one bit more or less does not."""
+    block = bytearray(repair_checksum(block))
+    assert checksum_matches(bytes(block))
+    block[7] ^= 1
+    assert not checksum_matches(bytes(block))
+
+
+@given(st.binary(min_size=512, max_size=512))
+def test_signed_checksum_of_any_block(block):
+    """The sum over signed bytes passes too, as tarfile computes it."""
+    block = bytearray(repair_checksum(block))
+    _, signed = tarfile.calc_chksums(block)
+    if signed >= 0:
+        block[148:156] = b"%06o\0 " % signed
+        assert checksum_matches(bytes(block))
+
+
+@pytest.mark.parametrize("field", [b"xxxxxx\0 ", b"-00001\0 ", b"0x1234\0 "])
+def test_a_checksum_that_is_no_number(field):
+    """A checksum field that holds no octal digits never matches."""
+    block = bytearray(header(b"a", 0))
+    block[148:156] = field
+    assert not checksum_matches(bytes(block))
+
+
+@given(st.integers(0, 8**11 - 1))
+def test_octal_numbers(number):
+    """Octal fields read as they were written, whatever blanks are around the digits."""
+    for spelling in (b"%011o\0", b"%011o ", b"%11o ", b"%o\0junk"):
+        assert parse_number(spelling % number) == number
+
+
+@given(st.integers(0, 2**88 - 1))
+def test_base_256_numbers(number):
+    """Binary fields read as GNU tar writes them."""
+    assert parse_number(b"\x80" + number.to_bytes(11, "big")) == number
+
+
+@pytest.mark.parametrize("field", [b"\0" * 12, b" " * 12, b"\0junk"])
+def test_blank_numbers_are_zero(field):
+    """An empty field is zero, as for tarfile."""
+    assert parse_number(field) == 0
+
+
+@pytest.mark.parametrize(
+    "field", [b"8", b"-1", b"+1", b"0o1", b"1_0", b"1 2", b"\xff" * 12, b"\x81\0"]
+)
+def test_what_is_no_number(field):
+    """Signs, spellings that are only Python's, and negative binary numbers are refused."""
+    with pytest.raises(ValueError, match="expected"):
+        parse_number(field)
+
+
+def test_names_and_links():
+    """Names end at their first zero byte; the prefix goes before; links have their own field."""
+    assert header_name(header(b"a\0junk", 0)) == b"a"
+    assert header_name(header(b"n" * 100, 0, prefix=b"p" * 155)) == b"p" * 155 + b"/" + b"n" * 100
+    block = bytearray(header(b"a", 0))
+    block[157:163] = b"b\0junk"
+    assert header_link(bytes(block)) == b"b"
+
+
+@pytest.mark.parametrize("place", [100, 108, 116, 136, 329, 337])
+def test_fields_that_are_no_numbers_are_named(place):
+    """Each numeric field is held to be a number; a negative time or owner is one."""
+    block = bytearray(header(b"a", 0))
+    block[place : place + 3] = b"dos"
+    with pytest.raises(ValueError, match="header field '"):
+        check_numbers(bytes(block))
+    block[place : place + 8] = b"\xff" * 8
+    check_numbers(bytes(block))
+
+
+keys = st.text(st.characters(exclude_characters="=\n\0", exclude_categories=["Cs"]), min_size=1)
+
+
+@given(st.dictionaries(keys, st.text(st.characters(exclude_categories=["Cs"]))))
+def test_pax_records_round_trip(records):
+    """Records built by hand come back, values with newlines and equals signs included."""
+    records = {
+        key.encode(): value.encode()
+        for key, value in records.items()
+        if key not in ("path", "size", "linkpath")
+    }
+    body = pax(records)[512:].rstrip(b"\0")
+    stated = parse_number(pax(records)[124:136])
+    assert parse_pax(body.ljust(stated, b"\0")) == records
+
+
+@given(st.binary(max_size=60))
+def test_any_pax_body_is_read_or_refused(body):
+    """Arbitrary bytes are records or a ValueError, and nothing else."""
+    try:
+        records = parse_pax(body)
+    except ValueError:
+        return
+    assert sum(map(len, records)) <= len(body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"5 a=",
+        b"6 a=b",
+        b"6 =bb\n",
+        b"5 path=\n",
+        b"07path=a\n",
+        b"11 path=a\0\n",
+        b"8 path=\n",
+        b"0 a=b\n",
+    ],
+)
+def test_malformed_pax_records(body):
+    """Lengths that do not fit, missing keys, and empty or cut values are refused."""
+    with pytest.raises(ValueError, match="PAX"):
+        parse_pax(body)
+
+
+def test_later_records_win():
+    """Of two records with one key, the last counts."""
+    assert parse_pax(b"10 path=a\n10 path=b\n") == {b"path": b"b"}
+
+
+def test_records_behind_the_stated_end():
+    """What looks like a record behind the end is noticed; padding is not."""
+    assert pax_goes_on(b"9 uid=42\n9 gid=42\n", 9)
+    assert not pax_goes_on(b"9 uid=42\n" + bytes(100), 9)
+
+
+@pytest.mark.parametrize("value", [b"", b"-1", b"+1", b"1.0", b"1e3", b"0x1", b"9" * 21, b" 1"])
+def test_odd_pax_sizes(value):
+    """A PAX size is decimal digits and no more of them than a size can have."""
+    with pytest.raises(ValueError, match="decimal digits"):
+        parse_pax_size(value)
+
+
+@pytest.mark.parametrize(
+    ("start", "kind"),
+    [
+        (b"\x1f\x8b", "gzip"),
+        (b"BZh9", "bzip2"),
+        (b"\xfd7zXZ\0", "xz"),
+        (b"PK\3\4", "zip"),
+        (b"{", "JSON"),
+        (b"", "no tar"),
+    ],
+)
+def test_starts_are_described(start, kind):
+    """Well-known beginnings are named."""
+    assert describe_start(start).startswith((kind, f"a {kind}"))
