@@ -386,20 +386,82 @@ names = st.lists(
 ).map(b"/".join)  # fmt: skip
 
 
-@settings(
+types = st.sampled_from(
+    [tarfile.REGTYPE] * 4
+    + [tarfile.AREGTYPE, tarfile.CONTTYPE, tarfile.DIRTYPE, tarfile.SYMTYPE]
+    + [tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE]
+)
+slow = settings(
     max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
+
+
+def write_members(path, members, tar_format, mtime):
+    """Write members of any type with tarfile; links point to the first member."""
+    with tarfile.open(path, "w", format=tar_format, encoding="utf-8") as archive:
+        for name, size, kind in members:
+            info = tarfile.TarInfo(os.fsdecode(name))
+            info.type, info.mtime, info.linkname = kind, mtime, os.fsdecode(members[0][0])
+            info.size = size if info.isreg() else 0
+            archive.addfile(info, io.BytesIO(bytes(info.size)))
+
+
+def linked_oracle(path):
+    """Return regular members, and hard links with what tarfile finds behind them."""
+    found = []
+    with tarfile.open(path) as archive:
+        for info in archive:
+            target = info
+            while target is not None and target.islnk():
+                try:
+                    target = archive._find_link_target(target)
+                except KeyError:
+                    target = None
+            if target is not None and target.isreg():
+                found.append((info.name, target.offset_data, target.size))
+    return found
+
+
+@slow
 @given(
-    members=st.lists(st.tuples(names, st.integers(0, 1600)), max_size=12),
+    members=st.lists(st.tuples(names, st.integers(0, 1600), types), max_size=12),
     tar_format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
     mtime=st.sampled_from([0, 1.5]),
 )
-def test_any_names_and_sizes(tmp_path, members, tar_format, mtime):
-    """Whatever names and sizes tarfile writes, the scan finds, at the same offsets."""
+def test_any_names_sizes_and_types(tmp_path, members, tar_format, mtime):
+    """Whatever members tarfile writes, the scan finds those with data, at the same offsets."""
     path = tmp_path / "any.tar"
-    with tarfile.open(path, "w", format=tar_format) as archive:
-        for name, size in members:
-            info = tarfile.TarInfo(os.fsdecode(name))
-            info.size, info.mtime = size, mtime
-            archive.addfile(info, io.BytesIO(bytes(size)))
-    assert listed(scan_tar(path)) == oracle(path)
+    write_members(path, members, tar_format, mtime)
+    assert listed(scan_tar(path)) == linked_oracle(path)
+
+
+@slow
+@given(
+    members=st.lists(
+        st.tuples(st.from_regex(rb"[a-z0-9._-]{1,60}(/[a-z0-9._-]{1,60}){0,2}", fullmatch=True),
+                  st.integers(0, 40_000), types), max_size=8),
+    tar_format=st.sampled_from(list(FORMATS.values())),
+)  # fmt: skip
+def test_any_dialect(tmp_path, members, tar_format):
+    """In all three dialects, prefixes included, names and offsets are those of tarfile."""
+    path = tmp_path / "dialect.tar"
+    members = [m for m in members if tar_format != tarfile.USTAR_FORMAT or len(members[0][0]) < 99]
+    write_members(path, members, tar_format, 0)
+    assert listed(scan_tar(path)) == linked_oracle(path)
+
+
+@pytest.mark.skipif(shutil.which("tar") is None, reason="GNU tar is not installed")
+@settings(slow, max_examples=40)
+@given(
+    members=st.lists(st.tuples(names.filter(lambda n: b"\n" not in n), st.integers(0, 1600),
+                               st.just(tarfile.REGTYPE)), max_size=8),
+    tar_format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
+)  # fmt: skip
+def test_any_names_as_gnu_tar_lists_them(tmp_path, members, tar_format):
+    """The names that GNU tar lists are the names that the scan finds, byte by byte."""
+    path = tmp_path / "any.tar"
+    write_members(path, members, tar_format, 0)
+    command = ["tar", "--quoting-style=literal", "-P", "-tf", path]
+    listing = subprocess.run(command, check=True, capture_output=True)
+    found = [os.fsencode(name) for name, *_ in listed(scan_tar(path))]
+    assert found == listing.stdout.split(b"\n")[:-1]
