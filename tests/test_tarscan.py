@@ -216,9 +216,11 @@ def test_hdrcharset_binary(scan):
 def test_gnu_long_name_and_pax_path(scan):
     """Of a GNU long name and a PAX path for one member, the first counts, as for tarfile."""
     long_name = member(b"././@LongLink", b"long.txt\0", kind=b"L")
+    long_link = member(b"././@LongLink", b"long.txt\0", kind=b"K")
     for content, name in [
         (long_name + pax({b"path": b"pax.txt"}), "long.txt"),
         (pax({b"path": b"pax.txt"}) + long_name, "pax.txt"),
+        (long_link + pax({b"path": b"pax.txt"}) + long_name, "pax.txt"),
     ]:
         assert listed(scan(content + member(b"a", b"") + END))[0][0] == name
 
@@ -270,6 +272,10 @@ def test_hard_link_by_gnu_long_link(scan):
             "behind its end",
         ),
         (repair_checksum(member(b"a", b"", prefix=b"")[:329] + b"dos" + bytes(180)), "'devmajor'"),
+        (
+            pax({b"linkpath": b"a"}) + member(b"K", b"b\0", kind=b"K") + header(b"c", 0, kind=b"1"),
+            "a PAX link path differ",
+        ),
         (member(b"x", b"garbage!", kind=b"x") + member(b"a", b""), "PAX record"),
         (member(b"x", b"99 path=a\n", kind=b"x") + member(b"a", b""), "PAX record"),
         (pax({b"path": b"a"}), "end of the archive"),

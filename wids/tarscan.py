@@ -122,7 +122,7 @@ class _Pending:
     long_link: bytes | None = None
     num_headers: int = 0
     num_pax_headers: int = 0
-    first_is_pax: bool = False
+    pax_name_first: bool = False
 
 
 class _Walk:
@@ -292,7 +292,7 @@ class _Walk:
                     raise ValueError(f"two PAX headers of one member differ in {key.decode()!r}")
             pending.num_pax_headers += 1
             pending.records |= records
-            pending.first_is_pax |= pending.num_headers == 1
+            pending.pax_name_first |= b"path" in records and pending.long_name is None
             return
         attribute = "long_name" if kind == b"L" else "long_link"
         value = body.partition(b"\0")[0]
@@ -307,7 +307,7 @@ class _Walk:
             return header_name(header) if pax_name is None else pax_name
         if b"path" in self._globals:
             raise ValueError("a GNU long name and a global PAX path for one member")
-        if pax_name is not None and pending.first_is_pax:
+        if pax_name is not None and pending.pax_name_first:
             return pax_name
         return pending.long_name
 
@@ -323,6 +323,8 @@ class _Walk:
         target = records.get(b"linkpath", long_link)
         if target is None:
             target = header_link(header)
+        elif long_link not in (None, target):
+            raise ValueError(f"a GNU long link and a PAX link path differ: {long_link[:80]!r}")
         # Names are looked up rarely, so they are gathered when the first link asks for them.
         fresh = bytes(self._names[self._named_nbytes :]).split(b"\0")[:-1]
         first = len(self._spans) // 2 - len(fresh)
