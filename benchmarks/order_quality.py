@@ -134,7 +134,7 @@ ORDERS = {
     "MosaicML py1e, default 2^18": lambda g, e: mosaic(g, e, "py1e", 1 << 18),
     **{
         f"wids, interleave {k}": lambda g, e, k=k: ours(g, e, interleave=k)
-        for k in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 192)
+        for k in (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 128, 192, 250)
     },
     "wids, fixed, interleave 16": lambda g, e: ours(g, e, interleave=16, partition="fixed"),
     "wids, uniform": lambda g, e: ours(g, e, partition="uniform"),
@@ -249,7 +249,15 @@ def plot(rows, path):
         for row in rows:
             if not row["order"].startswith(tuple(families)):
                 axis.plot(row["at_once"], row[name], "x", color="gray")
-                axis.annotate(row["order"], (row["at_once"], row[name]), fontsize=6)
+                axis.annotate(
+                    row["order"].split(" (")[0],
+                    (row["at_once"], row[name]),
+                    (-4, 0),
+                    textcoords="offset points",
+                    fontsize=6,
+                    ha="right",
+                    va="center",
+                )
         axis.set(xscale="log", xlabel="shards that a node touches within 8 steps")
         axis.set_title(f"{name} of a rank's batch ({better} is better)", fontsize=10)
         axis.legend()

@@ -14,8 +14,8 @@ of ranks. `EpochOrder.at` is the whole story:
 2. The line is cut into equal lanes; position `p` is turn `p // lanes` of lane `p % lanes`. If the
    partition is "contiguous" or "fixed", the chunks of a lane change places inside it each epoch.
 3. Each lane is cut into `interleave` sub-lanes, which take turns in an order drawn anew each round,
-   so that neighbours come from that many chunks. They are staggered, so that one after the other
-   comes to its next chunk, not all at once.
+   so that neighbours come from that many chunks. They begin at different places of their chunks, so
+   that one after the other comes to its next chunk, not all at once.
 4. Inside its chunk a sample is found by a permutation under the chunk's own key.
 
 This is version 1 of the order, and it never changes: golden orders in the tests hold it.
@@ -160,51 +160,84 @@ class EpochOrder:
 
 
 class _SubLanes:
-    """How the sub-lanes of a lane take turns: from a turn to a place in the lane."""
+    """How the sub-lanes of a lane take turns: from a turn to a place in the lane.
+
+    Sub-lanes go out in pairs from a common point of the lane, one backward and one forward, until
+    they meet those of the next point. So the chunk at a point, or where two meet, is read by both
+    at the same time, and no chunk is needed at both ends of an epoch.
+    """
 
     def __init__(self, spec: OrderSpec, lanes: Integers, key: int) -> None:
-        width = spec.effective_interleave
         bounds = spec.lane_bounds()
-        self._width = width
+        points = _points(spec, lanes)
+        self._single = spec.effective_interleave == 1
         self._lanes = lanes
         self._num_lanes = spec.lanes
         self._key = key
-        self._rounds, self._rest = np.divmod(bounds[lanes + 1] - bounds[lanes], width)
-        units = [unit for unit in range(1, width + 1) if math.gcd(unit, width) == 1]
-        self._units = np.array(units, np.int64)
-        numbers = np.arange(width, dtype=np.int64)
-        # starts, sizes, leads: (len(lanes), width); flat, for one look-up by row and sub-lane.
-        starts = numbers * self._rounds[:, None] + np.minimum(numbers, self._rest[:, None])
-        sizes = self._rounds[:, None] + (numbers < self._rest[:, None])
-        # A lead of a sub-lane is where in it the epoch begins. It makes chunks end at even
-        # distances over all sub-lanes of all lanes, whatever the chance of where they were cut.
-        chunksize = spec.layout.typical_size
-        wanted = (numbers * spec.lanes + lanes[:, None]) * chunksize // (width * spec.lanes)
-        phase = starts + bounds[lanes, None] if spec.partition == "global" else starts
-        leads = (wanted - phase) % chunksize % np.maximum(sizes, 1)
-        self._starts, self._sizes, self._leads = starts.ravel(), sizes.ravel(), leads.ravel()
+        # firsts, steps, sizes of the sub-lanes: (len(lanes), number), longest sub-lane first
+        lengths = (bounds[lanes + 1] - bounds[lanes])[:, None]
+        middles = (points[:, :-1] + points[:, 1:]) // 2
+        lows = np.concatenate([np.zeros_like(lengths), middles], axis=1)
+        highs = np.concatenate([middles, lengths], axis=1)
+        sizes = np.concatenate([points - lows, highs - points], axis=1)
+        longest_first = np.argsort(-sizes, axis=1, kind="stable")
+        sizes = np.take_along_axis(sizes, longest_first, axis=1)
+        self._number = sizes.shape[1]
+        self._steps = np.where(longest_first < points.shape[1], -1, 1).ravel()
+        firsts = np.concatenate([points - 1, points], axis=1)
+        self._firsts = np.take_along_axis(firsts, longest_first, axis=1).ravel()
+        # The shortest sub-lane ends first, then rounds are narrower by one seat; stretch `i` has
+        # `number - i` seats. rounds, turns: the first round and turn of each, (len(lanes), number).
+        ends = sizes[:, ::-1]
+        rounds = np.concatenate([np.zeros_like(lengths), ends[:, :-1]], axis=1)
+        widths = np.arange(self._number, 0, -1)
+        turns = np.cumsum((ends - rounds) * widths, axis=1)
+        self._lane_turns = np.cumsum(lengths) - lengths.ravel()
+        self._turn_ends = (turns + self._lane_turns[:, None]).ravel()
+        self._first_turns = np.concatenate([[0], self._turn_ends[:-1]])
+        self._first_rounds = rounds.ravel()
+        units = [[u for u in range(1, w + 1) if math.gcd(u, w) == 1] for w in widths.tolist()]
+        self._unit_counts = np.array([len(some) for some in units], np.int64)
+        self._unit_starts = np.cumsum(self._unit_counts) - self._unit_counts
+        self._units = np.array([unit for some in units for unit in some], np.int64)
 
     def places(self, turns: Integers, rows: Integers) -> Integers:
         """The place in its lane of each turn of it."""
-        if self._width == 1:
+        if self._single:
             return turns
-        rounds, seats = np.divmod(turns, self._width)
+        turns = turns + self._lane_turns[rows]
+        stretches = np.searchsorted(self._turn_ends, turns, side="right")
+        stretch = stretches - rows * self._number
+        widths = self._number - stretch
+        rounds, seats = np.divmod(turns - self._first_turns[stretches], widths)
+        rounds += self._first_rounds[stretches]
         noise = derive_keys(self._key, rounds * self._num_lanes + self._lanes[rows])
         shifts = (noise & np.uint64(0xFFFFFFFF)).view(np.int64)
-        noise >>= np.uint64(32)
-        units = self._units[(noise % np.uint64(self._units.size)).view(np.int64)]
-        # A full round has a seat for each sub-lane; the last round only for the longer ones.
-        chosen = (seats * units + shifts) % self._width
-        (last,) = np.nonzero(rounds == self._rounds[rows])
-        if last.size:
-            rest = self._rest[rows if rows.size == 1 else rows[last]]
-            chosen[last] = (seats[last] + shifts[last]) % rest
-        chosen += rows * self._width
-        sizes = self._sizes[chosen]
-        places: Integers = rounds + self._leads[chosen]
-        places -= sizes * (places >= sizes)
-        places += self._starts[chosen]
+        picks = (noise >> np.uint64(32)).view(np.int64) % self._unit_counts[stretch]
+        units = self._units[self._unit_starts[stretch] + picks]
+        # The first `widths` of them are those that have not come to their end.
+        chosen = (seats * units + shifts) % widths + rows * self._number
+        places: Integers = self._firsts[chosen] + self._steps[chosen] * rounds
         return places
+
+
+def _points(spec: OrderSpec, lanes: Integers) -> Integers:
+    """Where in each lane the pairs of sub-lanes begin; `(len(lanes), number of pairs)`.
+
+    Even distances, moved by half a chunk at most, so that over all sub-lanes of all lanes the next
+    chunk is begun at even distances too and not by many at once.
+    """
+    bounds = spec.lane_bounds()
+    starts, lengths = bounds[lanes, None], (bounds[lanes + 1] - bounds[lanes])[:, None]
+    width, chunksize = spec.effective_interleave, spec.layout.typical_size
+    odd = 2 * np.arange((width + 1) // 2, dtype=np.int64) + 1
+    points = odd * lengths // width
+    # Going out from a phase `x` of a chunk, one of a pair ends it after `x`, the other after `-x`.
+    phases = (odd * spec.lanes + lanes[:, None]) * chunksize // (2 * width * spec.lanes)
+    zero = points + starts if spec.partition == "global" else points
+    moves = (phases - zero + chunksize // 2) % chunksize - chunksize // 2
+    points = points + np.where(odd == width, 0, moves)
+    return np.maximum.accumulate(points.clip(0, lengths), axis=1)
 
 
 def _line_up(spec: OrderSpec, lanes: Integers, key: int | None) -> ChunkLine:
