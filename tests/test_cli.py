@@ -165,6 +165,39 @@ class TestCreate:
         run(capsys, "create", "train-000.tar", "-o", "x.json", "--resume")
         assert Path("x.json").read_text() == first
 
+    def test_resume_reads_shards_again_for_another_digest(self, folder: Path, capsys):
+        """An entry without the digest that is asked for does not count as done."""
+        run(capsys, "create", "train-000.tar", "-o", "x.json")
+        run(capsys, "create", "train-000.tar", "-o", "x.json", "--resume", "--sha256")
+        (shard,) = json.loads(Path("x.json").read_text())["shardlist"]
+        assert {"md5sum", "sha256"} <= set(shard)
+
+    def test_resume_does_not_fetch_what_the_spec_has(self, folder: Path, shard_server, capsys):
+        """Shards behind a URL that are listed are not fetched a second time."""
+        url = shard_server.put("a.tar", Path("train-000.tar").read_bytes())
+        assert run(capsys, "create", url, "-o", "x.json")[0] == 0
+        before = Path("x.json").read_text()
+        requests = len(shard_server.requests)
+        assert run(capsys, "create", url, "-o", "x.json", "--resume")[0] == 0
+        assert len(shard_server.requests) == requests
+        assert Path("x.json").read_text() == before
+
+    def test_resume_from_what_is_no_spec_is_refused(self, folder: Path, capsys):
+        """The file is named, and left as it is."""
+        Path("x.json").write_text("no json")
+        code, _, err = run(capsys, "create", "train-000.tar", "-o", "x.json", "--resume")
+        assert (code, "x.json: is no JSON" in err) == (1, True)
+        assert Path("x.json").read_text() == "no json"
+
+    def test_interrupt_ends_quietly(self, folder: Path, monkeypatch, capsys):
+        """Ctrl-C gives the exit code that shells expect, and no traceback."""
+
+        def interrupt(*_: object, **__: object) -> None:
+            raise KeyboardInterrupt
+
+        monkeypatch.setattr("wids.build.build_spec", interrupt)
+        assert run(capsys, "create", "train-000.tar") == (130, "", "")
+
     def test_nothing_to_index_writes_nothing(self, folder: Path, capsys):
         """When no shard can be read, no spec appears."""
         code, _, err = run(capsys, "create", "missing.tar", "-o", "x.json")

@@ -3,6 +3,8 @@
 import contextlib
 import hashlib
 import io
+import os
+import shutil
 import subprocess
 import tarfile
 from pathlib import Path
@@ -71,6 +73,20 @@ def test_gnu_tar_lists_and_extracts_every_kind_of_name(tmp_path: Path):
     assert done.stdout.splitlines() == [name for name, _ in members]
     assert done.stderr == ""
     assert [(tmp_path / name).read_bytes() for name, _ in members] == [data for _, data in members]
+
+
+@pytest.mark.skipif(shutil.which("bsdtar") is None, reason="bsdtar is not installed")
+def test_bsdtar_lists_every_kind_of_name(tmp_path: Path):
+    """Libarchive lists the names as they went in."""
+    members = [(name, b"x") for name in ("a.txt", LONG, TOO_LONG, "日本.txt")]
+    (tmp_path / "a.tar").write_bytes(archive_of(members))
+    listing = subprocess.run(
+        ["bsdtar", "-tf", tmp_path / "a.tar"],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )
+    assert listing.stdout.decode().splitlines() == [name for name, _ in members]
 
 
 def test_name_that_is_no_utf8_survives():

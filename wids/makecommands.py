@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,6 +20,8 @@ from wids.terminal import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from wids.build import Build
 
 __all__ = ["add_make_commands"]
@@ -34,13 +35,31 @@ def add_make_commands(commands: Any) -> None:
 
 def create(args: Arguments) -> int:
     """Index shards and write their spec."""
-    from wids.build import build_spec
     from wids.outfile import write_whole
 
     shards = _expand(_listed(args.files))
-    to_stdout = args.output == "-"
-    folder = None if args.base is not None else Path("." if to_stdout else args.output).parent
-    built = build_spec(
+    built = _build(args, shards)
+    for shard, error in built.failures.items():
+        complain(f"{shard} failed: {message_of(error)}")
+    if not len(built.spec.shards):
+        raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
+    text = f"{built.spec.to_json()}\n"
+    if args.output == "-":
+        sys.stdout.write(text)
+    else:
+        write_whole(Path(args.output), text.encode())
+    _report_create(args, built, len(shards))
+    return FAULTY if built.failures else DONE
+
+
+def _build(args: Arguments, shards: list[str]) -> Build:
+    from wids.build import build_spec
+
+    digests = () if args.no_digest else ("md5", "sha256") if args.sha256 else ("md5",)
+    output = Path("." if args.output == "-" else args.output)
+    # With a base, names count from there, and where the spec lies says nothing about them.
+    folder = None if args.base is not None else output.parent
+    return build_spec(
         shards,
         folder=folder,
         header={
@@ -48,23 +67,12 @@ def create(args: Arguments) -> int:
             "info": None if args.info is None else Path(args.info).read_text(encoding="utf-8"),
             "base": args.base,
         },
-        known=_known(Path(args.output)) if args.resume else None,
+        known=_known(output, digests) if args.resume else None,
         workers=args.workers,
-        digests=() if args.no_digest else ("md5", "sha256") if args.sha256 else ("md5",),
+        digests=digests,
         sidecar=args.sidecars,
         cache_dir=args.cache_dir,
     )
-    for shard, error in built.failures.items():
-        complain(f"{shard} failed: {message_of(error)}")
-    if not len(built.spec.shards):
-        raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
-    text = f"{built.spec.to_json()}\n"
-    if to_stdout:
-        sys.stdout.write(text)
-    else:
-        write_whole(Path(args.output), text.encode())
-    _report_create(args, built, len(shards))
-    return FAULTY if built.failures else DONE
 
 
 def _name_for(args: Arguments, shards: list[str]) -> str | None:
@@ -105,19 +113,32 @@ def _expand(files: list[str]) -> list[str]:
     return [shard for file in files for shard in find_shards(file) or [file]]
 
 
-def _known(output: Path) -> dict[str, dict[str, Any]]:
+def _known(output: Path, digests: Iterable[str]) -> dict[str, dict[str, Any]]:
     """Take the entries of an earlier spec whose shards have not changed since it was written."""
-    if not output.exists():
+    from wids.specedit import read_document
+
+    if not output.is_file():
         return {}
     written = output.stat().st_mtime_ns
-    document = json.loads(output.read_text(encoding="utf-8"))
-    known = {}
-    for entry in document["shardlist"]:
-        path = output.parent / entry["url"]
-        status = path.stat() if path.exists() else None
-        if status and status.st_size == entry["filesize"] and status.st_mtime_ns <= written:
-            known[entry["url"]] = entry
-    return known
+    wanted = {"nsamples", "filesize"} | {"md5sum" if name == "md5" else name for name in digests}
+    return {
+        entry["url"]: entry
+        for entry in read_document(output)["shardlist"]
+        if wanted <= entry.keys() and _is_unchanged(output.parent, entry, written)
+    }
+
+
+def _is_unchanged(folder: Path, entry: dict[str, Any], written_ns: int) -> bool:
+    from wids.urls import is_local, local_path
+
+    if not is_local(entry["url"]):
+        return True  # asking the server is what `wids check` does
+    try:
+        status = (folder / local_path(entry["url"])).stat()
+    except OSError:
+        return False
+    # As make does it: what is older than the spec was there when the spec was made.
+    return status.st_size == entry["filesize"] and status.st_mtime_ns <= written_ns
 
 
 def update(args: Arguments) -> int:

@@ -12,7 +12,7 @@ from wids.outfile import write_whole
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["edit_spec", "rebase", "rename_folder"]
+__all__ = ["edit_spec", "read_document", "rebase", "rename_folder"]
 
 
 def edit_spec(
@@ -35,7 +35,7 @@ def edit_spec(
         OSError: It cannot be read or written.
     """
     old = path.read_bytes()
-    document = _parse(old, path)
+    document = read_document(path)
     document |= changes
     document.setdefault("name", path.stem)
     if rebased:
@@ -43,14 +43,23 @@ def edit_spec(
         folder = ""
     if folder is not None:
         rename_folder(document["shardlist"], folder)
+    # First the backup: a crash between the two leaves the old spec under both names.
     write_whole(path.with_name(f"{path.name}.bak"), old)
     write_whole(path, f"{json.dumps(document, indent=2)}\n".encode())
     return document
 
 
-def _parse(text: bytes, path: Path) -> dict[str, Any]:
+def read_document(path: Path) -> dict[str, Any]:
+    """Read a JSON spec as it stands, nothing in it resolved.
+
+    Args:
+        path: The JSON spec.
+
+    Raises:
+        SpecError: It is no JSON, or has no `shardlist` of objects with a `url`.
+    """
     try:
-        document = json.loads(text)
+        document = json.loads(path.read_bytes())
     except ValueError as error:
         raise SpecError(f"{path}: is no JSON ({error})") from None
     shardlist = document.get("shardlist") if isinstance(document, dict) else None
