@@ -630,7 +630,7 @@ def test_a_failing_disk_is_a_clear_error(
     assert len(leftovers(cache)) == 2
 
 
-def test_a_shard_that_the_disk_cannot_keep_is_removed(
+def test_a_shard_that_the_disk_cannot_keep_is_fetched_anew(
     cache: ShardCache,
     shard_server: ShardServer,
     monkeypatch: pytest.MonkeyPatch,
@@ -647,8 +647,9 @@ def test_a_shard_that_the_disk_cannot_keep_is_removed(
         path = cache.get(url)
         cache.close()
     assert "the disk could not keep it" in caplog.text
-    assert not path.exists()
+    assert path.read_bytes() == SHARD
     assert cache.get(url).read_bytes() == SHARD
+    assert len(shard_server.requests) == 2
 
 
 POWER_CUTS = {

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -135,3 +136,34 @@ def test_a_bound_below_one_shard_works_for_many(folder: Path, shard_server: Shar
     )
     assert found["statuses"] == [0] * 4
     assert found["most"] <= 1000 + 2 * 4 * nbytes  # what each holds and what each fetches
+
+
+def test_any_call_may_fail(tmp_path: Path, shard_server: ShardServer) -> None:
+    """Each system call on the folder fails in turn: the data are right or the error is ours."""
+    if shutil.which("gcc") is None:
+        pytest.skip("no C compiler here")
+    shim = tmp_path / "failing_calls.so"
+    source = Path(__file__).parent / "failing_calls.c"
+    subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source, "-ldl"], check=True)
+    shard = tar_of(5)
+    (tmp_path / "shard").write_bytes(shard)
+    options = {
+        "folder": str(tmp_path / "cache"),
+        "shard": str(tmp_path / "shard"),
+        "urls": [shard_server.put(f"{number}.tar", shard) for number in range(3)],
+        "bound": 2 * len(shard),
+        "step": 4 if LONG == 1 else 1,
+    }
+    worker = WORKER.with_name("failing_worker.py")
+    done = subprocess.run(
+        [sys.executable, str(worker), json.dumps(options)],
+        env={**os.environ, "LD_PRELOAD": str(shim)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=900,
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    found = json.loads(done.stdout)
+    assert found["calls"] > 40
+    assert found["findings"] == []

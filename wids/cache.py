@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 __all__ = ["ShardCache"]
 
 _log = logging.getLogger(__name__)
-_ATTEMPTS = 3  # when others evict a shard in the moment it came
 
 
 class ShardCache:
@@ -254,9 +253,7 @@ class ShardCache:
         """Return the entry's path once it is whole and held; else fill it first."""
         self._check_folder()
         self._held.last = None  # the caller has opened what was given out before
-        for _ in range(_ATTEMPTS):
-            if self._use(entry):
-                return entry.path
+        if not self._use(entry):
             with turn_to_fetch(entry.lock_path, shown, partial(_last_sign, entry.path)):
                 if not self._use(entry):
                     self._fill(entry, shown, fill)

@@ -65,8 +65,9 @@ def _settle(entry: Entry) -> None:
     except FileNotFoundError:
         pass  # evicted in the meantime
     except OSError as error:
-        _log.warning("%s: the disk could not keep it (%s); removed", entry.path, error)
-        entry.path.unlink(missing_ok=True)
+        _log.warning("%s: the disk could not keep it (%s); not used again", entry.path, error)
+        with suppress(OSError):
+            entry.record_path.unlink()  # whoever was given the shard may still open it
     finally:
         os.close(descriptor)
 

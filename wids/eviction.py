@@ -149,8 +149,10 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
         match = _PART.fullmatch(path.name)
         if match is not None:
             dead = match[2] == here and not is_running(int(match[3]))
-            resumable = _is_resumable(path, match)
-            stale = age >= (max_age_seconds * resumable if dead else _FOREIGN_SECONDS)
+            alone = match[4] is not None and not path.with_suffix("").exists()
+            wanted = not alone and _is_resumable(path.with_name(match[1]))
+            patience = max_age_seconds if wanted else 0.0
+            stale = alone or age >= (patience if dead else _FOREIGN_SECONDS)
         else:
             lonely = path.name.endswith(".ok") and not path.with_suffix("").exists()
             stale = lonely and age >= max_age_seconds
@@ -161,11 +163,9 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
     return removed
 
 
-def _is_resumable(path: Path, match: re.Match[str]) -> bool:
-    """Tell whether a part, or what lies beside one, may still become the shard that it is for."""
-    target = path.with_name(match[1])
-    part = path.with_suffix("") if match[4] else path
-    return target.suffix != ".ok" and part.exists() and not target.exists()
+def _is_resumable(target: Path) -> bool:
+    """Tell whether what began to become a file may still be of use: a shard that is not there."""
+    return target.suffix != ".ok" and not target.exists()
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -196,4 +196,5 @@ def _turn(folder: Path) -> Iterator[None]:
     try:
         yield
     finally:
-        lock.release()
+        with suppress(OSError):  # the kernel releases it with the descriptor
+            lock.release()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
@@ -50,4 +50,5 @@ def turn_to_fetch(path: Path, shown: str, last_sign: Callable[[], float]) -> Ite
     try:
         yield
     finally:
-        lock.release()
+        with suppress(OSError):  # the kernel releases it with the descriptor
+            lock.release()

@@ -198,8 +198,9 @@ class PartFile:
 
     def discard(self) -> None:
         """Remove the part and what lies beside it."""
-        self.path.unlink(missing_ok=True)
-        self.state_path.unlink(missing_ok=True)
+        for path in (self.path, self.state_path):
+            with suppress(OSError):  # gone, or else swept once this process has ended
+                path.unlink()
 
     def _load_state(self) -> None:
         with suppress(OSError, ValueError, AttributeError):
