@@ -182,6 +182,7 @@ BAD_SAMPLES = [
     ({"__key__": "a/", "txt": "x"}, "'a/'.*empty"),
     ({"__key__": "../a", "txt": "x"}, "'../a'.*'..'"),
     ({"__key__": "a\nb", "txt": "x"}, "control character"),
+    ({"__key__": "__meta__/a", "txt": "x"}, "'__meta__/a': readers leave out"),
     ({"__key__": "a\ud800", "txt": "x"}, "surrogate"),
     ({"__key__": "a"}, "'a' has no fields"),
     ({"__key__": "a", "jpg": b"1", ".jpg": b"2"}, r"'a'.*'\.jpg' comes twice"),

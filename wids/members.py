@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from wids.encode import encode_field
+from wids.grouping import split_name
 
 __all__ = ["Encode", "sample_members"]
 
@@ -47,6 +48,12 @@ def sample_members(
             raise ValueError(
                 f"sample {key!r}: the extension {extension!r} comes twice, with and without its "
                 "dot; keep one of them"
+            )
+        # The indexer's own rule has the last word: what it leaves out must not be written.
+        if split_name(f"{key}{extension}".encode()) != (key.encode(), extension.encode()):
+            raise ValueError(
+                f"sample {key!r}: readers leave out {key + extension!r}, as they do all below a "
+                "folder such as '__meta__'; name it otherwise"
             )
         fields[extension] = value
     if not fields:

@@ -1,0 +1,110 @@
+"""Text for the terminal: readable numbers, straight columns, and no escape sequence from data."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from PIL import Image
+
+from wids.listing import (
+    clean,
+    format_nbytes,
+    format_short,
+    shard_rows,
+    spec_facts,
+    spec_lines,
+    table,
+)
+from wids.show import draw_image, summarise
+from wids.spec import DatasetSpec
+
+
+@given(st.text(st.characters(exclude_categories=[]), max_size=50))
+def test_cleaned_text_has_nothing_that_a_terminal_obeys(text: str):
+    """Every character is printable, and printable text stays as it is."""
+    assert clean(text).isprintable()
+    if text.isprintable():
+        assert clean(text) == text
+
+
+@given(st.text(max_size=50), st.integers(1, 30))
+def test_cleaned_text_keeps_its_width(text: str, width: int):
+    """A cut text is never wider than asked, and one that fits is not cut."""
+    shown = clean(text, width)
+    assert len(shown) <= width
+    assert shown == clean(text) or shown.endswith("…")
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "shown"),
+    [(1, "1 B"), (999, "999 B"), (1000, "1.0 kB"), (999_949, "999.9 kB"), (999_999, "1.0 MB"),
+     (10**12, "1.0 TB"), (5 * 10**15, "5000.0 TB")],
+)  # fmt: skip
+def test_bytes_are_written_in_decimal_units(nbytes: int, shown: str):
+    """1,000 bytes are a kilobyte, and rounding never shows 1000.0 of a unit that has a next one."""
+    assert format_nbytes(nbytes) == shown
+
+
+def test_short_numbers_are_those_of_the_old_program():
+    """One decimal and a suffix, up to E."""
+    numbers = (0, 999, 1000, 1_500_000, 2e9, 3e12, 4e15)
+    assert [format_short(n) for n in numbers] == [
+        "0.0", "999.0", "1.0k", "1.5M", "2.0G", "3.0T", "4.0E"
+    ]  # fmt: skip
+
+
+def test_columns_are_straight():
+    """Cells of a column begin, or end, at the same place in every line."""
+    lines = table([("name", "n"), ("a", 1), ("long name", 1000)], right=[1])
+    assert lines == ["name          n", "a             1", "long name  1000"]
+
+
+def spec_of(*shards: dict) -> DatasetSpec:
+    """Make a spec."""
+    return DatasetSpec.from_list(list(shards))
+
+
+def test_first_indexes_are_known_up_to_the_first_unknown_count():
+    """Behind a shard that does not say its count, nobody knows where the next begins."""
+    rows = shard_rows(
+        spec_of({"url": "a.tar", "nsamples": 3}, {"url": "b.tar"}, {"url": "c.tar", "nsamples": 1})
+    )
+    assert [row["first_index"] for row in rows] == [0, 3, None]
+
+
+def test_facts_count_what_shards_leave_out():
+    """Totals are of the shards that say their number, and the others are counted."""
+    facts = spec_facts(
+        spec_of({"url": "a.tar", "nsamples": 3, "filesize": 10}, {"url": "b.tar"}), "x.json"
+    )
+    assert (facts["nsamples"], facts["filesize"]) == (3, 10)
+    assert (facts["shards_without_nsamples"], facts["shards_without_filesize"]) == (1, 1)
+    lines = "\n".join(spec_lines(facts))
+    assert "avg sample size: unknown" in lines
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "P", "LA", "RGBA", "CMYK", "I;16", "F"])
+def test_images_of_all_modes_are_drawn(mode: str):
+    """Whatever PIL opened can be drawn, an odd height included."""
+    lines = draw_image(Image.new(mode, (5, 3)), 80, 40)
+    assert [line.count("▀") for line in lines] == [5, 5]
+
+
+def test_large_images_are_drawn_within_bounds():
+    """Both sides fit, and the shape is kept."""
+    wide = draw_image(Image.new("RGB", (1000, 100)), 50, 40)
+    tall = draw_image(Image.new("RGB", (100, 1000)), 50, 40)
+    assert (len(wide), wide[0].count("▀")) == (3, 50)
+    assert (len(tall), tall[0].count("▀")) == (40, 8)
+
+
+def test_transparent_parts_are_drawn_on_white():
+    """A cut-out shows its shape, not the colour that lies under it."""
+    (line,) = draw_image(Image.new("RGBA", (1, 2), (255, 0, 0, 0)), 10, 10)
+    assert line.startswith("\x1b[38;2;255;255;255;48;2;255;255;255m")
+
+
+def test_values_are_summed_up_in_one_line():
+    """Whatever a decoder returns has a line, also what JSON cannot say."""
+    values = [b"\n", {"a": object()}, [1, 2], 3.5, None, {"key": "ü"}]
+    assert all("\n" not in summarise(value) for value in values)
+    assert summarise({"key": "ü"}) == '{"key": "ü"}'

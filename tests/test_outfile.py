@@ -1,0 +1,119 @@
+"""`OutFile`: a file has its name only when it is whole, whoever else writes, however it ends."""
+
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+
+from wids.outfile import OutFile, write_whole
+
+
+def test_name_appears_on_publishing(tmp_path: Path, no_fd_leaks: None):
+    """Until then only the part is to be seen; afterwards only the file."""
+    out = OutFile(tmp_path / "deep" / "a.txt")
+    out.stream.write(b"content")
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt.part"]
+    out.publish()
+    assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt"]
+    assert out.path.read_bytes() == b"content"
+
+
+def test_old_file_stays_until_the_new_one_is_whole(tmp_path: Path):
+    """A reader sees the old content or the new, and an open old file stays readable."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+    out = OutFile(path)
+    out.stream.write(b"new")
+    with path.open("rb") as reader:
+        out.publish()
+        assert reader.read() == b"old"
+    assert path.read_bytes() == b"new"
+
+
+def test_discarding_leaves_nothing_and_touches_nothing(tmp_path: Path, no_fd_leaks: None):
+    """The part goes, an old file stays, and a published file is not undone."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(b"old")
+    out = OutFile(path)
+    out.discard()
+    out.discard()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
+    assert path.read_bytes() == b"old"
+    written = OutFile(path)
+    written.publish()
+    written.discard()
+    assert path.read_bytes() == b""
+
+
+def test_part_of_the_dead_is_emptied(tmp_path: Path):
+    """What a killed process left is not in the new file."""
+    (tmp_path / "a.txt.part").write_bytes(b"x" * 1000)
+    write_whole(tmp_path / "a.txt", b"new")
+    assert (tmp_path / "a.txt").read_bytes() == b"new"
+
+
+def test_second_writer_is_told_and_the_first_goes_on(tmp_path: Path, no_fd_leaks: None):
+    """Two writers of one file are a mistake, not a mixture."""
+    first = OutFile(tmp_path / "a.txt")
+    with pytest.raises(BlockingIOError, match=r"a\.txt\.part: another process"):
+        OutFile(tmp_path / "a.txt")
+    first.stream.write(b"first")
+    first.publish()
+    assert (tmp_path / "a.txt").read_bytes() == b"first"
+
+
+def test_error_while_writing_leaves_nothing(tmp_path: Path, monkeypatch):
+    """When the disk fails, neither the part nor the name is left behind."""
+
+    def fail(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", fail)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(tmp_path / "a.txt", b"data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def write_often(path: Path, letter: bytes, results: "multiprocessing.Queue[int]") -> None:
+    """Write a file many times; count how often another writer was in the way."""
+    refused = 0
+    for _ in range(200):
+        try:
+            write_whole(path, letter * 50_000)
+        except BlockingIOError:
+            refused += 1
+    results.put(refused)
+
+
+def test_writers_in_a_race_never_mix_and_never_truncate(tmp_path: Path):
+    """Whoever wins, every reader sees 50,000 equal letters, also when a part was just renamed."""
+    path = tmp_path / "a.txt"
+    results: multiprocessing.Queue[int] = multiprocessing.Queue()
+    writers = [
+        multiprocessing.Process(target=write_often, args=(path, letter, results))
+        for letter in (b"a", b"b", b"c")
+    ]
+    for writer in writers:
+        writer.start()
+    seen = set()
+    while any(writer.is_alive() for writer in writers):
+        if path.exists():
+            content = path.read_bytes()
+            assert len(content) == 50_000
+            seen |= set(content)
+            assert len(set(content)) == 1
+    for writer in writers:
+        writer.join()
+    assert sum(results.get() for _ in writers) < 600
+    assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_permissions_follow_the_umask(tmp_path: Path):
+    """A published file can be read by whom the user lets read."""
+    old = os.umask(0o027)
+    try:
+        write_whole(tmp_path / "a.txt", b"")
+    finally:
+        os.umask(old)
+    assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
