@@ -1,5 +1,6 @@
 """`build_spec` and `run_each`: many shards to a spec, in parallel, whatever one of them holds."""
 
+import gzip
 import hashlib
 import json
 import os
@@ -12,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+import wids
 from wids.build import build_spec, default_name, file_digests, index_shard
+from wids.check import check_shard
 from wids.errors import FetchError, ShardFormatError
 from wids.parallel import run_each
 from wids.spec import DatasetSpec
@@ -148,6 +151,25 @@ def serve_shard(server, folder: Path) -> tuple[str, bytes]:
     return server.put("served.tar", path.read_bytes()), path.read_bytes()
 
 
+def test_compressed_shards_are_described_as_they_are_stored(shards: list[str], tmp_path: Path):
+    """Size and digest are those of the .tar.gz, so that reading it finds what the spec says."""
+    packed = tmp_path / "packed.tar.gz"
+    packed.write_bytes(gzip.compress(Path(shards[0]).read_bytes()))
+    built = build_spec([str(packed)], folder=tmp_path, workers=1)
+    (entry,) = built.spec.shards
+    assert entry["filesize"] == packed.stat().st_size
+    assert entry["md5sum"] == hashlib.md5(packed.read_bytes()).hexdigest()
+    (tmp_path / "packed.json").write_text(built.spec.to_json())
+    assert len(list(wids.ShardListDataset(tmp_path / "packed.json"))) == 3
+    assert check_shard({**entry, "url": str(packed)}) == []
+
+
+def test_compressed_shard_from_a_server_is_counted_only(shard_server, shards: list[str]):
+    """What was sent is not kept, so nothing is said of its size."""
+    url = shard_server.put("a.tar.gz", gzip.compress(Path(shards[0]).read_bytes()))
+    assert index_shard(url).entry == {"url": url, "nsamples": 3}
+
+
 def test_function_for_executors_is_picklable(shards: list[str]):
     """Job and result travel to another machine."""
     job = pickle.loads(pickle.dumps(index_shard))
@@ -231,6 +253,7 @@ NAMES = [
     ("/data/web/train-{000..146}.tar", "data-web-train"),
     ("https://host/imagenet-train-0.tar", "https-host-imagenet-train"),
     ("x/x-0.tar", "x"),
+    ("x/y-0.tar.gz", "x-y"),
     ("*.tar", ""),
 ]
 

@@ -16,7 +16,8 @@ from wids.parallel import run_each
 from wids.sidecar import SIDECAR_SUFFIX
 from wids.sources import load_spec
 from wids.tarindex import TarIndex
-from wids.urls import is_local
+from wids.unpack import is_compressed_name
+from wids.urls import base_name, is_local, local_path
 
 if TYPE_CHECKING:
     import os
@@ -35,6 +36,7 @@ __all__ = [
     "index_shard",
     "local_copy",
     "merge_specs",
+    "stored_file",
 ]
 
 _READ_NBYTES = 1 << 20
@@ -97,9 +99,27 @@ def index_shard(
         index = TarIndex.from_tar(path)
         if sidecar and is_local(url):
             index.save(path.with_name(path.name + SIDECAR_SUFFIX))
-        digests_found = file_digests(path, digests)
-        entry = shard_entry(url, index.num_samples, path.stat().st_size, digests_found)
+        entry: dict[str, Any] = {"url": url, "nsamples": index.num_samples}
+        stored = stored_file(url, path)
+        if stored is not None:
+            size, found = stored.stat().st_size, file_digests(stored, digests)
+            entry = shard_entry(url, index.num_samples, size, found)
     return ShardRecord(url, entry, dict(index.skipped), index.trailing_nbytes)
+
+
+def stored_file(url: str, path: Path) -> Path | None:
+    """Find the file that a spec's `filesize` and digests speak of: the shard as it is stored.
+
+    Args:
+        url: Path or URL of the shard.
+        path: The plain tar that the cache made of it.
+
+    Returns:
+        The file; None for a compressed shard from a server, of which only the plain tar is kept.
+    """
+    if is_local(url):
+        return local_path(url)
+    return None if is_compressed_name(base_name(url)) else path
 
 
 @contextmanager
@@ -240,6 +260,6 @@ def default_name(shard: str) -> str:
     >>> default_name("data/imagenet-train-{000000..001281}.tar")
     'data-imagenet-train'
     """
-    stem = shard.removesuffix(".tar")
+    stem = re.sub(r"\.(tar|tgz)(\.\w+)?$", "", shard)
     words = [word for word in re.split(r"\W+", stem, flags=re.ASCII) if not word.isdigit()]
     return "-".join(dict.fromkeys(word for word in words if word))

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from wids.build import file_digests, local_copy
+from wids.build import file_digests, local_copy, stored_file
 from wids.decode import decode_field
 from wids.errors import FetchError, ShardFormatError
 from wids.parallel import run_each
@@ -119,9 +119,11 @@ def _faults(
     entry: Mapping[str, Any], path: Path, *, digests: bool, decode: bool
 ) -> Iterator[Fault]:
     url = entry["url"]
-    yield from _size_faults(entry, path)
-    if digests:
-        yield from _digest_faults(entry, path)
+    stored = stored_file(url, path)
+    if stored is not None:
+        yield from _size_faults(entry, stored)
+        if digests:
+            yield from _digest_faults(entry, stored)
     try:
         index = TarIndex.from_tar(path)
     except (ShardFormatError, OSError) as error:
