@@ -16,7 +16,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from wids.cache import ShardCache
-from wids.cachefolder import parts_of
 from wids.errors import WidsError
 from wids.fetch import Fetcher, FetchPolicy
 
@@ -126,14 +125,16 @@ def soak(options: dict) -> dict:
 
 
 def held_nbytes(folder: Path) -> int:
-    """Count what lies in the folder at this moment."""
-    total = 0
+    """Count what lies in the folder at this moment; a file renamed meanwhile counts once."""
+    sizes: dict[int, int] = {}
     for path in folder.glob("*"):
         try:
-            total += path.stat().st_size if path.is_file() else 0
+            status = path.stat()
         except FileNotFoundError:
             continue
-    return total + sum(path.stat().st_size for path in parts_of(folder / "none"))
+        if path.is_file():
+            sizes[status.st_ino] = status.st_size
+    return sum(sizes.values())
 
 
 if __name__ == "__main__":
