@@ -196,8 +196,9 @@ def run(name, size, repeats):
         except subprocess.TimeoutExpired:
             return {"error": "more than 120 s"}
         if done.returncode:
+            out_of_memory = "allocate" in done.stderr or "MemoryError" in done.stderr
             lines = done.stderr.strip().splitlines() or ["killed"]
-            return {"error": lines[-1][:120]}
+            return {"error": "out of memory (15 GB)" if out_of_memory else lines[-1][:80]}
         runs.append(json.loads(done.stdout.splitlines()[-1]))
         if runs[-1]["first_seconds"] > 5:
             break
@@ -237,14 +238,23 @@ def main():
     if arguments.measure:
         measure(arguments.measure[0], int(arguments.measure[1]))
         return
+    path = HERE / "results" / "order_speed.json"
     results = {"machine": platform.platform(), "python": platform.python_version(), "rows": []}
+    if path.exists():  # rows not measured now stay as they were
+        results["rows"] = json.loads(path.read_text())["rows"]
     for exponent in arguments.sizes:
         for name in arguments.only:
             row = {"name": name, "exponent": exponent, **run(name, 10**exponent, arguments.repeats)}
-            results["rows"].append(row)
+            results["rows"] = [
+                other
+                for other in results["rows"]
+                if (other["name"], other["exponent"]) != (name, exponent)
+            ] + [row]
             print(table({"rows": [row]}).splitlines()[-1], flush=True)
-    (HERE / "results").mkdir(exist_ok=True)
-    (HERE / "results" / "order_speed.json").write_text(json.dumps(results, indent=1) + "\n")
+    places = list(ROWS)
+    results["rows"].sort(key=lambda row: (row["exponent"], places.index(row["name"])))
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(json.dumps(results, indent=1) + "\n")
     (HERE / "results" / "order_speed.md").write_text(table(results) + "\n")
 
 

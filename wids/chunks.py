@@ -141,6 +141,7 @@ def chunk_layout(
     """
     if lengths is None:
         return ChunkGrid(hi - lo, chunksize or max(1, hi - lo))
+    # Clipping the ends cuts off what lies outside; shards wholly outside become empty and go.
     ends = np.cumsum(np.asarray(lengths, np.int64)).clip(lo, hi)
     sizes = np.diff(ends, prepend=np.int64(lo))
     sizes = sizes[sizes > 0]
@@ -203,10 +204,12 @@ class GridLine:
             lines = np.zeros(1, np.int64)
         first, full, short = self._starts[lines], self._full[lines], self._short[lines]
         short_start = self._slots[lines] * self._chunksize
+        # Past the short chunk all full ones are shifted by it; take the shift out, then divide.
         local = places - first
         beyond = local >= short_start + short
         chunks, offsets = np.divmod(local - short * beyond, self._chunksize)
         if self._keys is not None:
+            # The slot of the short chunk may lie beyond the permutation; it is replaced below.
             domain = np.maximum(full, 1)
             chunks = permute(np.minimum(chunks, domain - 1), domain, self._keys[lines])
         starts = first + chunks * self._chunksize
@@ -257,6 +260,7 @@ class TableLine:
         edges: Integers = np.concatenate([inside, starts[starts < hi]])
         edges.sort(kind="stable")  # two ascending runs: merged, not sorted
         edges = edges[np.diff(edges, prepend=np.int64(-1)) > 0]
+        # A piece lies in one chunk of the line, as far into it as its edge is past the chunk's.
         home = np.searchsorted(self._bounds, edges, side="right") - 1
         origins = self._starts[home] + (edges - self._bounds[home])
         sizes = np.diff(edges, append=np.int64(hi))

@@ -80,6 +80,7 @@ class OrderSpec:
 
     def lane_bounds(self) -> Integers:
         """Where each lane begins in the line, and where the last one ends; `(lanes + 1,)`."""
+        # As positions are dealt to lanes in turn, the first lanes take what does not divide.
         size, extra = divmod(self.num_samples, self.lanes)
         numbers = np.arange(self.lanes + 1, dtype=np.int64)
         return numbers * size + np.minimum(numbers, extra)
@@ -154,6 +155,7 @@ class EpochOrder:
         rows = np.zeros(1, np.int64) if self._one_lane else lanes
         places = self._sublanes.places(turns, rows) + self._lane_starts[rows]
         starts, sizes, offsets = self._line.locate(places, rows)
+        # Keyed by where the chunk starts, so that no two chunks are shuffled alike.
         if spec.shuffle:
             offsets = permute(offsets, sizes, derive_keys(self._key_of_samples, starts))
         return starts + offsets + spec.first
@@ -211,6 +213,7 @@ class _SubLanes:
         widths = self._number - stretch
         rounds, seats = np.divmod(turns - self._first_turns[stretches], widths)
         rounds += self._first_rounds[stretches]
+        # A permutation of the seats that costs one hash: multiply by a unit, add, modulo the width.
         noise = derive_keys(self._key, rounds * self._num_lanes + self._lanes[rows])
         shifts = (noise & np.uint64(0xFFFFFFFF)).view(np.int64)
         picks = (noise >> np.uint64(32)).view(np.int64) % self._unit_counts[stretch]
@@ -244,6 +247,7 @@ def _line_up(spec: OrderSpec, lanes: Integers, key: int | None) -> ChunkLine:
     """Line the chunks up for an epoch; in storage order if there is no key."""
     bounds = spec.lane_bounds()
     layout = spec.layout
+    # One line for all lanes: the lanes are cut out of it as they come.
     if spec.partition == "global":
         line_key = None if key is None else np.array([derive_key(key, _LINE)], np.uint64)
         if isinstance(layout, ChunkGrid):
@@ -253,6 +257,7 @@ def _line_up(spec: OrderSpec, lanes: Integers, key: int | None) -> ChunkLine:
     lane_keys = None if key is None else derive_keys(derive_key(key, _LANE_LINE), lanes)
     if spec.partition == "contiguous" and isinstance(layout, ChunkGrid):
         return GridLine(layout.chunksize, starts, stops - starts, lane_keys)
+    # What differs by lane needs the pieces of chunks at the cuts, so a table even for a grid.
     fixed_key = None
     if spec.partition == "fixed" and key is not None:
         fixed_key = np.array([derive_key(spec.seed, _LINE)], np.uint64)
@@ -316,6 +321,7 @@ class RankShare:
     @property
     def count(self) -> int:
         """Number of positions that this rank takes."""
+        # Counted from the position of the start, which need not be a multiple of the ranks.
         runs, rest = divmod(self._left, self.num_replicas)
         if self.tail == "pad":
             return runs + (rest > 0)

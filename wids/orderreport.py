@@ -185,6 +185,7 @@ class _Replay:
         self._ends = ends
         self._count = shares[0].count
         length = min(self._count, max(1, limit // cluster.ranks_per_node))
+        # Epoch 1, as epoch 0 may be in storage order; any other would give the same picture.
         order = spec.epoch(1)
         # shards: (num_ranks_of_the_node, length), the shard of each sample in the order it is read
         self._shards = np.stack([self._shards_of(order, share, length) for share in shares])
@@ -231,6 +232,7 @@ class _Replay:
 
     def _most_new_shards(self) -> int:
         """Most shards seen for the first time in 4 steps; the first 4 fill an empty node."""
+        # Transposed, the stream is in the order of time: all ranks of the node side by side.
         width = 4 * self._cluster.batch_size
         _, firsts = np.unique(self._shards.T.ravel(), return_index=True)
         bursts = np.bincount(firsts // (width * self._shards.shape[0]))

@@ -115,6 +115,7 @@ class Progress(Iterator[Iterator[int]]):
         self._block: Iterator[int] = iter(())
 
     def __next__(self) -> Iterator[int]:
+        # The tables of an epoch are made with the first index, so an unused iterator costs nothing.
         if self._plan is None:
             self._plan = self._sampler.plan(self.start)
             self._sampler.begun(self)
@@ -131,6 +132,7 @@ class Progress(Iterator[Iterator[int]]):
 
     def state(self, consumed: int | None = None) -> OrderState:
         """The state after `consumed` indexes; after those handed out, if that is not given."""
+        # A list iterator knows how much it has left, so counting costs nothing per index.
         if consumed is None:
             consumed = self._computed - operator.length_hint(self._block)
         return self.start.moved(self.start.position + consumed * self._sampler.num_replicas)

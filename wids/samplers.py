@@ -152,8 +152,10 @@ class ChunkedSampler(Sampler[int]):
 
     def _begin(self, *, shuffle: bool, shufflefirst: bool | None) -> None:
         """Stand before epoch 0."""
+        # Old code assigns `sampler.shuffle` after construction, so it is read at each pass.
         self.shuffle = bool(shuffle)
         self.shufflefirst = shufflefirst is None or bool(shufflefirst)
+        # Whether the user, or a framework, counts the epochs; else passes do.
         self._pinned = False
         self._set_place(0)
 
@@ -170,6 +172,7 @@ class ChunkedSampler(Sampler[int]):
     def __iter__(self) -> EpochPass:
         """Begin a pass: from where the sampler was restored, else from the start of its epoch."""
         progress = self._progress
+        # A pass left early is over: to begin it again would show the same samples for ever.
         if progress is not None and not progress.exhausted and not self._pinned:
             self._set_place(max(self._epoch, progress.start.epoch + 1))
         return EpochPass.begin(self, self._place())
@@ -189,6 +192,7 @@ class ChunkedSampler(Sampler[int]):
         A position restored by `load_state_dict` is kept if it is of this epoch.
         """
         epoch = operator.index(epoch)
+        # Frameworks set the epoch they restored once more; that must not lose the position.
         if epoch != self._epoch or (self._progress is not None and self._progress.exhausted):
             self._set_place(epoch)
         self._pinned = True
@@ -196,6 +200,7 @@ class ChunkedSampler(Sampler[int]):
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """The chunks of this rank in storage order, each `(start, stop)`."""
+        # Only a contiguous partition gives a rank chunks of its own; else all of them are listed.
         lane = self._share(self.lanes, 0).lane
         return self._spec(self._epoch_start(0)).ranges(lane)
 
@@ -244,7 +249,9 @@ class ChunkedSampler(Sampler[int]):
             )
         if changed:
             state = own.moved(state.position)
+        # A StatefulDataLoader restores after `set_epoch` was called, whose epoch is then not ours.
         self._pinned = False
+        # At the start of an epoch there is nothing to finish, so its order is this sampler's own.
         self._set_place(state.epoch, state if state.position else None)
 
     def __getstate__(self) -> dict[str, Any]:
@@ -314,6 +321,7 @@ class ChunkedSampler(Sampler[int]):
 
     def ended(self, progress: Progress) -> None:
         """Take note that a pass has handed out its last index."""
+        # Two passes side by side count as one; one that `set_epoch` overtook does not count.
         if progress.start.epoch == self._epoch:
             self._resumed = None
             self._epoch += not self._pinned
@@ -548,6 +556,8 @@ def _number_of_lanes(lanes: int | str, num_replicas: int) -> int:
         raise ValueError(f"lanes must be 'rank', 'node' or a number, got {lanes!r}")
     if lanes == "rank":
         return num_replicas
+    # All ranks must agree on the number, or epochs were not exact: so what differs between nodes,
+    # such as the ranks on this one, comes last.
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
         nodes = os.environ.get(name, "")
         if nodes.isdecimal() and 1 <= int(nodes) <= num_replicas:
