@@ -77,7 +77,7 @@ def index_once(peer: str, path: str) -> int:
             return len(archive.getmembers())
     from wids.wids import IndexedTarSamples
 
-    return sum(map(len, IndexedTarSamples(path).samples))
+    return sum(map(len, IndexedTarSamples(path=path).samples))
 
 
 def read_nbytes() -> int:
@@ -97,10 +97,17 @@ def one_pass(peer: str, path: str, warm_up: str, cold: bool) -> None:
     index_once(peer, path if not cold else warm_up)
     if cold:
         drop_pages(path)
-    before, start = read_nbytes(), time.perf_counter()
+    before, cpu, start = read_nbytes(), cpu_seconds(), time.perf_counter()
     members = index_once(peer, path)
     seconds = time.perf_counter() - start
-    print(json.dumps({"members": members, "seconds": seconds, "read": read_nbytes() - before}))
+    taken = {"seconds": seconds, "cpu_seconds": cpu_seconds() - cpu, "read": read_nbytes() - before}
+    print(json.dumps({"members": members, **taken}))
+
+
+def cpu_seconds() -> float:
+    """Return what this process and its ended children had of the processor."""
+    times = os.times()
+    return times.user + times.system + times.children_user + times.children_system
 
 
 def run_pass(peer: str, path: Path, warm_up: Path, cold: bool) -> dict[str, float]:
@@ -139,6 +146,7 @@ def row(peer: str, warm: list[dict[str, float]], cold: list[dict[str, float]]) -
         "median": statistics.median(rates),
         "min": min(rates),
         "max": max(rates),
+        "per_cpu_second": statistics.median(one["members"] / one["cpu_seconds"] for one in warm),
         "cold_seconds": statistics.median(one["seconds"] for one in cold),
         "cold_read_nbytes": statistics.median(one["read"] for one in cold),
     }
@@ -165,7 +173,8 @@ def main() -> None:
         for one in tables[name]:
             print(
                 f"  {one['label']:24} {one['median']:12,.0f} members/s "
-                f"({one['min']:,.0f} - {one['max']:,.0f}); cold {one['cold_seconds']:.3f} s, "
+                f"({one['min']:,.0f} - {one['max']:,.0f}), "
+                f"{one['per_cpu_second']:,.0f} a second of processor; cold {one['cold_seconds']:.3f} s, "
                 f"{one['cold_read_nbytes']:,.0f} bytes read"
             )
     print(common.save(arguments.out, "index_tar", {"rounds": arguments.rounds}, tables))
