@@ -174,8 +174,8 @@ def main() -> None:
             print(
                 f"  {one['label']:24} {one['median']:12,.0f} members/s "
                 f"({one['min']:,.0f} - {one['max']:,.0f}), "
-                f"{one['per_cpu_second']:,.0f} a second of processor; cold {one['cold_seconds']:.3f} s, "
-                f"{one['cold_read_nbytes']:,.0f} bytes read"
+                f"{one['per_cpu_second']:,.0f} a second of processor; "
+                f"cold {one['cold_seconds']:.3f} s, {one['cold_read_nbytes']:,.0f} bytes read"
             )
     print(common.save(arguments.out, "index_tar", {"rounds": arguments.rounds}, tables))
 
