@@ -24,6 +24,8 @@ def main() -> None:
     arguments = common.parse_arguments(__doc__, PEERS)
     tables, shared = {}, {"batch_size": 64, "workers": 2}
     for name, kind in KINDS.items():
+        if arguments.data and kind == "tokens":
+            continue  # a folder that is given stands for the images
         decode = name.endswith("decoded")
         folder = arguments.data or data.prepare(kind, arguments.size)
         samples = DECODED_SAMPLES if decode else 10**9
