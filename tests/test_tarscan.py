@@ -241,6 +241,17 @@ def test_hard_link_has_its_targets_bytes(tmp_path):
     assert found.skipped == {"hard link to no earlier member": 1}
 
 
+def test_hard_link_to_a_hidden_member(scan):
+    """A directory of the same name hides an earlier member from later links, as for tarfile."""
+    link = bytearray(header(b"b.txt", 0, kind=b"1"))
+    link[157:162] = b"a.txt"
+    link = repair_checksum(link)
+    content = member(b"a.txt", b"x") + header(b"a.txt", 0, kind=b"5") + link
+    assert listed(scan(content + END)) == [("a.txt", 512, 1)]
+    again = content + member(b"a.txt", b"yy") + link
+    assert listed(scan(again + END))[-1] == ("b.txt", 2560, 2)
+
+
 def test_hard_link_by_gnu_long_link(scan):
     """A hard link's target may be longer than its header holds."""
     target = b"t" * 150 + b".txt"

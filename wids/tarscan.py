@@ -148,6 +148,7 @@ class _Walk:
         self._globals: dict[bytes, bytes] = {}
         self._pending = _Pending()
         self._places: dict[bytes, int] = {}
+        self._hidden: dict[bytes, int] = {}
         self._named_nbytes = 0
 
     def members(self) -> Members:
@@ -222,6 +223,7 @@ class _Walk:
         if kind in _NO_DATA:
             # Some state a size all the same; tarfile and libarchive agree that no data follows.
             self._skipped[_NO_DATA[kind]] += 1
+            self._hidden[posixpath.normpath(name)] = len(self._spans) // 2
             return data_start
         stated = records.get(b"size")
         size = parse_number(header[124:136]) if stated is None else parse_pax_size(stated)
@@ -330,9 +332,10 @@ class _Walk:
         first = len(self._spans) // 2 - len(fresh)
         self._places.update((posixpath.normpath(n), first + i) for i, n in enumerate(fresh))
         self._named_nbytes = len(self._names)
-        # Later members of one name hide earlier ones, as they overwrite them when unpacked.
+        # Later entries of one name hide earlier ones, as they overwrite them when unpacked; one
+        # that is no member has no bytes to link to.
         place = self._places.get(posixpath.normpath(target))
-        if place is None:
+        if place is None or place < self._hidden.get(posixpath.normpath(target), 0):
             self._skipped["hard link to no earlier member"] += 1
         else:
             self._add(name, self._spans[2 * place], self._spans[2 * place + 1])
