@@ -99,7 +99,7 @@ class ChunkTable:
     @cached_property
     def digest(self) -> str:
         """A short hash that equal layouts share, on machines of either endianness."""
-        return _digest(self.sizes.astype("<i8", copy=False).tobytes())
+        return _digest(self.sizes.astype("<i8", copy=False).data)
 
     def part(self, start: int, stop: int) -> "ChunkTable":
         """The chunks of the samples `[start, stop)`; one that lies across a bound is cut."""
@@ -115,7 +115,7 @@ class ChunkTable:
 Layout: TypeAlias = ChunkGrid | ChunkTable
 
 
-def _digest(data: bytes) -> str:
+def _digest(data: bytes | memoryview) -> str:
     return hashlib.sha256(data).hexdigest()[:16]
 
 
@@ -240,12 +240,16 @@ class TableLine:
     def dealt(cls, layout: ChunkTable, keys: Keys | None) -> "TableLine":
         """All chunks of a layout in permuted order; in storage order if there is no key."""
         sizes = layout.sizes
-        starts = np.cumsum(sizes) - sizes
-        if keys is not None:
-            numbers = np.arange(sizes.size, dtype=np.int64)
-            order = permute(numbers, max(1, sizes.size), keys)
-            starts, sizes = starts[order], sizes[order]
-        return cls(starts, _bounds(0, sizes))
+        if keys is None:
+            return cls(np.cumsum(sizes) - sizes, _bounds(0, sizes))
+        numbers = np.arange(sizes.size, dtype=np.int64)
+        order = permute(numbers, max(1, sizes.size), keys)
+        # One by one, so that a million shards do not take eight arrays at once.
+        del numbers
+        bounds = _bounds(0, sizes[order])
+        starts = np.cumsum(sizes)
+        starts -= sizes
+        return cls(starts[order], bounds)
 
     def cut(self, starts: Integers, stops: Integers, keys: Keys | None) -> "TableLine":
         """Cut the line at lanes that follow each other, and permute the pieces inside each lane.
