@@ -10,6 +10,7 @@ A marker names a results file and, optionally, one of its tables:
 import argparse
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -30,32 +31,47 @@ def in_thousands(rate: float) -> str:
     return f"{round(rate, -digits):,.0f}"
 
 
+def ratio(row: dict[str, Any], base: dict[str, Any] | None) -> str:
+    """Compare a row with another: the median over rounds of the ratio within the round.
+
+    Both made their passes one after the other, so what slows the machine in a round hardly moves
+    their ratio, while the medians of the rates may come from different rounds.
+    """
+    if base is None:
+        return ""
+    pairs = zip(row["passes"], base["passes"], strict=True)
+    return f"{statistics.median(rate_of(one) / rate_of(other) for one, other in pairs):.2g}"
+
+
+def rate_of(one: dict[str, float]) -> float:
+    """Return the rate of one pass, in samples a second."""
+    return one["samples"] / one["seconds"]
+
+
 def markdown_table(name: str, rows: list[dict[str, Any]]) -> str:
-    """Lay out one table: rates, their spread, and ratios within the same run."""
-    rates = {row["peer"]: row["median"] for row in rows}
-    floor, base = rates.get("floor"), rates.get(BASE)
+    """Lay out one table: rates, their spread, and ratios within the same round."""
+    by_peer = {row["peer"]: row for row in rows}
     lines = [
         f"| {name} | samples/s | smallest - largest | x floor | x wids 0.1.11, lru_size=100 |",
         "|---|--:|--:|--:|--:|",
     ]
     for row in rows:
         spread = f"{in_thousands(row['min'])} - {in_thousands(row['max'])}"
-        share = f"{row['median'] / floor:.2g}" if floor else ""
-        ratio = f"{row['median'] / base:.3g}" if base else ""
+        share, gain = (ratio(row, by_peer.get(peer)) for peer in ("floor", BASE))
         rate = in_thousands(row["median"])
-        lines.append(f"| {row['label']} | {rate} | {spread} | {share} | {ratio} |")
+        lines.append(f"| {row['label']} | {rate} | {spread} | {share} | {gain} |")
     return "\n".join(lines)
 
 
 def caption(results: dict[str, Any]) -> str:
     """Say where and how a table was measured."""
     machine, settings = results["machine"], results["settings"]
-    memory = machine["memory_nbytes"] / 2**30
+    memory, cores = machine["memory_nbytes"] / 2**30, machine["cores"]
     versions = next(iter(results["tables"].values()))[0]["versions"]
     named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
     return (
-        f"Median of {settings['rounds']} passes taken in turn. {machine['cores']} cores of "
-        f"{machine['cpu']}, {memory:.0f} GiB, {machine['system']} {machine['kernel']}, Python "
+        f"Medians over {settings['rounds']} rounds, ratios within a round. {cores} cores "
+        f"of {machine['cpu']}, {memory:.0f} GiB, {machine['system']} {machine['kernel']}, Python "
         f"{machine['python']}, {named}."
     )
 

@@ -142,12 +142,13 @@ def test_a_peer_that_fails_is_named(images: Path, tmp_path: Path):
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """Write a results file whose ratios are easy to see."""
+    """Write a results file whose rates differ between rounds and whose ratios do not."""
     versions = {"torch": "2.13.0"}
-    rates = {"floor": 400_000.0, "ours": 200_000.0, "wids011-lru100": 80_000.0}
+    rates = {"floor": [4000, 9000], "ours": [2000, 4500], "wids011-lru100": [800, 1800]}
     rows = [
-        {"peer": peer, "label": peer, "versions": versions, "median": rate, "min": 1, "max": rate}
-        for peer, rate in rates.items()
+        {"peer": peer, "label": peer, "versions": versions, "median": slow, "min": 1, "max": fast}
+        | {"passes": [{"samples": slow, "seconds": 1}, {"samples": fast, "seconds": 1}]}
+        for peer, (slow, fast) in rates.items()
     ]
     machine = {"cores": 2, "cpu": "X", "memory_nbytes": 2**33, "system": "Linux", "kernel": "6"}
     document = {
@@ -171,9 +172,9 @@ def test_table_writes_between_its_markers(results: Path, tmp_path: Path):
     text = document.read_text()
     assert text.startswith("before\n<!-- table: random_read/images -->\n\n| images |")
     assert text.endswith("<!-- /table -->\nafter\n")
-    assert "| ours | 200,000 | 1 - 200,000 | 0.5 | 2.5 |" in text
+    assert "| ours | 2,000 | 1 - 4,500 | 0.5 | 2.5 |" in text
     assert "tokens" not in text
-    assert "Median of 7 passes" in text
+    assert "Medians over 7 rounds" in text
     assert run("table.py", "--results", results, "--check", document).returncode == 0
 
 
