@@ -75,4 +75,4 @@ def train(train_spec: str, test_spec: str, epochs: int = 3) -> Iterator[tuple[in
 if __name__ == "__main__":
     train_spec, test_spec, *rest = sys.argv[1:]  # then, if given, the number of epochs
     for epoch, (samples, share) in enumerate(train(train_spec, test_spec, *map(int, rest))):
-        print(f"after {epoch} epochs: {samples:,} samples seen, accuracy {share:.1%}", flush=True)
+        print(f"epoch {epoch}: {samples:,} samples seen, accuracy {share:.1%}", flush=True)
