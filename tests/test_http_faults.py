@@ -27,7 +27,8 @@ SEGMENTS = FetchPolicy(
     backoff_seconds=0.01,
     segment_nbytes=65_536,
     parallel_nbytes=100_000,
-    fast_nbytes_per_second=float("inf"),
+    fast_nbytes_per_second=1e18,
+    judge_after_seconds=0.0,
 )
 
 

@@ -178,7 +178,7 @@ class Fetcher:
         step, width = self.policy.segment_nbytes, self.policy.segments
         came = 0
         with suppress(ConnectionError):  # what is missing is then asked for as a segment
-            for chunk in _while_fast(stream.chunks, step, self.policy.fast_nbytes_per_second):
+            for chunk in self._while_fast(stream.chunks):
                 came += len(chunk)
                 yield chunk
         if stream.start + came == size:
@@ -201,6 +201,19 @@ class Fetcher:
                 yield segment
         finally:
             pool.shutdown(cancel_futures=True)
+
+    def _while_fast(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield pieces until they are slow to come; how slow their taker is does not count."""
+        policy = self.policy
+        came, waited = 0, 0.0
+        while waited < policy.judge_after_seconds or came >= policy.fast_nbytes_per_second * waited:
+            began = time.monotonic()
+            chunk = next(chunks, b"")
+            waited += time.monotonic() - began
+            if not chunk:
+                return
+            came += len(chunk)
+            yield chunk
 
     def _segment(self, url: str, start: int, stop: int, validator: str | None = None) -> bytearray:
         """Bring `[start, stop)` into memory, going on where a connection broke."""
@@ -331,19 +344,6 @@ def _skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[b
             raise ChangedError("the server continued with other bytes than it began with")
         yield head[len(known) :]
         known = b""
-
-
-def _while_fast(chunks: Iterator[bytes], nbytes: int, fast: float) -> Iterator[bytes]:
-    """Yield pieces, at least so many bytes, until they are slow to come; who takes them may be."""
-    came, waited = 0, 0.0
-    while came < nbytes or came >= fast * waited:
-        began = time.monotonic()
-        chunk = next(chunks, b"")
-        waited += time.monotonic() - began
-        if not chunk:
-            return
-        came += len(chunk)
-        yield chunk
 
 
 def _check_range(url: str, stream: Stream, start: int, validator: str | None) -> None:

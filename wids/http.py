@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpSource", "ServerBusyError", "parse_retry_after"]
 
-_READ_NBYTES = 1 << 20
+_READ_NBYTES = 256 << 10  # larger ones cost page faults: measured on loopback
 _MAX_REDIRECTS = 10
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
 _WINDOW_SECONDS = 60.0

@@ -99,6 +99,7 @@ class FetchPolicy:
         parallel_nbytes: A file with more left than this may come over several connections.
         fast_nbytes_per_second: A connection that is as fast as this is left to itself: more of
             them would only cost time here.
+        judge_after_seconds: How long to have waited for bytes before a connection counts as slow.
     """
 
     connect_timeout_seconds: float = 10.0
@@ -112,6 +113,7 @@ class FetchPolicy:
     segment_nbytes: int = 4 << 20
     parallel_nbytes: int = 64 << 20
     fast_nbytes_per_second: float = 100e6
+    judge_after_seconds: float = 0.25
 
     def wait_seconds(self, failures: int, retry_after_seconds: float | None = None) -> float:
         """Return how long to wait after so many failures in a row.

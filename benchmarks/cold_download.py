@@ -1,0 +1,222 @@
+"""How long until remote shards are here, beside curl, from nginx on the loopback?
+
+Command: `python benchmarks/cold_download.py` (needs Debian's nginx-light and curl).
+
+Three questions, each over shards of random bytes:
+
+- `cold`: six shards of 100 MB, one after the other, into an empty folder. curl does nothing but
+  write them; wids also checks length and archive, and the MD5 in the second row. It hashes in a
+  second thread and leaves the fsync to a third, so it stays near curl.
+- `limited`: one shard of 400 MB from a server that gives each connection 50 MB/s. wids notices that
+  the first segment was slow to come and asks for the rest over 16 connections.
+- `ahead`: an epoch over twenty shards of 20 MB from a server that gives 100 MB/s in all, with a
+  reader that needs 0.8 times the transfer's time itself. Without `prefetch` the two times add up;
+  with it, the last shard's reading is what remains.
+"""
+
+import argparse
+import contextlib
+import hashlib
+import io
+import itertools
+import os
+import random
+import shutil
+import socket
+import statistics
+import subprocess
+import sys
+import tarfile
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import common
+
+from wids.cache import ShardCache
+
+sys.path.insert(0, str(common.HERE.parent / "tests"))
+from server import Faults, ShardServer, serve, stop
+
+NGINX = """
+worker_processes 1; daemon off; pid {root}/pid; error_log {root}/error.log; {user}
+events {{ worker_connections 256; }}
+http {{
+  access_log off; sendfile on; keepalive_requests 100000;
+  client_body_temp_path {root}/t1; proxy_temp_path {root}/t2; fastcgi_temp_path {root}/t3;
+  uwsgi_temp_path {root}/t4; scgi_temp_path {root}/t5;
+  server {{
+    listen 127.0.0.1:{port}; root {root}/www;
+    location /limited/ {{ alias {root}/www/; limit_rate 50m; }}
+  }}
+}}
+"""
+
+
+def make_tar(path: Path, nbytes: int, seed: int) -> Path:
+    """Write a shard of about so many random bytes in members of 100 KB."""
+    source = random.Random(seed)
+    with tarfile.open(path, "w") as archive:
+        for number in range(nbytes // 100_000):
+            member = tarfile.TarInfo(f"{number:06d}.bin")
+            member.size = 100_000
+            archive.addfile(member, io.BytesIO(source.randbytes(member.size)))
+    return path
+
+
+@contextlib.contextmanager
+def nginx(root: Path) -> Iterator[str]:
+    """Serve `<root>/www`; yields the URL."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    user = "user root;" if os.geteuid() == 0 else ""
+    (root / "nginx.conf").write_text(NGINX.format(root=root, port=port, user=user))
+    process = subprocess.Popen(["nginx", "-c", str(root / "nginx.conf"), "-p", str(root)])
+    try:
+        time.sleep(1)
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def timed(action: Callable[[Path], None]) -> float:
+    """Return the seconds that an action takes with an empty folder."""
+    folder = Path(tempfile.mkdtemp(dir=common.data.BENCH))
+    try:
+        os.sync()
+        began = time.perf_counter()
+        action(folder)
+        return time.perf_counter() - began
+    finally:
+        shutil.rmtree(folder)
+
+
+def by_curl(urls: list[str]) -> Callable[[Path], None]:
+    """Fetch with one curl, over one connection, as fast as it can."""
+
+    def fetch(folder: Path) -> None:
+        outputs = [["-o", str(folder / f"{number}.tar"), url] for number, url in enumerate(urls)]
+        subprocess.run(["curl", "-sSf", *itertools.chain.from_iterable(outputs)], check=True)
+
+    return fetch
+
+
+def by_wids(shards: list[dict[str, str]]) -> Callable[[Path], None]:
+    """Fetch through a cache."""
+
+    def fetch(folder: Path) -> None:
+        cache = ShardCache(folder)
+        for shard in shards:
+            cache.get(**shard)
+
+    return fetch
+
+
+def summed(runs: dict[str, list[float]], base: str) -> list[dict[str, object]]:
+    """Sum up runs made in turn: medians, spread, and the median of the ratios to a base."""
+    return [
+        {
+            "label": label,
+            "seconds": statistics.median(seconds),
+            "min": min(seconds),
+            "max": max(seconds),
+            "ratio": statistics.median(
+                one / other for one, other in zip(seconds, runs[base], strict=True)
+            ),
+        }
+        for label, seconds in runs.items()
+    ]
+
+
+def in_turn(ways: dict[str, Callable[[Path], None]], rounds: int) -> dict[str, list[float]]:
+    """Time each way once a round, one after the other."""
+    runs: dict[str, list[float]] = {label: [] for label in ways}
+    for _ in range(rounds):
+        for label, way in ways.items():
+            runs[label].append(timed(way))
+    return runs
+
+
+def cold(url: str, www: Path, rounds: int) -> list[dict[str, object]]:
+    """Six shards into an empty folder."""
+    paths = [make_tar(www / f"{number}.tar", 100_000_000, number) for number in range(6)]
+    plain = [{"url": f"{url}/{path.name}"} for path in paths]
+    checked = [
+        {**shard, "md5sum": hashlib.md5(path.read_bytes()).hexdigest()}
+        for shard, path in zip(plain, paths, strict=True)
+    ]
+    ways = {
+        "curl": by_curl([shard["url"] for shard in plain]),
+        "wids": by_wids(plain),
+        "wids, md5sum checked": by_wids(checked),
+    }
+    return summed(in_turn(ways, rounds), "curl")
+
+
+def limited(url: str, www: Path, rounds: int) -> list[dict[str, object]]:
+    """One large shard at 50 MB/s a connection."""
+    make_tar(www / "large.tar", 400_000_000, 99)
+    target = f"{url}/limited/large.tar"
+    ways = {"curl, one connection": by_curl([target]), "wids": by_wids([{"url": target}])}
+    return summed(in_turn(ways, rounds), "curl, one connection")
+
+
+def ahead(rounds: int) -> list[dict[str, object]]:
+    """An epoch with a reader that is nearly as slow as the network."""
+    state = ShardServer()
+    server = serve(state)
+    state.faults = Faults(rate_in_all=100e6)
+    shards = []
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(20):
+            data = make_tar(Path(folder) / "a.tar", 20_000_000, number).read_bytes()
+            shards.append({"url": state.put(f"{number}.tar", data)})
+    nbytes = sum(len(data) for data in state.files.values())
+    pause = 0.8 * nbytes / 100e6 / len(shards)
+
+    def epoch(folder: Path, *, prefetch: bool) -> None:
+        cache = ShardCache(folder)
+        if prefetch:
+            cache.prefetch(shards)
+        for shard in shards:
+            cache.get(**shard).read_bytes()
+            time.sleep(pause)
+
+    ways = {
+        "curl, transfer alone": by_curl([shard["url"] for shard in shards]),
+        "wids, no prefetch": lambda folder: epoch(folder, prefetch=False),
+        "wids, prefetch": lambda folder: epoch(folder, prefetch=True),
+    }
+    runs = in_turn(ways, rounds)
+    stop(server)
+    return summed(runs, "curl, transfer alone")
+
+
+def main() -> None:
+    """Run the three questions and save the results."""
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    arguments = parser.parse_args()
+    common.data.BENCH.mkdir(exist_ok=True)
+    root = Path(tempfile.mkdtemp(dir=common.data.BENCH))
+    www = root / "www"
+    www.mkdir()
+    try:
+        with nginx(root) as url:
+            tables = {"cold": cold(url, www, arguments.rounds)}
+            tables["limited"] = limited(url, www, arguments.rounds)
+    finally:
+        shutil.rmtree(root)
+    tables["ahead"] = ahead(min(arguments.rounds, 3))
+    for name, rows in tables.items():
+        for row in rows:
+            print(f"{name:8} {row['label']:24} {row['seconds']:7.2f} s  {row['ratio']:5.2f}")
+    print(common.save(arguments.out, "cold_download", {"rounds": arguments.rounds}, tables))
+
+
+if __name__ == "__main__":
+    main()
