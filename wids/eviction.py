@@ -120,7 +120,9 @@ def evict(shard: CachedShard) -> bool:
     except OSError:
         return False
     try:
+        # Readers hold a shared lock from the moment they are given a shard until they opened it.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another process may have put a new file there since this one was opened.
         if os.path.samestat(os.fstat(descriptor), shard.files[0].stat()):
             for path in shard.files:
                 path.unlink(missing_ok=True)

@@ -140,11 +140,13 @@ class Fetcher:
     def _receive(
         self, url: str, part: PartFile, reserve: Callable[[int | None], None], *, parallel: bool
     ) -> Stream:
+        # Going on is only safe where the server can be held to the same file.
         if not part.resumable:
             part.restart()
         known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
         start = part.nbytes - len(known)
         with self._source(url).open(url, start, validator=part.validator) as stream:
+            # A 200 in place of a 206 is the whole file again: the old bytes belong to another one.
             same = (stream.size, stream.validator) == (part.size, part.validator)
             if stream.start != start or (known and not same):
                 part.restart()
@@ -193,6 +195,7 @@ class Fetcher:
                 for start, stop in islice(spans, count)
             ]
 
+        # Segments are written in order, so that the part's length alone says what is there.
         try:
             coming = deque(submit(width))
             while coming:

@@ -98,6 +98,7 @@ class HttpSource:
             FetchError: The server refuses, or the URL is none.
             ConnectionError: No answer, or one that says to try again.
         """
+        # Ranges and sizes must mean the file, not a compressed form of it.
         asked = {"Accept-Encoding": "identity", "User-Agent": "wids", **(headers or {})}
         if start or stop is not None:
             asked["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
@@ -135,6 +136,7 @@ class HttpSource:
         encoded = headers.get("Content-Encoding", "").lower() not in ("identity", "")
         decode = encoded and not _names_compressed_file(url)
         start, size = 0, int(length) if length.isdecimal() and not chunked and not decode else None
+        # In a 206 the length is the range's; the file's stands in Content-Range.
         if response.status_code == HTTPStatus.PARTIAL_CONTENT:
             start, size = _parse_content_range(headers.get("Content-Range", ""))
         return Stream(

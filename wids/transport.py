@@ -113,7 +113,7 @@ class FetchPolicy:
     segment_nbytes: int = 4 << 20
     parallel_nbytes: int = 64 << 20
     fast_nbytes_per_second: float = 100e6
-    judge_after_seconds: float = 0.25
+    judge_after_seconds: float = 0.1
 
     def wait_seconds(self, failures: int, retry_after_seconds: float | None = None) -> float:
         """Return how long to wait after so many failures in a row.

@@ -112,6 +112,7 @@ def _zstd_chunks(stream: IO[bytes], shown: str) -> Iterator[bytes]:
         raise ShardFormatError(
             f"{shown}: zstd data needs zstandard; run: pip install 'wids[zstd]'"
         ) from error
+    # A bound on the window is a bound on memory, whatever the frame asks for.
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
     frame = decompressor.decompressobj()
     fresh = True
