@@ -8,6 +8,8 @@ from wids.extras import load
 
 __all__ = ["gunzip", "gzip_bytes", "unzstd", "zstd_bytes"]
 
+GZIP_MAGIC = b"\x1f\x8b"
+GZIP_STEP = 1 << 14  # bytes fed at once
 ZSTD_MAX_WINDOW = 1 << 27  # bytes of history that a frame may demand; what the zstd tool allows
 ZSTD_STEP = 1 << 10  # bytes fed at once: at worst 256 blocks, which unpack to 128 KiB each
 
@@ -25,25 +27,31 @@ def gunzip(data: bytes | memoryview, max_nbytes: int) -> bytes:
     >>> gunzip(gzip_bytes(b"text"), max_nbytes=4)
     b'text'
     """
-    if not data:
-        raise DecodeError("gzip: no data")
     # The last four bytes state the size: an honest bomb is refused before it takes any memory.
-    stated = int.from_bytes(data[-4:], "little")
-    if stated > max_nbytes:
+    if data[:2] == GZIP_MAGIC and int.from_bytes(data[-4:], "little") > max_nbytes:
         raise _too_large("gzip", max_nbytes)
-    rest, unpacked = bytes(data), b""
-    while rest:
-        member = zlib.decompressobj(wbits=31)
+    parts, nbytes, offset = [], 0, 0
+    member = zlib.decompressobj(wbits=31)
+    # In steps, so that a file of very many tiny members is not copied once for each of them.
+    while offset < len(data):
+        step = bytes(data[offset : offset + GZIP_STEP])
+        offset += len(step)
+        if member.eof:
+            step = step.lstrip(b"\0")
+            if not step:
+                continue
+            member = zlib.decompressobj(wbits=31)
         try:
-            unpacked += member.decompress(rest, max_nbytes - len(unpacked) + 1)
+            parts.append(member.decompress(step, max_nbytes - nbytes + 1))
         except zlib.error as error:
             raise DecodeError(f"gzip: {error}") from error
-        if len(unpacked) > max_nbytes:
+        nbytes += len(parts[-1])
+        if nbytes > max_nbytes:
             raise _too_large("gzip", max_nbytes)
-        if not member.eof:
-            raise DecodeError(f"gzip: the data breaks off after {len(data)} bytes")
-        rest = member.unused_data.lstrip(b"\0")
-    return unpacked
+        offset -= len(member.unused_data)
+    if not member.eof:
+        raise DecodeError(f"gzip: the data breaks off after {len(data)} bytes")
+    return b"".join(parts)
 
 
 def unzstd(data: bytes | memoryview, max_nbytes: int) -> bytes:

@@ -18,8 +18,8 @@ import numpy as np
 
 from wids.errors import DecodeError
 from wids.extras import load, load_if_present
-from wids.framing import Framing
-from wids.resample import resample
+from wids.framing import Box, Framing
+from wids.resample import fast_library, resample, resample_image
 
 __all__ = ["IMAGE_EXTENSIONS", "IMAGE_TARGETS", "ImageDecoder", "open_image"]
 
@@ -91,6 +91,8 @@ class ImageDecoder:
         antialias: Whether all pixels count when an image shrinks; see `wids.resample`.
         scaled: Whether a JPEG that shrinks to a half or less may be decoded at 1/2, 1/4 or 1/8 of
             its size, never below the size wanted: sooner done, at a slight loss (docs/decoding.md).
+        fast: Whether JPEGs are decoded by simplejpeg's fast transform and plain upsampling of
+            colours: a tenth sooner, at some 43 dB from the exact pixels.
         exif_transpose: Whether to turn and flip the image as its EXIF orientation says.
         backend: "auto" for the fastest library installed; "pillow" for the same pixels everywhere.
 
@@ -106,6 +108,7 @@ class ImageDecoder:
     size: Framing | None = None
     antialias: bool = True
     scaled: bool = True
+    fast: bool = False
     exif_transpose: bool = False
     backend: str = "auto"
 
@@ -168,6 +171,8 @@ class ImageDecoder:
                 min_height=-(-height // plan.divisor),
                 min_width=-(-width // plan.divisor),
                 min_factor=plan.divisor,
+                fastdct=self.fast,
+                fastupsample=self.fast,
             )
         except DecodeError:
             raise
@@ -188,6 +193,10 @@ class ImageDecoder:
             image.draft(mode, tuple(max(1, side // plan.divisor) for side in image.size))
         if image.mode != mode:
             image = image.convert(mode)
+        if plan.shares is not None and fast_library(self.backend, antialias=self.antialias) is None:
+            # Pillow all the way, without a turn through numpy.
+            part = image.crop(plan.box(*image.size))
+            return np.array(resample_image(part, plan.size, antialias=self.antialias))
         return self._fit(np.array(image), plan)
 
     def _must_turn(self, data: bytes | memoryview) -> bool:
@@ -215,11 +224,8 @@ class ImageDecoder:
         """Crop to the plan's box and resample to its size."""
         if plan.shares is None:
             return pixels
-        height, width = pixels.shape[:2]
-        # In shares, as the decoded image may be smaller than the one that the box was chosen for.
-        left, right = (round(share * width) for share in plan.shares[0::2])
-        top, bottom = (round(share * height) for share in plan.shares[1::2])
-        pixels = pixels[top : max(bottom, top + 1), left : max(right, left + 1)]
+        left, top, right, bottom = plan.box(pixels.shape[1], pixels.shape[0])
+        pixels = pixels[top:bottom, left:right]
         if pixels.shape[1::-1] == plan.size:
             return pixels
         return resample(pixels, plan.size, antialias=self.antialias, backend=self.backend)
@@ -231,6 +237,13 @@ class _Plan(NamedTuple):
     divisor: int  # the image is decoded at 1/divisor of its size
     shares: tuple[float, float, float, float] | None  # the box, as shares of width and height
     size: tuple[int, int]  # width and height of the result
+
+    def box(self, width: int, height: int) -> Box:
+        """Return the box in a decoded image, which may be smaller than the one it was chosen in."""
+        left, top, right, bottom = self.shares or (0.0, 0.0, 1.0, 1.0)
+        left, top = round(left * width), round(top * height)
+        # Scaled decoding may shrink a thin box to less than a pixel.
+        return left, top, max(round(right * width), left + 1), max(round(bottom * height), top + 1)
 
 
 def _pixel_limit() -> float:

@@ -13,7 +13,7 @@ import numpy as np
 
 from wids.extras import load, load_if_present
 
-__all__ = ["resample"]
+__all__ = ["fast_library", "resample", "resample_image"]
 
 
 def resample(
@@ -34,13 +34,26 @@ def resample(
     array([[14, 86]], dtype=uint8)
     """
     # Pillow alone weighs colours by their alpha, so that what is transparent does not bleed.
-    fast = backend == "auto" and pixels.shape[2:] != (4,)
-    module = load_if_present("torch" if antialias else "cv2") if fast else None
+    module = None if pixels.shape[2:] == (4,) else fast_library(backend, antialias=antialias)
     if module is None:
-        return _resample_pillow(pixels, size, antialias=antialias)
+        image = load("PIL.Image", "pillow").fromarray(np.ascontiguousarray(pixels))
+        return np.array(resample_image(image, size, antialias=antialias))
     if antialias:
         return _resample_torch(module, pixels, size)
     return np.asarray(module.resize(pixels, size, interpolation=module.INTER_LINEAR))
+
+
+def fast_library(backend: str, *, antialias: bool) -> Any | None:
+    """Return the library that resizes faster than Pillow, or None for Pillow.
+
+    Args:
+        backend: "auto" or "pillow", as for `resample`.
+        antialias: What the library must do.
+
+    >>> fast_library("pillow", antialias=True) is None
+    True
+    """
+    return load_if_present("torch" if antialias else "cv2") if backend == "auto" else None
 
 
 def _resample_torch(torch: Any, pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -55,12 +68,18 @@ def _resample_torch(torch: Any, pixels: np.ndarray, size: tuple[int, int]) -> np
     return array if pixels.ndim == 3 else array[..., 0]
 
 
-def _resample_pillow(pixels: np.ndarray, size: tuple[int, int], *, antialias: bool) -> np.ndarray:
+def resample_image(image: Any, size: tuple[int, int], *, antialias: bool) -> Any:
+    """Resize a PIL image by Pillow.
+
+    Args:
+        image: A `PIL.Image.Image`.
+        size: Width and height of the result.
+        antialias: Whether all pixels count when an image shrinks.
+    """
     pil = load("PIL.Image", "pillow")
-    image = pil.fromarray(np.ascontiguousarray(pixels))
     bilinear = pil.Resampling.BILINEAR
     if antialias:
-        return np.array(image.resize(size, bilinear))
+        return image.resize(size, bilinear)
     # `transform` looks at four neighbours, `resize` at all that a result pixel covers.
     box = (0, 0, image.width, image.height)
-    return np.array(image.transform(size, pil.Transform.EXTENT, box, bilinear))
+    return image.transform(size, pil.Transform.EXTENT, box, bilinear)
