@@ -277,8 +277,10 @@ class ShardCache:
             _log.warning("%s: not the file that was put there; fetching it anew", entry.path)
             return False
         with suppress(OSError):  # a folder that may only be read
-            if self.keep > record.pinned or not record.matches(status, self._boot):
-                record.renewed(status, pinned=self.keep).save(entry.record_path)
+            if self.keep:
+                entry.pin_path.touch(mode=0o600)
+            if not record.matches(status, self._boot):
+                record.renewed(status).save(entry.record_path)
             os.utime(entry.record_path)
         self._held.last = held
         return True
@@ -303,7 +305,9 @@ class ShardCache:
                 held = _Hold(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
                 status = part.path.stat()
                 stamp = (status.st_size, status.st_mtime_ns)
-                record = Record(*stamp, shown, digests, pinned=self.keep, boot=self._boot)
+                record = Record(*stamp, shown, digests, boot=self._boot)
+                if self.keep:
+                    entry.pin_path.touch(mode=0o600)
                 # The record first: with the shard's name all is there at once.
                 record.save(entry.record_path)
                 part.publish(entry.path)

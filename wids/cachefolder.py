@@ -115,7 +115,6 @@ class Record:
         mtime_ns: Its modification time; both must agree or the file is not ours.
         url: Where it came from, without user and query.
         digests: Algorithm to digest, of those that were checked.
-        pinned: Never evicted.
         boot: In which boot of which machine it was written, as long as the disk may not have it;
             "" from then on.
     """
@@ -124,7 +123,6 @@ class Record:
     mtime_ns: int
     url: str
     digests: dict[str, str]
-    pinned: bool
     boot: str
 
     @classmethod
@@ -140,9 +138,9 @@ class Record:
         """Write it beside and rename, with the time of the last use if that is not now."""
         write_beside(path, json.dumps(asdict(self)).encode(), last_used)
 
-    def renewed(self, status: os.stat_result, *, pinned: bool) -> Record:
-        """Return the record of the same content with the dates of a copy, or newly pinned."""
-        return replace(self, mtime_ns=status.st_mtime_ns, pinned=self.pinned or pinned, boot="")
+    def renewed(self, status: os.stat_result) -> Record:
+        """Return the record of the same content with the dates of a copy."""
+        return replace(self, mtime_ns=status.st_mtime_ns, boot="")
 
     def matches(self, status: os.stat_result, boot: str) -> bool:
         """Tell whether the file must still be the one that was checked.
@@ -185,6 +183,11 @@ class Entry:
     def record_path(self) -> Path:
         """Its record; its modification time says when the shard was last used."""
         return self.folder / f"{self.name}.ok"
+
+    @property
+    def pin_path(self) -> Path:
+        """An empty file that keeps the shard from eviction."""
+        return self.folder / f"{self.name}.pin"
 
     @property
     def lock_path(self) -> Path:

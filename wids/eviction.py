@@ -52,6 +52,11 @@ class CachedShard:
         return self.path.with_name(self.path.name + ".ok")
 
     @property
+    def pinned(self) -> bool:
+        """Whether it may not be evicted."""
+        return self.path.with_name(self.path.name + ".pin").exists()
+
+    @property
     def record(self) -> Record | None:
         """What it was checked against; None for what has no record."""
         return Record.load(self.record_path)
@@ -103,8 +108,7 @@ def shrink(folder: Path, max_nbytes: int) -> int:
         for shard in shards:
             if excess <= 0:
                 break
-            record = shard.record
-            if (record is None or not record.pinned) and evict(shard):
+            if not shard.pinned and evict(shard):
                 _log.info("evicted %s (%d bytes)", shard.path, shard.nbytes)
                 excess -= shard.nbytes
     return max(0, excess)
@@ -156,7 +160,7 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
             patience = max_age_seconds if wanted else 0.0
             stale = alone or age >= (patience if dead else _FOREIGN_SECONDS)
         else:
-            lonely = path.name.endswith(".ok") and not path.with_suffix("").exists()
+            lonely = path.suffix in (".ok", ".pin") and not path.with_suffix("").exists()
             stale = lonely and age >= max_age_seconds
         if stale:
             with suppress(OSError):
