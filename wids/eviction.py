@@ -25,6 +25,7 @@ __all__ = ["CachedShard", "evict", "list_shards", "reserved_nbytes", "shrink", "
 _log = logging.getLogger(__name__)
 _FILE = re.compile(r"([0-9a-f]{32})-.")
 _PART = re.compile(r"\.(.+)\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}\.part(\.json)?")
+_BESIDE_NBYTES = 2048  # the record that each shard gets, and what it is written by way of
 _LOCK_TIMEOUT_SECONDS = 30.0
 _RESUME_SECONDS = 3600.0  # how long a dead process's part waits for someone to go on with it
 _FOREIGN_SECONDS = 24 * 3600.0  # on another machine nobody can tell whether its maker lives
@@ -86,7 +87,7 @@ def reserved_nbytes(folder: Path) -> int:
     for path, status in _files(folder):
         match = _PART.fullmatch(path.name)
         if match and not match[4]:
-            total += max(status.st_size, _announced(path))
+            total += max(status.st_size, _announced(path)) + _BESIDE_NBYTES
     return total
 
 
