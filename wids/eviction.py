@@ -86,7 +86,7 @@ def reserved_nbytes(folder: Path) -> int:
     total = 0
     for path, status in _files(folder):
         match = _PART.fullmatch(path.name)
-        if match and not match[4]:
+        if match and not match[4] and not match[1].endswith(".ok"):
             total += max(status.st_size, _announced(path)) + _BESIDE_NBYTES
     return total
 
