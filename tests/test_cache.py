@@ -313,7 +313,7 @@ def fetch_many(cache: ShardCache, server: ShardServer, count: int) -> list[Path]
 
 def test_cache_size_bounds_the_folder(tmp_path: Path, shard_server: ShardServer) -> None:
     """At no time does the folder hold more than the bound, and the oldest shards go first."""
-    bound = 3 * len(SHARD) + 4000
+    bound = 3 * len(SHARD) + 20_000
     cache = ShardCache(tmp_path / "cache", cache_size=bound)
     paths = []
     for number in range(8):
@@ -324,7 +324,7 @@ def test_cache_size_bounds_the_folder(tmp_path: Path, shard_server: ShardServer)
 
 def test_a_used_shard_stays_longer(tmp_path: Path, shard_server: ShardServer) -> None:
     """Use, not age, decides what goes."""
-    cache = ShardCache(tmp_path / "cache", cache_size=3 * len(SHARD) + 4000)
+    cache = ShardCache(tmp_path / "cache", cache_size=3 * len(SHARD) + 20_000)
     first, second, _ = fetch_many(cache, shard_server, 3)
     os.utime(second.with_name(second.name + ".ok"), (1e9, 1e9))
     cache.get(f"{shard_server.url}/0.tar")
@@ -335,7 +335,7 @@ def test_a_used_shard_stays_longer(tmp_path: Path, shard_server: ShardServer) ->
 
 def test_two_datasets_share_one_bound(tmp_path: Path, shard_server: ShardServer) -> None:
     """The bound counts what others put into the folder."""
-    bound = 3 * len(SHARD) + 4000
+    bound = 3 * len(SHARD) + 20_000
     one, two = (ShardCache(tmp_path / "cache", cache_size=bound) for _ in range(2))
     fetch_many(one, shard_server, 3)
     two.get(shard_server.put("other.tar", SHARD))
@@ -590,7 +590,7 @@ def test_old_parts_are_swept(cache: ShardCache, shard_server: ShardServer) -> No
 def test_trim_and_clear_leave_what_they_say(cache: ShardCache, shard_server: ShardServer) -> None:
     """Trimming evicts down to a bound, clearing takes all."""
     paths = fetch_many(cache, shard_server, 4)
-    assert cache.trim(2 * len(SHARD) + 2000) == 0
+    assert cache.trim(2 * len(SHARD) + 20_000) == 0
     assert [path.exists() for path in paths] == [False, False, True, True]
     cache.clear()
     assert leftovers(cache) == []

@@ -98,7 +98,7 @@ def test_failures_are_left_to_the_reader(
 
 def test_a_bound_holds_for_what_comes_ahead(tmp_path: Path, shard_server: ShardServer) -> None:
     """What is fetched ahead pushes out what was used, not what is to come."""
-    cache = ShardCache(tmp_path / "cache", cache_size=4 * len(SHARD) + 9000)
+    cache = ShardCache(tmp_path / "cache", cache_size=4 * len(SHARD) + 20_000)
     shards = put_many(shard_server, 12)
     cache.prefetch(shards, ahead=2)
     for shard in shards:
@@ -106,7 +106,7 @@ def test_a_bound_holds_for_what_comes_ahead(tmp_path: Path, shard_server: ShardS
         time.sleep(0.02)
     cache.close()
     assert sum(path.stat().st_size for path in cache.cache_dir.iterdir() if path.is_file()) <= (
-        4 * len(SHARD) + 9000
+        4 * len(SHARD) + 20_000
     )
     assert len(shard_server.requests) == 12
 

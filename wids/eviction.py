@@ -25,7 +25,7 @@ __all__ = ["CachedShard", "evict", "list_shards", "reserved_nbytes", "shrink", "
 _log = logging.getLogger(__name__)
 _FILE = re.compile(r"([0-9a-f]{32})-.")
 _PART = re.compile(r"\.(.+)\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}\.part(\.json)?")
-_BESIDE_NBYTES = 2048  # the record that each shard gets, and what it is written by way of
+_MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which come and go meanwhile
 _LOCK_TIMEOUT_SECONDS = 30.0
 _RESUME_SECONDS = 3600.0  # how long a dead process's part waits for someone to go on with it
 _FOREIGN_SECONDS = 24 * 3600.0  # on another machine nobody can tell whether its maker lives
@@ -86,8 +86,8 @@ def reserved_nbytes(folder: Path) -> int:
     total = 0
     for path, status in _files(folder):
         match = _PART.fullmatch(path.name)
-        if match and not match[4] and not match[1].endswith(".ok"):
-            total += max(status.st_size, _announced(path)) + _BESIDE_NBYTES
+        if match and not match[4]:
+            total += max(status.st_size, _announced(path))
     return total
 
 
@@ -105,14 +105,15 @@ def shrink(folder: Path, max_nbytes: int) -> int:
     """
     with _turn(folder):
         shards = list_shards(folder)
-        excess = sum(shard.nbytes for shard in shards) + reserved_nbytes(folder) - max_nbytes
+        bound = max(0, max_nbytes - _MARGIN_NBYTES)
+        excess = sum(shard.nbytes for shard in shards) + reserved_nbytes(folder) - bound
         for shard in shards:
             if excess <= 0:
                 break
             if not shard.pinned and evict(shard):
                 _log.info("evicted %s (%d bytes)", shard.path, shard.nbytes)
                 excess -= shard.nbytes
-    return max(0, excess)
+    return max(0, excess - (max_nbytes - bound))
 
 
 def evict(shard: CachedShard) -> bool:

@@ -118,7 +118,7 @@ def draw_image(image: Any, columns: int, rows: int) -> list[str]:
     Returns:
         The lines, with 24-bit colour escapes.
     """
-    from PIL import Image  # noqa: PLC0415 (only where an image is drawn)
+    from PIL import Image
 
     image = image.convert("RGBA")
     scale = min(columns / image.width, 2 * rows / image.height, 1)
