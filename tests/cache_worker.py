@@ -77,7 +77,9 @@ def killed(options: dict) -> dict:
     source = random.Random(options["seed"])
     digests: dict[str, str] = options["digests"]
     wrong = failed = running = 0
-    for _ in range(options["kills"]):
+    for number in range(options["kills"]):
+        if number % 12 == 0 and not options.get("bound"):
+            new_cache(options).clear()  # else all would soon be there
         names = source.sample(sorted(digests), 3)
 
         def work(names: list[str] = names) -> None:

@@ -73,7 +73,7 @@ MAY_IMPORT = {
     "openshards": "",
     "scanners": "errors log tarindex",
     "shardlist": (
-        "cache decode errors grouping locate log openshards progress scanners shard sidecar sources "
+        "cache decode errors grouping locate log openshards progress scanners shard sidecar sources "  # noqa: E501
         "spec tarindex"
     ),
     "dataset": "shardlist",
@@ -108,9 +108,14 @@ MAY_IMPORT = {
     "makecommands": "build listing outfile sources specedit terminal urls",
     "checkcommands": "check listing sources stats terminal",
     "copycommands": "exporters importers progress reshard shardlist sources terminal writer",
-    "cli": "checkcommands copycommands errors lookcommands makecommands terminal",
+    "ordercommands": "orderreport shardlist terminal",
+    "cachecommands": "cache terminal",
+    "cli": (
+        "cachecommands checkcommands copycommands errors lookcommands makecommands ordercommands "
+        "terminal"
+    ),
     # the package
-    "__init__": "cache dataset errors samplers shard spec tarindex writer",
+    "__init__": "cache dataset decode encode errors framing images samplers shard spec tarindex writer",
     "__main__": "cli",
 }
 

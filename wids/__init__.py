@@ -2,7 +2,7 @@
 
     >>> import wids
     >>> sorted(wids.__all__)[:3]
-    ['CacheError', 'ChunkedSampler', 'DecodeError']
+    ['CacheError', 'CenterCrop', 'ChunkedSampler']
 
 Names are loaded on first use (PEP 562), so that `import wids` costs next to nothing and the
 indexer and the command line never wait for torch.
@@ -14,6 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from wids.cache import ShardCache as ShardCache
     from wids.dataset import ShardListDataset as ShardListDataset
+    from wids.decode import SampleDecoder as SampleDecoder
+    from wids.decode import decode_field as decode_field
+    from wids.encode import encode_field as encode_field
     from wids.errors import CacheError as CacheError
     from wids.errors import DecodeError as DecodeError
     from wids.errors import FetchError as FetchError
@@ -22,6 +25,10 @@ if TYPE_CHECKING:
     from wids.errors import ShardFormatError as ShardFormatError
     from wids.errors import SpecError as SpecError
     from wids.errors import WidsError as WidsError
+    from wids.framing import CenterCrop as CenterCrop
+    from wids.framing import RandomResizedCrop as RandomResizedCrop
+    from wids.framing import Resize as Resize
+    from wids.images import ImageDecoder as ImageDecoder
     from wids.samplers import ChunkedSampler as ChunkedSampler
     from wids.samplers import DistributedChunkedSampler as DistributedChunkedSampler
     from wids.samplers import DistributedShardSampler as DistributedShardSampler
@@ -37,14 +44,19 @@ __version__ = "1.0.0.dev0"
 
 _HOME_OF = {
     "CacheError": "errors",
+    "CenterCrop": "framing",
     "ChunkedSampler": "samplers",
     "DatasetSpec": "spec",
     "DecodeError": "errors",
     "DistributedChunkedSampler": "samplers",
     "DistributedShardSampler": "samplers",
     "FetchError": "errors",
+    "ImageDecoder": "images",
     "IntegrityError": "errors",
+    "RandomResizedCrop": "framing",
+    "Resize": "framing",
     "SampleCountError": "errors",
+    "SampleDecoder": "decode",
     "Shard": "shard",
     "ShardCache": "cache",
     "ShardFormatError": "errors",
@@ -56,6 +68,8 @@ _HOME_OF = {
     "TarIndex": "tarindex",
     "TarWriter": "writer",
     "WidsError": "errors",
+    "decode_field": "decode",
+    "encode_field": "encode",
 }
 
 __all__ = [  # noqa: PLE0604 (strings all: the keys above and the version)

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import wids
+from wids.cachecommands import add_cache_commands
 from wids.checkcommands import add_check_commands
 from wids.copycommands import add_copy_commands
 from wids.errors import WidsError
 from wids.lookcommands import add_look_commands
 from wids.makecommands import add_make_commands
+from wids.ordercommands import add_order_commands
 from wids.terminal import DONE, FAULTY, Arguments, complain, message_of
 
 if TYPE_CHECKING:
@@ -98,6 +100,13 @@ def _make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"wids {wids.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    for add in (add_make_commands, add_look_commands, add_check_commands, add_copy_commands):
+    for add in (
+        add_make_commands,
+        add_look_commands,
+        add_check_commands,
+        add_copy_commands,
+        add_order_commands,
+        add_cache_commands,
+    ):
         add(commands)
     return parser

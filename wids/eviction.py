@@ -104,9 +104,11 @@ def shrink(folder: Path, max_nbytes: int) -> int:
         Bytes by which the bound is still passed; 0 if it holds.
     """
     with _turn(folder):
+        # Parts first: one that is published meanwhile is then counted twice, never missed.
+        reserved = reserved_nbytes(folder)
         shards = list_shards(folder)
         bound = max(0, max_nbytes - _MARGIN_NBYTES)
-        excess = sum(shard.nbytes for shard in shards) + reserved_nbytes(folder) - bound
+        excess = sum(shard.nbytes for shard in shards) + reserved - bound
         for shard in shards:
             if excess <= 0:
                 break

@@ -1,0 +1,102 @@
+"""`wids order` and `wids cache` as a user types them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from wids.cache import ShardCache
+from wids.cli import main
+
+
+@pytest.fixture
+def folder(make_shard: Callable[..., Path]) -> Path:
+    """Make four shards of twenty samples each, without a spec."""
+    for shard in range(4):
+        samples = [{"__key__": f"{shard}-{i:02d}", ".txt": "x"} for i in range(20)]
+        path = make_shard(f"set/{shard}.tar", samples)
+    return path.parent
+
+
+def test_order_compares_interleaves(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each value gives a report; more shards at once mix more."""
+    assert (
+        main(["order", str(folder), "--interleave", "1", "4", "--batch-size", "8", "--json"]) == 0
+    )
+    one, four = json.loads(capsys.readouterr().out)
+    assert (one["interleave"], four["interleave"]) == (1, 4)
+    assert one["shards_per_batch"] < four["shards_per_batch"]
+    assert one["downloads_least"] == four["downloads_least"] == 4
+
+
+def test_order_prints_for_people(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without --json the numbers come with words."""
+    assert main(["order", str(folder), "--nodes", "2"]) == 0
+    assert "downloads a node and epoch" in capsys.readouterr().out
+
+
+def test_order_draws_a_picture(folder: Path, tmp_path: Path) -> None:
+    """--plot writes an image file."""
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "order.png"
+    assert main(["order", str(folder), "--interleave", "1", "2", "--plot", str(picture)]) == 0
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_order_refuses_nonsense(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A count below one is one line on standard error and exit code 1."""
+    assert main(["order", str(folder), "--nodes", "0"]) == 1
+    assert "nodes must be at least 1" in capsys.readouterr().err
+
+
+@pytest.fixture
+def cache_dir(folder: Path, tmp_path: Path, shard_server) -> Path:
+    """Fetch two shards into a cache folder."""
+    cache = ShardCache(tmp_path / "cache")
+    for shard in range(2):
+        cache.get(shard_server.put(f"{shard}.tar", (folder / f"{shard}.tar").read_bytes()))
+    cache.close()
+    return tmp_path / "cache"
+
+
+def listed(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> list[str]:
+    capsys.readouterr()
+    assert main(["cache", "list", "--cache-dir", str(cache_dir), "--json"]) == 0
+    return [row["path"] for row in json.loads(capsys.readouterr().out)["shards"]]
+
+
+def test_cache_lists_and_clears(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What was fetched is listed, and gone after clear."""
+    assert len(listed(cache_dir, capsys)) == 2
+    assert main(["cache", "clear", "--cache-dir", str(cache_dir)]) == 0
+    assert listed(cache_dir, capsys) == []
+
+
+def test_cache_verify_removes_what_is_damaged(
+    cache_dir: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A flipped byte is found; the shard is removed and exit code 1 says so."""
+    assert main(["cache", "verify", "--cache-dir", str(cache_dir)]) == 0
+    path = Path(listed(cache_dir, capsys)[0])
+    data = bytearray(path.read_bytes())
+    data[700] ^= 1
+    path.chmod(0o600)
+    path.write_bytes(data)
+    assert main(["cache", "verify", "--cache-dir", str(cache_dir)]) == 1
+    assert path.name in capsys.readouterr().out
+    assert len(listed(cache_dir, capsys)) == 1
+
+
+def test_cache_trim_takes_a_bound(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`trim 0` evicts all; without a number it says what it takes."""
+    assert main(["cache", "trim", "--cache-dir", str(cache_dir)]) == 1
+    assert "number of bytes" in capsys.readouterr().err
+    assert main(["cache", "trim", "0", "--cache-dir", str(cache_dir)]) == 0
+    assert listed(cache_dir, capsys) == []
+
+
+def test_cache_path_is_fit_for_scripts(cache_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`path` prints the folder and nothing else."""
+    assert main(["cache", "path", "--cache-dir", str(cache_dir)]) == 0
+    assert capsys.readouterr().out == f"{cache_dir}\n"
