@@ -73,8 +73,8 @@ MAY_IMPORT = {
     "openshards": "",
     "scanners": "errors log tarindex",
     "shardlist": (
-        "cache decode errors grouping locate log openshards progress scanners shard sidecar sources "  # noqa: E501
-        "spec tarindex"
+        "cache decode errors grouping locate log openshards progress scanners shard sidecar "
+        "sources spec tarindex"
     ),
     "dataset": "shardlist",
     # the order
@@ -115,7 +115,9 @@ MAY_IMPORT = {
         "terminal"
     ),
     # the package
-    "__init__": "cache dataset decode encode errors framing images samplers shard spec tarindex writer",
+    "__init__": (
+        "cache dataset decode encode errors framing images samplers shard spec tarindex writer"
+    ),
     "__main__": "cli",
 }
 
