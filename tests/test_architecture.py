@@ -72,9 +72,10 @@ MAY_IMPORT = {
     "locate": "",
     "openshards": "",
     "scanners": "errors log tarindex",
+    "rangeshard": "cachefolder errors fetch log tarheader tarindex urls cache shard",
     "shardlist": (
-        "cache decode errors grouping locate log openshards progress scanners shard sidecar "
-        "sources spec tarindex"
+        "cache decode errors grouping locate log openshards progress rangeshard scanners shard "
+        "sidecar sources spec tarindex"
     ),
     "dataset": "shardlist",
     # the order

@@ -12,20 +12,22 @@ import operator
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self, TypedDict
+from typing import Any, Literal, NamedTuple, Self, TypedDict
 
 import numpy as np
 
 from wids.cache import ShardCache
 from wids.decode import SampleDecoder
-from wids.errors import SampleCountError
+from wids.errors import FetchError, SampleCountError, ShardFormatError
 from wids.grouping import Grouping, KeyRule
 from wids.locate import Locator
 from wids.log import logger, show_if_verbose
 from wids.openshards import OpenShards, default_max_open_shards
 from wids.progress import progress
+from wids.rangeshard import RangeShard, fetch_index, read_samples, sidecar_url
 from wids.scanners import Scanners
 from wids.shard import Shard
 from wids.sidecar import SIDECAR_SUFFIX
@@ -52,7 +54,7 @@ class _IndexOptions(TypedDict):
 class _OpenShard(NamedTuple):
     """A mapped shard, with what every sample of it repeats."""
 
-    shard: Shard
+    shard: Shard | RangeShard
     url: str
     dataset: str | None
 
@@ -91,6 +93,10 @@ class ShardList:
         allow_pipe: Permit `pipe:` URLs, which run a command.
         allow_pickle: Permit fields that run code when decoded (`.pkl`, pickled `.pth`).
         allow_local: Permit a spec from a server to name files of this machine.
+        remote: "whole" fetches a shard when its first sample is read. "range" reads samples of
+            remote shards where they lie, by byte range, through the sidecar beside each (or at
+            the URL that the spec gives as `index`): for looking into a dataset. A shard without
+            sidecar, or on a server without byte ranges, is fetched whole all the same.
 
     Raises:
         SpecError: The spec is missing or malformed.
@@ -118,7 +124,10 @@ class ShardList:
         allow_pipe: bool = False,
         allow_pickle: bool = False,
         allow_local: bool = False,
+        remote: Literal["whole", "range"] = "whole",
     ) -> None:
+        if remote not in {"whole", "range"}:
+            raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
         spec = load_spec(shards, base=base, options=options, allow_local=allow_local)
         self.base = spec.base
         self.dataset_name = dataset_name or spec.name or _name_of(spec.shards)
@@ -128,6 +137,7 @@ class ShardList:
         self._header = spec.header | {"name": spec.name}
         self._index_options: _IndexOptions = {"key_rule": key_rule, "grouping": grouping}
         self._allow_pickle = allow_pickle
+        self._by_range = remote == "range" and localname is None
         self.fields = _checked_fields(fields)
         self.transformations = transformations
         self._opened = OpenShards(lru_size or default_max_open_shards(), self._open_shard)
@@ -152,12 +162,16 @@ class ShardList:
         index = operator.index(index)
         shard_index, local_index = self._locate(index)
         opened = self._opened.get(shard_index)
+        sample = opened.shard.read(local_index, self.fields, copy=self._raw_kind == "bytes")
+        return self._finished(sample, index, opened, local_index)
+
+    def _finished(self, sample: Any, index: int, opened: _OpenShard, local_index: int) -> Any:
+        """Make of raw fields what the caller wants."""
         transformations = self._transformations
-        sample: Any = opened.shard.read(local_index, self.fields, copy=self._raw_kind == "bytes")
         if self._raw_kind is None and not _takes_views(transformations):
             _wrap_in_streams(sample)
         sample["__dataset__"] = opened.dataset
-        sample["__index__"] = index if index >= 0 else index + len(self)
+        sample["__index__"] = index if index >= 0 else index + self._locate.total
         sample["__shard__"] = opened.url
         sample["__shardindex__"] = local_index
         for transformation in transformations:
@@ -176,11 +190,24 @@ class ShardList:
         """
         total = len(self)
         wanted = [operator.index(index) for index in indexes]
+        if self._by_range and type(self).__getitem__ is ShardList.__getitem__:
+            return self._read_by_range(wanted)
         places = sorted(range(len(wanted)), key=lambda place: wanted[place] % max(total, 1))
         samples: list[Any] = [None] * len(wanted)
         for place in places:
             samples[place] = self[wanted[place]]
         return samples
+
+    def _read_by_range(self, indexes: Sequence[int]) -> list[Any]:
+        """Read a batch with the requests to remote shards running side by side."""
+        located = [self._locate(index) for index in indexes]
+        opened = [self._opened.get(shard_index) for shard_index, _ in located]
+        places = [local_index for _, local_index in located]
+        shards = [each.shard for each in opened]
+        raw = read_samples(
+            list(zip(shards, places, strict=True)), self.fields, copy=self._raw_kind == "bytes"
+        )
+        return list(map(self._finished, raw, indexes, opened, places))
 
     def __len__(self) -> int:
         return self._locate.total
@@ -221,7 +248,7 @@ class ShardList:
 
     # Shards.
 
-    def get_shard(self, index: int) -> tuple[Shard, int, dict[str, Any]]:
+    def get_shard(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
         """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
 
         Raises:
@@ -233,7 +260,7 @@ class ShardList:
     def _open_shard(self, shard_index: int) -> _OpenShard:
         """Fetch where needed, index where needed, map, and check that the spec counted right."""
         description = self.shards[shard_index]
-        shard = self._mapped(description)
+        shard = self._ranged(description) or self._mapped(description)
         expected = int(self.shards.nsamples[shard_index])
         if expected not in {UNKNOWN, len(shard)}:
             raise SampleCountError(
@@ -242,6 +269,30 @@ class ShardList:
             )
         dataset = description.get("dataset", self._header["name"])
         return _OpenShard(shard, description["url"], dataset)
+
+    def _ranged(self, description: Mapping[str, Any]) -> RangeShard | None:
+        """Open a remote shard where it lies; None where it has to be fetched."""
+        url = description["url"]
+        if not self._by_range or self.cache.is_local(url):
+            return None
+        index_url = description.get("index") or sidecar_url(url, SIDECAR_SUFFIX)
+        try:
+            index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache)
+        except (FetchError, ShardFormatError) as error:
+            logger.warning("%s: is fetched whole, for want of a sidecar: %s", url, error)
+            return None
+        rules = {"key_rule": index.source.key_rule, "grouping": index.source.grouping}
+        if rules != self._index_options:
+            logger.warning("%s: is fetched whole: its sidecar was made by %s", url, rules)
+            return None
+        bound = self.cache.cache_size
+        return RangeShard(
+            url,
+            index,
+            self.cache.fetcher,
+            partial(self._mapped, description),
+            may_fetch=bound is None or index.source.nbytes <= bound,
+        )
 
     def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:
         url = description["url"]
@@ -270,8 +321,9 @@ class ShardList:
         return shards.with_nsamples(nsamples)
 
     def close(self) -> None:
-        """Forget the open shards; reading afterwards opens them again."""
+        """Forget the open shards and close connections; reading afterwards opens them again."""
         self._opened.clear()
+        self.cache.close()
 
     def __enter__(self) -> Self:
         return self

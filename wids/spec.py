@@ -278,6 +278,9 @@ class _Parser:
             # Below a folder that the user chose, a downloaded spec may name what it likes.
             if not _lies_below(url, base, row["url"]):
                 self._refuse_local(url, source, f"shard {number}: url")
+            if (sidecar := row.get("index")) is not None:
+                _check_location(sidecar, f"{source}: shard {number}", "index")
+                row["index"] = locations.join(base, sidecar)
             yield {**row, "url": url}
 
     def _own_base(self, document: dict[str, Any], folder: str, where: str) -> str | None:

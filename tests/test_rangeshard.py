@@ -1,0 +1,171 @@
+"""Samples of remote shards by byte range."""
+
+import json
+import logging
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wids
+from wids import ShardListDataset, TarIndex
+from wids.sidecar import SIDECAR_SUFFIX
+
+Open = Callable[..., ShardListDataset]
+
+
+@pytest.fixture
+def shards(make_shard: Callable[..., Path]) -> list[Path]:
+    """Make three shards of 20 samples with a large and a small field each, and their sidecars."""
+    paths = []
+    for shard in range(3):
+        rng = random.Random(shard)
+        samples = [
+            {"__key__": f"{shard}/{i:03d}", ".bin": rng.randbytes(20_000), ".cls": str(i)}
+            for i in range(20)
+        ]
+        path = make_shard(f"{shard}.tar", samples)
+        TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
+        paths.append(path)
+    return paths
+
+
+@pytest.fixture
+def remote(shards: list[Path], shard_server: Any) -> Open:
+    """Serve the shards with their sidecars; returns what opens them by range."""
+
+    def open_remote(*, sidecars: bool = True, **options: Any) -> ShardListDataset:
+        for path in shards:
+            shard_server.put(path.name, path.read_bytes())
+            if sidecars:
+                sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
+                shard_server.put(sidecar.name, sidecar.read_bytes())
+        rows = [(f"{shard_server.url}/{path.name}", 20) for path in shards]
+        return ShardListDataset(rows, **{"remote": "range", "transformations": "bytes"} | options)
+
+    return open_remote
+
+
+def without_place(sample: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in sample.items() if key != "__shard__"}
+
+
+def test_samples_by_range_are_those_of_the_shard(remote: Open, shards: list[Path]) -> None:
+    """One by one, in batches, decoded or with few fields: the same as from local shards."""
+    local = ShardListDataset(shards, transformations="bytes")
+    dataset = remote()
+    expected = [without_place(sample) for sample in local]
+    assert [without_place(dataset[index]) for index in range(8)] == expected[:8]
+    drawn = random.Random(1).sample(range(-60, 60), 24)
+    batch = dataset.__getitems__(drawn)
+    assert [without_place(sample) for sample in batch] == [
+        without_place(local[index]) for index in drawn
+    ]
+    assert remote(transformations="PIL", fields=[".cls"])[43][".cls"] == 3
+    assert bytes(remote(transformations="memoryview")[59][".bin"]) == local[59][".bin"]
+
+
+def test_one_sample_costs_one_request_and_its_own_bytes(remote: Open, shard_server: Any) -> None:
+    """Once the sidecar is there, a sample takes one request and little more than its fields."""
+    dataset = remote()
+    dataset[5]
+    shard_server.requests.clear()
+    sample = dataset[12]
+    assert len(shard_server.requests) == 1
+    assert shard_server.nbytes <= len(sample[".bin"]) + len(sample[".cls"]) + 2048
+    assert not list(Path(dataset.cache_dir).glob("*.tar"))
+
+
+def test_neighbours_in_a_batch_share_requests(remote: Open, shard_server: Any) -> None:
+    """A run of samples comes in one request a shard; only needed fields are fetched."""
+    dataset = remote(fields=[".cls"])
+    dataset[0], dataset[20]
+    shard_server.requests.clear()
+    dataset.__getitems__([3, 4, 23, 24])
+    assert shard_server.nbytes < 20_000
+    dataset = remote()
+    dataset[0], dataset[20]
+    shard_server.requests.clear()
+    dataset.__getitems__([3, 4, 5, 23, 24])
+    assert len(shard_server.requests) == 2
+
+
+def test_the_spec_may_say_where_the_sidecar_lies(
+    shards: list[Path], shard_server: Any, tmp_path: Path
+) -> None:
+    """`index` is used where it is given."""
+    url = shard_server.put("a.tar", shards[0].read_bytes())
+    shard_server.put("elsewhere/x.widx", Path(f"{shards[0]}{SIDECAR_SUFFIX}").read_bytes())
+    row = {"url": url, "nsamples": 20, "index": f"{shard_server.url}/elsewhere/x.widx"}
+    spec = tmp_path / "set.json"
+    spec.write_text(json.dumps([row]))
+    dataset = ShardListDataset(spec, remote="range")
+    assert dataset[7][".cls"] == 7
+    assert not list(Path(dataset.cache_dir).glob("*.tar"))
+
+
+def test_without_a_sidecar_the_shard_is_fetched_whole(
+    remote: Open, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A log line says so; the samples are right."""
+    dataset = remote(sidecars=False)
+    assert dataset[7][".cls"] == b"7"
+    assert "fetched whole, for want of a sidecar" in caplog.text
+    assert list(Path(dataset.cache_dir).glob("*.tar"))
+
+
+def test_a_server_without_ranges_gives_the_whole_shard(
+    remote: Open, shard_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where ranges are answered with the whole file, the shard is fetched once and used."""
+    shard_server.faults.ignore_range = True
+    dataset = remote()
+    with caplog.at_level(logging.WARNING, "wids"):
+        assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
+    assert "fetched whole" in caplog.text
+
+
+def test_a_shard_in_steady_use_is_fetched_whole(remote: Open, shard_server: Any) -> None:
+    """After half of a shard came piecemeal all of it comes, if the cache has room for it."""
+    dataset = remote()
+    for index in range(20):
+        dataset[index]
+    assert len(list(Path(dataset.cache_dir).glob("*.tar"))) == 1
+    bounded = remote(cache_size=1000, cache_dir=Path(dataset.cache_dir) / "small")
+    for index in range(20):
+        bounded[index]
+    assert not list(Path(bounded.cache_dir).glob("*.tar"))
+
+
+def test_a_replaced_shard_is_an_error_never_other_bytes(
+    remote: Open, shard_server: Any, make_shard: Callable[..., Path]
+) -> None:
+    """When the shard no longer fits its sidecar, reading says so."""
+    dataset = remote()
+    other = make_shard("other.tar", [{"__key__": "x", ".bin": bytes(600_000)}])
+    shard_server.put("0.tar", other.read_bytes())
+    with pytest.raises(wids.ShardFormatError, match="was replaced since it was indexed"):
+        dataset[7]
+
+
+def test_a_sidecar_that_is_none_is_not_kept(remote: Open, shard_server: Any) -> None:
+    """A page in its place leads to the whole shard, and leaves nothing behind."""
+    dataset = remote()
+    for shard in range(3):
+        shard_server.put(f"{shard}.tar{SIDECAR_SUFFIX}", b"<html>not found</html>")
+    assert dataset[7][".cls"] == b"7"
+
+
+def test_another_key_rule_is_not_served_from_the_sidecar(remote: Open) -> None:
+    """A sidecar made by other rules is not used."""
+    dataset = remote(key_rule="last_dot")
+    assert dataset[7][".cls"] == b"7"
+    assert list(Path(dataset.cache_dir).glob("*.tar"))
+
+
+def test_an_unknown_way_is_refused() -> None:
+    """The error names the two that there are."""
+    with pytest.raises(ValueError, match='expected "whole" or "range", got \'stream\''):
+        ShardListDataset(["a.tar"], remote="stream")
