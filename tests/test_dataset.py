@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
+from workers import key_and_class, read_all
 
 import wids
 from wids import ShardListDataset
@@ -248,10 +249,6 @@ def test_a_batch_honours_an_overridden_getitem(spec: Path) -> None:
     assert [batch.tolist() for batch in loader] == [[0, 1, 2, 10], [20, 21, 22, 23]]
 
 
-def key_and_class(sample: dict[str, Any]) -> tuple[str, int]:
-    return sample["__key__"], sample[".cls"]
-
-
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
@@ -269,10 +266,6 @@ def test_threads_share_a_dataset(spec: Path) -> None:
     indexes = [random.Random(3).randrange(len(dataset)) for _ in range(2000)]
     with ThreadPoolExecutor(8) as pool:
         assert list(pool.map(dataset.__getitem__, indexes)) == [expected[i] for i in indexes]
-
-
-def read_all(dataset: ShardListDataset) -> list[Any]:
-    return list(dataset)
 
 
 def test_processes_share_a_cache_folder(spec: Path) -> None:

@@ -9,6 +9,7 @@ from itertools import islice
 import pytest
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
+from workers import Echo
 
 from wids import ChunkedSampler, DistributedChunkedSampler, DistributedShardSampler
 
@@ -19,20 +20,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
 ]
 
-LENGTHS = [30, 11, 0, 62]  # 103 samples, a prime
 BATCH = 5
-
-
-class Echo:
-    """A dataset whose samples are their indexes."""
-
-    lengths = LENGTHS
-
-    def __len__(self):
-        return sum(LENGTHS)
-
-    def __getitem__(self, index):
-        return index
 
 
 def make_sampler(rank=0, replicas=2):

@@ -1,0 +1,29 @@
+"""What tests hand to worker processes: importable there, as test modules are not."""
+
+from typing import Any
+
+from wids.shardlist import ShardList
+
+LENGTHS = [30, 11, 0, 62]  # 103 samples, a prime
+
+
+class Echo:
+    """A dataset whose samples are their indexes."""
+
+    lengths = LENGTHS
+
+    def __len__(self) -> int:
+        return sum(LENGTHS)
+
+    def __getitem__(self, index: int) -> int:
+        return index
+
+
+def key_and_class(sample: dict[str, Any]) -> tuple[str, int]:
+    """Make a pair of a sample."""
+    return sample["__key__"], sample[".cls"]
+
+
+def read_all(dataset: ShardList) -> list[Any]:
+    """Read every sample."""
+    return list(dataset)
