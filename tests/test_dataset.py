@@ -3,6 +3,7 @@
 import io
 import json
 import multiprocessing
+import os
 import pickle
 import random
 import tarfile
@@ -133,6 +134,21 @@ def test_numpy_integers_are_indexes(spec: Path) -> None:
         dataset[1.5]
 
 
+def test_names_and_options_reach_the_samples(spec: Path) -> None:
+    """`dataset_name` names the samples' dataset; `options` count for a list as for a JSON."""
+    shards = json.loads(_absolute(spec))["shardlist"]
+    assert ShardListDataset(spec, dataset_name="mine")[0]["__dataset__"] == "mine"
+    listed = ShardListDataset(shards, options={"name": "given"})
+    assert (listed[0]["__dataset__"], listed.dataset_name) == ("given", "given")
+    assert ShardListDataset(shards)[0]["__dataset__"] is None
+
+
+def test_the_number_of_open_shards_is_an_attribute(spec: Path) -> None:
+    """Samplers compare it with what they need."""
+    assert ShardListDataset(spec, lru_size=3).lru_size == 3
+    assert ShardListDataset(spec).lru_size >= 1
+
+
 # Transformations.
 
 
@@ -215,6 +231,20 @@ def test_a_truncated_shard_is_never_served(spec: Path) -> None:
     dataset = ShardListDataset(spec)
     with pytest.raises(wids.ShardFormatError, match=r"train-2.tar.*\d+"):
         dataset[4]
+
+
+def test_a_shard_rewritten_with_its_old_date_is_indexed_anew(
+    make_shard: Callable[..., Path],
+) -> None:
+    """Same size and same modification time, other members: the new names are seen."""
+    path = make_shard("a.tar", [{"__key__": "b", ".txt": "1"}])
+    before = path.stat()
+    assert ShardListDataset(path)[0]["__key__"] == "b"
+    make_shard("a.tar", [{"__key__": "cc", ".txt": "2"}])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_size == before.st_size
+    sample = ShardListDataset(path)[0]
+    assert (sample["__key__"], sample[".txt"]) == ("cc", "2")
 
 
 def test_errors_of_every_kind_survive_a_worker(spec: Path) -> None:

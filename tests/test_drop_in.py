@@ -133,6 +133,45 @@ def test_subclasses_override_and_call_super(spec: Path) -> None:
     assert Numbers(str(spec))[21] == 42
 
 
+def test_a_subclass_may_read_through_get_shard(spec: Path) -> None:
+    """The old way to override `__getitem__`: the shard's fields are streams, as they were."""
+
+    class Mine(ShardListDataset):
+        def __getitem__(self, index: int) -> Any:
+            shard, local_index, _ = self.get_shard(index)
+            sample = shard[local_index]
+            for transformation in self.transformations:
+                sample = transformation(sample)
+            return sample
+
+    assert Mine(str(spec), transformations=lambda sample: sample[".txt"].read())[21] == b"21"
+    assert Mine(str(spec))[21][".txt"] == "21"
+    assert Mine(str(spec), transformations=[])[21][".txt"].getvalue() == b"21"
+
+
+def test_subclasses_assign_to_the_old_attributes(spec: Path, tmp_path: Path) -> None:
+    """What were plain attributes may be assigned to, before and after construction."""
+
+    class Mine(ShardListDataset):
+        def __init__(self, url: str, cache_dir: str) -> None:
+            self.cache_dir = cache_dir
+            self.fields = ["txt"]
+            super().__init__(url, cache_dir=cache_dir)
+            self.lengths = list(self.lengths)
+            self.total_length = sum(self.lengths)
+            self.spec = {}
+
+    dataset = Mine(str(spec), str(tmp_path / "mine"))
+    assert dataset[29][".txt"] == "29"
+    assert dataset.total_length == 30
+
+
+def test_the_spec_is_plain_data(spec: Path) -> None:
+    """`ds.spec` goes through `json.dumps`, as the dict that it was."""
+    document = json.loads(json.dumps(ShardListDataset(str(spec)).spec))
+    assert [shard["nsamples"] for shard in document["shardlist"]] == [10, 10, 10]
+
+
 def test_transforms_chain_at_construction(spec: Path) -> None:
     """`add_transform` returns the dataset; partials and assignment work."""
 

@@ -47,6 +47,7 @@ def test_a_plain_spec_resolves_against_its_own_folder() -> None:
         ({"base": "https://host/x"}, None, "https://host/x/a.tar"),
         ({"base": "/b"}, "/argument", "/argument/a.tar"),
         ({"base": ""}, None, "/data/a.tar"),
+        ({"base": None, "base_path": "/b"}, None, "/b/a.tar"),
     ],
 )
 def test_the_nearest_base_wins(
@@ -156,6 +157,29 @@ def test_specs_that_refer_to_themselves_end() -> None:
         parse(document, read=lambda _: json.dumps(document).encode())
 
 
+def test_specs_that_fan_out_end() -> None:
+    """Few documents that name each other many times are an error, each read once."""
+    documents = {f"/data/{level}.json": [f"{level + 1}.json"] * 6 for level in range(8)}
+    asked: list[str] = []
+
+    def read(url: str) -> bytes:
+        asked.append(url)
+        datasets = [{"source_url": each} for each in documents.get(url, [])]
+        return json.dumps({"shardlist": [SHARD], "datasets": datasets}).encode()
+
+    with pytest.raises(SpecError, match="more than 10000 datasets in all"):
+        DatasetSpec.parse(read("/data/0.json"), "/data/0.json", read=read)
+    assert len(asked) == len(set(asked)) <= 9
+
+
+def test_a_list_may_hold_what_programs_put_there() -> None:
+    """NumPy scalars and paths in extra keys become plain values; others are named."""
+    spec = DatasetSpec.from_list([SHARD | {"weight": np.float32(1), "note": Path("x")}])
+    assert spec.shards[0] == SHARD | {"weight": 1.0, "note": "x"}
+    with pytest.raises(SpecError, match="shard 0: 'a.tar': .*no set in JSON"):
+        DatasetSpec.from_list([SHARD | {"tags": {1}}])
+
+
 # Local files named by a server.
 
 SERVER = "https://host/sets/x.json"
@@ -212,6 +236,12 @@ def test_the_user_may_choose_a_local_base_for_a_spec_from_a_server() -> None:
         ({"url": "b", "nsamples": 2**63}, "shard 1: nsamples: .* found 9223372036854775808"),
         ({"url": "b", "filesize": "big"}, "shard 1: filesize: .* found 'big'"),
         ({"url": "b", "md5sum": "xyz"}, "shard 1: md5sum: expected 32 hex digits, found 'xyz'"),
+        ({"url": "b", "md5sum": 0}, "shard 1: md5sum: expected 32 hex digits, found 0"),
+        ({"url": "b\ud800"}, "shard 1: url: .* is no text"),
+        ({"url": "b", "weight": "x"}, "shard 1: weight: expected a number from 0 on, found 'x'"),
+        ({"url": "b", "weight": -1}, "shard 1: weight: .* found -1"),
+        ({"url": "b", "weight": float("inf")}, "shard 1: weight: .* found inf"),
+        ({"url": "b", "nsamples": 2**62 - 1}, "shard 1: nsamples: .* samples in all"),
         ({"url": "b", "sha256": 12}, "shard 1: sha256: expected 64 hex digits, found 12"),
         (17, "shard 1: expected an object with 'url' and 'nsamples', found 17"),
         (None, "shard 1: expected an object"),

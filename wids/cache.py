@@ -246,7 +246,8 @@ class ShardCache:
 
     def _entry_of_local(self, path: Path) -> Entry:
         status = path.stat()
-        version = f"{status.st_size}\0{status.st_mtime_ns}"
+        # The time of change too: a file rewritten with its old date and size is another file.
+        version = f"{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}"
         return Entry.of(self.cache_dir, str(path.absolute()), version)
 
     def _cached(self, entry: Entry, shown: str, fill: Fill) -> Path:

@@ -35,7 +35,7 @@ def export_files(dataset: ShardList, folder: Path) -> int:
     """
     written: dict[str, int] = {}
     for index in _indexes(dataset):
-        shard, local_index, _ = dataset.get_shard(index)
+        shard, local_index, _ = dataset.locate_sample(index)
         fields = shard.read(local_index)
         key = fields.pop("__key__")
         for extension, data in fields.items():
@@ -93,7 +93,7 @@ def export_table(dataset: ShardList, path: Path, values: Sequence[str] = ()) -> 
 
 
 def _row(dataset: ShardList, index: int, values: Sequence[str]) -> dict[str, Any]:
-    shard, local_index, entry = dataset.get_shard(index)
+    shard, local_index, entry = dataset.locate_sample(index)
     row = {
         "index": index,
         "key": shard.keys[local_index],

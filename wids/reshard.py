@@ -51,7 +51,7 @@ def reshard(
     """
     with ShardWriter(pattern, **options) as writer:
         for place, index in enumerate(_shown(indexes, "copying")):
-            shard, local_index, _ = dataset.get_shard(index)
+            shard, local_index, _ = dataset.locate_sample(index)
             fields = shard.read(local_index)
             key = fields.pop("__key__")
             if rekey:
@@ -113,7 +113,7 @@ def matching(
     wanted = value.encode()
     kept = []
     for index in _shown(indexes, "choosing"):
-        shard, local_index, _ = dataset.get_shard(index)
+        shard, local_index, _ = dataset.locate_sample(index)
         data = shard.read(local_index, fields=(extension,)).get(extension)
         if data is not None and bytes(data).strip() == wanted:
             kept.append(index)

@@ -12,10 +12,10 @@ import operator
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypedDict
+from typing import Any, Literal, NamedTuple, Self, TypedDict, overload
 
 import numpy as np
 
@@ -135,12 +135,14 @@ class ShardList:
             cache_dir, cache_size=cache_size, keep=keep, allow_pipe=allow_pipe, localname=localname
         )
         self._header = spec.header | {"name": spec.name}
+        self._name_in_samples = dataset_name or spec.name
         self._index_options: _IndexOptions = {"key_rule": key_rule, "grouping": grouping}
         self._allow_pickle = allow_pickle
         self._by_range = remote == "range" and localname is None
-        self.fields = _checked_fields(fields)
+        self._fields = _checked_fields(fields)
         self.transformations = transformations
-        self._opened = OpenShards(lru_size or default_max_open_shards(), self._open_shard)
+        self.lru_size = lru_size or default_max_open_shards()
+        self._opened = OpenShards(self.lru_size, self._open_shard)
         self.shards = spec.shards
         self.shards = self._counted(spec.shards)
         self._locate = Locator(self.shards.nsamples)
@@ -162,7 +164,7 @@ class ShardList:
         index = operator.index(index)
         shard_index, local_index = self._locate(index)
         opened = self._opened.get(shard_index)
-        sample = opened.shard.read(local_index, self.fields, copy=self._raw_kind == "bytes")
+        sample = opened.shard.read(local_index, self._fields, copy=self._raw_kind == "bytes")
         return self._finished(sample, index, opened, local_index)
 
     def _finished(self, sample: Any, index: int, opened: _OpenShard, local_index: int) -> Any:
@@ -205,7 +207,7 @@ class ShardList:
         places = [local_index for _, local_index in located]
         shards = [each.shard for each in opened]
         raw = read_samples(
-            list(zip(shards, places, strict=True)), self.fields, copy=self._raw_kind == "bytes"
+            list(zip(shards, places, strict=True)), self._fields, copy=self._raw_kind == "bytes"
         )
         return list(map(self._finished, raw, indexes, opened, places))
 
@@ -248,7 +250,7 @@ class ShardList:
 
     # Shards.
 
-    def get_shard(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
+    def locate_sample(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
         """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
 
         Raises:
@@ -256,6 +258,15 @@ class ShardList:
         """
         shard_index, local_index = self._locate(operator.index(index))
         return self._opened.get(shard_index).shard, local_index, self.shards[shard_index]
+
+    def get_shard(self, index: int) -> "tuple[_StreamedShard, int, dict[str, Any]]":
+        """Do as `locate_sample`, for old code: `shard[place]` has binary streams for fields.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        shard, local_index, description = self.locate_sample(index)
+        return _StreamedShard(shard), local_index, description
 
     def _open_shard(self, shard_index: int) -> _OpenShard:
         """Fetch where needed, index where needed, map, and check that the spec counted right."""
@@ -267,7 +278,7 @@ class ShardList:
                 f"{description['url']}: shard {shard_index}: the spec says {expected} samples, the "
                 f"shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may help"
             )
-        dataset = description.get("dataset", self._header["name"])
+        dataset = description.get("dataset", self._name_in_samples)
         return _OpenShard(shard, description["url"], dataset)
 
     def _ranged(self, description: Mapping[str, Any]) -> RangeShard | None:
@@ -345,35 +356,35 @@ class ShardList:
         self.__dict__.update(state)
         self._opened = OpenShards(state["_opened"], self._open_shard)
 
-    # What old code asks a dataset.
+    # What old code asks a dataset. Cached properties, for subclasses that assign to them.
 
-    @property
+    @cached_property
     def lengths(self) -> list[int]:
         """Number of samples of each shard."""
         lengths: list[int] = self.shards.nsamples.tolist()
         return lengths
 
-    @property
+    @cached_property
     def cum_lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Running total of `lengths`; int64, shape `(num_shards,)`."""
         return self._locate.ends
 
-    @property
+    @cached_property
     def total_length(self) -> int:
         """Number of samples."""
         return len(self)
 
-    @property
+    @cached_property
     def cache_dir(self) -> Path:
         """The folder that fetched shards are kept in."""
         return self.cache.cache_dir
 
-    @property
+    @cached_property
     def spec(self) -> dict[str, Any]:
         """The JSON spec as it was read, its URLs resolved and its nested datasets laid out flat."""
-        return {"wids_version": 1, **self._header, "base": self.base, "shardlist": self.shards}
+        return {"wids_version": 1, **self._header, "base": self.base, "shardlist": [*self.shards]}
 
-    @property
+    @cached_property
     def data_info(self) -> str:
         """One line that describes the dataset."""
         nbytes = int(self.shards.filesize[self.shards.filesize != UNKNOWN].sum())
@@ -404,6 +415,27 @@ class ShardList:
             f"{type(self).__name__}({self.dataset_name!r}, {len(self)} samples, "
             f"{len(self.shards)} shards)"
         )
+
+
+class _StreamedShard(Sequence[Sample]):
+    """A shard whose samples have binary streams for fields, as `get_shard` always gave them."""
+
+    def __init__(self, shard: Shard | RangeShard) -> None:
+        self.shard = shard
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    @overload
+    def __getitem__(self, local_index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, local_index: slice) -> list[Sample]: ...
+    def __getitem__(self, local_index: int | slice) -> Sample | list[Sample]:
+        if isinstance(local_index, slice):
+            return [self[place] for place in range(*local_index.indices(len(self)))]
+        sample = self.shard.read(local_index)
+        _wrap_in_streams(sample)
+        return sample
 
 
 def _takes_views(transformations: Sequence[Transformation]) -> bool:

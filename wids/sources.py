@@ -35,7 +35,7 @@ def load_spec(
             - a list of shards: `{"url", "nsamples", ...}` dicts, `(url, nsamples)` pairs, paths,
               URLs, patterns.
         base: Folder or URL that relative URLs count from.
-        options: Top-level keys that replace those of a JSON spec.
+        options: Top-level keys that replace those of a JSON spec, or stand for them in a list.
         allow_local: Let a JSON spec that came from a server name files of this machine.
 
     Returns:
@@ -57,10 +57,10 @@ def load_spec(
         shards = find_shards(location)
         if shards is None:
             return parse(read_document(location), location)
-        return DatasetSpec.from_list(shards, base=base)
+        return DatasetSpec.from_list(shards, base=base, options=options)
     if not isinstance(source, Iterable) or isinstance(source, bytes | Mapping):
         raise SpecError(f"expected a path, a URL, an open file or a list, found {source!r:.80}")
-    spec = DatasetSpec.from_list(_expanded(source), base=base)
+    spec = DatasetSpec.from_list(_expanded(source), base=base, options=options)
     if not spec.shards:
         raise SpecError("the list of shards is empty; a dataset needs one at least")
     return spec

@@ -29,7 +29,9 @@ from wids.urls import is_local
 __all__ = ["DatasetSpec", "ShardTable"]
 
 MAX_NESTING = 8
+MAX_COMPONENTS = 10_000
 UNKNOWN = -1
+_MOST_SAMPLES = 2**62
 
 _HEX_DIGITS = {"md5sum": 32, "sha256": 64}
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
@@ -101,12 +103,19 @@ class DatasetSpec:
         return parser.dataset({**document, **(options or {})}, source, base)
 
     @classmethod
-    def from_list(cls, shards: Iterable[Any], *, base: str | None = None) -> "DatasetSpec":
+    def from_list(
+        cls,
+        shards: Iterable[Any],
+        *,
+        base: str | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> "DatasetSpec":
         """Make a spec from a list of dicts, `(url, nsamples)` pairs, paths or URLs.
 
         Args:
             shards: `{"url": ..., "nsamples": ...}` dicts, pairs, or plain locations.
             base: Folder or URL that relative ones count from; the working directory by default.
+            options: Top-level keys, as a JSON spec would have them.
 
         Raises:
             SpecError: One of them is malformed.
@@ -117,7 +126,10 @@ class DatasetSpec:
         source = "the list of shards"
         parser = _Parser(None, allow_local=True)
         rows = [_as_row(shard, source, number) for number, shard in enumerate(shards)]
-        return cls(parser.shards(rows, source, base or ""), base=base or "")
+        header = {key: value for key, value in (options or {}).items() if key != "name"}
+        name = _checked_name(options or {}, source)
+        resolved = parser.shards(rows, source, base or "")
+        return cls(resolved, name=name, base=base or "", header=header)
 
     def to_json(self) -> str:
         """Write the spec as JSON v1, nested datasets laid out flat; `parse` reads it back.
@@ -170,7 +182,7 @@ class ShardTable(Sequence[Shard]):
             for field in _HEX_DIGITS
             if any(row.get(field) for row in rows)
         }
-        self._extras = TextColumn(_extras_of(row) for row in rows)
+        self._extras = TextColumn(map(_extras_of, rows, range(len(rows))))
 
     def __len__(self) -> int:
         return len(self.urls)
@@ -215,6 +227,9 @@ class _Parser:
 
     def __init__(self, read: Read | None, *, allow_local: bool) -> None:
         self._read = read
+        self._documents: dict[str, bytes] = {}
+        self._num_components = 0
+        self._total = 0
         self._allow_local = allow_local
 
     def dataset(
@@ -233,9 +248,7 @@ class _Parser:
             raise SpecError(
                 f"{source}: holds no shards; expected a 'shardlist' or 'datasets' with some"
             )
-        name = document.get("name")
-        if name is not None and not isinstance(name, str):
-            raise SpecError(f"{source}: name: expected a string, found {name!r}")
+        name = _checked_name(document, source)
         parsed = ("name", "shardlist", "datasets", "base", "base_path")
         header = {key: value for key, value in document.items() if key not in parsed}
         return DatasetSpec(rows, name=name, base=base, header=header)
@@ -254,6 +267,9 @@ class _Parser:
         """Parse one entry of `datasets`: its shards inline, or the spec at its `source_url`."""
         if depth > MAX_NESTING:
             raise SpecError(f"{where}: datasets nest more than {MAX_NESTING} deep")
+        self._num_components += 1
+        if self._num_components > MAX_COMPONENTS:
+            raise SpecError(f"{where}: more than {MAX_COMPONENTS} datasets in all")
         source_url = component.get("source_url")
         own_base = self._own_base(component, base, where)
         if source_url is None:
@@ -274,6 +290,12 @@ class _Parser:
         """Check shards and resolve their URLs."""
         for number, row in enumerate(rows):
             _check_shard(row, source, number)
+            self._total += row.get("nsamples") or 0
+            if self._total >= _MOST_SAMPLES:
+                raise SpecError(
+                    f"{source}: shard {number}: nsamples: expected fewer than {_MOST_SAMPLES} "
+                    f"samples in all, found {self._total}"
+                )
             url = locations.join(base, row["url"])
             # Below a folder that the user chose, a downloaded spec may name what it likes.
             if not _lies_below(url, base, row["url"]):
@@ -285,8 +307,10 @@ class _Parser:
 
     def _own_base(self, document: dict[str, Any], folder: str, where: str) -> str | None:
         """Find the base that a document names itself; None where it names none."""
-        base = document.get("base", document.get("base_path"))
-        if base is None or base == "":
+        base = document.get("base")
+        if base in (None, ""):
+            base = document.get("base_path")
+        if base in (None, ""):
             return None
         _check_location(base, where, "base")
         joined = locations.join(folder, base)
@@ -304,7 +328,9 @@ class _Parser:
     def _fetch(self, url: str, where: str) -> bytes:
         if self._read is None:
             raise SpecError(f"{where}: source_url: {url!r} cannot be read from here")
-        return self._read(url)
+        if url not in self._documents:
+            self._documents[url] = self._read(url)
+        return self._documents[url]
 
 
 def _lies_below(url: str, base: str, given: str) -> bool:
@@ -360,6 +386,13 @@ def _as_row(shard: Any, source: str, number: int) -> Shard:
     return row
 
 
+def _checked_name(document: Mapping[str, Any], source: str) -> str | None:
+    name = document.get("name")
+    if name is not None and not isinstance(name, str):
+        raise SpecError(f"{source}: name: expected a string, found {name!r}")
+    return name
+
+
 def _check_version(document: dict[str, Any], source: str) -> None:
     version = document.get("wids_version", 1)
     if version != 1 or isinstance(version, bool):
@@ -376,9 +409,10 @@ def _check_shard(row: Shard, source: str, number: int) -> None:
     for field in ("nsamples", "filesize"):
         if row.get(field) is not None:
             row[field] = _checked_count(row[field], where, field)
+    _check_weight(row.get("weight"), where)
     for field, ndigits in _HEX_DIGITS.items():
         digest = row.get(field)
-        if digest and not (
+        if digest not in (None, "") and not (
             isinstance(digest, str) and re.fullmatch(f"[0-9a-fA-F]{{{ndigits}}}", digest)
         ):
             raise SpecError(
@@ -386,11 +420,21 @@ def _check_shard(row: Shard, source: str, number: int) -> None:
             )
 
 
+def _check_weight(weight: Any, where: str) -> None:
+    number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
+    if weight is not None and not (number and 0 <= weight < float("inf")):
+        raise SpecError(f"{where}: weight: expected a number from 0 on, found {weight!r:.80}")
+
+
 def _check_location(location: Any, where: str, field: str) -> None:
     if not isinstance(location, str) or not location:
         raise SpecError(f"{where}: {field}: expected a path or URL, found {location!r:.80}")
     if _CONTROL_CHARACTER.search(location):
         raise SpecError(f"{where}: {field}: {location!r:.80} holds control characters")
+    try:
+        location.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        raise SpecError(f"{where}: {field}: {location!r:.80} is no text") from None
 
 
 def _checked_count(count: Any, where: str, field: str) -> int:
@@ -414,6 +458,23 @@ def _counts(rows: list[Shard], field: str) -> npt.NDArray[np.int64]:
     )
 
 
-def _extras_of(row: Shard) -> str:
+def _extras_of(row: Shard, number: int) -> str:
     extras = {key: value for key, value in row.items() if key not in _COLUMNS}
-    return json.dumps(extras) if extras else ""
+    if not extras:
+        return ""
+    try:
+        return json.dumps(extras, default=_as_json)
+    except (TypeError, ValueError) as error:
+        raise SpecError(
+            f"shard {number}: {row['url']!r}: expected values that JSON can hold ({error}), "
+            f"found {extras!r:.80}"
+        ) from None
+
+
+def _as_json(value: Any) -> Any:
+    """Turn what a program puts into a list of shards into what JSON has for it."""
+    if hasattr(value, "__fspath__"):
+        return value.__fspath__()
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"no {type(value).__name__} in JSON")
