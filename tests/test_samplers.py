@@ -236,14 +236,51 @@ def test_shard_sampler_shares_lanes_by_node(monkeypatch):
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES", "LOCAL_WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     assert DistributedShardSampler(Shards(), 8, 0).lanes == 1
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert DistributedShardSampler(Shards(), 8, 0).lanes == 2
     monkeypatch.setenv("SLURM_JOB_NUM_NODES", "8")
     assert DistributedShardSampler(Shards(), 8, 0).lanes == 8
     monkeypatch.setenv("GROUP_WORLD_SIZE", "4")
     assert DistributedShardSampler(Shards(), 8, 0).lanes == 4
     monkeypatch.setenv("GROUP_WORLD_SIZE", "100")
     assert DistributedShardSampler(Shards(), 8, 0).lanes == 8
+
+
+LANES_OF_A_RANK = """
+import os, sys
+import torch.distributed as dist
+from wids import DistributedShardSampler
+rank, told = int(sys.argv[1]), sys.argv[3].split(",")
+os.environ["LOCAL_WORLD_SIZE"] = told[rank]
+dist.init_process_group("gloo", f"file://{sys.argv[2]}", rank=rank, world_size=len(told))
+make = lambda **options: DistributedShardSampler(range(12), lengths=[4, 4, 4], **options).lanes
+print(make(), make(lanes=3))
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize(("told", "lanes"), [("2,2,2,2", 2), ("3,3,3,1", 1), ("3,3,3,3", 1)])
+def test_ranks_of_a_node_count_only_if_all_ranks_agree(told, lanes, tmp_path, monkeypatch):
+    """Real ranks that were told different sizes of their nodes still have the same lanes."""
+    for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
+        monkeypatch.delenv(name, raising=False)
+    command = [sys.executable, "-c", LANES_OF_A_RANK]
+    processes = [
+        subprocess.Popen(
+            [*command, str(rank), str(tmp_path / "store"), told], stdout=subprocess.PIPE, text=True
+        )
+        for rank in range(4)
+    ]
+    outputs = [process.communicate(timeout=100)[0] for process in processes]
+    assert outputs == [f"{lanes} 3\n"] * 4
+
+
+def test_ranks_of_a_node_alone_are_not_trusted(monkeypatch, caplog):
+    """Without a process group nobody knows what other ranks were told: one lane, and a warning."""
+    for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    with caplog.at_level(logging.WARNING, "wids"):
+        assert DistributedShardSampler(Shards(), 8, 0).lanes == 1
+    assert "pass lanes=" in caplog.text
 
 
 def test_no_shard_is_straddled_by_a_chunk():

@@ -13,6 +13,7 @@ without torch they are plain classes that do the same.
 import logging
 import operator
 import os
+import sys
 from collections.abc import Mapping, Sequence, Sized
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -423,7 +424,9 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
             "global" (chunks are dealt anew each epoch) or "uniform" (a full shuffle).
         interleave: Chunks that a lane draws from at once, at least 1.
         lanes: Parts of the order that advance side by side: "rank" for one each, "node" for one
-            that the ranks of a node share, or a number.
+            that the ranks of a node share, or a number, the same on all ranks. Nodes are counted by
+            what torchrun or SLURM says; else `LOCAL_WORLD_SIZE` counts if all ranks of the process
+            group have the same (so make the sampler on all of them); else it is one lane.
         lengths: Samples in each shard; if given, no chunk straddles two shards.
         pad: False to repeat nothing, so that some ranks yield one index less: for evaluation.
 
@@ -556,13 +559,36 @@ def _number_of_lanes(lanes: int | str, num_replicas: int) -> int:
         raise ValueError(f"lanes must be 'rank', 'node' or a number, got {lanes!r}")
     if lanes == "rank":
         return num_replicas
-    # All ranks must agree on the number, or epochs were not exact: so what differs between nodes,
-    # such as the ranks on this one, comes last.
+    # All ranks must agree on the number, or epochs were not exact: the launcher tells these to all
+    # of them alike, but the ranks on a node only to that node's.
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
         nodes = os.environ.get(name, "")
         if nodes.isdecimal() and 1 <= int(nodes) <= num_replicas:
             return int(nodes)
-    ranks_a_node = os.environ.get("LOCAL_WORLD_SIZE", "")
-    if ranks_a_node.isdecimal() and int(ranks_a_node) > 0:
-        return max(1, num_replicas // int(ranks_a_node))
+    ranks_a_node = _agreed_ranks_a_node(num_replicas)
+    if ranks_a_node:
+        return num_replicas // ranks_a_node
+    if num_replicas > 1:
+        logger.warning(
+            "the number of nodes is unknown, so the ranks are taken for those of one node; on "
+            "several nodes pass lanes=<number of nodes>, or start with torchrun or SLURM"
+        )
     return 1
+
+
+def _agreed_ranks_a_node(num_replicas: int) -> int:
+    """Ranks on each node where every rank was told the same number, which divides all; else 0."""
+    told = os.environ.get("LOCAL_WORLD_SIZE", "")
+    if not told or "torch" not in sys.modules:
+        return 0
+    import torch.distributed as dist
+
+    if not (dist.is_available() and dist.is_initialized()):
+        return 0
+    # Of a group of another size it is unknown whether all its ranks make a sampler now.
+    if dist.get_world_size() != num_replicas:
+        return 0
+    told_to: list[str] = [""] * num_replicas
+    dist.all_gather_object(told_to, told)
+    agreed = told.isdecimal() and set(told_to) == {told} and int(told) > 0
+    return int(told) if agreed and num_replicas % int(told) == 0 else 0
