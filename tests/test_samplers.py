@@ -458,6 +458,17 @@ def test_consumed_counts_from_the_resumed_position():
     assert list(sampler) == whole[60:]
 
 
+@pytest.mark.parametrize("pinned", [False, True])
+def test_nothing_consumed_between_passes_is_the_start_of_the_next(pinned):
+    """`consumed=0` after a whole pass does not go back to the beginning of that pass."""
+    sampler = ChunkedSampler(range(100))
+    if pinned:
+        sampler.set_epoch(0)
+    list(sampler)
+    state = sampler.state_dict(consumed=0)
+    assert (state["epoch"], state["position"]) == (1, 0)
+
+
 def test_a_finished_epoch_resumes_with_the_next():
     """The state after a whole pass is the start of the next epoch."""
     sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
@@ -529,6 +540,38 @@ def test_a_copy_stands_where_the_sampler_stands(duplicate):
     iterator = iter(sampler)
     list(islice(iterator, 20))
     assert list(duplicate(sampler)) == list(iterator)
+
+
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda s: pickle.loads(pickle.dumps(s))])
+def test_a_copy_keeps_an_explicit_epoch(duplicate):
+    """Between two passes a copy has the epoch that was set, like the sampler itself."""
+    sampler = ChunkedSampler(range(100))
+    sampler.set_epoch(3)
+    order = list(sampler)
+    assert duplicate(sampler).epoch == sampler.epoch == 3
+    assert list(duplicate(sampler)) == order
+
+
+@pytest.mark.parametrize("again", [lambda s: s.set_epoch(0), iter], ids=["set_epoch", "iter"])
+@pytest.mark.parametrize("taken", [10, 100])
+def test_an_abandoned_pass_leaves_no_position(again, taken):
+    """Once the epoch is set or begun anew the sampler stands at its start, with all to come."""
+    sampler = ChunkedSampler(range(100))
+    sampler.set_epoch(0)
+    list(islice(sampler, taken))
+    again(sampler)
+    state = sampler.state_dict()
+    assert (state["epoch"], state["position"], sampler.remaining()) == (0, 0, 100)
+
+
+def test_an_abandoned_resumed_pass_is_followed_by_a_whole_one():
+    """The rest of an explicit epoch comes once; the next pass is all of it."""
+    sampler = ChunkedSampler(range(20))
+    whole = list(ChunkedSampler(range(20)))
+    sampler.load_state_dict({**sampler.state_dict(), "position": 5})
+    sampler.set_epoch(0)
+    assert list(islice(sampler, 2)) == whole[5:7]
+    assert list(sampler) == whole
 
 
 def test_a_state_of_other_data_is_refused():

@@ -173,9 +173,11 @@ class ChunkedSampler(Sampler[int]):
     def __iter__(self) -> EpochPass:
         """Begin a pass: from where the sampler was restored, else from the start of its epoch."""
         progress = self._progress
-        # A pass left early is over: to begin it again would show the same samples for ever.
-        if progress is not None and not progress.exhausted and not self._pinned:
-            self._set_place(max(self._epoch, progress.start.epoch + 1))
+        # A pass left early is over: to begin it again would show the same samples for ever, or, if
+        # it was a resumed one, never again those before.
+        if progress is not None:
+            left = not progress.exhausted and not self._pinned
+            self._set_place(max(self._epoch, progress.start.epoch + left))
         return EpochPass.begin(self, self._place())
 
     @property
@@ -190,11 +192,13 @@ class ChunkedSampler(Sampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the epoch of all coming passes, until this is called again.
 
-        A position restored by `load_state_dict` is kept if it is of this epoch.
+        A position restored by `load_state_dict` is kept if it is of this epoch and no pass has
+        begun from it yet. A pass under way goes on undisturbed; `state_dict` no longer tells of it.
         """
         epoch = operator.index(epoch)
-        # Frameworks set the epoch they restored once more; that must not lose the position.
-        if epoch != self._epoch or (self._progress is not None and self._progress.exhausted):
+        # Frameworks set the epoch they restored once more; that must not lose the position. It is
+        # used up when a pass has begun from it.
+        if epoch != self._epoch or self._progress is not None:
             self._set_place(epoch)
         self._pinned = True
 
@@ -215,8 +219,10 @@ class ChunkedSampler(Sampler[int]):
 
         Args:
             consumed: Indexes of the pass under way that this rank has really used: steps times
-                batch size. Needed where a loader asks for indexes ahead of their use, as a plain
-                DataLoader with workers does; without it those handed out count as used.
+                batch size, counted from where this process began the pass, which after
+                `load_state_dict` is the position restored. Needed where a loader asks for indexes
+                ahead of their use, as a plain DataLoader with workers does; without it those
+                handed out count as used. After a pass handed out whole, 0 is the next one's start.
 
         Raises:
             ValueError: `consumed` is negative.
@@ -257,8 +263,12 @@ class ChunkedSampler(Sampler[int]):
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to another process: where the sampler stands, and no pass."""
-        state = self._state()
-        place = {"_epoch": state.epoch, "_resumed": state if state.position else None}
+        progress = self._progress
+        place: dict[str, Any] = {}
+        # Between two passes the epoch is right as it is; one that was set stays.
+        if progress is not None and not progress.exhausted:
+            state = progress.state()
+            place = {"_epoch": state.epoch, "_resumed": state if state.position else None}
         return {**self.__dict__, **place, "_progress": None}
 
     def _epoch_start(self, epoch: int) -> OrderState:
@@ -287,8 +297,9 @@ class ChunkedSampler(Sampler[int]):
         if progress is None:
             place = self._place()
             return place.moved(place.position + (consumed or 0) * self.num_replicas)
-        # A loader may have asked for the last index long before the last batch is used.
-        if progress.exhausted and consumed is None:
+        # A loader may have asked for the last index long before the last batch is used; but none
+        # used at all is what a loop says between two passes.
+        if progress.exhausted and not consumed:
             return self._epoch_start(max(self._epoch, progress.start.epoch + 1))
         return progress.state(consumed)
 
@@ -579,7 +590,7 @@ def _number_of_lanes(lanes: int | str, num_replicas: int) -> int:
 def _agreed_ranks_a_node(num_replicas: int) -> int:
     """Ranks on each node where every rank was told the same number, which divides all; else 0."""
     told = os.environ.get("LOCAL_WORLD_SIZE", "")
-    if not told or "torch" not in sys.modules:
+    if not told or sys.modules.get("torch") is None:
         return 0
     import torch.distributed as dist
 
