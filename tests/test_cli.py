@@ -95,6 +95,13 @@ class TestCreate:
         assert run(capsys, "create", "-", "-o", "x.json")[0] == 0
         assert len(json.loads(Path("x.json").read_text())["shardlist"]) == 2
 
+    def test_an_empty_list_is_refused(self, folder: Path, capsys, monkeypatch):
+        """Nothing on standard input is an error that says what is expected."""
+        monkeypatch.setattr("sys.stdin", io.StringIO("\n"))
+        code, _, err = run(capsys, "create", "-", "-o", "x.json")
+        assert code == 1
+        assert "standard input named no shards" in err
+
     def test_spec_goes_to_standard_output(self, folder: Path, capsys):
         """`-o -` prints the spec and nothing else, to be piped on."""
         code, out, _ = run(capsys, "create", "train-000.tar", "-o", "-")

@@ -43,6 +43,11 @@ def test_a_brace_pattern_means_all_its_names(folder: Path) -> None:
     assert (len(urls), urls[-1]) == (2000, "https://host/train-1999.tar")
 
 
+def test_braces_and_stars_combine(folder: Path) -> None:
+    """Each name that braces make is taken as if it had been given alone."""
+    assert names(f"{folder}/{{b,c}}*.tar*") == ["b-00.tar", "b-01.tar", "b.tar.widx", "c.tar.gz"]
+
+
 def test_one_shard_is_a_dataset(folder: Path) -> None:
     """The path or URL of a shard is taken as a list of one."""
     assert names(folder / "b-00.tar") == ["b-00.tar"]

@@ -101,9 +101,12 @@ def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
 
 def _listed(files: list[str]) -> list[str]:
     """Take the list of shards from standard input when it is `-`."""
-    if files == ["-"]:
-        return [line.strip() for line in sys.stdin if line.strip()]
-    return files
+    if files != ["-"]:
+        return files
+    listed = [line.strip() for line in sys.stdin if line.strip()]
+    if not listed:
+        raise ValueError("standard input named no shards; expected one path or URL a line")
+    return listed
 
 
 def _expand(files: list[str]) -> list[str]:

@@ -81,8 +81,8 @@ def find_shards(location: str) -> list[str] | None:
         return _not_empty(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
     if path is not None and path.is_file():
         return [str(path)] if _is_shard(path.name) else None
-    if "{" in location:
-        return expand_braces(location)
+    if "{" in location and len(names := expand_braces(location)) > 1:
+        return [shard for name in names for shard in find_shards(name) or [name]]
     if path is not None and glob.has_magic(str(path)):
         shards = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (str in, str out)
         return _not_empty(shards, location, "no file matches")

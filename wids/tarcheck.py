@@ -54,8 +54,8 @@ def check_tar(part: PartFile, content_type: str = "", *, delimited: bool = True)
     compression = compression_of(head)
     if compression is None and not starts_tar(head):
         raise FetchError(
-            f"{part.name}: no tar archive came, but {part.nbytes} bytes of type "
-            f"{content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; "
+            f"{part.name}: success was reported, but no tar archive came: {part.nbytes} bytes of "
+            f"type {content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; "
             f"nothing was kept"
         )
     promised = part.expected.filesize is not None or part.expected.digests
