@@ -95,7 +95,8 @@ def test_no_samples_are_none():
 def test_shard_sampler_has_one_range_a_shard():
     """The shard sampler's chunks are the shards, and it has a length."""
     sampler = ShardedSampler(Shards())
-    assert sampler.ranges == [(0, 30), (30, 41), (41, 101)]
+    assert sampler.ranges == [(0, 30), (30, 41), (41, 41), (41, 101)]
+    assert ShardListSampler(None, lengths=[3, 0, 2]).ranges == [(0, 3), (3, 3), (3, 5)]
     assert len(sampler) == 101
     assert sorted(sampler) == list(range(101))
 
@@ -603,6 +604,16 @@ def test_a_state_of_other_data_may_be_forced():
         ({"order": 2}, "order version 2"),
         ({"position": 101}, r"position must lie in \[0, n = 100\], got 101"),
         ({"position": -1}, "got -1"),
+        ({"position": 2.5}, "position .*must be an integer, got 2.5"),
+        ({"position": None}, "position .*must be an integer, got None"),
+        ({"epoch": "1"}, "epoch .*must be an integer, got '1'"),
+        ({"lanes": 0}, "lanes must be at least 1, got 0"),
+        ({"lanes": 10**9}, "lanes must be at most 1048576, got 1000000000"),
+        ({"interleave": -4}, "interleave must be at least 1, got -4"),
+        ({"partition": "zzz"}, "partition must be one of .*; got 'zzz'"),
+        ({"partition": None}, "partition .*must be a string, got None"),
+        ({"shuffle": "yes"}, "shuffle .*must be an integer, got 'yes'"),
+        ({"shuffle": 7}, "shuffle .*must be True or False, got 7"),
     ],
 )
 def test_a_wrong_state_is_refused(change, message):
@@ -610,6 +621,26 @@ def test_a_wrong_state_is_refused(change, message):
     sampler = ChunkedSampler(range(100))
     with pytest.raises(ValueError, match=message):
         sampler.load_state_dict({**sampler.state_dict(), **change})
+
+
+def test_a_state_of_other_libraries_numbers_is_welcome():
+    """NumPy's and torch's integers and flags in a state count as Python's."""
+    sampler, whole = ChunkedSampler(range(100)), list(ChunkedSampler(range(100)))
+    numbers = {"position": np.int64(40), "epoch": torch.tensor(0), "shuffle": np.bool_(True)}
+    sampler.load_state_dict({**sampler.state_dict(), **numbers})
+    json.dumps(sampler.state_dict())
+    assert list(sampler) == whole[40:]
+
+
+def test_assigned_attributes_are_checked():
+    """What is assigned later is checked like an argument, and becomes a plain integer."""
+    sampler = ChunkedSampler(range(100), chunksize=10)
+    sampler.interleave = np.int64(3)
+    json.dumps(sampler.state_dict())
+    for name, value in (("interleave", 0), ("lanes", 0), ("partition", "zzz")):
+        with pytest.raises(ValueError, match=f"{name} must be"):
+            setattr(sampler, name, value)
+    assert list(sampler) == list(ChunkedSampler(range(100), chunksize=10, interleave=3))
 
 
 def test_what_is_no_state_is_refused():
@@ -649,6 +680,7 @@ def test_wrong_arguments_are_refused(arguments, message):
         ({"num_replicas": 4, "rank": -1}, "got -1"),
         ({"num_replicas": 4, "rank": 0, "lanes": 0}, "lanes must be at least 1, got 0"),
         ({"num_replicas": 4, "rank": 0, "lanes": "gpu"}, "lanes must be 'rank', 'node' or"),
+        ({"num_replicas": 4, "rank": 0, "lanes": None}, "lanes must be 'rank'.*got None"),
     ],
 )
 def test_wrong_ranks_are_refused(arguments, message):

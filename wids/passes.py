@@ -2,13 +2,16 @@
 
 import operator
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import Field, asdict, dataclass, fields, replace
 from itertools import chain
-from typing import Any, Protocol, cast
+from typing import Any, Protocol, SupportsIndex, cast
 
-from wids.order import ORDER_VERSION, EpochOrder, RankShare
+from wids.order import ORDER_VERSION, PARTITIONS, EpochOrder, RankShare
 
-__all__ = ["EpochPass", "OrderState", "Planner", "Progress"]
+__all__ = ["MAX_LANES", "EpochPass", "OrderState", "Planner", "Progress", "check_count"]
+
+# Each lane takes some bytes; no cluster has so many ranks, and a damaged state may say anything.
+MAX_LANES = 1 << 20
 
 # The first blocks are small, so that the first batch does not wait for thousands of indexes.
 _FIRST_BLOCK, _LAST_BLOCK = 256, 16384
@@ -60,7 +63,8 @@ class OrderState:
                 f"this is no state of a sampler: it lacks {', '.join(missing)}; it has "
                 f"{', '.join(map(str, state_dict)) or 'nothing'}"
             )
-        state = cls(**{name: state_dict[name] for name in names})
+        values = {field.name: _parsed(field, state_dict[field.name]) for field in fields(cls)}
+        state = cls(**values)
         if state.order != ORDER_VERSION:
             raise ValueError(
                 f"the state is of order version {state.order!r}, this library knows version "
@@ -68,6 +72,12 @@ class OrderState:
             )
         if not 0 <= state.position <= state.n:
             raise ValueError(f"position must lie in [0, n = {state.n}], got {state.position}")
+        if state.partition not in PARTITIONS:
+            raise ValueError(
+                f"partition must be one of {', '.join(PARTITIONS)}; got {state.partition!r}"
+            )
+        for name, most in (("lanes", MAX_LANES), ("interleave", None)):
+            check_count(name, getattr(state, name), most)
         return state
 
     def to_dict(self) -> dict[str, Any]:
@@ -77,6 +87,47 @@ class OrderState:
     def moved(self, position: int) -> "OrderState":
         """The same epoch at another position; past the end is at the end."""
         return replace(self, position=min(position, self.n))
+
+
+def _parsed(field: "Field[Any]", value: object) -> Any:
+    """Turn a value that was saved into what its field takes; integers and flags of any library."""
+    if field.type is str:
+        if isinstance(value, str):
+            return value
+        raise ValueError(f"{field.name} of a sampler's state must be a string, got {value!r}")
+    # NumPy's bool is no integer by itself, but what it holds is.
+    plain = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+    try:
+        number = operator.index(cast("SupportsIndex", plain))
+    except TypeError:
+        message = f"{field.name} of a sampler's state must be an integer, got {value!r}"
+        raise ValueError(message) from None
+    if field.type is bool and number not in (0, 1):
+        raise ValueError(f"{field.name} of a sampler's state must be True or False, got {value!r}")
+    return bool(number) if field.type is bool else number
+
+
+def check_count(name: str, value: int, most: int | None = None) -> int:
+    """Return a count of at least 1 as a plain integer.
+
+    Args:
+        name: What it counts, for the message.
+        value: The count, of any integer type.
+        most: The greatest that is allowed; None for no bound.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is below 1 or above `most`.
+
+    >>> check_count("lanes", 4)
+    4
+    """
+    number = operator.index(value)
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, got {value}")
+    return number
 
 
 class Planner(Protocol):

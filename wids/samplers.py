@@ -15,13 +15,14 @@ import operator
 import os
 import sys
 from collections.abc import Mapping, Sequence, Sized
-from typing import TYPE_CHECKING, Any, Literal
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
 
 import numpy as np
 
 from wids.chunks import Layout, chunk_layout
 from wids.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
-from wids.passes import EpochPass, OrderState, Progress
+from wids.passes import MAX_LANES, EpochPass, OrderState, Progress, check_count
 from wids.permute import Integers
 
 if TYPE_CHECKING:
@@ -139,15 +140,10 @@ class ChunkedSampler(Sampler[int]):
         self, seed: int, partition: str, interleave: int, lanes: int = 1, tail: Tail = "pad"
     ) -> None:
         """Decide the order in which they come."""
-        if partition not in PARTITIONS:
-            raise ValueError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
-        for name, value in (("interleave", interleave), ("lanes", lanes)):
-            if operator.index(value) < 1:
-                raise ValueError(f"{name} must be at least 1, got {value}")
         self.seed = operator.index(seed)
         self.partition = partition
-        self.interleave = operator.index(interleave)
-        self.lanes = operator.index(lanes)
+        self.interleave = interleave
+        self.lanes = lanes
         self._tail: Tail = tail
         _check_open_shards(self.dataset, interleave)
 
@@ -179,6 +175,35 @@ class ChunkedSampler(Sampler[int]):
             left = not progress.exhausted and not self._pinned
             self._set_place(max(self._epoch, progress.start.epoch + left))
         return EpochPass.begin(self, self._place())
+
+    @property
+    def partition(self) -> str:
+        """How chunks come to lanes."""
+        return self._partition
+
+    @partition.setter
+    def partition(self, partition: str) -> None:
+        if partition not in PARTITIONS:
+            raise ValueError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
+        self._partition = partition
+
+    @property
+    def interleave(self) -> int:
+        """Chunks drawn from at once."""
+        return self._interleave
+
+    @interleave.setter
+    def interleave(self, interleave: int) -> None:
+        self._interleave = check_count("interleave", interleave)
+
+    @property
+    def lanes(self) -> int:
+        """Parts of the order that advance side by side."""
+        return self._lanes
+
+    @lanes.setter
+    def lanes(self, lanes: int) -> None:
+        self._lanes = check_count("lanes", lanes, MAX_LANES)
 
     @property
     def epoch(self) -> int:
@@ -276,7 +301,7 @@ class ChunkedSampler(Sampler[int]):
         return OrderState(
             epoch=epoch,
             position=0,
-            seed=int(self.seed),
+            seed=operator.index(self.seed),
             shuffle=bool(self.shuffle),
             shufflefirst=bool(self.shufflefirst),
             partition=self.partition,
@@ -407,6 +432,13 @@ class ShardListSampler(ChunkedSampler):
         self.dataset = dataset
         self._order_by(seed, "contiguous", interleave)
         self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
+        # Chunks of no samples are not kept; old code counts shards by their ranges.
+        self._ends: list[int] = np.cumsum(np.asarray(lengths, np.int64)).tolist()
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The shards in storage order, each `(start, stop)`; empty ones are listed, too."""
+        return list(pairwise([0, *self._ends]))
 
 
 ShardedSampler = ShardListSampler
@@ -564,8 +596,8 @@ def _process_group() -> tuple[int, int]:
 
 def _number_of_lanes(lanes: int | str, num_replicas: int) -> int:
     """Read `lanes`; nodes are counted by what the launcher told all of them alike."""
-    if not isinstance(lanes, str):
-        return lanes
+    if isinstance(lanes, SupportsIndex):
+        return operator.index(lanes)
     if lanes not in ("rank", "node"):
         raise ValueError(f"lanes must be 'rank', 'node' or a number, got {lanes!r}")
     if lanes == "rank":
