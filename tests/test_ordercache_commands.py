@@ -50,6 +50,33 @@ def test_order_refuses_nonsense(folder: Path, capsys: pytest.CaptureFixture[str]
     assert "nodes must be at least 1" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("option", ["interleave", "cache-shards", "lanes", "chunksize"])
+def test_order_refuses_counts_below_one(
+    option: str, folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each count that makes no sense is named."""
+    assert main(["order", str(folder), f"--{option}", "0"]) == 1
+    assert f"{option.replace('-', '_')} must be at least 1, got 0" in capsys.readouterr().err
+
+
+def test_order_takes_lanes_and_chunks(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """More lanes and shorter chunks are followed as the samplers would."""
+    options = ["--lanes", "2", "--chunksize", "5", "--interleave", "8", "--json"]
+    assert main(["order", str(folder), *options]) == 0
+    (report,) = json.loads(capsys.readouterr().out)
+    assert (report["lanes"], report["interleave"]) == (2, 8)
+
+
+def test_order_of_a_full_shuffle_has_no_lanes(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Under "uniform" no lanes and no interleave are printed."""
+    assert main(["order", str(folder), "--partition", "uniform"]) == 0
+    printed = capsys.readouterr().out
+    assert "uniform" in printed
+    assert "lanes" not in printed
+
+
 @pytest.fixture
 def cache_dir(folder: Path, tmp_path: Path, shard_server) -> Path:
     """Fetch two shards into a cache folder."""

@@ -87,6 +87,18 @@ def test_a_range_of_samples():
     assert len(sampler) == 1111
 
 
+def test_a_range_of_samples_may_be_an_array():
+    """NumPy's pair of bounds is as good as a tuple."""
+    assert sorted(ChunkedSampler(range(10), num_samples=np.array([1, 5]))) == [1, 2, 3, 4]
+
+
+def test_a_chunk_may_be_longer_than_all_data():
+    """A chunksize beyond 64 bits is one chunk, like any that is longer than the data."""
+    huge = ChunkedSampler(range(10), chunksize=2**70)
+    assert sorted(huge) == list(range(10))
+    assert huge.ranges == [(0, 10)]
+
+
 def test_no_samples_are_none():
     """`num_samples=0` is no samples, not all."""
     assert list(ChunkedSampler(range(10), num_samples=0)) == []
@@ -661,6 +673,8 @@ def test_what_is_no_state_is_refused():
         ({"num_samples": 11}, r"0 <= lo <= hi <= 10.*got 11"),
         ({"num_samples": (5, 3)}, r"got \(5, 3\)"),
         ({"num_samples": -1}, "got -1"),
+        ({"num_samples": (1, 2, 3)}, r"a count or \(lo, hi\).*got \(1, 2, 3\)"),
+        ({"num_samples": np.array([5, 11])}, "0 <= lo <= hi <= 10"),
         ({"lengths": [3, 3]}, "together 10.*sum 6"),
         ({"lengths": [-3, 13]}, "at least 0"),
         ({"lengths": [5.0, 5.0]}, "float64"),

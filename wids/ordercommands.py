@@ -45,6 +45,8 @@ def add_order_commands(commands: Any) -> None:
         metavar="K",
         help="shards mixed at once; several values are compared (16)",
     )
+    parser.add_argument("--lanes", type=int, metavar="N", help="parts side by side (one a node)")
+    parser.add_argument("--chunksize", type=int, metavar="N", help="samples a chunk (whole shards)")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order (0)")
     parser.add_argument("--plot", metavar="FILE", help="write the comparison as a picture")
     add_json(parser)
@@ -61,9 +63,8 @@ def order(args: Arguments) -> int:
         batch_size=args.batch_size,
         cache_shards=args.cache_shards,
     )
-    reports = compare_interleaves(
-        _lengths(args.spec), cluster, args.interleave, partition=args.partition, seed=args.seed
-    )
+    options = {name: getattr(args, name) for name in ("partition", "lanes", "chunksize", "seed")}
+    reports = compare_interleaves(_lengths(args.spec), cluster, args.interleave, **options)
     if args.json:
         print_json([report.to_dict() for report in reports])
     else:

@@ -47,6 +47,8 @@ class Cluster:
         for name in ("nodes", "ranks_per_node", "batch_size", "open_shards"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if self.cache_shards is not None and self.cache_shards < 1:
+            raise ValueError(f"cache_shards must be at least 1, got {self.cache_shards}")
         if self.workers < 0:
             raise ValueError(f"workers must be at least 0, got {self.workers}")
 
@@ -61,7 +63,8 @@ class OrderReport:
     """What an order costs one node and one worker, and how well it mixes.
 
     Attributes:
-        interleave: Shards that a lane draws from at once, after reduction to those it has.
+        partition: How chunks come to lanes.
+        interleave: Chunks that a lane draws from at once, after reduction to those it has.
         lanes: Number of lanes.
         steps: Steps of an epoch that were followed.
         epoch_steps: Steps of a whole epoch.
@@ -76,6 +79,7 @@ class OrderReport:
         shards_per_batch_uniform: The same under a full shuffle: the most one can expect.
     """
 
+    partition: str
     interleave: int
     lanes: int
     steps: int
@@ -102,9 +106,13 @@ class OrderReport:
         downloads = f"{self.downloads:,} (at the least {self.downloads_least:,})"
         mixing = self.shards_per_batch / self.shards_per_batch_uniform
         batch = f"{self.shards_per_batch:.1f} ({mixing:.0%} of a full shuffle's)"
+        # A full shuffle has neither lanes nor chunks to mix.
+        head, order = "lanes, interleave", f"{self.lanes}, {self.interleave}"
+        if self.partition == "uniform":
+            head, order = "order", "uniform"
         return [
             f"steps an epoch               {self.epoch_steps:,}{followed}",
-            f"lanes, interleave            {self.lanes}, {self.interleave}",
+            f"{head:<29}{order}",
             f"shards a node needs at once  {node}",
             f"new shards in 4 steps        at most {self.new_shards_max}",
             f"shards a worker needs        {worker}",
@@ -120,6 +128,7 @@ def order_report(
     partition: str = "global",
     interleave: int = 16,
     lanes: int | None = None,
+    chunksize: int | None = None,
     seed: int = 0,
     max_samples: int = 4_000_000,
 ) -> OrderReport:
@@ -131,6 +140,7 @@ def order_report(
         partition: As for the samplers.
         interleave: As for the samplers.
         lanes: Number of lanes; by default one a node.
+        chunksize: Samples a chunk, at least 1; None makes each shard one chunk.
         seed: As for the samplers.
         max_samples: Samples of the node to follow; beyond it counts are scaled up.
 
@@ -138,7 +148,7 @@ def order_report(
         The counts, of the first node, its first rank and that rank's first worker.
 
     Raises:
-        ValueError: There is no sample.
+        ValueError: There is no sample, or an argument is out of its range.
 
     >>> report = order_report([100] * 50, Cluster(ranks_per_node=2), interleave=4)
     >>> report.downloads, report.node_shards_max <= 8
@@ -146,8 +156,12 @@ def order_report(
     """
     if sum(lengths) < 1:
         raise ValueError(f"there is nothing to order: {len(lengths)} shards hold no sample")
-    layout = chunk_layout(0, sum(lengths), None, lengths)
-    spec = OrderSpec(layout, seed, partition, lanes or cluster.nodes, interleave)
+    lanes = cluster.nodes if lanes is None else lanes
+    for name, value in (("interleave", interleave), ("lanes", lanes), ("chunksize", chunksize)):
+        if value is not None and value < 1:
+            raise ValueError(f"{name} must be at least 1, got {value}")
+    layout = chunk_layout(0, sum(lengths), chunksize, lengths)
+    spec = OrderSpec(layout, seed, partition, lanes, interleave)
     replay = _Replay(spec, cluster, np.cumsum(np.asarray(lengths, np.int64)), max_samples)
     return replay.report()
 
@@ -203,6 +217,7 @@ class _Replay:
         touched = [np.unique(shards).size for shards in node]
         worker = self._worker_stream()
         return OrderReport(
+            partition=self._spec.partition,
             interleave=self._spec.effective_interleave,
             lanes=self._spec.lanes,
             steps=-(-self._shards.shape[1] // batch),

@@ -132,6 +132,9 @@ class ChunkedSampler(Sampler[int]):
         lo, hi = _bounds(num_samples, len(dataset))
         if chunksize is not None and operator.index(chunksize) < 1:
             raise ValueError(f"chunksize must be at least 1, or None; got {chunksize}")
+        # A chunk longer than the data is all of it; and it must fit into 64 bits.
+        if chunksize is not None and chunksize > np.iinfo(np.int64).max:
+            chunksize = None
         shards = None if lengths is None else _checked_lengths(lengths, hi)
         self._first = lo
         self._layout: Layout = chunk_layout(lo, hi, chunksize, shards)
@@ -370,11 +373,12 @@ _DATA_NAMES = ("n", "first", "layout")
 def _bounds(num_samples: int | tuple[int, int] | None, length: int) -> tuple[int, int]:
     """Read `num_samples` as the half-open range `[lo, hi)` within `[0, length)`."""
     if num_samples is None:
-        lo, hi = 0, length
-    elif isinstance(num_samples, Sequence):
-        lo, hi = map(operator.index, num_samples)
+        bounds = [0, length]
+    elif isinstance(num_samples, Sequence | np.ndarray) and np.ndim(num_samples):
+        bounds = [operator.index(bound) for bound in num_samples]
     else:
-        lo, hi = 0, operator.index(num_samples)
+        bounds = [0, operator.index(num_samples)]  # type: ignore[arg-type]
+    lo, hi = bounds if len(bounds) == 2 else (-1, -1)
     if not 0 <= lo <= hi <= length:
         raise ValueError(
             f"num_samples must be a count or (lo, hi) with 0 <= lo <= hi <= {length}, the length "
