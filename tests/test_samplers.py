@@ -209,6 +209,12 @@ def test_ranks_are_exact(options, replicas):
     assert all(type(index) is int for index in shares[0])
 
 
+def test_a_full_shuffle_repeats_no_sample_on_a_rank():
+    """Under "uniform" what fills a rank up is another rank's sample."""
+    shares = ranks(lambda **w: DistributedChunkedSampler(range(9), partition="uniform", **w), 4)
+    assert [len(set(share)) for share in shares] == [3, 3, 3, 3]
+
+
 @pytest.mark.parametrize("options", GEOMETRIES)
 def test_drop_last_drops_fewer_than_the_ranks(options):
     """With `drop_last` nothing is repeated and 101 - 4 * 25 = 1 sample is left out."""

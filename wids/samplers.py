@@ -167,7 +167,7 @@ class ChunkedSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """Number of indexes that a whole epoch yields on this rank."""
-        return self._share(self.lanes, 0).count
+        return self._share(self._epoch_start(0)).count
 
     def __iter__(self) -> EpochPass:
         """Begin a pass: from where the sampler was restored, else from the start of its epoch."""
@@ -234,13 +234,13 @@ class ChunkedSampler(Sampler[int]):
     def ranges(self) -> list[tuple[int, int]]:
         """The chunks of this rank in storage order, each `(start, stop)`."""
         # Only a contiguous partition gives a rank chunks of its own; else all of them are listed.
-        lane = self._share(self.lanes, 0).lane
+        lane = self._share(self._epoch_start(0)).lane
         return self._spec(self._epoch_start(0)).ranges(lane)
 
     def remaining(self) -> int:
         """Number of indexes still to come: of the pass under way, else of the next one."""
         state = self._state()
-        return self._share(state.lanes, state.position).count
+        return self._share(state).count
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
         """Where the sampler stands: a small dict of plain values, the same on every rank.
@@ -342,13 +342,17 @@ class ChunkedSampler(Sampler[int]):
             first=self._first,
         )
 
-    def _share(self, lanes: int, start: int) -> RankShare:
-        n = self._layout.num_samples
-        return RankShare(n, self.rank, self.num_replicas, lanes, start, self._tail)
+    def _share(self, state: OrderState) -> RankShare:
+        n, lanes = self._layout.num_samples, state.lanes
+        # A full shuffle has no shard to stay in, so what fills up may be a neighbour's: one lane
+        # deals the same positions as a lane each.
+        if state.partition == "uniform" and lanes == self.num_replicas:
+            lanes = 1
+        return RankShare(n, self.rank, self.num_replicas, lanes, state.position, self._tail)
 
     def plan(self, state: OrderState) -> tuple[EpochOrder, RankShare]:
         """The order that a pass from `state` follows, and the part of it that is this rank's."""
-        share = self._share(state.lanes, state.position)
+        share = self._share(state)
         shuffle_chunks = state.shufflefirst or state.epoch > 0
         order = self._spec(state).epoch(
             state.epoch, shuffle_chunks=shuffle_chunks, lane=share.only_lane
