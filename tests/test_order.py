@@ -403,3 +403,9 @@ def test_the_order_needs_no_torch_and_no_random_generator():
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.strip() == "[]"
     assert "torch" not in run.stderr
+
+
+def test_thousands_of_chunks_at_once_cost_little():
+    """An order that mixes 20,000 chunks answers for a few positions without a table of pairs."""
+    spec = OrderSpec(chunk_layout(0, 400_000, 10), interleave=20_000)
+    assert len(set(spec.epoch(0).at(np.arange(300)).tolist())) == 300

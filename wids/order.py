@@ -21,7 +21,6 @@ of ranks. `EpochOrder.at` is the whole story:
 This is version 1 of the order, and it never changes: golden orders in the tests hold it.
 """
 
-import math
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -198,10 +197,6 @@ class _SubLanes:
         self._turn_ends = (turns + self._lane_turns[:, None]).ravel()
         self._first_turns = np.concatenate([[0], self._turn_ends[:-1]])
         self._first_rounds = rounds.ravel()
-        units = [[u for u in range(1, w + 1) if math.gcd(u, w) == 1] for w in widths.tolist()]
-        self._unit_counts = np.array([len(some) for some in units], np.int64)
-        self._unit_starts = np.cumsum(self._unit_counts) - self._unit_counts
-        self._units = np.array([unit for some in units for unit in some], np.int64)
 
     def places(self, turns: Integers, rows: Integers) -> Integers:
         """The place in its lane of each turn of it."""
@@ -216,12 +211,26 @@ class _SubLanes:
         # A permutation of the seats that costs one hash: multiply by a unit, add, modulo the width.
         noise = derive_keys(self._key, rounds * self._num_lanes + self._lanes[rows])
         shifts = (noise & np.uint64(0xFFFFFFFF)).view(np.int64)
-        picks = (noise >> np.uint64(32)).view(np.int64) % self._unit_counts[stretch]
-        units = self._units[self._unit_starts[stretch] + picks]
+        units = _pick_units(widths, (noise >> np.uint64(32)).view(np.int64))
         # The first `widths` of them are those that have not come to their end.
         chosen = (seats * units + shifts) % widths + rows * self._number
         places: Integers = self._firsts[chosen] + self._steps[chosen] * rounds
         return places
+
+
+def _pick_units(widths: Integers, noise: Integers) -> Integers:
+    """For each width one of the numbers up to it that share no factor with it."""
+    # Only the widths that occur are looked at, mostly one: all of them would be many.
+    present = np.flatnonzero(np.bincount(widths))
+    tables = [np.flatnonzero(np.gcd(np.arange(1, w + 1), w) == 1) + 1 for w in present.tolist()]
+    if not tables:
+        return widths
+    counts = np.array([table.size for table in tables], np.int64)
+    row = np.searchsorted(present, widths)
+    picks: Integers = np.concatenate(tables)[
+        (np.cumsum(counts) - counts)[row] + noise % counts[row]
+    ]
+    return picks
 
 
 def _points(spec: OrderSpec, lanes: Integers) -> Integers:
