@@ -2,6 +2,7 @@
 
 import gc
 import os
+import pickle
 
 import pytest
 from tarbytes import END, member
@@ -103,6 +104,24 @@ def test_an_index_of_another_shard_is_refused(path, make_shard):
     other.write_bytes(member(b"a.txt", b"x" * 100_000) + END)
     with pytest.raises(ShardFormatError, match=r"expected the \d+ bytes"):
         Shard(other, TarIndex.from_tar(path))
+
+
+def test_a_shard_replaced_by_one_of_the_same_size_is_refused(path, tmp_path):
+    """An index serves the file that it was verified with, not another of that name and size."""
+    index = TarIndex.from_tar(path)
+    index.save(tmp_path / "x.widx")
+    loaded = TarIndex.load(tmp_path / "x.widx", tar=path)
+    other = tmp_path / "other.tar"
+    other.write_bytes(path.read_bytes().replace(b"eins", b"drei"))
+    os.utime(other, ns=(5, path.stat().st_mtime_ns + 1))
+    other.replace(path)
+    for stale in (index, loaded, pickle.loads(pickle.dumps(loaded))):
+        with pytest.raises(ShardFormatError, match="modification time"):
+            Shard(path, stale)
+    # Its headers are the same, so that a sidecar that is looked through again serves it.
+    verified = TarIndex.load(tmp_path / "x.widx", tar=path)
+    for fresh in (verified, pickle.loads(pickle.dumps(verified)), TarIndex.open(path)):
+        assert bytes(Shard(path, fresh)[0][".txt"]) == b"drei"
 
 
 def test_an_empty_shard(tmp_path):

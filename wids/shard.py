@@ -42,11 +42,19 @@ class Shard:
         self.path = Path(path)
         self.index = TarIndex.from_tar(path) if index is None else index
         with self.path.open("rb", buffering=0) as stream:
+            # Of the descriptor, as the name may stand for another file by now.
+            mtime_ns = os.fstat(stream.fileno()).st_mtime_ns
             view = map_file(stream.fileno())
         if len(view) != self.index.source.nbytes:
             raise ShardFormatError(
                 f"{path}: expected the {self.index.source.nbytes} bytes that its index was made "
                 f"for, found {len(view)}; make the index anew"
+            )
+        if mtime_ns != self.index.shard_mtime_ns:
+            raise ShardFormatError(
+                f"{path}: expected the modification time {self.index.shard_mtime_ns} ns that its "
+                f"index was verified with, found {mtime_ns} ns: the shard was changed or copied "
+                "since; make the index anew, or verify it by TarIndex.load(..., tar=...)"
             )
         self._view: memoryview | None = view
         self._nbytes = len(view)

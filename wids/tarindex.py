@@ -46,6 +46,8 @@ class TarIndex:
 
     Attributes:
         source: What it was built from, and by which rules.
+        shard_mtime_ns: Modification time of the shard that it was last verified against,
+            nanoseconds since 1970; `load` may find another than the source's, and the same headers.
         num_samples: Number of samples.
         keys: The samples' keys; cut out of the index when asked for.
         skipped: How many entries of the tar are in no sample, by reason.
@@ -69,6 +71,7 @@ class TarIndex:
 
     def __init__(self, sidecar: Sidecar, path: Path | None = None) -> None:
         self.source = sidecar.source
+        self.shard_mtime_ns = sidecar.source.mtime_ns
         self.num_samples = sidecar.num_samples
         self.skipped = sidecar.skipped
         self.trailing_nbytes = sidecar.source.trailing_nbytes
@@ -219,6 +222,8 @@ class TarIndex:
                 f"{path}: a stale sidecar: {tar} was changed since, and has other members now; "
                 "delete it, and it is made anew"
             )
+        # The time of the file that was read just now, which need not be the one looked at above.
+        index.shard_mtime_ns = now.source.mtime_ns
         return index, False
 
     @property
@@ -374,7 +379,9 @@ class TarIndex:
 
     def __reduce__(self) -> tuple[Callable[..., "TarIndex"], tuple[object, ...]]:
         if self._path is not None:
-            return TarIndex.load, (self._path,)
+            if self.shard_mtime_ns == self.source.mtime_ns:
+                return TarIndex.load, (self._path,)
+            return _load_verified, (self._path, self.digest, self.shard_mtime_ns)
         return _from_image, (pack_sidecar(self._sidecar),)
 
     def __repr__(self) -> str:
@@ -408,3 +415,11 @@ class _Keys(Sequence[str]):
 
 def _from_image(image: bytes) -> TarIndex:
     return TarIndex(parse_sidecar(memoryview(image), "(pickled tar index)"))
+
+
+def _load_verified(path: Path, digest: bytes, shard_mtime_ns: int) -> TarIndex:
+    """Load a sidecar that was verified against a shard's headers, if it is still that one."""
+    index = TarIndex.load(path)
+    if index.digest == digest:
+        index.shard_mtime_ns = shard_mtime_ns
+    return index
