@@ -1,5 +1,6 @@
 """Sidecars: the documented bytes, what is refused, and what no sidecar can bring about."""
 
+import hashlib
 import os
 import random
 import re
@@ -197,6 +198,79 @@ def test_hostile_extensions_are_refused(shard, sidecar, sets):
     sidecar.write_bytes(sealed(image))
     with pytest.raises(ShardFormatError, match="damaged sidecar"):
         Shard(shard, TarIndex.load(sidecar))[0]
+
+
+def forged(tmp_path, *, spans, rows, order=(), sets=b".x\0", skipped=b"", keys=b"", others=b""):
+    """Write a sidecar of any sections, with the header and the digest that fit them."""
+    body = struct.pack(f"<{2 * len(spans)}q", *sum(spans, ()))
+    body += b"".join(struct.pack("<4I", *row) for row in rows)
+    body += struct.pack(f"<{len(order)}I", *order) + sets + skipped + keys + others
+    lengths = map(len, (spans, rows[1:], sets, skipped, keys, others))
+    head = struct.pack("<8sIIQqQ", b"widsidx\0", 1, 8 if order else 0, 4096, 0, 0)
+    head += struct.pack("<6Q", *lengths) + hashlib.blake2b(body, digest_size=16).digest()
+    path = tmp_path / "forged.widx"
+    path.write_bytes(sealed(head + bytes(8) + body))
+    return path
+
+
+def row(key, spans, start=0, first=0):
+    """Return a sample's row whose check fits."""
+    covered = struct.pack(f"<{2 * len(spans)}q", *sum(spans, ()))
+    return (first, start, 0, crc32(covered, crc32(key, 0)))
+
+
+SPAN = (512, 1)
+
+
+def test_a_forged_sidecar_reads_if_it_is_right(tmp_path):
+    """The sidecars below are refused for what is wrong in them only."""
+    rows = [row(b"a", [SPAN]), row(b"b", [SPAN], 1, 1), (2, 2, 0, 0)]
+    index = TarIndex.load(forged(tmp_path, spans=[SPAN] * 2, rows=rows, order=(1, 0), keys=b"ab"))
+    assert index.names == ["b.x", "a.x"]
+
+
+@pytest.mark.parametrize("order", [(), (1, 0)])
+@pytest.mark.parametrize("others", [b"", b"b", b"b\0c\0"])
+def test_each_member_has_one_name(tmp_path, order, others):
+    """Fewer or more names than members are refused, whatever the order says."""
+    rows = [row(b"a", [SPAN]), (1, 1, 0, 0)]
+    index = TarIndex.load(
+        forged(tmp_path, spans=[SPAN] * 2, rows=rows, order=order, keys=b"a", others=others)
+    )
+    for read in (lambda: index.names, lambda: index.offsets, index.check):
+        with pytest.raises(ShardFormatError, match="names for 2 members"):
+            read()
+
+
+def test_rows_ascend(tmp_path):
+    """Keys that overlap, of which a small file could have gigabytes, are refused before reading."""
+    rows = [row(b"k" * 99, [], start % 2) for start in range(9)] + [(0, 99, 0, 0)]
+    index = TarIndex.load(forged(tmp_path, spans=[], rows=rows, keys=b"k" * 99))
+    for read in (lambda: index.names, lambda: list(index.keys), lambda: index.keys[:],
+                 lambda: index.find("k"), index.check):  # fmt: skip
+        with pytest.raises(ShardFormatError, match="ascend"):
+            read()
+
+
+def test_keys_are_distinct(tmp_path):
+    """Two samples of one key are refused where all keys are looked at."""
+    rows = [row(b"a", [SPAN]), row(b"a", [SPAN], 1, 1), (2, 2, 0, 0)]
+    index = TarIndex.load(forged(tmp_path, spans=[SPAN] * 2, rows=rows, keys=b"aa"))
+    for read in (lambda: index.find("a"), index.check):
+        with pytest.raises(ShardFormatError, match="one key"):
+            read()
+
+
+@pytest.mark.parametrize(
+    "tables",
+    [{"sets": bytes(2)}, {"sets": bytes(2 << 20)}, {"skipped": b"a=1\0" * (1 << 15)}],
+)
+def test_large_tables_are_refused(tmp_path, tables):
+    """More sets than samples, and tables that no shard can fill, are refused unread."""
+    rows = [row(b"a", [SPAN]), (1, 1, 0, 0)]
+    path = forged(tmp_path, spans=[SPAN], rows=rows, keys=b"a", **tables)
+    with pytest.raises(ShardFormatError, match="at most"):
+        TarIndex.load(path)
 
 
 def test_random_damage(shard, tmp_path):

@@ -47,6 +47,11 @@ ROW = struct.Struct("<4I")
 _LAST_DOT, _WHOLE_SHARD, _CONCATENATED, _ORDER = 1, 2, 4, 8
 _MAX_COUNT = 2**32 - 1
 
+# What the small tables may take: file systems end names at 255 bytes, and reasons are few.
+_MAX_EXTENSION_NBYTES = 256
+_MAX_SETS_NBYTES = 1 << 20
+_MAX_SKIPPED_NBYTES = 1 << 16
+
 
 @dataclass(frozen=True)
 class Source:
@@ -266,7 +271,17 @@ def parse_sidecar(
     bounds = [HEADER.size, *_section_ends(header)]
     if bounds[-1] != len(image):
         raise _unfit(path, f"{bounds[-1]} bytes by its header", f"{len(image)}")
+    sets_room = _MAX_SETS_NBYTES + _MAX_EXTENSION_NBYTES * header.num_members
+    for what, nbytes, room in (
+        ("extension sets", header.sets_nbytes, sets_room),
+        ("skipped counts", header.skipped_nbytes, _MAX_SKIPPED_NBYTES),
+    ):
+        if nbytes > room:
+            raise _unfit(path, f"at most {room} bytes of {what}", f"{nbytes}")
     sets, skipped = read(bounds[3], bounds[4]), read(bounds[4], bounds[5])
+    if sets.count(b"\0") > header.num_samples:
+        found = f"{sets.count(bytes(1))}"
+        raise _unfit(path, f"at most {header.num_samples} extension sets", found)
     if _seal(header, sets + skipped) != head:
         raise _unfit(path, "a header and tables that fit their checksum", "others")
     last = ROW.unpack(read(bounds[2] - ROW.size, bounds[2]))

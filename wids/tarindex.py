@@ -8,6 +8,7 @@ import logging
 import os
 import struct
 from collections.abc import Callable, Iterator, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Self, overload
 from zlib import crc32
@@ -80,6 +81,7 @@ class TarIndex:
         # What was scanned in this process needs no checksums, and has none until it is saved.
         self._verified = sidecar.image is None
         self._checked = sidecar.image is not None
+        self._ascending = sidecar.image is None
         self._rows = sidecar.rows
         self._spans = sidecar.spans
         self._key_bytes = sidecar.keys
@@ -274,10 +276,14 @@ class TarIndex:
 
         Raises:
             KeyError: There is none.
+            ShardFormatError: The sidecar is damaged.
         """
         # A dict of all keys takes memory; most datasets never look up a key.
         if self._places is None:
-            self._places = {key: place for place, key in enumerate(self.keys)}
+            places = {key: place for place, key in enumerate(self.keys)}
+            if len(places) < self.num_samples:
+                raise self._damaged("two samples have one key")
+            self._places = places
         return self._places[key]
 
     def fields(self, local_index: int) -> list[tuple[str, int, int]]:
@@ -341,7 +347,7 @@ class TarIndex:
         return layout
 
     def check(self) -> None:
-        """Verify the whole index: its digest, and that all members lie within the shard.
+        """Verify the whole index: its digest, rows, names and keys, and that all members fit.
 
         Reading one sample verifies that sample only; `names`, `offsets` and `sizes` call this.
 
@@ -359,7 +365,45 @@ class TarIndex:
         order = np.frombuffer(self._sidecar.order, "<u4")
         if len(order) and not np.array_equal(np.sort(order), np.arange(len(self))):
             raise self._damaged("its order is no permutation")
+        self.check_rows()
+        self._check_names()
         self._verified = True
+
+    def check_rows(self) -> None:
+        """Verify that fields and keys of the samples follow one another; reads the rows only.
+
+        Else a few megabytes of rows could each have the same megabytes of key. What goes through
+        all samples calls this; reading one sample does not.
+
+        Raises:
+            ShardFormatError: The sidecar is damaged, or was never right.
+        """
+        if self._ascending:
+            return
+        starts = self._table()[:, :2]
+        if starts[0].any() or (starts[1:] < starts[:-1]).any():
+            raise self._damaged("its rows do not ascend")
+        self._ascending = True
+
+    def _check_names(self) -> None:
+        """Verify that each member has one name, and each sample a key of its own."""
+        rows, sidecar = self._table(), self._sidecar
+        widths = np.array([names.count(b"/") + 1 for names in sidecar.extension_sets], np.int64)
+        set_ids = rows[:-1, 2]
+        if (set_ids >= len(widths)).any() or (widths[set_ids] != np.diff(rows[:, 0])).any():
+            raise self._damaged("a sample has another number of fields than of extensions")
+        num_others = bytes(sidecar.other_names).count(b"\0")
+        if rows[-1, 0] + num_others != len(self):
+            raise self._damaged(
+                f"expected names for {len(self)} members, found {rows[-1, 0] + num_others}"
+            )
+        keys = bytes(self._key_bytes)
+        if len({keys[start:end] for start, end in pairwise(rows[:, 1].tolist())}) < len(set_ids):
+            raise self._damaged("two samples have one key")
+
+    def _table(self) -> NDArray[np.int64]:
+        """Return the rows as numbers; shape `(num_samples + 1, 4)`."""
+        return np.frombuffer(self._rows, "<u4").reshape(-1, 4).astype(np.int64)
 
     def _order(self) -> NDArray[np.uint32] | None:
         self.check()
@@ -403,10 +447,12 @@ class _Keys(Sequence[str]):
     def __getitem__(self, place: slice) -> list[str]: ...
     def __getitem__(self, place: int | slice) -> str | list[str]:
         if isinstance(place, slice):
+            self._index.check_rows()
             return [self._index.key(i) for i in range(*place.indices(len(self)))]
         return self._index.key(place + len(self) if place < 0 else place)
 
     def __iter__(self) -> Iterator[str]:
+        self._index.check_rows()
         return map(self._index.key, range(len(self)))
 
     def __repr__(self) -> str:
