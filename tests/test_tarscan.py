@@ -133,7 +133,7 @@ def test_contiguous_files_are_files(scan):
 
 def test_v7_without_magic(scan):
     """A header of 1979, without any magic, is read; a trailing slash marks a directory there."""
-    content = header(b"d/", 0, kind=b"\0", magic=b"") + member(
+    content = header(b"d/", 1, kind=b"\0", magic=b"") + member(
         b"d/a.txt", b"abc", kind=b"\0", magic=b""
     )
     found = scan(content + END)
@@ -273,6 +273,7 @@ def test_hard_link_by_gnu_long_link(scan):
         (pax({b"path": b"a"}) + pax({b"path": b"b"}) + member(b"a", b""), "differ in 'path'"),
         (pax({b"path": b"a"}) + pax({b"mtime": b"1"}) + member(b"a", b""), "differ in 'path'"),
         (pax({b"path": b"a/"}) + member(b"a", b""), "of a directory"),
+        (member(b"d/", b"abc"), "expected no data of the directory"),
         (pax({b"size": b"3"}, kind=b"g") + member(b"a", b"abc"), "global PAX header"),
         (
             pax({b"mtime": b"1"})[:523] + b"9 path=a;".ljust(501) + member(b"a", b""),

@@ -227,6 +227,9 @@ class _Walk:
             return data_start
         stated = records.get(b"size")
         size = parse_number(header[124:136]) if stated is None else parse_pax_size(stated)
+        # In tars of 1979 a slash marks directories; tarfile and libarchive agree: no data follows.
+        if kind == b"\0" and name == header_name(header) and name.endswith(b"/"):
+            size = 0
         self._data_entry(kind, name, data_start, size, b"path" in records)
         return data_start + size + -size % BLOCK_SIZE
 
@@ -244,6 +247,11 @@ class _Walk:
             self._add(name, offset, size)
         elif name_is_pax:
             raise ValueError(f"a regular file has the PAX path {name[:80]!r} of a directory")
+        elif size:
+            raise ValueError(
+                f"expected no data of the directory {name[:80]!r}, found a size of {size}; "
+                "readers disagree on what follows it: pack the shard anew"
+            )
         else:
             # Tars of 1979 have no type for directories.
             self._skipped["directory"] += 1
