@@ -111,6 +111,29 @@ def test_energon_counts_extended_headers(tmp_path):
     write_energon_index(shard, path)
     assert struct.unpack("<3Q", path.read_bytes()) == (0, 1536, 3072)
     assert check_foreign_index(path, shard) == 3
+    # The member's own header has a right checksum too, but not the long name or the time.
+    for entries in ((1024, 1536, 3072), (0, 2560, 3072), (0, 2048, 3072)):
+        path.write_bytes(struct.pack("<3Q", *entries))
+        with pytest.raises(ShardFormatError, match="begin at byte"):
+            check_foreign_index(path, shard)
+
+
+def test_energon_refuses_hard_links(tmp_path):
+    """A sample that is a link to another's data is refused, never left out."""
+    shard = tmp_path / "l.tar"
+    with tarfile.open(shard, "w") as archive:
+        archive.addfile(tarfile.TarInfo("a.txt"))
+        link = tarfile.TarInfo("b.txt")
+        link.type, link.linkname = tarfile.LNKTYPE, "a.txt"
+        archive.addfile(link)
+    assert TarIndex.from_tar(shard).num_samples == 2
+    path = tmp_path / "l.tar.idx"
+    with pytest.raises(ShardFormatError, match="no hard links"):
+        write_energon_index(shard, path)
+    assert not path.exists()
+    path.write_bytes(struct.pack("<3Q", 0, 512, 1024))
+    with pytest.raises(ShardFormatError, match="no hard links"):
+        check_foreign_index(path, shard)
 
 
 @pytest.mark.parametrize(

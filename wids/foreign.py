@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 from wids.errors import ShardFormatError
 from wids.sidecar import write_sidecar
-from wids.tarheader import BLOCK_SIZE, checksum_matches
 from wids.tarindex import TarIndex
 
 __all__ = [
@@ -167,16 +166,36 @@ def write_energon_index(tar: str | os.PathLike[str], path: str | os.PathLike[str
         path: Where Energon looks for it: the shard's name and `.idx`.
 
     Raises:
-        ShardFormatError: The shard cannot be read.
+        ShardFormatError: The shard cannot be read, or has hard links: Energon reads a sample as a
+            slice of the tar, and the data of a link is elsewhere.
         OSError: It cannot be opened, or the index not be written.
     """
-    index = TarIndex.from_tar(tar)
-    firsts = {index.fields(place)[0][1] for place in range(index.num_samples)}
-    # The format is defined by what tarfile calls an offset. What TarIndex accepts, it reads too.
-    with tarfile.open(tar) as archive:
-        starts = [member.offset for member in archive if member.offset_data in firsts]
-        end = archive.offset
+    starts, end = _sample_starts(Path(tar), TarIndex.from_tar(tar))
     write_sidecar(path, struct.pack(f"<{len(starts) + 1}Q", *starts, end))
+
+
+def _sample_starts(tar: Path, index: TarIndex) -> tuple[list[int], int]:
+    """Return where each sample's first header is, extended headers included, and the end."""
+    places = {index.fields(place)[0][1]: place for place in range(index.num_samples)}
+    starts: dict[int, int] = {}
+    # The format is defined by what tarfile calls an offset. What TarIndex accepts, it reads too.
+    with tarfile.open(tar, "r:") as archive:
+        for member in archive:
+            # Its data is another member's: neither an offset nor a slice tells the two apart.
+            if member.islnk():
+                raise ShardFormatError(
+                    f"{tar}: expected no hard links, as Energon demands; found {member.name!r} at "
+                    f"byte {member.offset}; pack the shard anew with --hard-dereference"
+                )
+            if member.offset_data in places:
+                starts[places[member.offset_data]] = member.offset
+        end = archive.offset
+    if len(starts) != index.num_samples:
+        raise ShardFormatError(
+            f"{tar}: expected {index.num_samples} samples by its index, found the first headers of "
+            f"{len(starts)}; make the index anew"
+        )
+    return [starts[place] for place in range(index.num_samples)], end
 
 
 def _read_dali(path: Path) -> Iterator[ForeignMember]:
@@ -238,26 +257,22 @@ def _read_energon_database(path: Path, tar_name: str | None) -> Iterator[Foreign
 
 
 def _check_energon_index(path: Path, tar: Path, index: TarIndex) -> int:
-    """Check that each entry is a header between two samples, and that none is missing."""
+    """Check that each entry is the first header of its sample, and that none is missing."""
     content = path.read_bytes()
-    entries = [value for (value,) in struct.iter_unpack("<Q", content[: len(content) // 8 * 8])]
-    if len(content) % 8 or len(entries) != index.num_samples + 1:
+    if len(content) != 8 * (index.num_samples + 1):
         expected = f"{index.num_samples + 1} numbers of eight bytes"
         raise _unfit(path, expected, f"{len(content)} bytes")
-    end = 0
-    with tar.open("rb") as stream:
-        for place, entry in enumerate(entries[:-1]):
-            fields = index.fields(place)
-            stream.seek(min(entry, index.source.nbytes))
-            block = stream.read(BLOCK_SIZE)
-            if not end <= entry < fields[0][1] or not checksum_matches(block.ljust(BLOCK_SIZE)):
-                raise _unfit(
-                    path, f"a header in [{end}, {fields[0][1]}) for sample {place}", f"{entry}"
-                )
-            end = max(offset + size for _, offset, size in fields)
-    if not end <= entries[-1] <= index.source.nbytes:
-        raise _unfit(path, f"an end in [{end}, {index.source.nbytes}]", f"{entries[-1]}")
-    return len(entries)
+    *entries, last = struct.unpack(f"<{index.num_samples + 1}Q", content)
+    starts, _ = _sample_starts(tar, index)
+    for place, (entry, start) in enumerate(zip(entries, starts, strict=True)):
+        if entry != start:
+            raise _unfit(path, f"sample {place} to begin at byte {start}", f"{entry}")
+    # Whether entries of no sample behind the last one belong to it is left open.
+    final = index.fields(index.num_samples - 1) if starts else []
+    end = max((offset + size for _, offset, size in final), default=0)
+    if not end <= last <= index.source.nbytes:
+        raise _unfit(path, f"an end in [{end}, {index.source.nbytes}]", f"{last}")
+    return len(entries) + 1
 
 
 def _integer(path: Path, value: Any) -> int:
