@@ -83,7 +83,8 @@ MAY_IMPORT = {
     "chunks": "permute",
     "order": "chunks permute",
     "passes": "order",
-    "samplers": "chunks order passes permute",
+    "replicas": "",
+    "samplers": "chunks order passes permute replicas",
     "orderreport": "chunks order permute",
     # writing
     "tarwriter": "",

@@ -12,11 +12,9 @@ without torch they are plain classes that do the same.
 
 import logging
 import operator
-import os
-import sys
 from collections.abc import Mapping, Sequence, Sized
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, Literal, SupportsIndex
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
@@ -24,6 +22,7 @@ from wids.chunks import Layout, chunk_layout
 from wids.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
 from wids.passes import MAX_LANES, EpochPass, OrderState, Progress, check_count
 from wids.permute import Integers
+from wids.replicas import number_of_lanes, replica
 
 if TYPE_CHECKING:
     from torch.utils.data import DistributedSampler, Sampler
@@ -506,12 +505,12 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         lengths: Sequence[int] | None = None,
         pad: bool = True,
     ) -> None:
-        self.num_replicas, self.rank = _replica(num_replicas, rank)
+        self.num_replicas, self.rank = replica(num_replicas, rank)
         self.drop_last = bool(drop_last)
         self._take(dataset, num_samples, chunksize, lengths)
         tail: Tail = "drop" if drop_last else "pad" if pad else "ragged"
-        number_of_lanes = _number_of_lanes(lanes, self.num_replicas)
-        self._order_by(seed, partition, interleave, number_of_lanes, tail)
+        num_lanes = number_of_lanes(lanes, self.num_replicas)
+        self._order_by(seed, partition, interleave, num_lanes, tail)
         self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
 
     @property
@@ -570,76 +569,3 @@ class DistributedShardSampler(DistributedChunkedSampler):
             **options,
         }
         super().__init__(dataset, num_replicas, rank, **options)
-
-
-def _replica(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    """Complete what was not given from the process group; without one, one process."""
-    if num_replicas is None or rank is None:
-        group_size, group_rank = _process_group()
-        num_replicas = group_size if num_replicas is None else num_replicas
-        rank = group_rank if rank is None else rank
-    if operator.index(num_replicas) < 1:
-        raise ValueError(f"num_replicas must be at least 1, got {num_replicas}")
-    if not 0 <= operator.index(rank) < num_replicas:
-        raise ValueError(f"rank must lie in [0, num_replicas = {num_replicas}), got {rank}")
-    return operator.index(num_replicas), operator.index(rank)
-
-
-def _process_group() -> tuple[int, int]:
-    """Size of torch's process group and the rank in it; one process where there is none."""
-    try:
-        # Looked up now, not at import: groups are made later, and tests replace these functions.
-        import torch.distributed as dist
-
-        if dist.is_available() and dist.is_initialized():
-            return dist.get_world_size(), dist.get_rank()
-    except ImportError:
-        pass
-    logger.warning(
-        "there is no torch.distributed process group, so this is taken for the only process; make "
-        "the group first, or pass num_replicas and rank"
-    )
-    return 1, 0
-
-
-def _number_of_lanes(lanes: int | str, num_replicas: int) -> int:
-    """Read `lanes`; nodes are counted by what the launcher told all of them alike."""
-    if isinstance(lanes, SupportsIndex):
-        return operator.index(lanes)
-    if lanes not in ("rank", "node"):
-        raise ValueError(f"lanes must be 'rank', 'node' or a number, got {lanes!r}")
-    if lanes == "rank":
-        return num_replicas
-    # All ranks must agree on the number, or epochs were not exact: the launcher tells these to all
-    # of them alike, but the ranks on a node only to that node's.
-    for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
-        nodes = os.environ.get(name, "")
-        if nodes.isdecimal() and 1 <= int(nodes) <= num_replicas:
-            return int(nodes)
-    ranks_a_node = _agreed_ranks_a_node(num_replicas)
-    if ranks_a_node:
-        return num_replicas // ranks_a_node
-    if num_replicas > 1:
-        logger.warning(
-            "the number of nodes is unknown, so the ranks are taken for those of one node; on "
-            "several nodes pass lanes=<number of nodes>, or start with torchrun or SLURM"
-        )
-    return 1
-
-
-def _agreed_ranks_a_node(num_replicas: int) -> int:
-    """Ranks on each node where every rank was told the same number, which divides all; else 0."""
-    told = os.environ.get("LOCAL_WORLD_SIZE", "")
-    if not told or sys.modules.get("torch") is None:
-        return 0
-    import torch.distributed as dist
-
-    if not (dist.is_available() and dist.is_initialized()):
-        return 0
-    # Of a group of another size it is unknown whether all its ranks make a sampler now.
-    if dist.get_world_size() != num_replicas:
-        return 0
-    told_to: list[str] = [""] * num_replicas
-    dist.all_gather_object(told_to, told)
-    agreed = told.isdecimal() and set(told_to) == {told} and int(told) > 0
-    return int(told) if agreed and num_replicas % int(told) == 0 else 0
