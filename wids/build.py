@@ -137,7 +137,11 @@ def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Ite
         yield ShardCache(cache_dir).get(url)
         return
     with TemporaryDirectory(prefix="wids-") as folder:
-        yield ShardCache(folder).get(url)
+        cache = ShardCache(folder)
+        try:
+            yield cache.get(url)
+        finally:
+            cache.close()  # waits for what is still written into the folder
 
 
 def file_digests(path: Path, digests: Collection[str]) -> dict[str, str]:
