@@ -78,6 +78,19 @@ def test_one_sample_costs_one_request_and_its_own_bytes(remote: Open, shard_serv
     assert not list(Path(dataset.cache_dir).glob("*.tar"))
 
 
+def test_a_shard_without_samples_stays_where_it_is(
+    make_shard: Callable[..., Path], shard_server: Any
+) -> None:
+    """An empty remote shard with a sidecar is opened by range like any other."""
+    path = make_shard("empty.tar", [])
+    TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
+    url = shard_server.put("empty.tar", path.read_bytes())
+    shard_server.put(f"empty.tar{SIDECAR_SUFFIX}", Path(f"{path}{SIDECAR_SUFFIX}").read_bytes())
+    dataset = ShardListDataset([(url, 0)], remote="range")
+    assert dataset._open_shard(0).url == url
+    assert not list(Path(dataset.cache_dir).glob("*.tar"))
+
+
 def test_neighbours_in_a_batch_share_requests(remote: Open, shard_server: Any) -> None:
     """A run of samples comes in one request a shard; only needed fields are fetched."""
     dataset = remote(fields=[".cls"])

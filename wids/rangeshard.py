@@ -9,6 +9,7 @@ from wids.cachefolder import Entry, check_folder, write_beside
 from wids.errors import ShardFormatError
 from wids.fetch import RangesNotServedError
 from wids.log import logger
+from wids.shard import IndexedShard, Shard
 from wids.tarheader import BLOCK_SIZE, checksum_matches, parse_number
 from wids.tarindex import TarIndex
 from wids.urls import display_url
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
 
     from wids.cache import ShardCache
     from wids.fetch import Fetcher
-    from wids.shard import Shard
 
 __all__ = ["RangeShard", "fetch_index", "read_samples", "sidecar_url"]
 
@@ -26,7 +26,7 @@ _SIZE_FIELD = slice(124, 136)
 _MOST_SHARDS_AT_ONCE = 8
 
 
-class RangeShard:
+class RangeShard(IndexedShard):
     """A shard that stays where it is: only the bytes of the samples asked for come over the wire.
 
     Every field is fetched together with the header in front of it, and the header is verified: a
@@ -64,22 +64,6 @@ class RangeShard:
         self._fetch_whole = fetch_whole
         self._may_fetch = may_fetch
         self._whole: Shard | None = None
-
-    def __len__(self) -> int:
-        return self.index.num_samples
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The samples' keys."""
-        return self.index.keys
-
-    def find(self, key: str) -> int:
-        """Return the place of a sample, given its key.
-
-        Raises:
-            KeyError: There is none.
-        """
-        return self.index.find(key)
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
         return self.read(local_index)

@@ -9,10 +9,36 @@ from wids.errors import ShardFormatError
 from wids.mapping import map_file
 from wids.tarindex import TarIndex
 
-__all__ = ["Shard"]
+__all__ = ["IndexedShard", "Shard"]
 
 
-class Shard:
+class IndexedShard:
+    """What every shard with a tar index has, wherever its bytes come from.
+
+    Attributes:
+        index: The tar index.
+    """
+
+    index: TarIndex
+
+    def __len__(self) -> int:
+        return self.index.num_samples
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The samples' keys."""
+        return self.index.keys
+
+    def find(self, key: str) -> int:
+        """Return the place of a sample, given its key.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return self.index.find(key)
+
+
+class Shard(IndexedShard):
     """One tar, mapped: `shard[i]` is sample `i` as a dict of bytes that were not copied.
 
     Safe to read from many threads. An open shard holds one descriptor and its index, when mapped
@@ -60,22 +86,6 @@ class Shard:
         self._nbytes = len(view)
         # Looked up once: this is called for each sample.
         self._locate = self.index.locate
-
-    def __len__(self) -> int:
-        return self.index.num_samples
-
-    @property
-    def keys(self) -> Sequence[str]:
-        """The samples' keys."""
-        return self.index.keys
-
-    def find(self, key: str) -> int:
-        """Return the place of a sample, given its key.
-
-        Raises:
-            KeyError: There is none.
-        """
-        return self.index.find(key)
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
         return self.read(local_index)

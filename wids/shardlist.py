@@ -143,7 +143,6 @@ class ShardList:
         self.transformations = transformations
         self.lru_size = lru_size or default_max_open_shards()
         self._opened = OpenShards(self.lru_size, self._open_shard)
-        self.shards = spec.shards
         self.shards = self._counted(spec.shards)
         self._locate = Locator(self.shards.nsamples)
         show_if_verbose()
@@ -271,7 +270,9 @@ class ShardList:
     def _open_shard(self, shard_index: int) -> _OpenShard:
         """Fetch where needed, index where needed, map, and check that the spec counted right."""
         description = self.shards[shard_index]
-        shard = self._ranged(description) or self._mapped(description)
+        ranged = self._ranged(description)
+        # Not by its truth: a shard without samples is as good as any.
+        shard = self._mapped(description) if ranged is None else ranged
         expected = int(self.shards.nsamples[shard_index])
         if expected not in {UNKNOWN, len(shard)}:
             raise SampleCountError(
