@@ -34,7 +34,7 @@ from pathlib import Path
 
 import common
 
-from wids.cache import ShardCache
+from wids.caching.cache import ShardCache
 
 sys.path.insert(0, str(common.HERE.parent / "tests"))
 from server import Faults, ShardServer, serve, stop

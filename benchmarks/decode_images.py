@@ -33,8 +33,8 @@ import simplejpeg
 import torch
 from PIL import Image
 
-from wids.framing import Resize
-from wids.images import ImageDecoder
+from wids.codecs.framing import Resize
+from wids.codecs.images import ImageDecoder
 
 Way = Callable[[bytes], np.ndarray]
 SIDE = 224

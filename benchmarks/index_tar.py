@@ -63,11 +63,11 @@ def index_once(peer: str, path: str) -> int:
         listing = subprocess.run(["tar", "-tf", path], stdout=subprocess.PIPE, check=True)
         return listing.stdout.count(b"\n")
     if peer == "ours":
-        from wids.tarindex import TarIndex
+        from wids.tar.tarindex import TarIndex
 
         return len(TarIndex.from_tar(path))
     if peer == "ours-scan":
-        from wids.tarscan import scan_tar
+        from wids.tar.tarscan import scan_tar
 
         return len(scan_tar(path).spans)
     if peer == "tarfile":

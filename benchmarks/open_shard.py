@@ -25,8 +25,8 @@ import common
 import data
 from index_tar import header, make_tar
 
-from wids.shard import Shard
-from wids.tarindex import TarIndex
+from wids.tar.shard import Shard
+from wids.tar.tarindex import TarIndex
 
 NUM_PROCESSES = 16
 

@@ -35,8 +35,8 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from wids.chunks import chunk_layout  # noqa: E402
-from wids.order import OrderSpec, RankShare  # noqa: E402
+from wids.ordering.chunks import chunk_layout  # noqa: E402
+from wids.ordering.order import OrderSpec, RankShare  # noqa: E402
 
 MOSAIC = HERE.parent / ".bench" / "venvs" / "order-mosaicml-streaming" / "bin" / "python"
 

@@ -48,14 +48,14 @@ def uneven_lengths(size):
 
 
 def ours(dataset, **options):
-    from wids.samplers import DistributedChunkedSampler
+    from wids.ordering.samplers import DistributedChunkedSampler
 
     options = {"partition": "global", "interleave": 16, "lanes": 4, "chunksize": SHARD, **options}
     return DistributedChunkedSampler(dataset, RANKS, RANK, **options)
 
 
 def ours_uneven(dataset):
-    from wids.samplers import DistributedShardSampler
+    from wids.ordering.samplers import DistributedShardSampler
 
     return DistributedShardSampler(dataset, RANKS, RANK, lanes=4)
 
@@ -143,7 +143,7 @@ def measure(name, size):
     """Measure one row, in this process, and print it as JSON."""
     maker = ROWS[name][2]
     if name.startswith("ours"):
-        import wids.samplers
+        import wids.ordering.samplers
     elif name.startswith("wids"):
         import wids  # noqa: F401
     elif name.startswith("torch"):

@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from wids.cache import ShardCache
+from wids.caching.cache import ShardCache
 from wids.errors import WidsError
-from wids.fetch import Fetcher, FetchPolicy
+from wids.fetching.fetch import Fetcher, FetchPolicy
 
 POLICY = FetchPolicy(
     stall_timeout_seconds=5.0, backoff_seconds=0.01, segment_nbytes=65_536, parallel_nbytes=400_000

@@ -15,9 +15,9 @@ import traceback
 from collections.abc import Iterator
 from pathlib import Path
 
-from wids.cache import ShardCache
+from wids.caching.cache import ShardCache
 from wids.errors import WidsError
-from wids.fetch import Fetcher, FetchPolicy
+from wids.fetching.fetch import Fetcher, FetchPolicy
 
 SHIM = ctypes.CDLL(None)
 SHORT_WRITE = -1

@@ -21,9 +21,9 @@ from zlib import crc32
 from tarbytes import END, header, member, pax, repair_checksum
 
 from wids.errors import ShardFormatError
-from wids.shard import Shard
-from wids.tarindex import TarIndex
-from wids.tarscan import scan_tar
+from wids.tar.shard import Shard
+from wids.tar.tarindex import TarIndex
+from wids.tar.tarscan import scan_tar
 
 TYPES = b"0\x001234567xgLKSXMNVAD\xff "
 SIZES = [0, 1, 511, 512, 513, 1024, 1 << 20, 1 << 31, (1 << 33) - 1]

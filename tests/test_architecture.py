@@ -11,143 +11,75 @@ import wids
 
 PACKAGE = Path(wids.__file__).parent
 
-# Every module, leaf to top within its part, and the modules of ours that it may name in an import,
-# at its top or inside a function.
+# The packages and single modules of the house, from the ground up, and which of ours each may name
+# in an import, at a module's top or inside a function. Within a package, imports run one way too.
 MAY_IMPORT = {
-    # what all may use
     "errors": "",
     "log": "",
     "progress": "",
     "extras": "",
-    "urls": "errors",
-    # the spec
-    "columns": "",
-    "locations": "urls",
-    "spec": "columns errors locations urls",
-    "sources": "errors fetch spec urls",
-    # the tar index
-    "tarheader": "",
-    "tarruns": "tarheader",
-    "tarscan": "errors tarheader tarruns",
-    "nametable": "",
-    "grouping": "errors nametable",
-    "mapping": "",
-    "sidecar": "errors grouping mapping",
-    "tarindex": "errors grouping sidecar tarscan",
-    "foreign": "errors sidecar tarheader tarindex",
-    "shard": "errors mapping tarindex",
-    # fetch and cache
-    "digests": "",
-    "locking": "",
-    "ranges": "",
-    "partfile": "digests errors",
-    "prefetch": "errors",
-    "transport": "errors",
-    "http": "errors transport urls",
-    "objectstore": "errors transport urls",
-    "pipe": "errors transport urls",
-    "unpack": "errors partfile",
-    "cachefolder": "errors unpack urls",
-    "hub": "errors http transport urls",
-    "tarcheck": "errors partfile unpack",
-    "durable": "cachefolder",
-    "eviction": "cachefolder",
-    "fetch": "errors http hub objectstore partfile pipe ranges transport urls",
-    "cache": (
-        "cachefolder digests durable errors eviction fetch locking partfile prefetch tarcheck "
-        "unpack urls"
-    ),
-    # decode and encode
-    "arrays": "errors extras",
-    "compressed": "errors extras",
-    "documents": "errors extras",
-    "framing": "",
-    "resample": "extras",
-    "images": "errors extras framing resample",
-    "media": "errors extras",
-    "tenbin": "errors",
-    "decode": "arrays compressed documents errors images media tenbin",
-    "encode": "arrays compressed extras tenbin",
-    # the dataset
-    "locate": "",
-    "openshards": "",
-    "scanners": "errors log tarindex",
-    "rangeshard": "cachefolder errors fetch log tarheader tarindex urls cache shard",
-    "shardlist": (
-        "cache decode errors grouping locate log openshards progress rangeshard scanners shard "
-        "sidecar sources spec tarindex"
-    ),
-    "dataset": "shardlist",
-    # the order
-    "permute": "",
-    "chunks": "permute",
-    "order": "chunks permute",
-    "passes": "order",
-    "replicas": "",
-    "samplers": "chunks order passes permute replicas",
-    "orderreport": "chunks order permute",
-    # writing
-    "tarwriter": "",
     "outfile": "",
-    "members": "encode grouping",
-    "entries": "spec urls",
-    "resume": "build entries tarindex",
-    "writer": "encode entries members outfile resume sidecar tarindex tarwriter",
-    # work over many shards
-    "parallel": "progress",
-    "build": "cache entries parallel sidecar sources spec tarindex unpack urls",
-    "check": "build decode errors parallel shard sidecar spec tarindex",
-    "stats": "build extras listing parallel shard spec tarindex",
-    "reshard": "permute progress shardlist writer",
-    "importers": "extras images",
-    "exporters": "extras outfile progress shardlist",
-    "specedit": "errors locations outfile",
-    # the command line
-    "listing": "spec",
-    "show": "decode listing",
-    "terminal": "listing",
-    "lookcommands": "listing shardlist show sources terminal",
-    "makecommands": "build listing outfile sources specedit terminal urls",
-    "checkcommands": "check listing sources stats terminal",
-    "copycommands": "exporters importers progress reshard shardlist sources terminal writer",
-    "ordercommands": "orderreport shardlist terminal",
-    "cachecommands": "cache terminal",
-    "cli": (
-        "cachecommands checkcommands copycommands errors lookcommands makecommands ordercommands "
-        "terminal"
-    ),
-    # the package
-    "__init__": (
-        "cache dataset decode encode errors framing images samplers shard spec tarindex writer"
-    ),
+    "urls": "errors",
+    "fetching": "errors urls",
+    "tar": "errors",
+    "codecs": "errors extras",
+    "caching": "errors fetching urls",
+    "specs": "caching errors fetching outfile progress tar urls",
+    "ordering": "",
+    "reading": "caching codecs errors fetching log progress specs tar urls",
+    "writing": "codecs outfile specs tar",
+    "tools": ("codecs errors extras ordering outfile progress reading specs tar writing"),
+    "commands": ("caching codecs ordering outfile progress reading specs tools urls writing"),
+    "cli": "commands errors",
+    "__init__": "caching codecs errors ordering reading specs tar writing",
     "__main__": "cli",
 }
 
 
 def modules() -> list[str]:
-    return sorted(path.stem for path in PACKAGE.glob("*.py"))
+    """List all modules, dotted, without the leading `wids.`; a package's `__init__` too."""
+    paths = (path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py"))
+    return sorted(".".join(path.parts) for path in paths)
 
 
-def imported_siblings(name: str) -> set[str]:
-    """Read which modules of the package a module names in its imports, wherever they stand."""
-    tree = ast.parse((PACKAGE / f"{name}.py").read_text())
+def source(name: str) -> str:
+    return (PACKAGE / f"{name.replace('.', '/')}.py").read_text()
+
+
+def home(name: str) -> str:
+    """Name the package that a module lies in, or the module itself where it lies in none."""
+    return name.split(".", maxsplit=1)[0]
+
+
+def imported_modules(name: str) -> set[str]:
+    """Read which modules of the house a module names in its imports, wherever they stand."""
     found: set[str] = set()
-    for node in ast.walk(tree):
+    for node in ast.walk(ast.parse(source(name))):
         if isinstance(node, ast.ImportFrom) and node.module:
-            if node.module == "wids":
-                found |= {alias.name for alias in node.names if alias.name in modules()}
-            elif node.module.startswith("wids."):
-                found.add(node.module.split(".")[1])
+            named = [f"{node.module}.{alias.name}" for alias in node.names] + [node.module]
         elif isinstance(node, ast.Import):
-            found |= {alias.name.split(".")[1] for alias in node.names if alias.name[:5] == "wids."}
-    return found
+            named = [alias.name for alias in node.names]
+        else:
+            continue
+        found |= {each.removeprefix("wids.") for each in named if each.startswith("wids.")}
+    return found & set(modules())
 
 
-def test_modules_import_only_what_the_plan_allows() -> None:
-    """The plan names every module, and no module imports another that its row does not name."""
-    assert set(modules()) == set(MAY_IMPORT)
+def test_packages_import_only_what_the_plan_allows() -> None:
+    """The plan names every package, and none imports another that its row does not name."""
+    assert {home(name) for name in modules()} == set(MAY_IMPORT)
     for name in modules():
-        assert imported_siblings(name) <= set(MAY_IMPORT[name].split()), name
+        others = {home(each) for each in imported_modules(name)} - {home(name)}
+        assert others <= set(MAY_IMPORT[home(name)].split()), name
+
+
+def test_the_plan_stands_on_the_ground() -> None:
+    """A row names only rows above it, so that no two packages need each other."""
+    seen: set[str] = set()
+    for name, below in MAY_IMPORT.items():
+        if name != "__init__":
+            assert set(below.split()) <= seen, name
+        seen.add(name)
 
 
 def test_imports_run_one_way() -> None:
@@ -157,7 +89,7 @@ def test_imports_run_one_way() -> None:
     def visit(name: str, path: tuple[str, ...]) -> None:
         assert name not in path, " -> ".join((*path, name))
         if name not in done:
-            for imported in sorted(imported_siblings(name)):
+            for imported in sorted(imported_modules(name)):
                 visit(imported, (*path, name))
             done.add(name)
 
@@ -176,7 +108,7 @@ FORBIDDEN_CALLS = {
 
 
 def calls(name: str) -> set[str]:
-    tree = ast.parse((PACKAGE / f"{name}.py").read_text())
+    tree = ast.parse(source(name))
     return {ast.unparse(node.func) for node in ast.walk(tree) if isinstance(node, ast.Call)}
 
 
@@ -184,24 +116,24 @@ def calls(name: str) -> set[str]:
 def test_no_module_calls_what_runs_strangers_text(name: str) -> None:
     """Shells, eval and pickle streams appear nowhere; only the command line prints."""
     assert not calls(name) & set(FORBIDDEN_CALLS)
-    assert "shell=True" not in (PACKAGE / f"{name}.py").read_text()
-    if not (name.startswith(("cli", "__main__")) or name.endswith(("cli", "commands"))):
+    assert "shell=True" not in source(name)
+    if home(name) not in {"cli", "commands", "__main__"}:
         assert "print" not in calls(name)
 
 
 @pytest.mark.parametrize("name", modules())
 def test_no_module_validates_by_assertion(name: str) -> None:
     """An assertion vanishes under `python -O`; errors are raised."""
-    tree = ast.parse((PACKAGE / f"{name}.py").read_text())
+    tree = ast.parse(source(name))
     assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)]
 
 
 @pytest.mark.parametrize("name", modules())
 def test_all_names_what_is_there(name: str) -> None:
     """Each module has an `__all__` that names things it defines."""
-    if name in {"__init__", "__main__"}:
+    if name.rsplit(".", maxsplit=1)[-1] in {"__init__", "__main__"}:
         return
-    tree = ast.parse((PACKAGE / f"{name}.py").read_text())
+    tree = ast.parse(source(name))
     (public,) = (
         ast.literal_eval(node.value)
         for node in tree.body
@@ -220,6 +152,9 @@ def test_all_names_what_is_there(name: str) -> None:
 
 def test_the_indexer_and_the_command_line_never_load_torch() -> None:
     """What people run on machines without a GPU stack does not import it."""
-    code = "import sys, wids.cli, wids.build, wids.shardlist; print('torch' in sys.modules)"
+    code = (
+        "import sys, wids.cli, wids.specs.build, wids.reading.shardlist\n"
+        "print('torch' in sys.modules)"
+    )
     run = [sys.executable, "-c", code]
     assert subprocess.run(run, capture_output=True, text=True, check=True).stdout == "False\n"

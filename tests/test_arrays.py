@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from wids.arrays import (
+from wids.codecs.arrays import (
     decode_npy,
     decode_npz,
     decode_safetensors,

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 
 import wids
-from wids.build import build_spec, default_name, file_digests, index_shard
-from wids.check import check_shard
 from wids.errors import FetchError, ShardFormatError
-from wids.parallel import run_each
-from wids.spec import DatasetSpec
-from wids.tarindex import TarIndex
+from wids.specs.build import build_spec, default_name, file_digests, index_shard
+from wids.specs.parallel import run_each
+from wids.specs.spec import DatasetSpec
+from wids.tar.tarindex import TarIndex
+from wids.tools.check import check_shard
 
 MakeShard = Callable[..., Path]
 

@@ -19,9 +19,9 @@ import pytest
 from server import Faults, ShardServer
 from test_http_faults import MD5, QUICK, SHARD, leftovers, tar_of
 
-from wids.cache import ShardCache
+from wids.caching.cache import ShardCache
 from wids.errors import CacheError, FetchError, IntegrityError
-from wids.fetch import Fetcher
+from wids.fetching.fetch import Fetcher
 
 NOBODY = 65534
 
@@ -183,7 +183,7 @@ def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, shard_server: Sh
 
 def test_import_and_construction_touch_nothing(tmp_path: Path) -> None:
     """Neither the import nor a cache that is not used makes a folder."""
-    code = "import wids.cache; wids.cache.ShardCache()"
+    code = "import wids.caching.cache; wids.caching.cache.ShardCache()"
     environment = {**os.environ, "WIDS_CACHE": str(tmp_path / "none"), "HOME": str(tmp_path)}
     subprocess.run([sys.executable, "-c", code], env=environment, check=True)
     assert list(tmp_path.iterdir()) == []
@@ -202,7 +202,7 @@ def test_links_are_not_followed(cache: ShardCache, shard_server: ShardServer) ->
 READ_ONLY = """
 import encodings.ascii, os, sys
 import requests
-from wids.cache import ShardCache
+from wids.caching.cache import ShardCache
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
@@ -529,8 +529,8 @@ def leave_part(cache: ShardCache, url: str, data: bytes, validator: str | None) 
     (cache.cache_dir.parent / "data").write_bytes(data)
     code = f"""
 import os, pathlib
-from wids.cachefolder import Entry, new_part_path
-from wids.partfile import Expected, PartFile
+from wids.caching.cachefolder import Entry, new_part_path
+from wids.fetching.partfile import Expected, PartFile
 cache_dir = pathlib.Path({str(cache.cache_dir)!r})
 entry = Entry.of(cache_dir, {url!r}, "")
 cache_dir.mkdir(exist_ok=True, mode=0o700)
@@ -678,9 +678,9 @@ def test_a_power_cut_serves_no_wrong_byte(
 ) -> None:
     """A shard that the disk may not have had is checked after the next boot."""
     url = shard_server.put("a.tar", SHARD)
-    monkeypatch.setattr("wids.durable._settle", lambda *_: None)  # the power went before
+    monkeypatch.setattr("wids.caching.durable._settle", lambda *_: None)  # the power went before
     POWER_CUTS[cut](cache.get(url))
-    monkeypatch.setattr("wids.cache.boot_token", lambda: "the next boot")
+    monkeypatch.setattr("wids.caching.cache.boot_token", lambda: "the next boot")
     after = ShardCache(cache.cache_dir, fetcher=cache.fetcher)
     assert after.get(url).read_bytes() == SHARD
     assert len(shard_server.requests) == (1 if cut == "nothing lost" else 2)
@@ -694,7 +694,7 @@ def test_a_settled_shard_is_not_read_again(
     path = cache.get(url)
     cache.close()
     overwrite(path, 0, b"x")  # to see that nobody looks
-    monkeypatch.setattr("wids.cache.boot_token", lambda: "the next boot")
+    monkeypatch.setattr("wids.caching.cache.boot_token", lambda: "the next boot")
     assert ShardCache(cache.cache_dir).get(url) == path
     assert len(shard_server.requests) == 1
 

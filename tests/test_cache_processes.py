@@ -12,7 +12,7 @@ import pytest
 from server import Faults, ShardServer
 from test_http_faults import SHARD, tar_of
 
-from wids.eviction import sweep
+from wids.caching.eviction import sweep
 
 WORKER = Path(__file__).parent / "cache_worker.py"
 LONG = int(os.environ.get("WIDS_LONG_TESTS", "1"))  # how many times as long as in the usual run

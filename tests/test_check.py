@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from wids.build import build_spec
-from wids.check import check_shard, check_spec
 from wids.cli import main
-from wids.sources import load_spec
+from wids.specs.build import build_spec
+from wids.specs.sources import load_spec
+from wids.tools.check import check_shard, check_spec
 
 MakeShard = Callable[..., Path]
 

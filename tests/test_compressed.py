@@ -11,7 +11,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.compressed import gunzip, gzip_bytes, unzstd, zstd_bytes
+from wids.codecs.compressed import gunzip, gzip_bytes, unzstd, zstd_bytes
 from wids.errors import DecodeError
 
 BOUND = 1 << 20
@@ -115,7 +115,8 @@ def test_no_bytes_are_no_gzip_text():
 def refusal_of(bomb):
     """Decode a bomb in a process of its own; return the kilobytes that refusing it took."""
     code = (
-        "import sys, resource; from wids.decode import SampleDecoder; decode = SampleDecoder();"
+        "import sys, resource; from wids.codecs.decode import SampleDecoder;"
+        "decode = SampleDecoder();"
         "bomb = sys.stdin.buffer.read();"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
         "try: decode({'.txt.gz': bomb})\n"

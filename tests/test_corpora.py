@@ -6,7 +6,7 @@ import tarfile
 from collections import Counter
 
 from wids.errors import ShardFormatError
-from wids.tarscan import scan_tar
+from wids.tar.tarscan import scan_tar
 
 
 def truth_of(path, archive):

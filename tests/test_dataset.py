@@ -20,7 +20,7 @@ from workers import key_and_class, read_all
 
 import wids
 from wids import ShardListDataset
-from wids.shardlist import ShardList
+from wids.reading.shardlist import ShardList
 
 LENGTHS = [3, 1, 4]
 

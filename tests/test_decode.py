@@ -19,12 +19,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pictures import draw, save
 
-from wids.arrays import encode_npy, encode_npz, encode_safetensors
-from wids.compressed import gzip_bytes, zstd_bytes
-from wids.decode import SampleDecoder, decode_field
+from wids.codecs.arrays import encode_npy, encode_npz, encode_safetensors
+from wids.codecs.compressed import gzip_bytes, zstd_bytes
+from wids.codecs.decode import SampleDecoder, decode_field
+from wids.codecs.images import ImageDecoder
+from wids.codecs.tenbin import encode_tenbin
 from wids.errors import DecodeError
-from wids.images import ImageDecoder
-from wids.tenbin import encode_tenbin
 
 PICTURE = draw(40, 30)
 PNG = save(PICTURE, "PNG")
@@ -480,7 +480,7 @@ def test_real_wrapped_text_is_read(shared_data):
 def test_importing_the_table_loads_no_heavy_library():
     """Pillow, torch and the rest are imported when a field first needs them."""
     code = (
-        "import sys, wids.decode, wids.encode;"
+        "import sys, wids.codecs.decode, wids.codecs.encode;"
         "heavy = {'PIL', 'torch', 'cv2', 'av', 'soundfile', 'msgpack', 'cbor2', 'orjson',"
         "'zstandard', 'simplejpeg', 'safetensors'};"
         "print(sorted(heavy & set(sys.modules)))"

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.documents import (
+from wids.codecs.documents import (
     decode_cbor,
     decode_class,
     decode_json,
@@ -71,7 +71,7 @@ def test_what_is_no_json_is_an_error_for_both(document):
 
 def test_json_without_orjson_is_the_same(monkeypatch):
     """The library that makes it fast is not needed."""
-    monkeypatch.setattr("wids.documents.load_if_present", lambda name: None)
+    monkeypatch.setattr("wids.codecs.documents.load_if_present", lambda name: None)
     assert decode_json(memoryview(b'{"a": [1, 2.5]}')) == {"a": [1, 2.5]}
 
 

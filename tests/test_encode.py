@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from pictures import draw, psnr
 from PIL import Image
 
-from wids.decode import SampleDecoder, decode_field
-from wids.encode import encode_field
+from wids.codecs.decode import SampleDecoder, decode_field
+from wids.codecs.encode import encode_field
 
 PICTURE = draw(40, 30)
 VALUES = {

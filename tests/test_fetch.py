@@ -17,8 +17,8 @@ from server import Faults, ShardServer, serve, stop
 from test_http_faults import QUICK, SHARD
 
 from wids.errors import FetchError
-from wids.fetch import Fetcher, FetchPolicy, RangesNotServedError, open_url
-from wids.ranges import coalesce
+from wids.fetching.fetch import Fetcher, FetchPolicy, RangesNotServedError, open_url
+from wids.fetching.ranges import coalesce
 
 
 @pytest.fixture

@@ -10,14 +10,14 @@ import pytest
 from conftest import write_shard
 
 from wids.errors import ShardFormatError
-from wids.foreign import (
+from wids.tar.foreign import (
     check_foreign_index,
     find_foreign_indexes,
     read_foreign_index,
     write_dali_index,
     write_energon_index,
 )
-from wids.tarindex import TarIndex
+from wids.tar.tarindex import TarIndex
 
 SAMPLES = [{"__key__": f"{i}", ".jpg": b"x" * i, ".seg.png": b"y" * 600} for i in range(3)]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.framing import CenterCrop, RandomResizedCrop, Resize
+from wids.codecs.framing import CenterCrop, RandomResizedCrop, Resize
 
 SIDES = st.integers(1, 5000)
 

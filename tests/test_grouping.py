@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.errors import ShardFormatError
-from wids.grouping import group_members, split_name
+from wids.tar.grouping import group_members, split_name
 
 
 def group(names, **options):

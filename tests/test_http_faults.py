@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 from server import LOGIN_PAGE, Faults, ShardServer
 
-from wids.cache import ShardCache
+from wids.caching.cache import ShardCache
 from wids.errors import FetchError, IntegrityError, ShardFormatError
-from wids.fetch import Fetcher, FetchPolicy
+from wids.fetching.fetch import Fetcher, FetchPolicy
 
 QUICK = FetchPolicy(
     connect_timeout_seconds=2.0,
@@ -266,7 +266,7 @@ def test_a_trickle_counts_as_stalled(
     tmp_path: Path, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that sends a byte now and then is given up, though it never falls silent."""
-    monkeypatch.setattr("wids.http._WINDOW_SECONDS", 0.2)
+    monkeypatch.setattr("wids.fetching.http._WINDOW_SECONDS", 0.2)
     policy = FetchPolicy(attempts=2, backoff_seconds=0.0, min_nbytes_per_second=1e6)
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
     url = shard_server.put("a.tar", SHARD)

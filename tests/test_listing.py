@@ -5,7 +5,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from wids.listing import (
+from wids.commands.show import draw_image, summarise
+from wids.specs.spec import DatasetSpec
+from wids.tools.listing import (
     clean,
     format_nbytes,
     format_short,
@@ -14,8 +16,6 @@ from wids.listing import (
     spec_lines,
     table,
 )
-from wids.show import draw_image, summarise
-from wids.spec import DatasetSpec
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))

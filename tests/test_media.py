@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from pictures import draw, psnr
 
-from wids.decode import SampleDecoder
+from wids.codecs.decode import SampleDecoder
+from wids.codecs.media import decode_audio, decode_video
 from wids.errors import DecodeError
-from wids.media import decode_audio, decode_video
 
 soundfile = pytest.importorskip("soundfile")
 BOUND = 1 << 26

@@ -6,8 +6,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.grouping import split_name
-from wids.members import sample_members
+from wids.tar.grouping import split_name
+from wids.writing.members import sample_members
 
 texts = (
     st.text(st.characters(codec=None, exclude_categories=[]), max_size=12)

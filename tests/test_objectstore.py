@@ -11,9 +11,9 @@ import pytest
 from server import Faults, ShardServer
 from test_http_faults import MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
 
-from wids.cache import ShardCache
+from wids.caching.cache import ShardCache
 from wids.errors import FetchError, IntegrityError
-from wids.fetch import Fetcher, FetchPolicy
+from wids.fetching.fetch import Fetcher, FetchPolicy
 
 boto3 = pytest.importorskip("boto3")
 pytest.importorskip("obstore")
@@ -139,7 +139,7 @@ def test_a_missing_library_is_named() -> None:
     """Without obstore, the error says what to install."""
     code = (
         "import sys; sys.modules['obstore'] = None\n"
-        "from wids.fetch import Fetcher\n"
+        "from wids.fetching.fetch import Fetcher\n"
         "Fetcher().read('gs://bucket/a.tar')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.openshards import OpenShards, default_max_open_shards
+from wids.reading.openshards import OpenShards, default_max_open_shards
 
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=60))

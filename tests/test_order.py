@@ -12,9 +12,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from wids.chunks import ChunkGrid, ChunkTable, chunk_layout
-from wids.order import PARTITIONS, OrderSpec, RankShare
-from wids.permute import derive_key, derive_keys, permute
+from wids.ordering.chunks import ChunkGrid, ChunkTable, chunk_layout
+from wids.ordering.order import PARTITIONS, OrderSpec, RankShare
+from wids.ordering.permute import derive_key, derive_keys, permute
 
 # The long run: WIDS_ORDER_CASES=10000 python -m pytest tests/test_order.py -k exact
 CASES = int(os.environ.get("WIDS_ORDER_CASES", "300"))
@@ -396,8 +396,10 @@ def test_layout_digests_are_pinned():
 def test_the_order_needs_no_torch_and_no_random_generator():
     """Orders come from arithmetic alone: neither torch nor any random module is imported."""
     code = (
-        "import sys, numpy as np, wids.order, wids.chunks; before = set(sys.modules)\n"
-        "wids.order.OrderSpec(wids.chunks.chunk_layout(0, 97, 10)).epoch(0).at(np.arange(97))\n"
+        "import sys, numpy as np\n"
+        "from wids.ordering import chunks, order\n"
+        "before = set(sys.modules)\n"
+        "order.OrderSpec(chunks.chunk_layout(0, 97, 10)).epoch(0).at(np.arange(97))\n"
         "print([m for m in set(sys.modules) - before if 'random' in m or 'torch' in m])"
     )
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

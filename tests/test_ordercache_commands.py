@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wids.cache import ShardCache
+from wids.caching.cache import ShardCache
 from wids.cli import main
 
 

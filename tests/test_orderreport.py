@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from wids.orderreport import Cluster, compare_interleaves, order_report, plot_order
+from wids.ordering.orderreport import Cluster, compare_interleaves, order_report, plot_order
 
 
 def test_without_interleave_a_node_reads_shard_by_shard():

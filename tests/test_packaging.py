@@ -72,7 +72,7 @@ def test_importing_wids_loads_nothing_heavy() -> None:
     """`import wids` pulls in no third-party library; the command line and the indexer no torch."""
     heavy = "{'numpy', 'torch', 'PIL', 'requests', 'filelock'} & set(sys.modules)"
     assert run_python(f"import sys, wids; print({heavy})") == "set()"
-    light = "import sys, wids.cli, wids.tarindex, wids.shardlist, wids.order"
+    light = "import sys, wids.cli, wids.tar.tarindex, wids.reading.shardlist, wids.ordering.order"
     assert run_python(f"{light}; print('torch' in sys.modules)") == "False"
 
 

@@ -9,10 +9,10 @@ import pytest
 from server import Faults, ShardServer
 from test_http_faults import MD5, QUICK, SHARD
 
-from wids.cache import ShardCache
+from wids.caching.cache import ShardCache
+from wids.caching.prefetch import Prefetcher
 from wids.errors import FetchError
-from wids.fetch import Fetcher
-from wids.prefetch import Prefetcher
+from wids.fetching.fetch import Fetcher
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ import pytest
 
 import wids
 from wids import ShardListDataset, TarIndex
-from wids.sidecar import SIDECAR_SUFFIX
+from wids.tar.sidecar import SIDECAR_SUFFIX
 
 Open = Callable[..., ShardListDataset]
 

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.cli import main
-from wids.reshard import shuffled, spec_path_for, split_order
+from wids.tools.reshard import shuffled, spec_path_for, split_order
 
 MakeShard = Callable[..., Path]
 

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 
-from wids.build import build_spec, merge_specs
 from wids.cli import main
-from wids.sources import load_spec
-from wids.writer import ShardWriter
+from wids.specs.build import build_spec, merge_specs
+from wids.specs.sources import load_spec
+from wids.writing.writer import ShardWriter
 
 # Writes 300 samples into shards of 20, goes on where an earlier run was killed.
 PROGRAM = """

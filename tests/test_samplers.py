@@ -757,7 +757,7 @@ def test_samplers_work_without_torch():
     """Where torch is not installed the samplers are plain classes that do the same."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
-        "from wids.samplers import DistributedChunkedSampler as D, ShardListSampler as S\n"
+        "from wids.ordering.samplers import DistributedChunkedSampler as D, ShardListSampler as S\n"
         "print([list(D(range(10), 4, r)) for r in range(4)], sorted(S(None, lengths=[3, 2])))\n"
         "print(list(D(range(3), shuffle=False)), 'torch' in str(D.__mro__))"
     )

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from wids.scanners import Scanners
-from wids.tarindex import TarIndex
+from wids.reading.scanners import Scanners
+from wids.tar.tarindex import TarIndex
 
 
 def test_sidecars_appear_for_all_shards(make_shard: Callable[..., Path], tmp_path: Path) -> None:

@@ -8,8 +8,8 @@ import pytest
 from tarbytes import END, member
 
 from wids.errors import ShardFormatError
-from wids.shard import Shard
-from wids.tarindex import TarIndex
+from wids.tar.shard import Shard
+from wids.tar.tarindex import TarIndex
 
 SAMPLES = [
     {"__key__": "a", ".cls": b"1", ".txt": b"eins"},

@@ -12,8 +12,8 @@ import pytest
 from tarbytes import END, member
 
 from wids.errors import ShardFormatError
-from wids.shard import Shard
-from wids.tarindex import TarIndex
+from wids.tar.shard import Shard
+from wids.tar.tarindex import TarIndex
 
 FORMAT = Path(__file__).parent.parent / "docs" / "sidecar-format.md"
 HEADER_NBYTES = 112

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from wids.errors import SpecError
-from wids.sources import load_spec
+from wids.specs.sources import load_spec
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.errors import SpecError
-from wids.spec import DatasetSpec
+from wids.specs.spec import DatasetSpec
 
 SHARD = {"url": "a.tar", "nsamples": 3}
 

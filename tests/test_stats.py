@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.cli import main
-from wids.sources import load_spec
-from wids.stats import SizeStats, plot_stats, spec_stats, stats_lines
+from wids.specs.sources import load_spec
+from wids.tools.stats import SizeStats, plot_stats, spec_stats, stats_lines
 
 MakeShard = Callable[..., Path]
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tarbytes import header, pax, repair_checksum
 
-from wids.tarheader import (
+from wids.tar.tarheader import (
     check_numbers,
     checksum_matches,
     describe_start,

@@ -11,7 +11,7 @@ import pytest
 from tarbytes import END, member, numbered
 
 from wids.errors import ShardFormatError
-from wids.tarindex import TarIndex
+from wids.tar.tarindex import TarIndex
 
 
 @pytest.fixture
@@ -62,7 +62,7 @@ def test_place_out_of_range(shard, place):
 def test_open_keeps_the_sidecar_and_uses_it(shard, sidecar, monkeypatch):
     """The first open writes the sidecar; the second one reads no header of the shard."""
     first = TarIndex.open(shard, sidecar)
-    monkeypatch.setattr("wids.tarindex.scan_tar", None)
+    monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
     second = TarIndex.open(shard, sidecar)
     assert second.names == first.names
     assert second.fields(1) == first.fields(1)
@@ -95,7 +95,7 @@ def test_a_touched_shard_is_looked_through_once(shard, sidecar, monkeypatch):
     TarIndex.open(shard, sidecar)
     os.utime(shard, ns=(5, 5))
     TarIndex.open(shard, sidecar)
-    monkeypatch.setattr("wids.tarindex.scan_tar", None)
+    monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
     assert TarIndex.open(shard, sidecar).num_samples == 2
 
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tarbytes import END, header, member, pax, repair_checksum
 
 from wids.errors import ShardFormatError
-from wids.tarscan import scan_tar
+from wids.tar.tarscan import scan_tar
 
 FORMATS = {
     "ustar": tarfile.USTAR_FORMAT,

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wids.tarwriter import DigestingFile, TarWriter, member_header
+from wids.writing.tarwriter import DigestingFile, TarWriter, member_header
 
 LONG = "folder/" * 20 + "leaf.txt"  # 148 characters: fits ustar's prefix and name
 TOO_LONG = "x" * 130 + ".txt"  # one component: ustar cannot say it

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from wids.codecs.tenbin import decode_tenbin, decode_tenbin_named, encode_tenbin
 from wids.errors import DecodeError
-from wids.tenbin import decode_tenbin, decode_tenbin_named, encode_tenbin
 
 TYPES = ["<f2", "<f4", "<f8", "i1", "<i2", "<i4", "<i8", "u1", "<u2", "<u4", "<u8"]
 

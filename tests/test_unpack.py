@@ -15,10 +15,10 @@ import zstandard
 from server import ShardServer
 from test_http_faults import SHARD, leftovers, tar_of
 
-from wids.cache import ShardCache
+from wids.caching.cache import ShardCache
+from wids.caching.unpack import compression_of, unpack
 from wids.errors import FetchError, IntegrityError, ShardFormatError
-from wids.partfile import Expected, PartFile
-from wids.unpack import compression_of, unpack
+from wids.fetching.partfile import Expected, PartFile
 
 
 def zst(data: bytes) -> bytes:

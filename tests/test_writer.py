@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from wids.members import sample_members
-from wids.spec import DatasetSpec
-from wids.tarindex import TarIndex
-from wids.writer import ShardWriter
+from wids.specs.spec import DatasetSpec
+from wids.tar.tarindex import TarIndex
+from wids.writing.members import sample_members
+from wids.writing.writer import ShardWriter
 
 
 def members_of(path: Path) -> list[tuple[str, bytes]]:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from wids.shardlist import ShardList
+from wids.reading.shardlist import ShardList
 
 LENGTHS = [30, 11, 0, 62]  # 103 samples, a prime
 

@@ -12,11 +12,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from wids.cache import ShardCache as ShardCache
-    from wids.dataset import ShardListDataset as ShardListDataset
-    from wids.decode import SampleDecoder as SampleDecoder
-    from wids.decode import decode_field as decode_field
-    from wids.encode import encode_field as encode_field
+    from wids.caching.cache import ShardCache as ShardCache
+    from wids.codecs.decode import SampleDecoder as SampleDecoder
+    from wids.codecs.decode import decode_field as decode_field
+    from wids.codecs.encode import encode_field as encode_field
+    from wids.codecs.framing import CenterCrop as CenterCrop
+    from wids.codecs.framing import RandomResizedCrop as RandomResizedCrop
+    from wids.codecs.framing import Resize as Resize
+    from wids.codecs.images import ImageDecoder as ImageDecoder
     from wids.errors import CacheError as CacheError
     from wids.errors import DecodeError as DecodeError
     from wids.errors import FetchError as FetchError
@@ -25,51 +28,48 @@ if TYPE_CHECKING:
     from wids.errors import ShardFormatError as ShardFormatError
     from wids.errors import SpecError as SpecError
     from wids.errors import WidsError as WidsError
-    from wids.framing import CenterCrop as CenterCrop
-    from wids.framing import RandomResizedCrop as RandomResizedCrop
-    from wids.framing import Resize as Resize
-    from wids.images import ImageDecoder as ImageDecoder
-    from wids.samplers import ChunkedSampler as ChunkedSampler
-    from wids.samplers import DistributedChunkedSampler as DistributedChunkedSampler
-    from wids.samplers import DistributedShardSampler as DistributedShardSampler
-    from wids.samplers import ShardedSampler as ShardedSampler
-    from wids.samplers import ShardListSampler as ShardListSampler
-    from wids.shard import Shard as Shard
-    from wids.spec import DatasetSpec as DatasetSpec
-    from wids.tarindex import TarIndex as TarIndex
-    from wids.writer import ShardWriter as ShardWriter
-    from wids.writer import TarWriter as TarWriter
+    from wids.ordering.samplers import ChunkedSampler as ChunkedSampler
+    from wids.ordering.samplers import DistributedChunkedSampler as DistributedChunkedSampler
+    from wids.ordering.samplers import DistributedShardSampler as DistributedShardSampler
+    from wids.ordering.samplers import ShardedSampler as ShardedSampler
+    from wids.ordering.samplers import ShardListSampler as ShardListSampler
+    from wids.reading.dataset import ShardListDataset as ShardListDataset
+    from wids.specs.spec import DatasetSpec as DatasetSpec
+    from wids.tar.shard import Shard as Shard
+    from wids.tar.tarindex import TarIndex as TarIndex
+    from wids.writing.writer import ShardWriter as ShardWriter
+    from wids.writing.writer import TarWriter as TarWriter
 
 __version__ = "1.0.0.dev0"
 
 _HOME_OF = {
     "CacheError": "errors",
-    "CenterCrop": "framing",
-    "ChunkedSampler": "samplers",
-    "DatasetSpec": "spec",
+    "CenterCrop": "codecs.framing",
+    "ChunkedSampler": "ordering.samplers",
+    "DatasetSpec": "specs.spec",
     "DecodeError": "errors",
-    "DistributedChunkedSampler": "samplers",
-    "DistributedShardSampler": "samplers",
+    "DistributedChunkedSampler": "ordering.samplers",
+    "DistributedShardSampler": "ordering.samplers",
     "FetchError": "errors",
-    "ImageDecoder": "images",
+    "ImageDecoder": "codecs.images",
     "IntegrityError": "errors",
-    "RandomResizedCrop": "framing",
-    "Resize": "framing",
+    "RandomResizedCrop": "codecs.framing",
+    "Resize": "codecs.framing",
     "SampleCountError": "errors",
-    "SampleDecoder": "decode",
-    "Shard": "shard",
-    "ShardCache": "cache",
+    "SampleDecoder": "codecs.decode",
+    "Shard": "tar.shard",
+    "ShardCache": "caching.cache",
     "ShardFormatError": "errors",
-    "ShardListDataset": "dataset",
-    "ShardListSampler": "samplers",
-    "ShardWriter": "writer",
-    "ShardedSampler": "samplers",
+    "ShardListDataset": "reading.dataset",
+    "ShardListSampler": "ordering.samplers",
+    "ShardWriter": "writing.writer",
+    "ShardedSampler": "ordering.samplers",
     "SpecError": "errors",
-    "TarIndex": "tarindex",
-    "TarWriter": "writer",
+    "TarIndex": "tar.tarindex",
+    "TarWriter": "writing.writer",
     "WidsError": "errors",
-    "decode_field": "decode",
-    "encode_field": "encode",
+    "decode_field": "codecs.decode",
+    "encode_field": "codecs.encode",
 }
 
 __all__ = [  # noqa: PLE0604 (strings all: the keys above and the version)

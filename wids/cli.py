@@ -15,14 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import wids
-from wids.cachecommands import add_cache_commands
-from wids.checkcommands import add_check_commands
-from wids.copycommands import add_copy_commands
+from wids.commands.cache import add_cache_commands
+from wids.commands.check import add_check_commands
+from wids.commands.copy import add_copy_commands
+from wids.commands.look import add_look_commands
+from wids.commands.make import add_make_commands
+from wids.commands.order import add_order_commands
+from wids.commands.terminal import DONE, FAULTY, Arguments, complain, message_of
 from wids.errors import WidsError
-from wids.lookcommands import add_look_commands
-from wids.makecommands import add_make_commands
-from wids.ordercommands import add_order_commands
-from wids.terminal import DONE, FAULTY, Arguments, complain, message_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -1,0 +1,1 @@
+"""The cache folder: shards fetched once, unpacked, checked, bounded, shared by all processes."""

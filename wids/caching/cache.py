@@ -1,0 +1,442 @@
+"""`ShardCache`: from the URL of a shard to a local file that is whole."""
+
+from __future__ import annotations
+
+import fcntl
+import logging
+import os
+import threading
+from contextlib import contextmanager, suppress
+from functools import partial
+from pathlib import Path  # noqa: TC003 (named in public signatures)
+from typing import TYPE_CHECKING, Any
+
+from wids.caching import eviction
+from wids.caching.cachefolder import (
+    Entry,
+    Record,
+    check_folder,
+    choose_folder,
+    claim_part,
+    parts_of,
+)
+from wids.caching.durable import boot_token, settle
+from wids.caching.locking import turn_to_fetch
+from wids.caching.prefetch import Prefetcher
+from wids.caching.tarcheck import check_tar
+from wids.caching.unpack import compression_of, is_compressed_name, unpack
+from wids.errors import CacheError, FetchError, WidsError
+from wids.fetching.digests import digest_file
+from wids.fetching.fetch import Fetcher
+from wids.fetching.partfile import Expected, PartFile, no_space
+from wids.urls import display_url, is_local, local_path
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping
+
+    from wids.caching.eviction import CachedShard
+
+    Fill = Callable[[Path], tuple[PartFile, dict[str, str]]]
+
+__all__ = ["ShardCache"]
+
+_log = logging.getLogger(__name__)
+
+
+class ShardCache:
+    """Local files for the shards of any number of datasets, shared by all processes.
+
+    Shards on this machine are used where they lie. Others are fetched once, checked, and kept in
+    one folder under names that no two URLs share.
+
+    Args:
+        cache_dir: The folder; without, `WIDS_CACHE`, else the user's cache folder.
+        cache_size: Bytes that the folder may hold; the least recently used shards go first.
+        keep: Never evict what this cache gave out.
+        allow_pipe: Whether `pipe:` URLs may start commands.
+        localname: From a URL to the path it shall have. What is there is used in place; what is
+            not is fetched to it.
+        shared: Trust everyone who can write to the folder; without, such a folder is refused.
+        fetcher: How to fetch.
+
+    >>> ShardCache().get("/no/such.tar")
+    Traceback (most recent call last):
+    wids.errors.FetchError: /no/such.tar: No such file or directory
+    """
+
+    def __init__(
+        self,
+        cache_dir: str | os.PathLike[str] | None = None,
+        *,
+        cache_size: int | None = None,
+        keep: bool = False,
+        allow_pipe: bool = False,
+        localname: Callable[[str], str | os.PathLike[str]] | None = None,
+        shared: bool = False,
+        fetcher: Fetcher | None = None,
+    ) -> None:
+        self.cache_dir = choose_folder(cache_dir)
+        self.cache_size = cache_size
+        self.keep = keep
+        self.localname = localname
+        self.shared = shared
+        self.fetcher = fetcher or Fetcher(allow_pipe=allow_pipe)
+        self._pid = 0
+        self._settling: list[threading.Thread] = []
+        self._prefetcher: Prefetcher | None = None
+        self._begin_process()
+
+    def __getstate__(self) -> dict[str, Any]:
+        mine = ("_held", "_pid", "_boot", "_checked", "_swept", "_settling", "_prefetcher")
+        return {name: value for name, value in self.__dict__.items() if name not in mine}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin_process()
+
+    @staticmethod
+    def is_local(url: str) -> bool:
+        """Tell whether a URL names a file of this machine."""
+        return is_local(url)
+
+    def close(self) -> None:
+        """Close connections, let go of the shards last given out, and wait for the disk."""
+        if self._prefetcher is not None and self._pid == os.getpid():
+            self._prefetcher.close()
+        self._prefetcher = None
+        self._held = _Held()
+        self.fetcher.close()
+        while self._settling:
+            self._settling.pop().join()
+
+    def get(
+        self,
+        url: str,
+        *,
+        filesize: int | None = None,
+        md5sum: str | None = None,
+        sha256: str | None = None,
+    ) -> Path:
+        """Return the local file of a shard, fetching it if need be.
+
+        Args:
+            url: A path, or a URL of any scheme that can be fetched.
+            filesize: Bytes it must have.
+            md5sum: MD5 it must have when fetched, hexadecimal.
+            sha256: SHA-256 it must have when fetched, hexadecimal.
+
+        Returns:
+            Its path. A cached file is safe from eviction until the next call from the same
+            thread; who has it open or mapped keeps it beyond that.
+
+        Raises:
+            FetchError: It cannot be had, or is no tar.
+            IntegrityError: It is not as promised; nothing of it was kept.
+            ShardFormatError: It is compressed and damaged.
+            CacheError: The folder cannot be used: no space, no permission, not safe.
+        """
+        url = os.fspath(url)
+        prefetcher = self._prefetcher
+        if prefetcher is not None:
+            prefetcher.used(url)
+        return self._get(url, filesize=filesize, md5sum=md5sum, sha256=sha256)
+
+    def prefetch(self, shards: Iterable[Mapping[str, Any]], *, ahead: int = 2) -> None:
+        """Fetch shards in the background, in order, a few ahead of their use by `get`.
+
+        One thread in each process does so; a new call replaces what is left of the last one.
+
+        Args:
+            shards: Keyword arguments of `get` for each, in the order in which they will be used.
+            ahead: How many may be here before they are used; leave room for them in `cache_size`.
+        """
+        self._check_folder()
+        coming = [shard for shard in shards if not is_local(os.fspath(shard["url"]))]
+        if self._prefetcher is None:
+            self._prefetcher = Prefetcher(self._get, ahead)
+        self._prefetcher.plan(coming)
+
+    def _get(self, url: str, **promised: Any) -> Path:
+        expected = Expected(**promised)
+        if self.localname is not None:
+            path = local_path(os.fspath(self.localname(url)))
+            if not path.exists() and not is_local(url):
+                self._fetch_to(path, url, expected)
+            return self._local(path, expected)
+        if is_local(url):
+            return self._local(local_path(url), expected)
+        version = expected.sha256 or expected.md5sum or str(expected.filesize or "")
+        entry = Entry.of(self.cache_dir, url, version.lower())
+        return self._cached(entry, display_url(url), partial(self._download, url, expected))
+
+    def sidecar_path(self, url: str, path: Path, suffix: str) -> Path | None:
+        """Return where the sidecar of a shard belongs.
+
+        Args:
+            url: The shard, as it was given to `get`.
+            path: What `get` returned.
+            suffix: What a sidecar's name adds to its shard's, such as ".idx".
+
+        Returns:
+            The path beside a cached shard; for one used in place the path beside it if a file is
+            there, else one in the cache folder that changes when the shard does. None where the
+            folder cannot be used: a dataset of local files needs none.
+        """
+        beside = path.with_name(path.name + suffix)
+        if path.parent == self.cache_dir or beside.exists():
+            return beside
+        try:
+            self._check_folder()
+            entry = self._entry_of_local(path)
+        except OSError as error:
+            _log.warning("%s: no sidecar is kept: %s", display_url(url), error)
+            return None
+        return self.cache_dir / f"{entry.name}{suffix}"
+
+    def shards(self) -> list[CachedShard]:
+        """Return what lies in the folder, of all datasets, the least recently used first."""
+        return eviction.list_shards(self.cache_dir) if self.cache_dir.is_dir() else []
+
+    def verify(self) -> list[CachedShard]:
+        """Read every cached shard again and remove those that are damaged.
+
+        Returns:
+            The removed ones; the next use fetches them anew.
+        """
+        damaged = [shard for shard in self.shards() if not _is_whole(shard)]
+        return [shard for shard in damaged if eviction.evict(shard)]
+
+    def trim(self, max_nbytes: int) -> int:
+        """Evict until the folder holds at most so many bytes, and sweep what crashes left.
+
+        Returns:
+            Bytes by which the bound is still passed, since shards are pinned or just being opened.
+        """
+        if not self.cache_dir.is_dir():
+            return 0
+        eviction.sweep(self.cache_dir)
+        return eviction.shrink(self.cache_dir, max_nbytes)
+
+    def clear(self) -> None:
+        """Remove every shard, pinned ones too, and all that crashes left."""
+        for shard in self.shards():
+            eviction.evict(shard)
+        if self.cache_dir.is_dir():
+            eviction.sweep(self.cache_dir, max_age_seconds=0)
+
+    def _begin_process(self) -> None:
+        """Start without what belongs to one process only."""
+        self._held = _Held()
+        self._pid = os.getpid()
+        self._boot = boot_token()
+        self._checked = self._swept = False
+        self._settling = []
+        self._prefetcher = None
+
+    def _check_folder(self) -> None:
+        """Check the folder, once in each process."""
+        if self._pid != os.getpid():
+            self._begin_process()
+        if not self._checked:
+            check_folder(self.cache_dir, shared=self.shared)
+            self._checked = True
+
+    def _local(self, path: Path, expected: Expected) -> Path:
+        try:
+            size = path.stat().st_size
+        except OSError as error:
+            raise FetchError(f"{path}: {error.strerror}") from error
+        expected.check_size(str(path), size)
+        if not is_compressed_name(path.name):
+            return path
+        return self._cached(self._entry_of_local(path), str(path), partial(self._unpack, path))
+
+    def _entry_of_local(self, path: Path) -> Entry:
+        status = path.stat()
+        # The time of change too: a file rewritten with its old date and size is another file.
+        version = f"{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}"
+        return Entry.of(self.cache_dir, str(path.absolute()), version)
+
+    def _cached(self, entry: Entry, shown: str, fill: Fill) -> Path:
+        """Return the entry's path once it is whole and held; else fill it first."""
+        self._check_folder()
+        self._held.last = None  # the caller has opened what was given out before
+        if not self._use(entry):
+            with turn_to_fetch(entry.lock_path, shown, partial(_last_sign, entry.path)):
+                if not self._use(entry):
+                    self._fill(entry, shown, fill)
+        return entry.path
+
+    def _use(self, entry: Entry) -> bool:
+        """Hold a finished shard and note the use; False where there is none."""
+        try:
+            descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            raise CacheError(f"{entry.path}: {error.strerror}; remove it") from error
+        held = _Hold(descriptor)
+        record = Record.load(entry.record_path)
+        status = os.fstat(descriptor)
+        # An evictor may have unlinked it between the opening and the lock.
+        if status.st_nlink == 0:
+            return False
+        if record is None or not self._is_same(record, status, entry.path):
+            _log.warning("%s: not the file that was put there; fetching it anew", entry.path)
+            return False
+        with suppress(OSError):  # a folder that may only be read
+            if self.keep:
+                entry.pin_path.touch(mode=0o600)
+            if not record.matches(status, self._boot):
+                record.renewed(status).save(entry.record_path)
+            os.utime(entry.record_path)
+        self._held.last = held
+        return True
+
+    def _is_same(self, record: Record, status: os.stat_result, path: Path) -> bool:
+        """Tell whether a file is the recorded one; where dates cannot tell, its digest does."""
+        if record.matches(status, self._boot):
+            return True
+        if record.size != status.st_size or not record.digests:
+            return False
+        return digest_file(path, record.digests) == record.digests
+
+    def _fill(self, entry: Entry, shown: str, fill: Fill) -> None:
+        if not self._swept:
+            eviction.sweep(self.cache_dir)
+            self._swept = True
+        _log.info("fetching %s to %s", shown, entry.path)
+        with _folder_errors(entry.path):
+            part, digests = fill(entry.path)
+            try:
+                # Held before it has its name: no evictor can come between.
+                held = _Hold(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
+                status = part.path.stat()
+                stamp = (status.st_size, status.st_mtime_ns)
+                record = Record(*stamp, shown, digests, boot=self._boot)
+                if self.keep:
+                    entry.pin_path.touch(mode=0o600)
+                # The record first: with the shard's name all is there at once.
+                record.save(entry.record_path)
+                part.publish(entry.path)
+                self._held.last = held
+                self._settling = [thread for thread in self._settling if thread.is_alive()]
+                self._settling.append(settle(entry))
+            finally:
+                part.discard()
+
+    def _fetch_to(self, path: Path, url: str, expected: Expected) -> None:
+        """Fetch a shard to the place that `localname` gave it."""
+        self._check_folder()
+        lock_path = Entry.of(self.cache_dir, str(path.absolute()), "").lock_path
+        with turn_to_fetch(lock_path, display_url(url), partial(_last_sign, path)):
+            if path.exists():
+                return
+            with _folder_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                part, _ = self._download(url, expected, path, plain=False)
+                try:
+                    part.publish(path)
+                finally:
+                    part.discard()
+
+    def _download(
+        self, url: str, expected: Expected, target: Path, *, plain: bool = True
+    ) -> tuple[PartFile, dict[str, str]]:
+        """Fetch into a part beside the target, check it, and unpack it if need be."""
+        shown = display_url(url)
+        part = PartFile(claim_part(target), shown, expected)
+        try:
+            with part:
+                answer = self.fetcher.download(url, part, partial(self._make_room, part))
+                check_tar(part, answer.content_type, delimited=answer.delimited)
+                digests = part.finish()
+                compressed = compression_of(part.head(8)) is not None
+            if compressed and plain:
+                unpacked = self._unpack(part.path, target, shown=shown)
+                part.discard()
+                return unpacked
+        except BaseException:
+            part.discard()
+            raise
+        return part, digests
+
+    def _unpack(
+        self, source: Path, target: Path, *, shown: str | None = None
+    ) -> tuple[PartFile, dict[str, str]]:
+        """Unpack a compressed shard into a part beside the target."""
+        shown = shown or str(source)
+        _log.info("unpacking %s, once, to %s", shown, target)
+        part = PartFile(claim_part(target), shown, Expected())
+        try:
+            with part:
+                unpack(source, part, shown)
+                check_tar(part)
+                self._make_room(part, part.nbytes)
+                return part, part.finish()
+        except BaseException:
+            part.discard()
+            raise
+
+    def _make_room(self, part: PartFile, size: int | None) -> None:
+        """Evict what must go for a part to grow to a size, and see that the disk has the space."""
+        folder = part.path.parent
+        # The part's size is on record by now, so others count it as taken.
+        if self.cache_size is not None and folder == self.cache_dir:
+            excess = eviction.shrink(folder, self.cache_size)
+            if excess:
+                _log.debug("%s: %d bytes over cache_size for now", folder, excess)
+        stat = os.statvfs(folder)
+        if size is not None and stat.f_bavail * stat.f_frsize < size - part.nbytes:
+            raise no_space(part.path, size, "the disk is too full")
+
+
+class _Hold:
+    """A descriptor with a shared lock, by which evictors see that a shard is about to be used."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        with suppress(OSError):  # no locks here: a shard may then be evicted before it is opened
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+class _Held(threading.local):
+    """The shard that this thread was given last."""
+
+    last: _Hold | None = None
+
+
+@contextmanager
+def _folder_errors(target: Path) -> Iterator[None]:
+    """Say of any failure of the disk, the network apart, where it happened."""
+    try:
+        yield
+    except WidsError:
+        raise
+    except OSError as error:
+        raise CacheError(
+            f"{target.parent}: cannot write {target.name} there ({error.strerror}), and it is not "
+            f"there yet"
+        ) from error
+
+
+def _last_sign(target: Path) -> float:
+    """Return when a part of a file was last written to."""
+    times = [0.0]
+    for part in parts_of(target):
+        with suppress(OSError):
+            times.append(part.stat().st_mtime)
+    return max(times)
+
+
+def _is_whole(shard: CachedShard) -> bool:
+    record = shard.record
+    if record is None:
+        return not shard.path.name.endswith(".tar")  # a sidecar of a shard that lies elsewhere
+    try:
+        return digest_file(shard.path, record.digests) == record.digests
+    except OSError:
+        return False

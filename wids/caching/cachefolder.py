@@ -1,0 +1,254 @@
+"""The cache folder: where it is, whether it can be trusted, and what its files are called."""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import json
+import os
+import secrets
+import stat
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+
+from wids.caching.unpack import plain_name
+from wids.errors import CacheError
+from wids.urls import base_name
+
+__all__ = [
+    "Entry",
+    "Record",
+    "check_folder",
+    "choose_folder",
+    "claim_part",
+    "host_token",
+    "is_running",
+    "new_part_path",
+    "parts_of",
+    "write_beside",
+]
+
+_ENVIRONMENT = "WIDS_CACHE"
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def choose_folder(cache_dir: str | os.PathLike[str] | None) -> Path:
+    """Return the cache folder: the argument, else `WIDS_CACHE`, else the user's cache folder.
+
+    >>> choose_folder("/data/cache")
+    PosixPath('/data/cache')
+    """
+    chosen = cache_dir or os.environ.get(_ENVIRONMENT)
+    if chosen:
+        return Path(chosen).expanduser().absolute()
+    import platformdirs
+
+    return Path(platformdirs.user_cache_dir("wids"))
+
+
+def check_folder(folder: Path, *, shared: bool) -> None:
+    """Make the folder if it is missing, and refuse one that another user could write to.
+
+    Args:
+        folder: An absolute path.
+        shared: Trust everyone who can write there, and make new files theirs to use too.
+
+    Raises:
+        CacheError: It cannot be made, is no folder, or is not safe; says what to do.
+    """
+    try:
+        if not folder.exists():
+            folder.mkdir(mode=0o777 if shared else 0o700, parents=True, exist_ok=True)
+        status = folder.stat()
+    except OSError as error:
+        raise CacheError(
+            f"{folder}: cannot be used as cache folder ({error.strerror}); set cache_dir or "
+            f"{_ENVIRONMENT} to a folder you can write to"
+        ) from error
+    if not stat.S_ISDIR(status.st_mode):
+        raise CacheError(f"{folder}: is no folder; set cache_dir or {_ENVIRONMENT} to one")
+    if not shared:
+        _refuse_unsafe(folder, status)
+
+
+def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
+    remedy = f"set cache_dir or {_ENVIRONMENT} elsewhere, or trust everyone with shared=True"
+    if status.st_uid not in (os.geteuid(), 0):
+        raise CacheError(
+            f"{folder}: belongs to user {status.st_uid}, not to you ({os.geteuid()}), who could "
+            f"exchange any shard in it; {remedy}"
+        )
+    if status.st_mode & _OTHERS_WRITE:
+        raise CacheError(
+            f"{folder}: other users can write to it (mode {stat.S_IMODE(status.st_mode):04o}) and "
+            f"exchange any shard in it; run chmod go-w on it, {remedy}"
+        )
+    # The sticky bit, as on /tmp, lets only the owner rename what lies there.
+    for parent in folder.parents:
+        mode = parent.stat().st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            raise CacheError(
+                f"{folder}: any user can rename it, since {parent} is writable for all "
+                f"(mode {stat.S_IMODE(mode):04o}); run chmod o-w or +t on that, or {remedy}"
+            )
+
+
+def host_token() -> str:
+    """Return eight hex digits that change with machine, boot and process namespace.
+
+    A process number in a file name means something only where this agrees.
+    """
+    known = [os.uname().nodename]
+    with suppress(OSError):
+        known.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
+        known.append(str(Path("/proc/self/ns/pid").stat().st_ino))
+    return hashlib.sha256("\0".join(known).encode()).hexdigest()[:8]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What a finished shard was checked against; lies beside it as JSON.
+
+    Attributes:
+        size: Bytes of the file.
+        mtime_ns: Its modification time; both must agree or the file is not ours.
+        url: Where it came from, without user and query.
+        digests: Algorithm to digest, of those that were checked.
+        boot: In which boot of which machine it was written, as long as the disk may not have it;
+            "" from then on.
+    """
+
+    size: int
+    mtime_ns: int
+    url: str
+    digests: dict[str, str]
+    boot: str
+
+    @classmethod
+    def load(cls, path: Path) -> Record | None:
+        """Read a record; None where there is no readable one."""
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            return cls(**{name: fields[name] for name in cls.__dataclass_fields__})
+        except (OSError, ValueError, KeyError, TypeError):
+            return None
+
+    def save(self, path: Path, last_used: float | None = None) -> None:
+        """Write it beside and rename, with the time of the last use if that is not now."""
+        write_beside(path, json.dumps(asdict(self)).encode(), last_used)
+
+    def renewed(self, status: os.stat_result) -> Record:
+        """Return the record of the same content with the dates of a copy."""
+        return replace(self, mtime_ns=status.st_mtime_ns, boot="")
+
+    def matches(self, status: os.stat_result, boot: str) -> bool:
+        """Tell whether the file must still be the one that was checked.
+
+        Args:
+            status: The file now.
+            boot: The present boot of this machine.
+        """
+        same = (self.size, self.mtime_ns) == (status.st_size, status.st_mtime_ns)
+        return same and self.boot in ("", boot)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """The place of one shard in the cache folder.
+
+    Attributes:
+        folder: The cache folder.
+        name: File name: a digest, a dash, a readable part.
+
+    >>> Entry.of(Path("/c"), "https://host/a.tar?x=1", "").name
+    '58de3aec4d86e77b3e26c7f571dfef93-a.tar'
+    """
+
+    folder: Path
+    name: str
+
+    @classmethod
+    def of(cls, folder: Path, source: str, version: str) -> Entry:
+        """Return the place for what comes from a source in a version, such as a digest."""
+        key = hashlib.sha256(f"{source}\0{version}".encode(errors="surrogateescape")).hexdigest()
+        return cls(folder, f"{key[:32]}-{plain_name(base_name(source))}")
+
+    @property
+    def path(self) -> Path:
+        """The shard."""
+        return self.folder / self.name
+
+    @property
+    def record_path(self) -> Path:
+        """Its record; its modification time says when the shard was last used."""
+        return self.folder / f"{self.name}.ok"
+
+    @property
+    def pin_path(self) -> Path:
+        """An empty file that keeps the shard from eviction."""
+        return self.folder / f"{self.name}.pin"
+
+    @property
+    def lock_path(self) -> Path:
+        """Its lock. There are 4096 in all, never removed, so that waiters share one inode."""
+        return self.folder / "locks" / f"{self.name[:3]}.lock"
+
+
+def new_part_path(target: Path) -> Path:
+    """Return a new name beside a file, for it to grow under: unique, and telling whose it is."""
+    owner = f"{host_token()}.{os.getpid()}.{secrets.token_hex(4)}"
+    return target.with_name(f".{target.name}.{owner}.part")
+
+
+def write_beside(path: Path, data: bytes, mtime: float | None = None) -> None:
+    """Replace a small file by way of a new one, so that no reader sees half of it."""
+    part = new_part_path(path)
+    try:
+        part.write_bytes(data)
+        if mtime is not None:
+            os.utime(part, (mtime, mtime))
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def parts_of(target: Path) -> list[Path]:
+    """Return the parts that processes, living or dead, have begun for a file."""
+    return sorted(target.parent.glob(f".{glob.escape(target.name)}.*.part"))
+
+
+def claim_part(target: Path) -> Path:
+    """Return the path for a file to grow under, with what a dead process left of it if any.
+
+    Only one process can take a part over: it is renamed first, and who comes second finds nothing.
+    """
+    mine = new_part_path(target)
+    for part in parts_of(target):
+        *_, host, pid, _, _ = part.name.split(".")
+        if host != host_token() or is_running(int(pid)):
+            continue
+        state = part.with_name(part.name + ".json")
+        with suppress(OSError):
+            if mine.exists():  # one is enough
+                part.unlink()
+                state.unlink()
+            else:
+                part.rename(mine)
+                state.rename(mine.with_name(mine.name + ".json"))
+    return mine
+
+
+def is_running(pid: int) -> bool:
+    """Tell whether a process of this machine lives.
+
+    >>> is_running(os.getpid())
+    True
+    """
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        return True
+    return True

@@ -1,0 +1,210 @@
+"""What lies in a cache folder, what of it may go, and how it goes."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import logging
+import os
+import re
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from filelock import FileLock, Timeout
+
+from wids.caching.cachefolder import Record, host_token, is_running
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+__all__ = ["CachedShard", "evict", "list_shards", "reserved_nbytes", "shrink", "sweep"]
+
+_log = logging.getLogger(__name__)
+_FILE = re.compile(r"([0-9a-f]{32})-.")
+_PART = re.compile(r"\.(.+)\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}\.part(\.json)?")
+_MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which come and go meanwhile
+_LOCK_TIMEOUT_SECONDS = 30.0
+_RESUME_SECONDS = 3600.0  # how long a dead process's part waits for someone to go on with it
+_FOREIGN_SECONDS = 24 * 3600.0  # on another machine nobody can tell whether its maker lives
+
+
+@dataclass
+class CachedShard:
+    """One shard in the cache folder, with what lies beside it.
+
+    Attributes:
+        path: The shard; without it, the sidecar of a shard elsewhere.
+        nbytes: Of all its files.
+        last_used: When it was last given out, in seconds since 1970.
+        files: All its files, the shard first.
+    """
+
+    path: Path
+    nbytes: int = 0
+    last_used: float = 0.0
+    files: list[Path] = field(default_factory=list)
+
+    @property
+    def record_path(self) -> Path:
+        """Where its record lies."""
+        return self.path.with_name(self.path.name + ".ok")
+
+    @property
+    def pinned(self) -> bool:
+        """Whether it may not be evicted."""
+        return self.path.with_name(self.path.name + ".pin").exists()
+
+    @property
+    def record(self) -> Record | None:
+        """What it was checked against; None for what has no record."""
+        return Record.load(self.record_path)
+
+
+def list_shards(folder: Path) -> list[CachedShard]:
+    """Return what the cache folder holds, the least recently used first; parts left out."""
+    groups: dict[str, CachedShard] = {}
+    for path, status in _files(folder):
+        match = _FILE.match(path.name)
+        if match is None:
+            continue
+        shard = groups.setdefault(match[1], CachedShard(path))
+        if len(path.name) < len(shard.path.name):
+            shard.path = path
+        shard.files.append(path)
+        shard.nbytes += status.st_size
+        shard.last_used = max(shard.last_used, status.st_mtime)
+    for shard in groups.values():
+        shard.files.sort(key=lambda path: len(path.name))
+    return sorted(groups.values(), key=lambda shard: shard.last_used)
+
+
+def reserved_nbytes(folder: Path) -> int:
+    """Return the bytes that downloads under way have or will take."""
+    total = 0
+    for path, status in _files(folder):
+        match = _PART.fullmatch(path.name)
+        if match and not match[4]:
+            total += max(status.st_size, _announced(path))
+    return total
+
+
+def shrink(folder: Path, max_nbytes: int) -> int:
+    """Evict shards, the least recently used first, until the folder is within a bound.
+
+    Pinned shards stay, and those that a process holds just now: it is about to map them.
+
+    Args:
+        folder: The cache folder.
+        max_nbytes: The bound, downloads under way included.
+
+    Returns:
+        Bytes by which the bound is still passed; 0 if it holds.
+    """
+    with _turn(folder):
+        # Parts first: one that is published meanwhile is then counted twice, never missed.
+        reserved = reserved_nbytes(folder)
+        shards = list_shards(folder)
+        bound = max(0, max_nbytes - _MARGIN_NBYTES)
+        excess = sum(shard.nbytes for shard in shards) + reserved - bound
+        for shard in shards:
+            if excess <= 0:
+                break
+            if not shard.pinned and evict(shard):
+                _log.info("evicted %s (%d bytes)", shard.path, shard.nbytes)
+                excess -= shard.nbytes
+    return max(0, excess - (max_nbytes - bound))
+
+
+def evict(shard: CachedShard) -> bool:
+    """Unlink a shard and what lies beside it; False if a process holds it just now.
+
+    Who has it mapped keeps it: the space is freed when the last of them lets go.
+    """
+    try:
+        descriptor = os.open(shard.files[0], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        # Readers hold a shared lock from the moment they are given a shard until they opened it.
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # Another process may have put a new file there since this one was opened.
+        if os.path.samestat(os.fstat(descriptor), shard.files[0].stat()):
+            for path in shard.files:
+                path.unlink(missing_ok=True)
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
+    """Remove what killed processes left: parts that nobody went on with, records without shard.
+
+    Args:
+        folder: The cache folder.
+        max_age_seconds: How old a dead process's part must be. Where it cannot be known whether
+            its maker lives, a part must be a day old.
+
+    Returns:
+        How many files were removed.
+    """
+    removed = 0
+    here, now = host_token(), time.time()
+    for path, status in list(_files(folder)):
+        age = now - status.st_mtime
+        match = _PART.fullmatch(path.name)
+        if match is not None:
+            dead = match[2] == here and not is_running(int(match[3]))
+            alone = match[4] is not None and not path.with_suffix("").exists()
+            wanted = not alone and _is_resumable(path.with_name(match[1]))
+            patience = max_age_seconds if wanted else 0.0
+            stale = alone or age >= (patience if dead else _FOREIGN_SECONDS)
+        else:
+            lonely = path.suffix in (".ok", ".pin") and not path.with_suffix("").exists()
+            stale = lonely and age >= max_age_seconds
+        if stale:
+            with suppress(OSError):
+                path.unlink()
+                removed += 1
+    return removed
+
+
+def _is_resumable(target: Path) -> bool:
+    """Tell whether what began to become a file may still be of use: a shard that is not there."""
+    return target.suffix != ".ok" and not target.exists()
+
+
+def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            with suppress(OSError):  # gone since it was listed
+                if entry.is_file(follow_symlinks=False):
+                    yield folder / entry.name, entry.stat(follow_symlinks=False)
+
+
+def _announced(part: Path) -> int:
+    """Return the size that a download was told."""
+    with suppress(OSError, ValueError, AttributeError):
+        state = json.loads(part.with_name(part.name + ".json").read_text(encoding="utf-8"))
+        size = state.get("size")
+        return size if isinstance(size, int) else 0
+    return 0
+
+
+@contextmanager
+def _turn(folder: Path) -> Iterator[None]:
+    """Let one process at a time decide what goes; without locks, more may go than must."""
+    lock = FileLock(folder / "locks" / "evict.lock", thread_local=False)
+    try:
+        lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS)
+    except (OSError, Timeout, NotImplementedError) as error:
+        _log.warning("%s: making room without a lock (%s)", folder, error)
+    try:
+        yield
+    finally:
+        with suppress(OSError):  # the kernel releases it with the descriptor
+            lock.release()

@@ -1,0 +1,356 @@
+"""From a sample's raw fields to values, by extension: a table that is safe and can be extended.
+
+The table below says what each extension becomes; `SampleDecoder` applies it to samples. The longest
+suffix counts, in any case of letters: ".seg.PNG" is found as ".seg.png", else as ".png". What
+no entry names stays a binary stream.
+"""
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from wids.codecs.arrays import decode_npy, decode_npz, decode_safetensors
+from wids.codecs.compressed import gunzip, unzstd
+from wids.codecs.documents import (
+    decode_cbor,
+    decode_class,
+    decode_json,
+    decode_msgpack,
+    decode_text,
+    decode_torch,
+    refuse_pickle,
+    unpickle,
+    unpickle_torch,
+)
+from wids.codecs.images import IMAGE_EXTENSIONS, IMAGE_TARGETS, ImageDecoder
+from wids.codecs.media import AUDIO_EXTENSIONS, VIDEO_FORMATS, decode_audio, decode_video
+from wids.codecs.tenbin import decode_tenbin
+from wids.errors import DecodeError
+
+__all__ = ["Decoder", "ErrorHandler", "SampleDecoder", "decode_field"]
+
+Decoder = Callable[[Any], Any]  # from the bytes of a field: a memoryview, or bytes
+ErrorHandler = Callable[[DecodeError, str, dict[str, Any]], Any]
+Unpacker = Callable[[bytes | memoryview, int], bytes]
+
+MAX_NBYTES = 512 << 20  # what one compressed field may unpack to, unless the user says otherwise
+MEMO_LIMIT = 10_000  # extensions; a shard of strange names must not fill the memory
+
+# The table, in parts: what needs no settings, what can be a view, what depends on allow_pickle.
+DOCUMENTS: dict[str, Decoder] = {
+    ".cbor": decode_cbor,
+    ".cls": decode_class,
+    ".cls2": decode_class,
+    ".json": decode_json,
+    ".mp": decode_msgpack,
+    ".msgpack": decode_msgpack,
+    ".text": decode_text,
+    ".txt": decode_text,
+}
+ARRAYS: dict[str, Decoder] = {
+    ".npy": decode_npy,
+    ".safetensors": decode_safetensors,
+    ".tb": decode_tenbin,
+    ".ten": decode_tenbin,
+}
+SAFE_PICKLES: dict[str, Decoder] = {
+    ".pickle": refuse_pickle,
+    ".pkl": refuse_pickle,
+    ".pt": decode_torch,
+    ".pth": decode_torch,
+}
+PICKLES: dict[str, Decoder] = {
+    ".pickle": unpickle,
+    ".pkl": unpickle,
+    ".pt": unpickle_torch,
+    ".pth": unpickle_torch,
+}
+WRAPPERS: dict[str, Unpacker] = {"gz": gunzip, "zst": unzstd}
+
+# For `repr`, which shows what differs, and for pickling, which passes all of them on.
+DEFAULTS = {
+    "allow_pickle": False,
+    "decoders": {},
+    "on_error": "raise",
+    "media": False,
+    "copy": True,
+    "max_nbytes": MAX_NBYTES,
+}
+
+
+class SampleDecoder:
+    """Decodes the fields of a sample by their extensions.
+
+    Safe by default: no data can run code unless `allow_pickle` is set. Instances can be pickled
+    (as far as `decoders` and `on_error` can) and shared by threads.
+
+    Args:
+        images: What images become: "PIL" (opened, not yet decoded), "numpy" (height, width and,
+            where there are several, channels; in the image's own mode, so mostly uint8), "torch"
+            (3, height, width; uint8, RGB), an `ImageDecoder` for anything else, or "raw" to leave
+            them binary streams. The case of the letters is ignored.
+        allow_pickle: Decode `.pkl`, `.pickle`, all kinds of `.pt` and `.pth`, and object arrays in
+            `.npy`. Whoever made the shard can then run code here.
+        decoders: Further or other entries for the table: extension (with its leading dot, of one
+            component or more) to a function from the field's bytes, as a memoryview, to its value.
+            None leaves a field a binary stream.
+        on_error: What answers a field that cannot be decoded. "raise" raises `DecodeError`.
+            "collect" sets the field to None and adds the message to the sample's `__errors__`, a
+            dict by extension, so that a collate function can leave such samples out. A function
+            `(error, extension, sample)` returns a placeholder for the field, or raises. A missing
+            library and a refused pickle are no faults of the data and are always raised.
+        media: Decode sound and video too; otherwise they stay binary streams.
+        copy: Arrays of `.npy`, `.safetensors`, `.ten` and `.tb` own their memory and can be written
+            to. False makes them read-only views of the shard, which stays mapped while they live.
+        max_nbytes: Most bytes that one compressed field may unpack to.
+
+    >>> decode = SampleDecoder()
+    >>> decode({"__key__": "a", ".cls": b"3", ".TXT": b"three"})
+    {'__key__': 'a', '.cls': 3, '.TXT': 'three'}
+    """
+
+    def __init__(
+        self,
+        images: str | ImageDecoder = "PIL",
+        *,
+        allow_pickle: bool = False,
+        decoders: Mapping[str, Decoder | None] | None = None,
+        on_error: str | ErrorHandler = "raise",
+        media: bool = False,
+        copy: bool = True,
+        max_nbytes: int = MAX_NBYTES,
+    ) -> None:
+        self.images = images
+        self.allow_pickle = allow_pickle
+        self.decoders = _checked_decoders(decoders or {})
+        self.on_error = _checked_handler(on_error)
+        self.media = media
+        self.copy = copy
+        self.max_nbytes = max_nbytes
+        self._decoder_of = _DecoderOf({**self._builtin_table(), **self.decoders}, max_nbytes)
+
+    def _builtin_table(self) -> dict[str, Decoder | None]:
+        """Return the table for these settings, without the user's entries."""
+        bound = self.max_nbytes
+        arrays = {
+            extension: partial(_decode_own, decode) if self.copy else decode
+            for extension, decode in ARRAYS.items()
+        }
+        table: dict[str, Decoder | None] = {
+            **DOCUMENTS,
+            **dict.fromkeys(IMAGE_EXTENSIONS, _image_decoder(self.images)),
+            **arrays,
+            ".npz": partial(decode_npz, max_nbytes=bound),
+            **(PICKLES if self.allow_pickle else SAFE_PICKLES),
+        }
+        if self.allow_pickle:
+            table[".npy"] = partial(_decode_npy_or_pickle, arrays[".npy"])
+        if self.media:
+            table |= dict.fromkeys(AUDIO_EXTENSIONS, partial(decode_audio, max_nbytes=bound))
+            for extension in VIDEO_FORMATS:
+                table[extension] = partial(decode_video, extension=extension, max_nbytes=bound)
+        return table
+
+    def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
+        """Decode all fields of a sample.
+
+        Args:
+            sample: Raw fields by extension, each a memoryview, bytes or a binary stream; names
+                without a leading dot (`__key__` and the like) and values of other types are kept.
+
+        Returns:
+            A new dict with the same keys in the same order.
+
+        Raises:
+            DecodeError: A field could not be decoded; the message names it, and the sample by its
+                index, key and shard where `sample` holds them.
+        """
+        # The hot path: per field one look-up by extension, one check of the type, one call.
+        decoder_of = self._decoder_of
+        decoded = dict(sample)
+        for extension, data in sample.items():
+            decode = decoder_of[extension]
+            if decode is None:
+                continue
+            try:
+                kind = type(data)
+                if kind is memoryview or kind is bytes:
+                    decoded[extension] = decode(data)
+                elif decode is not io.BytesIO and hasattr(data, "read"):
+                    decoded[extension] = decode(data.read())
+            except MemoryError:  # the machine's fault, not the field's
+                raise
+            except Exception as error:  # noqa: BLE001 (a decoder may fail in any way)
+                decoded[extension] = self._answer(error, extension, sample, decoded)
+        return decoded
+
+    def decoder_of(self, extension: str) -> Decoder | None:
+        """Return the function that decodes one kind of field, for callers with many of them.
+
+        Args:
+            extension: With its leading dot, such as ".seg.png".
+
+        Returns:
+            A function from the field's bytes to its value, which raises what the library it uses
+            raises; None for names that are no extension.
+
+        >>> SampleDecoder().decoder_of(".cls")(b"7")
+        7
+        """
+        return self._decoder_of[extension]
+
+    def _answer(
+        self, error: Exception, extension: str, sample: dict[str, Any], decoded: dict[str, Any]
+    ) -> Any:
+        """Return what stands for a field that failed, or raise."""
+        # One message says all: a DataLoader rebuilds a worker's error from its text alone.
+        failure = DecodeError(f"{_place(extension, sample)}: {_reason(error)}")
+        failure.__cause__ = error
+        if self.on_error == "raise" or isinstance(error, (ImportError, PermissionError)):
+            raise failure
+        if callable(self.on_error):
+            return self.on_error(failure, extension, sample)
+        decoded.setdefault("__errors__", {})[extension] = str(failure)
+        return None
+
+    # What was looked up does not travel: the other process makes its own table.
+    def __reduce__(self) -> tuple[Any, ...]:
+        return partial(type(self), self.images, **self._options()), ()
+
+    def __repr__(self) -> str:
+        shown = [repr(self.images)]
+        for name, value in self._options().items():
+            if name == "decoders" and value:
+                shown.append(f"decoders for {', '.join(sorted(value))}")
+            elif value != DEFAULTS[name]:
+                shown.append(f"{name}={getattr(value, '__qualname__', repr(value))}")
+        return f"SampleDecoder({', '.join(shown)})"
+
+    def _options(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in DEFAULTS}
+
+
+def decode_field(extension: str, data: bytes | memoryview) -> Any:
+    """Decode one field as `SampleDecoder()` does.
+
+    Args:
+        extension: With its leading dot, such as ".json" or ".txt.gz".
+        data: The whole field.
+
+    Raises:
+        DecodeError: The bytes are not what the extension promises.
+
+    >>> decode_field(".json", b"[1, 2]")
+    [1, 2]
+    """
+    return SampleDecoder()({extension: data})[extension]
+
+
+class _DecoderOf(dict[str, Decoder | None]):
+    """The decoder of each extension seen, looked up in the table the first time only."""
+
+    def __init__(self, table: Mapping[str, Decoder | None], max_nbytes: int) -> None:
+        super().__init__()
+        self.table = table
+        self.max_nbytes = max_nbytes
+
+    def __missing__(self, extension: str) -> Decoder | None:
+        decode = self._find(extension.lower()) if extension.startswith(".") else None
+        if len(self) < MEMO_LIMIT:
+            self[extension] = decode
+        return decode
+
+    def _find(self, extension: str) -> Decoder:
+        """Return the decoder of the longest suffix in the table, through one wrapper at most."""
+        for suffix in _suffixes(extension):
+            if suffix in self.table:
+                return self.table[suffix] or io.BytesIO
+        inner, _, wrapper = extension.rpartition(".")
+        # ".gz" alone does not say what is inside: as it ever was, the packed bytes are the field.
+        if not inner or wrapper not in WRAPPERS:
+            return io.BytesIO
+        entries = (self.table[suffix] for suffix in _suffixes(inner) if suffix in self.table)
+        decode = next(entries, None) or io.BytesIO
+        return partial(_decode_unpacked, WRAPPERS[wrapper], self.max_nbytes, decode)
+
+
+def _suffixes(extension: str) -> Iterator[str]:
+    """Yield ".seg.png" and ".png" for ".seg.png"."""
+    start = extension.find(".")
+    while start >= 0:
+        yield extension[start:]
+        start = extension.find(".", start + 1)
+
+
+def _decode_unpacked(
+    unpack: Unpacker, max_nbytes: int, decode: Decoder, data: bytes | memoryview
+) -> Any:
+    """Unpack a wrapper, then decode what was in it."""
+    return decode(memoryview(unpack(data, max_nbytes)))
+
+
+def _decode_own(decode: Decoder, data: bytes | memoryview) -> Any:
+    """Decode a copy of the bytes: the arrays over it can be written to and outlive the shard."""
+    return decode(memoryview(bytearray(data)))
+
+
+def _decode_npy_or_pickle(decode: Decoder, data: memoryview) -> Any:
+    """Decode `.npy` where object arrays are allowed too."""
+    try:
+        return decode(data)
+    except PermissionError:
+        return np.load(io.BytesIO(data), allow_pickle=True)
+
+
+def _image_decoder(images: str | ImageDecoder) -> Decoder | None:
+    """Return what the argument `images` names, None for "raw"."""
+    if isinstance(images, ImageDecoder):
+        return images
+    names = {name.lower(): name for name in IMAGE_TARGETS}
+    if images.lower() == "raw":
+        return None
+    if images.lower() not in names:
+        raise ValueError(
+            f"images: expected {', '.join(map(repr, IMAGE_TARGETS))}, 'raw' or an ImageDecoder, "
+            f"got {images!r}"
+        )
+    return ImageDecoder(names[images.lower()])
+
+
+def _checked_handler(on_error: str | ErrorHandler) -> str | ErrorHandler:
+    if not callable(on_error) and on_error not in ("raise", "collect"):
+        raise ValueError(f'on_error: expected "raise", "collect" or a function, got {on_error!r}')
+    return on_error
+
+
+def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decoder | None]:
+    """Return the user's entries with extensions in small letters."""
+    for extension, decode in decoders.items():
+        if not extension.startswith("."):
+            raise ValueError(f"decoders: an extension begins with a dot, got {extension!r}")
+        if decode is not None and not callable(decode):
+            raise TypeError(f"decoders[{extension!r}]: expected a function or None, got {decode!r}")
+    return {extension.lower(): decode for extension, decode in decoders.items()}
+
+
+def _place(extension: str, sample: Mapping[str, Any]) -> str:
+    """Name a field for a message: its extension, and what the sample knows of itself."""
+    known = [
+        f"{word} {sample[name]!r}"
+        for word, name in (("sample", "__index__"), ("key", "__key__"))
+        if name in sample
+    ]
+    if "__shard__" in sample:
+        # What follows "?" in a URL may be a signature or a token, and messages end in logs.
+        known.append(f"shard {str(sample['__shard__']).split('?')[0]!r}")
+    return f"cannot decode field {extension!r}" + (f" of {', '.join(known)}" if known else "")
+
+
+def _reason(error: Exception) -> str:
+    """Say what failed; the messages of this package and of refusals speak for themselves."""
+    if isinstance(error, (DecodeError, ImportError, PermissionError)):
+        return str(error)
+    return f"{type(error).__name__}: {error}"

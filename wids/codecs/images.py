@@ -1,0 +1,251 @@
+"""Images from their compressed bytes: whole or in part, at a size, to PIL, numpy or torch.
+
+Pillow decodes everything and is the reference. JPEGs, most of all images, go to libjpeg-turbo's
+binding simplejpeg where it is installed, which gives the same pixels sooner; whatever it refuses
+goes to Pillow again, so damaged and unusual files are judged by Pillow alone.
+
+What is not done unless asked for: EXIF orientation is not applied (`exif_transpose`), as in PIL.
+CMYK and YCCK JPEGs are read by Pillow, which undoes Adobe's inversion but knows no colour profiles.
+Alpha is dropped, not blended, where RGB is wanted.
+"""
+
+import io
+import math
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from wids.codecs.framing import Box, Framing
+from wids.codecs.resample import fast_library, resample, resample_image
+from wids.errors import DecodeError
+from wids.extras import load, load_if_present
+
+__all__ = ["IMAGE_EXTENSIONS", "IMAGE_TARGETS", "ImageDecoder", "open_image"]
+
+IMAGE_EXTENSIONS = (
+    ".avif",
+    ".bmp",
+    ".gif",
+    ".jp2",
+    ".jpeg",
+    ".jpg",
+    ".pbm",
+    ".pgm",
+    ".png",
+    ".pnm",
+    ".ppm",
+    ".tif",
+    ".tiff",
+    ".webp",
+)
+IMAGE_TARGETS = ("PIL", "numpy", "torch")
+IMAGE_MODES = ("L", "RGB", "RGBA")
+
+# Only formats of pixels: Pillow would also take PostScript for an image, and run Ghostscript on it.
+# The first five are loaded with Pillow, the others when a file is none of these.
+COMMON_FORMATS = ("JPEG", "PNG", "PPM", "GIF", "BMP")
+MORE_FORMATS = ("WEBP", "TIFF", "AVIF", "JPEG2000", "TGA", "ICO", "QOI", "PCX", "DDS")
+
+JPEG_MAGIC = b"\xff\xd8"
+EXIF_ORIENTATION = 0x0112
+# simplejpeg's name of the colour space of a file, and the mode in which Pillow opens it.
+JPEG_MODES = {"YCbCr": "RGB", "Gray": "L"}
+JPEG_COLORSPACES = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGBA"}
+
+
+def open_image(data: bytes | memoryview) -> Any:
+    """Open an image with Pillow, without decoding its pixels yet.
+
+    Args:
+        data: The whole file; it is copied, so the image does not depend on the shard.
+
+    Returns:
+        A `PIL.Image.Image` whose pixels are decoded at their first use.
+
+    Raises:
+        OSError: It is none of the image formats that are read here, whatever its name says.
+        PIL.Image.DecompressionBombError: It has over twice `PIL.Image.MAX_IMAGE_PIXELS` pixels.
+    """
+    pil = load("PIL.Image", "pillow")
+    stream = io.BytesIO(data)
+    try:
+        return pil.open(stream, formats=COMMON_FORMATS)
+    except pil.UnidentifiedImageError:
+        pil.init()
+        stream.seek(0)
+        return pil.open(stream, formats=[name for name in MORE_FORMATS if name in pil.OPEN])
+
+
+@dataclass(frozen=True)
+class ImageDecoder:
+    """Decodes images to one kind of value, perhaps at a size.
+
+    Attributes:
+        to: "PIL"; "numpy": uint8 mostly, (height, width) or (height, width, channels); "torch": a
+            tensor of shape (channels, height, width).
+        mode: "L", "RGB" or "RGBA"; None keeps the image's own mode (for torch: RGB). The "L" of a
+            colour JPEG is its luma plane, which costs no colour conversion.
+        size: `Resize`, `CenterCrop`, `RandomResizedCrop`, or another `Framing`; None for the
+            whole image as it is. Images in other modes than these three then become RGB.
+        antialias: Whether all pixels count when an image shrinks; see `wids.codecs.resample`.
+        scaled: Whether a JPEG that shrinks to a half or less may be decoded at 1/2, 1/4 or 1/8 of
+            its size, never below the size wanted: sooner done, at a slight loss (docs/decoding.md).
+        fast: Whether JPEGs are decoded by simplejpeg's fast transform and plain upsampling of
+            colours: a tenth sooner, at some 43 dB from the exact pixels.
+        exif_transpose: Whether to turn and flip the image as its EXIF orientation says.
+        backend: "auto" for the fastest library installed; "pillow" for the same pixels everywhere.
+
+    >>> from wids.codecs.framing import Resize
+    >>> decode = ImageDecoder("numpy", mode="L", size=Resize(2))
+    >>> decode(b"P6 6 4 255 " + bytes(72))  # black, in the simplest of formats
+    array([[0, 0, 0],
+           [0, 0, 0]], dtype=uint8)
+    """
+
+    to: str = "PIL"
+    mode: str | None = None
+    size: Framing | None = None
+    antialias: bool = True
+    scaled: bool = True
+    fast: bool = False
+    exif_transpose: bool = False
+    backend: str = "auto"
+
+    def __post_init__(self) -> None:
+        for name, allowed in (
+            ("to", IMAGE_TARGETS),
+            ("mode", (None, *IMAGE_MODES)),
+            ("backend", ("auto", "pillow")),
+        ):
+            if getattr(self, name) not in allowed:
+                raise ValueError(f"{name}: expected one of {allowed}, got {getattr(self, name)!r}")
+
+    def __call__(self, data: bytes | memoryview) -> Any:
+        """Decode one image.
+
+        Args:
+            data: The whole file.
+
+        Raises:
+            DecodeError: The size it would get is beyond Pillow's limit of pixels.
+            OSError: Pillow cannot read it.
+        """
+        if self.to == "PIL" and self.size is None and not self.exif_transpose:
+            image = open_image(data)
+            return image if self.mode in (None, image.mode) else image.convert(self.mode)
+        pixels = self._decode_jpeg(data)
+        if pixels is None:
+            pixels = self._decode_pillow(data)
+        if self.to == "numpy":
+            return np.ascontiguousarray(pixels)
+        if self.to == "PIL":
+            return load("PIL.Image", "pillow").fromarray(np.ascontiguousarray(pixels))
+        planes = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+        return load("torch", "torch").from_numpy(np.ascontiguousarray(planes))
+
+    def _wanted_mode(self, own_mode: str) -> str:
+        """Return the mode to decode to, for an image of the given mode."""
+        if self.mode is not None:
+            return self.mode
+        if self.to == "torch" or (self.size is not None and own_mode not in IMAGE_MODES):
+            return "RGB"
+        return own_mode
+
+    def _decode_jpeg(self, data: bytes | memoryview) -> np.ndarray | None:
+        """Decode with simplejpeg, or return None for what is left to Pillow."""
+        simplejpeg = load_if_present("simplejpeg") if self.backend == "auto" else None
+        if simplejpeg is None or data[:2] != JPEG_MAGIC or self._must_turn(data):
+            return None
+        # simplejpeg would take CMYK as well, but turns it to RGB by another formula than Pillow.
+        try:
+            height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
+            # Pillow warns of images beyond its limit and refuses those beyond twice that.
+            if colorspace not in JPEG_MODES or width * height > _pixel_limit():
+                return None
+            plan = self._plan(width, height)
+            mode = self._wanted_mode(JPEG_MODES[colorspace])
+            pixels = simplejpeg.decode_jpeg(
+                data,
+                JPEG_COLORSPACES[mode],
+                min_height=-(-height // plan.divisor),
+                min_width=-(-width // plan.divisor),
+                min_factor=plan.divisor,
+                fastdct=self.fast,
+                fastupsample=self.fast,
+            )
+        except DecodeError:
+            raise
+        except ValueError:  # damaged, or stranger than simplejpeg takes
+            return None
+        return self._fit(pixels[..., 0] if mode == "L" else pixels, plan)
+
+    def _decode_pillow(self, data: bytes | memoryview) -> np.ndarray:
+        """Decode with Pillow."""
+        image = open_image(data)
+        # Turning loads the image, so that scaled decoding below is for upright ones only.
+        if self._must_turn(data):
+            image = load("PIL.ImageOps", "pillow").exif_transpose(image)
+        plan = self._plan(*image.size)
+        mode = self._wanted_mode(image.mode)
+        if image.format == "JPEG":
+            # A draft is decoded at 1/divisor of the size, and from colour to grey by luma alone.
+            image.draft(mode, tuple(max(1, side // plan.divisor) for side in image.size))
+        if image.mode != mode:
+            image = image.convert(mode)
+        if plan.shares is not None and fast_library(self.backend, antialias=self.antialias) is None:
+            # Pillow all the way, without a turn through numpy.
+            part = image.crop(plan.box(*image.size))
+            return np.array(resample_image(part, plan.size, antialias=self.antialias))
+        return self._fit(np.array(image), plan)
+
+    def _must_turn(self, data: bytes | memoryview) -> bool:
+        """Tell whether the EXIF orientation counts here, and is another than upright."""
+        return self.exif_transpose and open_image(data).getexif().get(EXIF_ORIENTATION, 1) != 1
+
+    def _plan(self, width: int, height: int) -> "_Plan":
+        """Choose box, size and scaled decoding for an image of the given size."""
+        if self.size is None:
+            return _Plan(1, None, (width, height))
+        box, size = self.size.frame(width, height)
+        if min(size) < 1 or size[0] * size[1] > _pixel_limit():
+            raise DecodeError(
+                f"an image of {width} x {height} pixels would become {size[0]} x {size[1]} by "
+                f"{self.size}; at least 1 x 1 and at most PIL.Image.MAX_IMAGE_PIXELS are allowed"
+            )
+        shrink = min((box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1])
+        # 1/2, 1/4 and 1/8 have fast transforms in libjpeg-turbo, and are all that Pillow offers.
+        divisor = next((k for k in (8, 4, 2) if self.scaled and shrink >= k), 1)
+        return _Plan(
+            divisor, (box[0] / width, box[1] / height, box[2] / width, box[3] / height), size
+        )
+
+    def _fit(self, pixels: np.ndarray, plan: "_Plan") -> np.ndarray:
+        """Crop to the plan's box and resample to its size."""
+        if plan.shares is None:
+            return pixels
+        left, top, right, bottom = plan.box(pixels.shape[1], pixels.shape[0])
+        pixels = pixels[top:bottom, left:right]
+        if pixels.shape[1::-1] == plan.size:
+            return pixels
+        return resample(pixels, plan.size, antialias=self.antialias, backend=self.backend)
+
+
+class _Plan(NamedTuple):
+    """How one image is brought to its size."""
+
+    divisor: int  # the image is decoded at 1/divisor of its size
+    shares: tuple[float, float, float, float] | None  # the box, as shares of width and height
+    size: tuple[int, int]  # width and height of the result
+
+    def box(self, width: int, height: int) -> Box:
+        """Return the box in a decoded image, which may be smaller than the one it was chosen in."""
+        left, top, right, bottom = self.shares or (0.0, 0.0, 1.0, 1.0)
+        left, top = round(left * width), round(top * height)
+        # Scaled decoding may shrink a thin box to less than a pixel.
+        return left, top, max(round(right * width), left + 1), max(round(bottom * height), top + 1)
+
+
+def _pixel_limit() -> float:
+    """Return Pillow's limit of pixels, which users set, or infinity where they lifted it."""
+    return load("PIL.Image", "pillow").MAX_IMAGE_PIXELS or math.inf

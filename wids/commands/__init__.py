@@ -1,0 +1,1 @@
+"""The command line's commands: each parses its options, calls the library, prints."""

@@ -1,0 +1,118 @@
+"""The commands that go through all of a dataset: `wids check` and `wids stats`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wids.commands.terminal import (
+    DONE,
+    FAULTY,
+    Arguments,
+    add_command,
+    add_json,
+    add_workers,
+    complain,
+    note,
+    out,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from wids.tools.check import Fault
+
+__all__ = ["add_check_commands"]
+
+
+def add_check_commands(commands: Any) -> None:
+    """Declare them."""
+    for add in (_add_check, _add_stats):
+        add(commands)
+
+
+def check(args: Arguments) -> int:
+    """Check a dataset against its spec."""
+    from wids.specs.sources import load_spec
+    from wids.tools.check import check_spec
+
+    spec = load_spec(args.spec)
+    faults = check_spec(
+        spec,
+        digests=not args.no_digest,
+        decode=args.decode,
+        cache_dir=args.cache_dir,
+        workers=args.workers,
+    )
+    errors = [fault for fault in faults if fault.severity == "error"]
+    if args.json:
+        listed = [fault.as_dict() for fault in faults]
+        _print_report(args.spec, len(spec.shards), len(errors), listed)
+    else:
+        out(line for fault in faults for line in _fault_lines(fault))
+    bad = len({fault.shard for fault in errors})
+    note(
+        f"{args.spec}: {len(spec.shards)} shards checked, "
+        + (f"{len(errors)} faults in {bad} of them" if errors else "no faults")
+    )
+    return FAULTY if errors else DONE
+
+
+def _print_report(source: str, num_shards: int, num_errors: int, faults: list[Any]) -> None:
+    print_json(
+        {"source": source, "num_shards": num_shards, "num_errors": num_errors, "faults": faults}
+    )
+
+
+def _fault_lines(fault: Fault) -> list[str]:
+    from wids.tools.listing import clean
+
+    what = clean(f"{fault.severity}: {fault.shard}: {fault.place}: {fault.what}")
+    return [what, clean(f"    cure: {fault.cure}")]
+
+
+def stats(args: Arguments) -> int:
+    """Sum up fields, sizes and values."""
+    from wids.specs.sources import load_spec
+    from wids.tools.stats import plot_stats, spec_stats, stats_lines
+
+    values = args.values if args.values is None else f".{args.values.lstrip('.')}"
+    found = spec_stats(
+        load_spec(args.spec), values=values, cache_dir=args.cache_dir, workers=args.workers
+    )
+    for shard, message in found.failures.items():
+        complain(f"{shard} is left out: {message}")
+    if args.json:
+        print_json(found.as_dict())
+    else:
+        out(stats_lines(found))
+    if args.plot:
+        plot_stats(found, Path(args.plot))
+    return FAULTY if found.failures else DONE
+
+
+def _add_check(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        check,
+        "check a dataset: headers, keys, counts, sizes, digests, fields on request",
+        ["wids check train.json", "wids check train.json --no-digest --decode --json"],
+    )
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("--no-digest", action="store_true", help="read headers only")
+    parser.add_argument("--decode", action="store_true", help="decode every field")
+    add_workers(parser)
+    add_json(parser)
+
+
+def _add_stats(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        stats,
+        "sum up a dataset: fields, sizes, classes",
+        ["wids stats train.json", "wids stats train.json --values .cls --plot train.png"],
+    )
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("--values", metavar="EXT", help="count the values of a field")
+    parser.add_argument("--plot", metavar="FILE", help="draw histograms into an image")
+    add_workers(parser)
+    add_json(parser)

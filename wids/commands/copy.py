@@ -1,0 +1,213 @@
+"""The commands that copy samples: `wids reshard`, `import` and `export`."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wids.commands.terminal import DONE, Arguments, add_command, note
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from wids.reading.shardlist import ShardList
+
+__all__ = ["add_copy_commands"]
+
+_UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
+
+
+def add_copy_commands(commands: Any) -> None:
+    """Declare them."""
+    for add in (_add_import, _add_export, _add_reshard):
+        add(commands)
+
+
+def _add_reshard(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        reshard,
+        "copy samples into new shards: resize, shuffle, choose, merge, split",
+        [
+            "wids reshard train.json -o 'big/train-%06d.tar' --maxsize 1G",
+            "wids reshard train.json -o 'mixed/train-%06d.tar' --maxcount 10000 --shuffle 1",
+            "wids reshard a.json b.json -o 'both/train-%06d.tar' --rekey",
+            "wids reshard all.json -o 'cats/cats-%06d.tar' --where .cls=3",
+            "wids reshard all.json -o 'out/{split}-%06d.tar' --shuffle 1 --split train=0.9,val=0.1",
+        ],
+    )
+    parser.add_argument("specs", nargs="+", metavar="SPEC")
+    _add_writing(parser)
+    parser.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle all samples")
+    chosen = parser.add_mutually_exclusive_group()
+    chosen.add_argument("--range", metavar="FIRST:LAST", help="take these samples only")
+    chosen.add_argument("--indexes", metavar="FILE", help="take the samples listed, one a line")
+    parser.add_argument("--where", metavar="EXT=VALUE", help="take samples with that value only")
+    parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in PATTERN is the name")
+    parser.add_argument("--rekey", action="store_true", help="name samples by their new place")
+
+
+def _add_writing(parser: Any) -> None:
+    """Declare the options of a command that writes shards."""
+    parser.add_argument("-o", "--output", required=True, metavar="PATTERN", help="the new shards")
+    parser.add_argument("--maxcount", type=int, default=100_000, help="samples (%(default)s)")
+    parser.add_argument("--maxsize", type=_nbytes, default="3G", help="bytes (%(default)s)")
+    parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
+    parser.add_argument("--resume", action="store_true", help="go on after a crash")
+
+
+def _writer_options(args: Arguments) -> dict[str, Any]:
+    names = ("maxcount", "maxsize", "sidecars", "resume")
+    return {name: getattr(args, name) for name in names}
+
+
+def import_(args: Arguments) -> int:
+    """Make shards of a folder of images or of a table."""
+    from wids.progress import progress
+    from wids.tools.importers import class_names, read_image_folder, read_table
+    from wids.tools.reshard import spec_path_for
+    from wids.writing.writer import ShardWriter
+
+    source = Path(args.source)
+    spec = spec_path_for(args.output)
+    with ShardWriter(args.output, spec=spec, **_writer_options(args)) as writer:
+        if source.is_dir():
+            writer.header["classes"] = class_names(source)
+            samples = read_image_folder(source)
+        else:
+            fields = dict(_pair(text, "--field COLUMN=EXT") for text in args.field)
+            samples = read_table(source, fields, args.file)
+        for sample in progress(samples, desc="importing", unit="sample"):
+            writer.write(sample)
+    total = sum(shard["nsamples"] for shard in writer.shardlist)
+    note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
+    return DONE
+
+
+def _pair(text: str, what: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name or not value:
+        raise ValueError(f"expected {what}, got {text!r}")
+    return name, value
+
+
+def _add_import(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        import_,
+        "make shards of a folder of images by class, or of a table that names files",
+        [
+            "wids import pictures/ -o 'shards/train-%06d.tar'",
+            "wids import labels.csv -o 'shards/train-%06d.tar' --file path --field label=cls",
+            "wids import captions.jsonl -o 'shards/train-%06d.tar' --field caption=txt",
+        ],
+    )
+    parser.add_argument("source", metavar="SOURCE", help="folder, .csv, .tsv, .jsonl or .parquet")
+    _add_writing(parser)
+    parser.add_argument(
+        "--file", action="append", metavar="COLUMN", help="column with paths of files"
+    )
+    parser.add_argument(
+        "--field", action="append", default=[], metavar="COLUMN=EXT", help="column as a field"
+    )
+
+
+def export(args: Arguments) -> int:
+    """Write a dataset as files, or its table."""
+    from wids.reading.shardlist import ShardList
+    from wids.tools.exporters import export_files, export_table
+
+    output = Path(args.output)
+    with ShardList(args.spec, transformations=[]) as dataset:
+        if output.suffix.lower() in {".csv", ".jsonl", ".parquet"}:
+            values = [f".{extension.lstrip('.')}" for extension in args.values]
+            note(f"{output}: {export_table(dataset, output, values)} rows")
+        else:
+            note(f"{output}: {export_files(dataset, output)} files")
+    return DONE
+
+
+def _add_export(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        export,
+        "write a dataset as plain files, or a table of what its samples hold",
+        [
+            "wids export train.json files/",
+            "wids export train.json train.parquet --values .cls",
+        ],
+    )
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("output", metavar="OUTPUT", help="folder, or .csv, .jsonl, .parquet")
+    parser.add_argument(
+        "--values", action="append", default=[], metavar="EXT", help="put this field's text in"
+    )
+
+
+def reshard(args: Arguments) -> int:
+    """Copy samples into new shards."""
+    from wids.reading.shardlist import ShardList
+    from wids.specs.sources import load_spec
+    from wids.tools import reshard as resharding
+
+    shards = [shard for spec in args.specs for shard in load_spec(spec).shards]
+    with ShardList(shards, transformations=[]) as dataset:
+        indexes = _chosen(args, dataset)
+        if args.shuffle is not None:
+            indexes = resharding.shuffled(indexes, args.shuffle)
+        for pattern, part in _parts(args, indexes).items():
+            spec = resharding.spec_path_for(pattern)
+            entries = resharding.reshard(
+                dataset,
+                part,
+                pattern,
+                rekey=args.rekey,
+                spec=spec,
+                **_writer_options(args),
+            )
+            note(f"{spec}: {len(entries)} shards, {len(part)} samples")
+    return DONE
+
+
+def _chosen(args: Arguments, dataset: ShardList) -> NDArray[np.int64]:
+    """List the samples that were asked for, in order."""
+    import numpy as np
+
+    from wids.tools.reshard import matching
+
+    indexes = np.arange(len(dataset), dtype=np.int64)
+    if args.range is not None:
+        first, _, last = args.range.partition(":")
+        indexes = indexes[int(first or 0) : int(last) if last else None]
+    elif args.indexes is not None:
+        lines = Path(args.indexes).read_text(encoding="utf-8").split()
+        indexes = np.array([int(line) for line in lines], np.int64)
+    if args.where is not None:
+        extension, equals, value = args.where.partition("=")
+        if not equals:
+            raise ValueError(f"--where: expected EXT=VALUE such as .cls=3, got {args.where!r}")
+        indexes = matching(dataset, indexes, f".{extension.lstrip('.')}", value)
+    return indexes
+
+
+def _parts(args: Arguments, indexes: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
+    """Map each pattern to the samples that go there."""
+    from wids.tools.reshard import split_order
+
+    if args.split is None:
+        return {args.output: indexes}
+    if "{split}" not in args.output:
+        raise ValueError(f"--split needs {{split}} in the pattern, got {args.output!r}")
+    shares = dict(part.split("=", 1) for part in args.split.split(",") if "=" in part)
+    parts = split_order(indexes, {name: float(share) for name, share in shares.items()})
+    return {args.output.replace("{split}", name): part for name, part in parts.items()}
+
+
+def _nbytes(text: str) -> int:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]?)B?", text)
+    if match is None:
+        raise argparse.ArgumentTypeError(f"expected bytes such as 500M or 1G, got {text!r}")
+    return int(float(match[1]) * _UNITS[match[2]])

@@ -1,0 +1,241 @@
+"""The commands that look at a dataset: `wids info`, `ls`, `show`, `cat`, and the old `sample`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from typing import TYPE_CHECKING, Any
+
+from wids.commands.terminal import DONE, Arguments, add_command, add_json, note, out, print_json
+
+if TYPE_CHECKING:
+    from wids.reading.shardlist import ShardList
+
+__all__ = ["add_look_commands"]
+
+
+def add_look_commands(commands: Any) -> None:
+    """Declare them."""
+    for add in (_add_info, _add_ls, _add_show, _add_cat, _add_sample):
+        add(commands)
+
+
+def info(args: Arguments) -> int:
+    """Sum up specs."""
+    from wids.specs.sources import load_spec
+    from wids.tools.listing import spec_facts, spec_lines, spec_table_row
+
+    all_facts = [spec_facts(load_spec(source), source) for source in args.filenames]
+    if args.json:
+        print_json(all_facts[0] if len(all_facts) == 1 else all_facts)
+    elif args.table:
+        out("file\tname\tnbytes\tnsamples\tbase\tlast\tdatasets")
+        for facts in all_facts:
+            out(spec_table_row(facts))
+    else:
+        for facts in all_facts:
+            out([f"filename: {facts['source']}", *spec_lines(facts), ""])
+    return DONE
+
+
+def ls(args: Arguments) -> int:
+    """List the shards of a dataset, or some of its samples."""
+    if args.samples is not None:
+        return _ls_samples(args)
+    from wids.specs.sources import load_spec
+    from wids.tools.listing import format_nbytes, shard_rows, table
+
+    rows = shard_rows(load_spec(args.spec))
+    if args.json:
+        print_json(rows)
+        return DONE
+    lines: list[tuple[Any, ...]] = [("shard", "first", "samples", "size", "url")]
+    for row in rows:
+        first, nsamples = row["first_index"], row.get("nsamples")
+        nbytes = "?" if "filesize" not in row else format_nbytes(row["filesize"])
+        counts = ("?" if first is None else first, "?" if nsamples is None else nsamples)
+        lines.append((row["shard"], *counts, nbytes, row["url"]))
+    out(table(lines, right=range(4)))
+    return DONE
+
+
+def _ls_samples(args: Arguments) -> int:
+    from wids.tools.listing import format_nbytes, table
+
+    with _open_raw(args.spec) as dataset:
+        indexes = _parse_range(args.samples, len(dataset))
+        found = [_sample_row(dataset, index) for index in indexes]
+    if args.json:
+        print_json(found)
+        return DONE
+    lines: list[tuple[Any, ...]] = [("index", "key", "fields")]
+    for row in found:
+        fields = (f"{name} {format_nbytes(nbytes)}" for name, nbytes in row["fields"].items())
+        lines.append((row["index"], row["key"], ", ".join(fields)))
+    out(table(lines, right=[0]))
+    return DONE
+
+
+def _sample_row(dataset: ShardList, index: int) -> dict[str, Any]:
+    from wids.commands.show import field_names
+
+    sample = dataset[index]
+    fields = {name: len(sample[name]) for name in field_names(sample)}
+    return {"index": sample["__index__"], "key": sample["__key__"], "fields": fields}
+
+
+def _parse_range(text: str, total: int) -> range:
+    """Read `5`, `5:10`, `:10` or `-10:` as Python does."""
+    parts = text.split(":")
+    try:
+        bounds = [int(part) if part else None for part in parts]
+    except ValueError:
+        bounds = []
+    if len(bounds) == 2:
+        return range(*slice(*bounds).indices(total))
+    if len(bounds) == 1 and bounds[0] is not None:
+        if not -total <= bounds[0] < total:
+            raise IndexError(f"index {bounds[0]} lies outside a dataset of {total} samples")
+        return range(bounds[0] % total, bounds[0] % total + 1)
+    raise ValueError(f"expected an index or a range [first, last) such as 0:10, got {text!r}")
+
+
+def show(args: Arguments) -> int:
+    """Show one sample: fields, sizes, values, images."""
+    from wids.commands.show import describe_sample, sample_lines
+
+    with _open_raw(args.spec) as dataset:
+        description, values = describe_sample(dataset[args.index])
+        total = len(dataset)
+    if args.json:
+        print_json(description)
+        return DONE
+    columns, rows = shutil.get_terminal_size((100, 40))
+    width = columns if sys.stdout.isatty() else 1000
+    out(sample_lines(description, total, width))
+    drawable = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    if args.image or (drawable and os.environ.get("TERM") != "dumb" and not args.no_image):
+        _draw_images(values, min(columns, 80), max(rows - 12, 12))
+    return DONE
+
+
+def _draw_images(values: dict[str, Any], columns: int, rows: int) -> None:
+    from wids.commands.show import draw_image
+    from wids.tools.listing import clean
+
+    for extension, value in values.items():
+        if hasattr(value, "getbands"):
+            out(["", clean(extension), *draw_image(value, columns, rows)])
+
+
+def cat(args: Arguments) -> int:
+    """Write the bytes of one field to standard output."""
+    with _open_raw(args.spec) as dataset:
+        _write_field(dataset[args.index], args.field)
+    return DONE
+
+
+def _write_field(sample: dict[str, Any], field: str) -> None:
+    from wids.commands.show import field_names
+
+    extension = field if field in sample else f".{field}"
+    if extension not in field_names(sample):
+        raise LookupError(
+            f"sample {sample['__index__']} ({sample['__key__']}) has no field {field!r}; "
+            f"it has {' '.join(field_names(sample))}"
+        )
+    sys.stdout.buffer.write(sample[extension])
+
+
+def sample(args: Arguments) -> int:
+    """Print one sample as the old `widsindex sample` did."""
+    from wids.reading.shardlist import ShardList
+    from wids.tools.listing import clean
+
+    raw = args.raw or args.python or args.cat is not None
+    with ShardList(args.filename, transformations="bytes" if raw else "PIL") as dataset:
+        note(f"dataset size: {len(dataset)}")
+        found = dataset[int(args.index or 0)]
+    if args.cat is not None:
+        _write_field(found, args.cat)
+        return DONE
+    names = {name: clean(name) for name in found}
+    name_width = max(map(len, names.values()))
+    for name, value in sorted(found.items()):
+        out(f"{names[name]:<{name_width}} {repr(value)[: args.width - name_width - 1]}")
+    return DONE
+
+
+def _open_raw(spec: str) -> ShardList:
+    from wids.reading.shardlist import ShardList
+
+    return ShardList(spec, transformations="bytes")
+
+
+def _add_info(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        info,
+        "sum up a dataset: samples, bytes, shards",
+        ["wids info train.json", "wids info *.json -t"],
+    )
+    parser.add_argument("filenames", metavar="SPEC", nargs="+", help="specs, shards or patterns")
+    parser.add_argument("-t", "--table", action="store_true", help="one row per spec, tabs between")
+    add_json(parser)
+
+
+def _add_ls(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        ls,
+        "list the shards of a dataset, or some of its samples",
+        ["wids ls train.json", "wids ls train.json 0:10", "wids ls train.json -5:"],
+    )
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("samples", nargs="?", metavar="INDEX|FIRST:LAST", help="which samples")
+    parser.set_defaults(late="samples")
+    add_json(parser)
+
+
+def _add_show(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        show,
+        "show one sample: fields, sizes, values, images",
+        ["wids show train.json 42", "wids show train-000.tar -1", "wids show train.json 42 --json"],
+    )
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("index", type=int, metavar="INDEX", help="negative: from the end")
+    images = parser.add_mutually_exclusive_group()
+    images.add_argument("--image", action="store_true", help="draw images wherever it goes")
+    images.add_argument("--no-image", action="store_true", help="draw no images")
+    add_json(parser)
+
+
+def _add_cat(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        cat,
+        "write one field of one sample to standard output, as it is",
+        ["wids cat train.json 42 .jpg > 42.jpg"],
+    )
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("index", type=int, metavar="INDEX", help="negative: from the end")
+    parser.add_argument("field", metavar="FIELD", help="its extension, such as .jpg")
+
+
+def _add_sample(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        sample,
+        "print one sample as the old widsindex did ('show' shows more)",
+        ["widsindex sample train.json 42", "widsindex sample train.json 42 --cat .jpg > 42.jpg"],
+    )
+    parser.add_argument("filename", metavar="SPEC")
+    parser.add_argument("index", nargs="?", metavar="INDEX", help="the first one by default")
+    parser.set_defaults(late="index")
+    parser.add_argument("-p", "--python", action="store_true", help="as --raw")
+    parser.add_argument("-r", "--raw", action="store_true", help="do not decode the fields")
+    parser.add_argument("-c", "--cat", metavar="EXT", help="write the bytes of a field")
+    parser.add_argument("-w", "--width", type=int, default=250, help="columns (%(default)s)")

@@ -1,0 +1,245 @@
+"""The commands that make and change specs: `wids create` and `update`."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wids.commands.terminal import (
+    DONE,
+    FAULTY,
+    Arguments,
+    add_command,
+    add_json,
+    add_workers,
+    complain,
+    message_of,
+    note,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from wids.specs.build import Build
+
+__all__ = ["add_make_commands"]
+
+
+def add_make_commands(commands: Any) -> None:
+    """Declare them."""
+    for add in (_add_create, _add_merge, _add_update):
+        add(commands)
+
+
+def create(args: Arguments) -> int:
+    """Index shards and write their spec."""
+    from wids.outfile import write_whole
+
+    shards = _expand(_listed(args.files))
+    built = _build(args, shards)
+    for shard, error in built.failures.items():
+        complain(f"{shard} failed: {message_of(error)}")
+    if not len(built.spec.shards):
+        raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
+    text = f"{built.spec.to_json()}\n"
+    if args.output == "-":
+        sys.stdout.write(text)
+    else:
+        write_whole(Path(args.output), text.encode())
+    _report_create(args, built, len(shards))
+    return FAULTY if built.failures else DONE
+
+
+def _build(args: Arguments, shards: list[str]) -> Build:
+    from wids.specs.build import build_spec
+
+    digests = () if args.no_digest else ("md5", "sha256") if args.sha256 else ("md5",)
+    output = Path("." if args.output == "-" else args.output)
+    # With a base, names count from there, and where the spec lies says nothing about them.
+    folder = None if args.base is not None else output.parent
+    return build_spec(
+        shards,
+        folder=folder,
+        header={
+            "name": _name_for(args, shards),
+            "info": None if args.info is None else Path(args.info).read_text(encoding="utf-8"),
+            "base": args.base,
+        },
+        known=_known(output, digests) if args.resume else None,
+        workers=args.workers,
+        digests=digests,
+        sidecar=args.sidecars,
+        cache_dir=args.cache_dir,
+    )
+
+
+def _name_for(args: Arguments, shards: list[str]) -> str | None:
+    """Name the dataset as asked, else after what the user typed, else after the first shard."""
+    from wids.specs.build import default_name
+
+    if args.name is not None:
+        return args.name or None
+    return default_name(args.files[0]) or default_name(shards[0]) or None
+
+
+def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
+    from wids.tools.listing import format_nbytes, spec_facts
+
+    facts = spec_facts(built.spec, args.output)
+    if args.json and args.output != "-":
+        failures = {shard: message_of(error) for shard, error in built.failures.items()}
+        print_json({**facts, "failures": failures})
+    count = f"{facts['num_shards']} of {num_shards}" if built.failures else facts["num_shards"]
+    advice = "; mend the others and run again with --resume" if built.failures else ""
+    note(
+        f"{args.output}: {count} shards, {facts['nsamples']} samples, "
+        f"{format_nbytes(facts['filesize'])}{advice}"
+    )
+
+
+def _listed(files: list[str]) -> list[str]:
+    """Take the list of shards from standard input when it is `-`."""
+    if files != ["-"]:
+        return files
+    listed = [line.strip() for line in sys.stdin if line.strip()]
+    if not listed:
+        raise ValueError("standard input named no shards; expected one path or URL a line")
+    return listed
+
+
+def _expand(files: list[str]) -> list[str]:
+    """Replace folders and patterns by the shards they mean."""
+    from wids.specs.sources import find_shards
+
+    return [shard for file in files for shard in find_shards(file) or [file]]
+
+
+def _known(output: Path, digests: Iterable[str]) -> dict[str, dict[str, Any]]:
+    """Take the entries of an earlier spec whose shards have not changed since it was written."""
+    from wids.specs.specedit import read_document
+
+    if not output.is_file():
+        return {}
+    written = output.stat().st_mtime_ns
+    wanted = {"nsamples", "filesize"} | {"md5sum" if name == "md5" else name for name in digests}
+    return {
+        entry["url"]: entry
+        for entry in read_document(output)["shardlist"]
+        if wanted <= entry.keys() and _is_unchanged(output.parent, entry, written)
+    }
+
+
+def _is_unchanged(folder: Path, entry: dict[str, Any], written_ns: int) -> bool:
+    from wids.urls import is_local, local_path
+
+    if not is_local(entry["url"]):
+        return True  # asking the server is what `wids check` does
+    try:
+        status = (folder / local_path(entry["url"])).stat()
+    except OSError:
+        return False
+    # As make does it: what is older than the spec was there when the spec was made.
+    return status.st_size == entry["filesize"] and status.st_mtime_ns <= written_ns
+
+
+def update(args: Arguments) -> int:
+    """Change the name, base or folders of a spec."""
+    from wids.specs.specedit import edit_spec
+
+    wanted = {"name": args.name, "info": args.info, "base": args.base, "keep": args.keep}
+    changes = {key: value for key, value in wanted.items() if value is not None}
+    document = edit_spec(
+        Path(args.filename),
+        changes,
+        folder="" if args.nodir else args.dir,
+        rebased=args.rebase,
+    )
+    if args.rebase:
+        note(f"{args.filename}: the base is now {document['base']}")
+    return DONE
+
+
+def _add_create(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        create,
+        "index shards (count, size, digest) and write their JSON spec",
+        [
+            "wids create 'train-{000..146}.tar' -o train.json",
+            "wids create shards/ -o shards/train.json --sidecars",
+            "wids create 'https://host/train-{000..146}.tar' -o train.json",
+            "find /data -name '*.tar' | wids create - -o all.json --no-digest",
+        ],
+    )
+    parser.add_argument(
+        "files", nargs="+", help="shards: paths, URLs, folders, brace patterns; - reads a list"
+    )
+    parser.add_argument(
+        "-o", "--output", default="shardindex.json", help="the spec (%(default)s); - prints it"
+    )
+    parser.add_argument("-n", "--name", help="name of the dataset (made of the first shard's)")
+    parser.add_argument("-i", "--info", metavar="FILE", help="file with a description")
+    parser.add_argument(
+        "-b", "--base", help="folder or URL that the shards' names count from, when used"
+    )
+    digests = parser.add_mutually_exclusive_group()
+    digests.add_argument("--no-digest", action="store_true", help="read headers only")
+    digests.add_argument("--sha256", action="store_true", help="record SHA-256 besides MD5")
+    parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
+    parser.add_argument("--resume", action="store_true", help="skip what OUTPUT has, unchanged")
+    add_workers(parser)
+    add_json(parser)
+
+
+def merge(args: Arguments) -> int:
+    """Make one spec of several."""
+    from wids.outfile import write_whole
+    from wids.specs.build import merge_specs
+
+    output = Path(args.output)
+    spec = merge_specs(args.specs, output.parent, args.name or output.stem)
+    write_whole(output, f"{spec.to_json()}\n".encode())
+    note(f"{output}: {len(spec.shards)} shards")
+    return DONE
+
+
+def _add_merge(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        merge,
+        "make one spec of several, such as those of parallel writers",
+        ["wids merge train-*-of-00004.json -o train.json"],
+    )
+    parser.add_argument("specs", nargs="+", metavar="SPEC")
+    parser.add_argument("-o", "--output", required=True, help="the new spec")
+    parser.add_argument("-n", "--name", help="name of the dataset (made of OUTPUT's)")
+
+
+def _add_update(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        update,
+        "change a spec in place: name, info, base, folders",
+        [
+            "wids update train.json -n imagenet -b https://host/shards",
+            "wids update train.json --rebase",
+        ],
+    )
+    parser.add_argument("filename", metavar="SPEC")
+    parser.add_argument("-n", "--name", help="set the name")
+    parser.add_argument("-i", "--info", help="set the description")
+    bases = parser.add_mutually_exclusive_group()
+    bases.add_argument("-b", "--base", help="set the base that relative URLs count from")
+    bases.add_argument(
+        "-B", "--rebase", action="store_true", help="make the shards' common folder the base"
+    )
+    folders = parser.add_mutually_exclusive_group()
+    folders.add_argument("-d", "--dir", help="put all shards into this folder or URL")
+    folders.add_argument("-D", "--nodir", action="store_true", help="leave only file names")
+    keeps = parser.add_mutually_exclusive_group()
+    keeps.add_argument("-k", "--keep", action="store_true", default=None, help="set the keep flag")
+    keeps.add_argument(
+        "-K", "--nokeep", action="store_false", dest="keep", default=None, help="clear it"
+    )

@@ -1,0 +1,105 @@
+"""What all commands share: how they are declared, what they print, how they end."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+__all__ = [
+    "DONE",
+    "FAULTY",
+    "Arguments",
+    "add_command",
+    "add_json",
+    "add_workers",
+    "complain",
+    "message_of",
+    "note",
+    "out",
+    "print_json",
+]
+
+Arguments = argparse.Namespace
+
+DONE, FAULTY = 0, 1
+
+
+def add_command(
+    commands: Any, run: Callable[[Arguments], int], text: str, examples: Iterable[str]
+) -> Any:
+    """Declare a subcommand.
+
+    Args:
+        commands: What `add_subparsers` returned.
+        run: The function behind it; it has the command's name.
+        text: What it does, in a phrase.
+        examples: Command lines that the help shows.
+
+    Returns:
+        Its parser, for the arguments.
+    """
+    parser = commands.add_parser(
+        run.__name__.rstrip("_"),
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog="\n  ".join(["examples:", *examples]),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+def add_json(parser: Any) -> None:
+    """Declare the option that makes a command print JSON."""
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+
+
+def add_workers(parser: Any) -> None:
+    """Declare the options of a command that reads many shards in parallel."""
+    parser.add_argument("--workers", type=_positive, metavar="N", help="processes (one per core)")
+    parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards there")
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise ValueError
+    return number
+
+
+def out(lines: str | Iterable[str]) -> None:
+    """Print one line or several on standard output."""
+    sys.stdout.writelines(f"{line}\n" for line in ([lines] if isinstance(lines, str) else lines))
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON on standard output."""
+    out(json.dumps(value, indent=2))
+
+
+def note(message: str) -> None:
+    """Say in one line on standard error what was done; nothing in it drives the terminal."""
+    from wids.tools.listing import clean
+
+    sys.stderr.write(f"{clean(message)}\n")
+
+
+def complain(message: str) -> None:
+    """Say in one line on standard error what is wrong."""
+    note(f"wids: {message}")
+
+
+def message_of(error: BaseException) -> str:
+    r"""Put an error in one line.
+
+    >>> message_of(KeyError("no such key")), message_of(ValueError("two\nlines"))
+    ('no such key', 'two lines')
+    """
+    # A KeyError's text is its argument in quotes.
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return " ".join(text.split()) or type(error).__name__

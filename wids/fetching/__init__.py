@@ -1,0 +1,1 @@
+"""From a URL to bytes: every scheme, retries, resumption; knows nothing of tars or caches."""

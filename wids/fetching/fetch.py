@@ -1,0 +1,367 @@
+"""From a URL to bytes: every scheme behind one interface, with retries and resumption."""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections import deque
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from itertools import islice
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from wids.errors import FetchError
+from wids.fetching.http import HttpSource
+from wids.fetching.hub import HubSource
+from wids.fetching.objectstore import OBJECT_SCHEMES, ObjectSource
+from wids.fetching.pipe import PipeSource
+from wids.fetching.ranges import coalesce, cut
+from wids.fetching.transport import ChangedError, FetchPolicy, RangesNotServedError
+from wids.urls import check_url, display_url, is_local, local_path, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from wids.fetching.partfile import PartFile
+    from wids.fetching.transport import Source, Stream
+
+__all__ = ["FetchPolicy", "Fetcher", "RangesNotServedError", "open_url"]
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+_OVERLAP_NBYTES = 512  # fetched again on resuming, to prove that the place is right
+_PROGRESS_NBYTES = 1 << 20  # a try that brought as much does not count as failed
+_MAX_DOCUMENT_NBYTES = 256 << 20
+
+
+class Fetcher:
+    """Fetches URLs of all schemes; connections are kept for this process and never travel.
+
+    Args:
+        policy: Time limits, tries, connections.
+        allow_pipe: Whether `pipe:` URLs may start commands.
+
+    >>> Fetcher().read("pipe:echo hello")
+    Traceback (most recent call last):
+    wids.errors.FetchError: pipe:echo hello: commands run only with allow_pipe=True
+    """
+
+    def __init__(self, policy: FetchPolicy | None = None, *, allow_pipe: bool = False) -> None:
+        self.policy = policy or FetchPolicy()
+        self.allow_pipe = allow_pipe
+        self._sources: dict[tuple[int, str], Source] = {}
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_sources": {}}
+
+    def close(self) -> None:
+        """Close the connections of this process."""
+        for key in [key for key in self._sources if key[0] == os.getpid()]:
+            self._sources.pop(key).close()
+
+    def read(self, url: str, max_nbytes: int = _MAX_DOCUMENT_NBYTES) -> bytes:
+        """Return a small document whole.
+
+        Raises:
+            FetchError: The server refuses, all tries failed, or it is larger than `max_nbytes`.
+        """
+
+        def read_once() -> bytes:
+            with self._source(url).open(url) as stream:
+                return _read_bounded(url, stream, max_nbytes)
+
+        return self._tried(url, read_once, lambda: 0)
+
+    def download(self, url: str, part: PartFile, reserve: Callable[[int | None], None]) -> Stream:
+        """Bring a whole file into a part, going on where it ends, as often as it takes.
+
+        Args:
+            url: Where from.
+            part: Where to; what it holds already is kept if the server still has the same file.
+            reserve: Called with the size before the bytes come, to make room for them.
+
+        Returns:
+            The last answer, closed: what the server said of the file.
+
+        Raises:
+            FetchError: The server refuses, or all tries failed.
+            IntegrityError: The size is not the promised one.
+            CacheError: The disk is full.
+        """
+        parallel = True
+
+        def receive() -> Stream:
+            nonlocal parallel
+            try:
+                return self._receive(url, part, reserve, parallel=parallel)
+            except (ChangedError, RangesNotServedError) as error:
+                part.restart()
+                parallel = False  # replicas that disagree still agree with themselves
+                raise ConnectionError(str(error)) from error
+
+        return self._tried(url, receive, lambda: part.nbytes)
+
+    def read_ranges(
+        self, url: str, ranges: Sequence[tuple[int, int]], *, max_gap_nbytes: int = 16 << 10
+    ) -> list[bytes]:
+        """Return some byte ranges of a file, in a few concurrent requests.
+
+        Args:
+            url: Where from.
+            ranges: Half-open byte ranges in any order.
+            max_gap_nbytes: Ranges with no more unwanted bytes between them share a request.
+
+        Returns:
+            The bytes of each range, in the order given.
+
+        Raises:
+            RangesNotServedError: The server sends only whole files.
+            FetchError: The server refuses, the file is too short, or all tries failed.
+        """
+        spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
+        self._source(url)  # before the threads, which would each make one
+        found = [b""] * len(ranges)
+        with ThreadPoolExecutor(self.policy.connections) as pool:
+            bodies = pool.map(lambda span: self._span(url, span.start, span.stop), spans)
+            for span, body in zip(spans, bodies, strict=True):
+                for number in span.members:
+                    start, stop = ranges[number]
+                    found[number] = bytes(body[start - span.start : stop - span.start])
+        return found
+
+    def _span(self, url: str, start: int, stop: int) -> bytearray:
+        try:
+            return self._segment(url, start, stop)
+        except ChangedError as error:
+            message = f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}"
+            raise FetchError(message) from error
+
+    def _receive(
+        self, url: str, part: PartFile, reserve: Callable[[int | None], None], *, parallel: bool
+    ) -> Stream:
+        # Going on is only safe where the server can be held to the same file.
+        if not part.resumable:
+            part.restart()
+        known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
+        start = part.nbytes - len(known)
+        with self._source(url).open(url, start, validator=part.validator) as stream:
+            # A 200 in place of a 206 is the whole file again: the old bytes belong to another one.
+            same = (stream.size, stream.validator) == (part.size, part.validator)
+            if stream.start != start or (known and not same):
+                part.restart()
+                known = b""
+            if stream.start not in (start, 0) or (start and not known and stream.start):
+                raise ConnectionError(f"asked for bytes from {start}, got {stream.start}")
+            part.begin(stream.size, stream.validator)
+            reserve(stream.size)
+            chunks = self._chunks(url, stream) if parallel else stream.chunks
+            for chunk in _skip_known(chunks, known):
+                part.append(chunk)
+        if stream.size is not None and part.nbytes != stream.size:
+            raise ConnectionError(f"{part.nbytes} of {stream.size} bytes came")
+        return stream
+
+    def _chunks(self, url: str, stream: Stream) -> Iterator[bytes | bytearray]:
+        """Yield what the stream has, over more connections if it is much and the server can."""
+        policy, size = self.policy, stream.size
+        if size is None or size - stream.start <= policy.parallel_nbytes:
+            return stream.chunks
+        if not stream.ranges or stream.validator is None or policy.segments == 1:
+            return stream.chunks
+        return self._parallel_chunks(url, stream, size)
+
+    def _parallel_chunks(self, url: str, stream: Stream, size: int) -> Iterator[bytes | bytearray]:
+        """Yield segments in order while the next ones are on their way.
+
+        The open stream brings the first one, and all of them if it is fast. Those that came early
+        wait in memory, at most one for each connection.
+        """
+        step, width = self.policy.segment_nbytes, self.policy.segments
+        came = 0
+        with suppress(ConnectionError):  # what is missing is then asked for as a segment
+            for chunk in self._while_fast(stream.chunks):
+                came += len(chunk)
+                yield chunk
+        if stream.start + came == size:
+            return
+        stream.close()
+        spans = iter(cut(stream.start + came, size, step))
+        pool = ThreadPoolExecutor(width, thread_name_prefix="wids-fetch")
+
+        def submit(count: int) -> list[Future[bytearray]]:
+            return [
+                pool.submit(self._segment, url, start, stop, stream.validator)
+                for start, stop in islice(spans, count)
+            ]
+
+        # Segments are written in order, so that the part's length alone says what is there.
+        try:
+            coming = deque(submit(width))
+            while coming:
+                segment = coming.popleft().result()
+                coming.extend(submit(1))
+                yield segment
+        finally:
+            pool.shutdown(cancel_futures=True)
+
+    def _while_fast(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
+        """Yield pieces until they are slow to come; how slow their taker is does not count."""
+        policy = self.policy
+        came, waited = 0, 0.0
+        while waited < policy.judge_after_seconds or came >= policy.fast_nbytes_per_second * waited:
+            began = time.monotonic()
+            chunk = next(chunks, b"")
+            waited += time.monotonic() - began
+            if not chunk:
+                return
+            came += len(chunk)
+            yield chunk
+
+    def _segment(self, url: str, start: int, stop: int, validator: str | None = None) -> bytearray:
+        """Bring `[start, stop)` into memory, going on where a connection broke."""
+        data = bytearray()
+
+        def receive() -> bytearray:
+            place = start + len(data)
+            with self._source(url).open(url, place, stop, validator=validator) as stream:
+                _check_range(url, stream, place, validator)
+                for chunk in stream.chunks:
+                    data.extend(chunk)
+                    if len(data) > stop - start:
+                        raise RangesNotServedError(_whole_file(url))
+            _check_length(url, stream, len(data), (start, stop))
+            return data
+
+        return self._tried(url, receive, lambda: len(data))
+
+    def _tried(self, url: str, attempt: Callable[[], T], progress: Callable[[], int]) -> T:
+        """Attempt it until it works, it cannot work, or too many tries in a row brought nothing."""
+        failures = 0
+        while True:
+            before = progress()
+            try:
+                return attempt()
+            except (ConnectionError, TimeoutError) as error:
+                failures = 1 if progress() - before >= _PROGRESS_NBYTES else failures + 1
+                shown = display_url(url)
+                if failures >= self.policy.attempts:
+                    message = f"{shown}: gave up after {failures} attempts; the last: {error}"
+                    raise FetchError(message) from error
+                wait = self.policy.wait_seconds(
+                    failures, getattr(error, "retry_after_seconds", None)
+                )
+                _log.warning("%s: %s; trying again in %.1f s", shown, error, wait)
+            time.sleep(wait)
+
+    def _source(self, url: str) -> Source:
+        check_url(url)
+        scheme = scheme_of(url)
+        key = (os.getpid(), scheme)  # a connection of the parent is not a forked child's to use
+        if key not in self._sources:
+            self._sources[key] = self._new_source(url, scheme)
+        return self._sources[key]
+
+    def _new_source(self, url: str, scheme: str) -> Source:
+        if scheme in ("http", "https"):
+            return HttpSource(self.policy)
+        if scheme == "hf":
+            return HubSource(HttpSource(self.policy))
+        if scheme in OBJECT_SCHEMES:
+            return ObjectSource(self.policy)
+        if scheme == "pipe" and self.allow_pipe:
+            return PipeSource()
+        if scheme == "pipe":
+            raise FetchError(f"{display_url(url)}: commands run only with allow_pipe=True")
+        known = ", ".join(["http", "https", "hf", *OBJECT_SCHEMES, "file"])
+        raise FetchError(f"{display_url(url)}: no way to fetch {scheme}: URLs; known are {known}")
+
+
+def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:
+    """Return a small document, such as a JSON spec, from a path or URL.
+
+    Args:
+        url: A plain path, or a URL of any scheme that `Fetcher` knows.
+        fetcher: The one to use; without, one is made and closed again.
+
+    Raises:
+        FetchError: It cannot be had, or is larger than 256 MiB.
+
+    >>> open_url("/no/such/spec.json")
+    Traceback (most recent call last):
+    wids.errors.FetchError: /no/such/spec.json: No such file or directory
+    """
+    if is_local(url):
+        return _read_local(url)
+    if fetcher is not None:
+        return fetcher.read(url)
+    own = Fetcher()
+    try:
+        return own.read(url)
+    finally:
+        own.close()
+
+
+def _read_local(url: str) -> bytes:
+    path = local_path(url)
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MAX_DOCUMENT_NBYTES + 1)
+    except OSError as error:
+        raise FetchError(f"{display_url(url)}: {error.strerror}") from error
+    if len(data) > _MAX_DOCUMENT_NBYTES:
+        raise FetchError(_too_large(url, _MAX_DOCUMENT_NBYTES))
+    return data
+
+
+def _too_large(url: str, max_nbytes: int) -> str:
+    return f"{display_url(url)}: larger than the {max_nbytes} bytes that a document may have"
+
+
+def _whole_file(url: str) -> str:
+    return f"{display_url(url)}: asked for a byte range, the server sends the whole file"
+
+
+def _read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
+    data = bytearray()
+    for chunk in stream.chunks:
+        data += chunk
+        if len(data) > max_nbytes:
+            raise FetchError(_too_large(url, max_nbytes))
+    if stream.size is not None and len(data) != stream.size:
+        raise ConnectionError(f"{len(data)} of {stream.size} bytes came")
+    return bytes(data)
+
+
+def _skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[bytes | bytearray]:
+    """Yield what is new; the first bytes repeat the last known ones and prove the place."""
+    head = bytearray()
+    for chunk in chunks:
+        if not known:
+            yield chunk
+            continue
+        head += chunk
+        if len(head) < len(known):
+            continue
+        if not head.startswith(known):
+            raise ChangedError("the server continued with other bytes than it began with")
+        yield head[len(known) :]
+        known = b""
+
+
+def _check_range(url: str, stream: Stream, start: int, validator: str | None) -> None:
+    if validator is not None and stream.validator != validator:
+        raise ChangedError("the file was exchanged while it was fetched")
+    if start and stream.start == 0:
+        raise RangesNotServedError(_whole_file(url))
+    if stream.start != start:
+        message = f"{display_url(url)}: asked for bytes from {start}, got {stream.start}"
+        raise RangesNotServedError(message)
+
+
+def _check_length(url: str, stream: Stream, nbytes: int, wanted: tuple[int, int]) -> None:
+    start, stop = wanted
+    if stream.size is not None and stop > stream.size:
+        raise FetchError(f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.size}")
+    if nbytes != stop - start:
+        raise ConnectionError(f"{nbytes} of {stop - start} bytes came")

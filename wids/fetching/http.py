@@ -1,0 +1,244 @@
+"""HTTP and HTTPS: one request, its answer judged, its bytes as they come.
+
+An answer that will not get better by asking again is a `FetchError`; one that may is a
+`ConnectionError`, and it is for the caller to ask again.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from email.utils import parsedate_to_datetime
+from http import HTTPStatus
+from typing import TYPE_CHECKING, Any
+
+from wids.errors import FetchError
+from wids.fetching.transport import ChangedError, FetchPolicy, Stream
+from wids.urls import display_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from requests import Response, Session
+
+__all__ = ["HttpSource", "ServerBusyError", "parse_retry_after"]
+
+_READ_NBYTES = 256 << 10  # larger ones cost page faults: measured on loopback
+_MAX_REDIRECTS = 10
+_WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
+_WINDOW_SECONDS = 60.0
+_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+
+
+class ServerBusyError(ConnectionError):
+    """The server asks to come back later; `retry_after_seconds` says when, if it said so."""
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+def parse_retry_after(value: str | None, now: float) -> float | None:
+    """Return the seconds to wait that a Retry-After header names, by number or by date.
+
+    Args:
+        value: The header, or None.
+        now: The present, in seconds since 1970.
+
+    >>> parse_retry_after("120", 0.0), parse_retry_after("Thu, 01 Jan 1970 00:01:00 GMT", 0.0)
+    (120.0, 60.0)
+    >>> parse_retry_after("soon", 0.0)
+    """
+    if value is None:
+        return None
+    if value.strip().isdecimal():
+        return float(value)
+    try:
+        return max(0.0, parsedate_to_datetime(value).timestamp() - now)
+    except ValueError:
+        return None
+
+
+class HttpSource:
+    """Opens URLs over connections that are kept; safe to use from several threads.
+
+    Args:
+        policy: Its time limits, and how many connections to keep for each host.
+
+    A source belongs to the process that made it: a forked child needs one of its own.
+    """
+
+    def __init__(self, policy: FetchPolicy) -> None:
+        self._policy = policy
+        self._session = _new_session(max(policy.connections, policy.segments))
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def open(
+        self,
+        url: str,
+        start: int = 0,
+        stop: int | None = None,
+        *,
+        validator: str | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> Stream:
+        """Ask for the bytes `[start, stop)` of a URL, as `Source.open` says.
+
+        Args:
+            url: An http or https URL.
+            start: First byte.
+            stop: End of the range, or None for all that follows.
+            validator: Ask for the range only if the file still is the one this came with.
+            headers: More headers, such as credentials.
+
+        Raises:
+            FetchError: The server refuses, or the URL is none.
+            ConnectionError: No answer, or one that says to try again.
+        """
+        # Ranges and sizes must mean the file, not a compressed form of it.
+        asked = {"Accept-Encoding": "identity", "User-Agent": "wids", **(headers or {})}
+        if start or stop is not None:
+            asked["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
+            if validator is not None:
+                asked["If-Range"] = validator
+        response = self._request(url, asked)
+        try:
+            _check_status(response, url)
+            return self._judge(response, url)
+        except BaseException:
+            response.close()
+            raise
+
+    def _request(self, url: str, headers: Mapping[str, str]) -> Response:
+        import requests.exceptions as failures
+
+        policy = self._policy
+        try:
+            return self._session.get(
+                url,
+                headers=headers,
+                stream=True,
+                timeout=(policy.connect_timeout_seconds, policy.stall_timeout_seconds),
+                hooks={"response": _refuse_downgrade},
+            )
+        except (failures.SSLError, failures.TooManyRedirects, ValueError) as error:
+            raise FetchError(f"{display_url(url)}: {_cause(error)}") from error
+        except failures.RequestException as error:
+            raise ConnectionError(_cause(error)) from error
+
+    def _judge(self, response: Response, url: str) -> Stream:
+        headers = response.headers
+        length = headers.get("Content-Length", "")
+        chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
+        encoded = headers.get("Content-Encoding", "").lower() not in ("identity", "")
+        decode = encoded and not _names_compressed_file(url)
+        start, size = 0, int(length) if length.isdecimal() and not chunked and not decode else None
+        # In a 206 the length is the range's; the file's stands in Content-Range.
+        if response.status_code == HTTPStatus.PARTIAL_CONTENT:
+            start, size = _parse_content_range(headers.get("Content-Range", ""))
+        return Stream(
+            start=start,
+            size=size,
+            validator=None if decode else _validator(headers),
+            content_type=headers.get("Content-Type", ""),
+            ranges=not decode and headers.get("Accept-Ranges", "").lower() == "bytes",
+            delimited=chunked or length.isdecimal(),
+            chunks=_body(response, url, self._policy.min_nbytes_per_second, decode=decode),
+            close=response.close,
+        )
+
+
+def _new_session(connections: int) -> Session:
+    import requests
+    from requests.adapters import HTTPAdapter
+
+    session = requests.Session()
+    session.max_redirects = _MAX_REDIRECTS
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(pool_connections=connections, pool_maxsize=connections))
+    return session
+
+
+def _refuse_downgrade(response: Response, **_: Any) -> None:
+    target = response.headers.get("Location", "") if response.is_redirect else ""
+    if response.url.lower().startswith("https:") and target.lower().startswith("http:"):
+        shown = display_url(response.url)
+        raise FetchError(f"{shown}: refused to follow its redirect from https to plain http")
+
+
+def _cause(error: Exception) -> str:
+    """Name the innermost reason without the URL, whose query must not be shown."""
+    while error.args and isinstance(error.args[0], Exception):
+        error = error.args[0]
+    reason = getattr(error, "reason", None)
+    if isinstance(reason, Exception):
+        return _cause(reason)
+    said = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
+    text = re.sub(r"(https?://[^\s?'\"]*)\?\S*", r"\1?...", said)
+    return re.sub(r"^<[^>]*>:?\s*", "", text) or type(error).__name__
+
+
+def _check_status(response: Response, url: str) -> None:
+    status = response.status_code
+    if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
+        return
+    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+        raise ChangedError("the server says that the file ends before the range")
+    message = f"{display_url(url)}: HTTP status {status} {response.reason or ''}".rstrip()
+    if status in _WORTH_ANOTHER_TRY:
+        wait = parse_retry_after(response.headers.get("Retry-After"), time.time())
+        raise ServerBusyError(f"HTTP status {status} {response.reason or ''}".rstrip(), wait)
+    hint = {
+        401: "; credentials are taken from ~/.netrc",
+        403: "; it needs credentials, or a signed URL has run out",
+        404: "; check the URL and the spec's base",
+    }.get(status, "")
+    raise FetchError(message + hint)
+
+
+def _names_compressed_file(url: str) -> bool:
+    """Tell whether the encoding is the file's own: servers say gzip of any `.tar.gz`."""
+    return url.partition("?")[0].lower().endswith((".gz", ".tgz", ".zst"))
+
+
+def _parse_content_range(value: str) -> tuple[int, int | None]:
+    match = _CONTENT_RANGE.fullmatch(value.strip())
+    if match is None:
+        raise ConnectionError(f"an answer to a range request with Content-Range {value!r}")
+    return int(match[1]), None if match[3] == "*" else int(match[3])
+
+
+def _validator(headers: Mapping[str, str]) -> str | None:
+    """Return what If-Range may carry: a strong ETag, else the modification date.
+
+    Source:
+        RFC 9110, section 13.1.5.
+    """
+    etag = headers.get("ETag", "")
+    if etag.startswith('"'):
+        return etag
+    return headers.get("Last-Modified") or None
+
+
+def _body(
+    response: Response, url: str, min_nbytes_per_second: float, *, decode: bool
+) -> Iterator[bytes]:
+    """Yield the body as it comes; ConnectionError when it breaks off, stalls or trickles."""
+    from urllib3.exceptions import DecodeError, HTTPError
+
+    window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
+    try:
+        while chunk := response.raw.read1(_READ_NBYTES, decode_content=decode):
+            yield chunk
+            received += len(chunk)
+            if time.monotonic() > window_end:
+                if received < min_nbytes_per_second * _WINDOW_SECONDS:
+                    raise ConnectionError(f"only {received} bytes in {_WINDOW_SECONDS:.0f} s")
+                window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
+    except DecodeError as error:
+        raise FetchError(f"{display_url(url)}: {error}") from error
+    except HTTPError as error:
+        raise ConnectionError(_cause(error)) from error

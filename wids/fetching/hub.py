@@ -1,0 +1,85 @@
+"""`hf://` URLs: files of the Hugging Face Hub, over its plain HTTPS interface."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote
+
+from wids.errors import FetchError
+from wids.urls import display_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from wids.fetching.http import HttpSource
+    from wids.fetching.transport import Stream
+
+__all__ = ["HubSource", "hub_location"]
+
+_KINDS = ("datasets", "spaces")
+
+
+def hub_location(url: str, environment: Mapping[str, str]) -> str:
+    """Return the https URL of `hf://datasets/<owner>/<name>[@<revision>]/<path>`.
+
+    Args:
+        url: A URL as `huggingface_hub` writes it; without `datasets/` it names a model.
+        environment: `HF_ENDPOINT` names another hub.
+
+    Raises:
+        FetchError: It names no repository or no file.
+
+    >>> hub_location("hf://datasets/me/birds@v1/train/a.tar", {})
+    'https://huggingface.co/datasets/me/birds/resolve/v1/train/a.tar'
+    """
+    words = url.partition("://")[2].split("/")
+    kind = [words.pop(0)] if words[0] in _KINDS else []
+    if len(words) < 3 or not all(words[:3]):
+        raise FetchError(
+            f"{display_url(url)}: expected hf://datasets/<owner>/<name>/<path>, "
+            f"or @<revision> after the name"
+        )
+    owner, name, *path = words
+    name, _, revision = name.partition("@")
+    endpoint = environment.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    quoted = [quote(word) for word in path]
+    parts = [*kind, owner, name, "resolve", quote(revision or "main", safe="%"), *quoted]
+    return "/".join([endpoint, *parts])
+
+
+class HubSource:
+    """Opens `hf://` URLs; the user's token is sent to the hub and to no other host.
+
+    Args:
+        http: What makes the requests.
+    """
+
+    def __init__(self, http: HttpSource) -> None:
+        self._http = http
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def open(
+        self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
+    ) -> Stream:
+        """Open a file of the hub, as `Source.open` says."""
+        token = _token(os.environ)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        location = hub_location(url, os.environ)
+        return self._http.open(location, start, stop, validator=validator, headers=headers)
+
+
+def _token(environment: Mapping[str, str]) -> str:
+    """Find the token where `huggingface_hub` keeps it."""
+    if environment.get("HF_TOKEN"):
+        return environment["HF_TOKEN"]
+    home = environment.get("HF_HOME") or "~/.cache/huggingface"
+    path = Path(environment.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

@@ -1,0 +1,139 @@
+"""`s3://`, `gs://` and `az://` through obstore, which finds credentials and signs requests."""
+
+from __future__ import annotations
+
+import os
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
+
+from wids.errors import FetchError
+from wids.fetching.transport import Stream
+from wids.urls import display_url, scheme_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from obstore import GetResult
+    from obstore.store import ObjectStore
+
+    from wids.fetching.transport import FetchPolicy
+
+__all__ = ["OBJECT_SCHEMES", "ObjectSource"]
+
+_CHUNK_NBYTES = 1 << 20
+_WHOLE_REQUEST = timedelta(days=1)  # the library's 30 seconds would cut every large shard
+_EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "azure", "abfs": "azure", "abfss": "azure"}
+OBJECT_SCHEMES = tuple(_EXTRAS)
+_ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
+
+
+class ObjectSource:
+    """Opens objects; one store is kept for each bucket.
+
+    Args:
+        policy: Its time limits.
+    """
+
+    def __init__(self, policy: FetchPolicy) -> None:
+        self._client_options: dict[str, Any] = {
+            "connect_timeout": timedelta(seconds=policy.connect_timeout_seconds),
+            "read_timeout": timedelta(seconds=policy.stall_timeout_seconds),
+            "timeout": _WHOLE_REQUEST,
+        }
+        self._stores: dict[str, ObjectStore] = {}
+
+    def close(self) -> None:
+        """Forget the stores; the library closes their connections."""
+        self._stores.clear()
+
+    def open(
+        self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
+    ) -> Stream:
+        """Ask for the bytes `[start, stop)` of an object, as `Source.open` says.
+
+        Raises:
+            FetchError: There is no such object, no permission, or no obstore.
+            ConnectionError: The store did not answer, or asks to try again.
+        """
+        options: Any = {}
+        if start or stop is not None:
+            options["range"] = {"offset": start} if stop is None else (start, stop)
+            if validator is not None:
+                options["if_match"] = validator
+        with _translated_errors(url):
+            import obstore
+            from obstore.exceptions import PreconditionError
+
+            store, path = self._locate(url)
+            try:
+                result = obstore.get(store, path, options=options)
+            except PreconditionError:  # it has changed: all of it, as HTTP's If-Range does
+                result = obstore.get(store, path)
+            return Stream(
+                start=result.range[0],
+                size=result.meta["size"],
+                validator=result.meta["e_tag"],
+                content_type=str(result.attributes.get("Content-Type", "")),
+                ranges=True,
+                delimited=True,
+                chunks=_body(result),
+                close=_nothing,
+            )
+
+    def _locate(self, url: str) -> tuple[ObjectStore, str]:
+        from obstore.store import from_url
+
+        scheme, _, rest = url.partition("://")
+        bucket, _, path = rest.partition("/")
+        if not bucket or not path:
+            raise FetchError(f"{display_url(url)}: expected {scheme}://<bucket>/<path>")
+        if bucket not in self._stores:
+            options: Any = {**self._client_options, "allow_http": _plain_http_endpoint()}
+            self._stores[bucket] = from_url(
+                f"{scheme.lower()}://{bucket}",
+                client_options=options,
+                retry_config={"max_retries": 0},  # tries are counted in one place, by `Fetcher`
+            )
+        return self._stores[bucket], path
+
+
+def _body(result: GetResult) -> Iterator[bytes]:
+    """Yield an object in pieces of about 1 MiB; ConnectionError when it breaks off or stalls."""
+    from obstore.exceptions import BaseError
+
+    try:
+        yield from result.stream(_CHUNK_NBYTES)
+    except (BaseError, OSError) as error:
+        raise ConnectionError(_first_line(error)) from error
+
+
+def _nothing() -> None:
+    """Close nothing: the library gives up a body that nobody reads."""
+
+
+def _plain_http_endpoint() -> bool:
+    """Tell whether the user's own endpoint is plain http: who sets one means it."""
+    return any(os.environ.get(name, "").lower().startswith("http:") for name in _ENDPOINTS)
+
+
+@contextmanager
+def _translated_errors(url: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError as error:
+        extra = _EXTRAS.get(scheme_of(url), scheme_of(url))
+        message = f"{display_url(url)}: needs obstore; run: pip install 'wids[{extra}]'"
+        raise FetchError(message) from error
+    except FetchError:
+        raise
+    except Exception as error:
+        # Not in one tree: what the library calls a missing object is Python's FileNotFoundError.
+        if type(error).__name__ == "GenericError":
+            raise ConnectionError(_first_line(error)) from error
+        raise FetchError(f"{display_url(url)}: {_first_line(error)}") from error
+
+
+def _first_line(error: Exception) -> str:
+    """Shorten an error of the library, whose text goes on with its own source code."""
+    return (str(error).splitlines() or [type(error).__name__])[0][:300]

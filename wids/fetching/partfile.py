@@ -1,0 +1,252 @@
+"""The file a download grows in: appended, hashed as it grows, and fit to be resumed."""
+
+import errno
+import json
+import os
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from wids.errors import CacheError, IntegrityError
+from wids.fetching.digests import RunningDigests
+
+__all__ = ["Expected", "PartFile", "no_space"]
+
+_BLOCK_NBYTES = 1 << 20
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+
+
+@dataclass(frozen=True)
+class Expected:
+    """What a spec promises about a file; None where it says nothing.
+
+    Attributes:
+        filesize: Bytes.
+        md5sum: MD5 digest, hexadecimal.
+        sha256: SHA-256 digest, hexadecimal.
+
+    >>> Expected(filesize=10).check("a.tar", 9, {})
+    Traceback (most recent call last):
+    wids.errors.IntegrityError: a.tar: 9 bytes, the spec says 10; nothing of it was kept
+    """
+
+    filesize: int | None = None
+    md5sum: str | None = None
+    sha256: str | None = None
+
+    @property
+    def digests(self) -> dict[str, str]:
+        """Algorithm to promised digest, in lower case."""
+        promised = {"md5": self.md5sum, "sha256": self.sha256}
+        return {name: digest.lower() for name, digest in promised.items() if digest}
+
+    def check_size(self, name: str, nbytes: int) -> None:
+        """Refuse a size that differs from `filesize`.
+
+        Raises:
+            IntegrityError: It differs.
+        """
+        if self.filesize is not None and nbytes != self.filesize:
+            raise IntegrityError(
+                f"{name}: {nbytes} bytes, the spec says {self.filesize}; nothing of it was kept"
+            )
+
+    def check(self, name: str, nbytes: int, digests: Mapping[str, str]) -> None:
+        """Compare a whole file with what was promised.
+
+        Args:
+            name: The file or URL as the message shall name it.
+            nbytes: Its size.
+            digests: Algorithm to digest found; holds at least the promised ones.
+
+        Raises:
+            IntegrityError: Size or digest differ.
+        """
+        self.check_size(name, nbytes)
+        for algorithm, promised in self.digests.items():
+            if digests[algorithm] != promised:
+                raise IntegrityError(
+                    f"{name}: {algorithm} {digests[algorithm]}, the spec says {promised}; nothing "
+                    f"of it was kept. The file was changed after the spec was made, or on its way"
+                )
+
+
+class PartFile:
+    """A file in the making; a context manager that closes it and leaves it where it is.
+
+    What is needed to go on after a crash lies beside it as `<path>.json`: the validator and the
+    size the server named. Opening a part that has both continues it; else it starts at 0.
+
+    Attributes:
+        path: The file.
+        nbytes: What it holds so far.
+        size: Bytes of the whole as the server says, or None.
+        validator: The server's strong ETag or date for this content, or None.
+        name: What it becomes, as messages name it: a URL without its query.
+    """
+
+    def __init__(self, path: Path, name: str, expected: Expected) -> None:
+        self.path = path
+        self.name = name
+        self.expected = expected
+        self.size: int | None = None
+        self.validator: str | None = None
+        self._load_state()
+        self._stream = path.open("ab")
+        self.nbytes = self._stream.tell()
+        self._digests = self._new_digests()
+        if self.nbytes and not self.resumable:
+            self.restart()
+        elif self.nbytes:
+            self._rehash()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._digests.close()
+        with suppress(OSError):  # a full disk was reported by the write that met it
+            self._stream.close()
+
+    @property
+    def state_path(self) -> Path:
+        """The JSON beside the part."""
+        return self.path.with_name(self.path.name + ".json")
+
+    @property
+    def resumable(self) -> bool:
+        """Whether it can be told if the server still has the file that the part was begun with."""
+        return self.validator is not None or (self.size is not None and bool(self.expected.digests))
+
+    def begin(self, size: int | None, validator: str | None) -> None:
+        """Note what the server says of the whole file, for whoever must continue it.
+
+        Raises:
+            IntegrityError: The size is not the promised one.
+        """
+        if size is not None:
+            self.expected.check_size(self.name, size)
+        if (size, validator) == (self.size, self.validator) and self.state_path.exists():
+            return
+        self.size, self.validator = size, validator
+        state = json.dumps({"size": size, "validator": validator})
+        with self._guard():
+            self.state_path.write_text(state, encoding="utf-8")
+
+    def append(self, chunk: bytes | bytearray) -> None:
+        """Write and hash the next bytes.
+
+        Raises:
+            IntegrityError: The file grows past the promised size.
+            CacheError: The disk is full.
+        """
+        limit = self.expected.filesize
+        if limit is not None and self.nbytes + len(chunk) > limit:
+            self.expected.check_size(self.name, self.nbytes + len(chunk))
+        with self._guard():
+            self._stream.write(chunk)
+        self._digests.update(chunk)
+        self.nbytes += len(chunk)
+
+    def tail(self, nbytes: int) -> bytes:
+        """Return the last bytes, fewer when there are not so many."""
+        self._stream.flush()
+        with self.path.open("rb") as stream:
+            stream.seek(max(0, self.nbytes - nbytes))
+            return stream.read()
+
+    def head(self, nbytes: int) -> bytes:
+        """Return the first bytes."""
+        self._stream.flush()
+        with self.path.open("rb") as stream:
+            return stream.read(nbytes)
+
+    def restart(self) -> None:
+        """Throw away what is there and begin at 0."""
+        self._stream.truncate(0)
+        self.nbytes = 0
+        self._digests.close()
+        self._digests = self._new_digests()
+
+    def finish(self) -> dict[str, str]:
+        """Check the whole against what was promised, and write out what is buffered.
+
+        Returns:
+            Algorithm to digest: those that were promised, or a CRC-32 to notice damage by later.
+
+        Raises:
+            IntegrityError: Size or digest differ.
+            CacheError: The disk is full.
+        """
+        digests = self._digests.finish()
+        self.expected.check(self.name, self.nbytes, digests)
+        with self._guard():
+            self._stream.flush()
+        return digests
+
+    def publish(self, target: Path) -> None:
+        """Give the finished part its final name."""
+        self.path.replace(target)
+
+    def discard(self) -> None:
+        """Remove the part and what lies beside it."""
+        for path in (self.path, self.state_path):
+            with suppress(OSError):  # gone, or else swept once this process has ended
+                path.unlink()
+
+    def _load_state(self) -> None:
+        with suppress(OSError, ValueError, AttributeError):
+            state = json.loads(self.state_path.read_text(encoding="utf-8"))
+            size, validator = state.get("size"), state.get("validator")
+            self.size = size if isinstance(size, int) else None
+            self.validator = validator if isinstance(validator, str) else None
+
+    def _new_digests(self) -> RunningDigests:
+        return RunningDigests(self.expected.digests or ["crc32"])
+
+    def _rehash(self) -> None:
+        with self.path.open("rb") as stream:
+            while block := stream.read(_BLOCK_NBYTES):
+                self._digests.update(block)
+
+    def _guard(self) -> "_SpaceGuard":
+        return _SpaceGuard(self.path, self.size or self.expected.filesize)
+
+
+class _SpaceGuard:
+    """Turns "no space left" into an error that says where and how much."""
+
+    def __init__(self, path: Path, wanted_nbytes: int | None) -> None:
+        self._path = path
+        self._wanted_nbytes = wanted_nbytes
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if isinstance(error, OSError) and error.errno in _NO_SPACE:
+            raise no_space(self._path, self._wanted_nbytes, str(error.strerror)) from error
+
+
+def no_space(path: Path, wanted_nbytes: int | None, cause: str) -> CacheError:
+    """Return the error for a disk that is full: what, where, how much, what to do."""
+    stat = os.statvfs(path.parent)
+    wanted = "of unknown size" if wanted_nbytes is None else f"of {wanted_nbytes} bytes"
+    return CacheError(
+        f"{path.parent}: no space for a shard {wanted} ({cause}); "
+        f"{stat.f_bavail * stat.f_frsize} bytes are free. Nothing was left behind. Free some, "
+        f"bound the cache with cache_size, or set cache_dir or WIDS_CACHE to a larger disk"
+    )

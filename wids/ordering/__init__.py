@@ -1,0 +1,1 @@
+"""The order of an epoch: permutations, chunks, samplers, resumption; arithmetic on indexes."""

@@ -1,0 +1,221 @@
+"""One pass over an epoch on one rank: what `iter(sampler)` returns, and the state it stands in."""
+
+import operator
+from collections.abc import Iterator, Mapping
+from dataclasses import Field, asdict, dataclass, fields, replace
+from itertools import chain
+from typing import Any, Protocol, SupportsIndex, cast
+
+from wids.ordering.order import ORDER_VERSION, PARTITIONS, EpochOrder, RankShare
+
+__all__ = ["MAX_LANES", "EpochPass", "OrderState", "Planner", "Progress", "check_count"]
+
+# Each lane takes some bytes; no cluster has so many ranks, and a damaged state may say anything.
+MAX_LANES = 1 << 20
+
+# The first blocks are small, so that the first batch does not wait for thousands of indexes.
+_FIRST_BLOCK, _LAST_BLOCK = 256, 16384
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderState:
+    """Where a run stands, the same on all ranks: what order it follows, and how far it has come.
+
+    Attributes:
+        order: Version of the order's algorithm.
+        epoch: Epoch under way.
+        position: Samples of it that all ranks together have consumed.
+        seed: As given to the sampler, like the next five.
+        shuffle: False for storage order.
+        shufflefirst: False if the chunks of epoch 0 keep storage order.
+        partition: How chunks come to lanes.
+        lanes: Number of lanes.
+        interleave: Chunks that a lane draws from at once.
+        first: Index of the first sample that takes part.
+        n: Number of samples that take part.
+        layout: Hash of how they are cut into chunks.
+    """
+
+    order: int = ORDER_VERSION
+    epoch: int
+    position: int
+    seed: int
+    shuffle: bool
+    shufflefirst: bool
+    partition: str
+    lanes: int
+    interleave: int
+    first: int
+    n: int
+    layout: str
+
+    @classmethod
+    def parse(cls, state_dict: Mapping[str, Any]) -> "OrderState":
+        """Read a state back from the plain dict that `to_dict` gave.
+
+        Raises:
+            ValueError: It is none, it is of another version, or its numbers contradict each other.
+        """
+        names = [field.name for field in fields(cls)]
+        missing = [name for name in names if name not in state_dict]
+        if missing:
+            raise ValueError(
+                f"this is no state of a sampler: it lacks {', '.join(missing)}; it has "
+                f"{', '.join(map(str, state_dict)) or 'nothing'}"
+            )
+        values = {field.name: _parsed(field, state_dict[field.name]) for field in fields(cls)}
+        state = cls(**values)
+        if state.order != ORDER_VERSION:
+            raise ValueError(
+                f"the state is of order version {state.order!r}, this library knows version "
+                f"{ORDER_VERSION}; finish the epoch with the version of wids that began it"
+            )
+        if not 0 <= state.position <= state.n:
+            raise ValueError(f"position must lie in [0, n = {state.n}], got {state.position}")
+        if state.partition not in PARTITIONS:
+            raise ValueError(
+                f"partition must be one of {', '.join(PARTITIONS)}; got {state.partition!r}"
+            )
+        for name, most in (("lanes", MAX_LANES), ("interleave", None)):
+            check_count(name, getattr(state, name), most)
+        return state
+
+    def to_dict(self) -> dict[str, Any]:
+        """The state as a dict of plain values, fit for JSON."""
+        return asdict(self)
+
+    def moved(self, position: int) -> "OrderState":
+        """The same epoch at another position; past the end is at the end."""
+        return replace(self, position=min(position, self.n))
+
+
+def _parsed(field: "Field[Any]", value: object) -> Any:
+    """Turn a value that was saved into what its field takes; integers and flags of any library."""
+    if field.type is str:
+        if isinstance(value, str):
+            return value
+        raise ValueError(f"{field.name} of a sampler's state must be a string, got {value!r}")
+    # NumPy's bool is no integer by itself, but what it holds is.
+    plain = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+    try:
+        number = operator.index(cast("SupportsIndex", plain))
+    except TypeError:
+        message = f"{field.name} of a sampler's state must be an integer, got {value!r}"
+        raise ValueError(message) from None
+    if field.type is bool and number not in (0, 1):
+        raise ValueError(f"{field.name} of a sampler's state must be True or False, got {value!r}")
+    return bool(number) if field.type is bool else number
+
+
+def check_count(name: str, value: int, most: int | None = None) -> int:
+    """Return a count of at least 1 as a plain integer.
+
+    Args:
+        name: What it counts, for the message.
+        value: The count, of any integer type.
+        most: The greatest that is allowed; None for no bound.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is below 1 or above `most`.
+
+    >>> check_count("lanes", 4)
+    4
+    """
+    number = operator.index(value)
+    if number < 1:
+        raise ValueError(f"{name} must be at least 1, got {value}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}, got {value}")
+    return number
+
+
+class Planner(Protocol):
+    """What a pass needs from its sampler."""
+
+    num_replicas: int
+
+    def plan(self, state: OrderState) -> tuple[EpochOrder, RankShare]:
+        """The order that a pass from `state` follows, and the part of it that is this rank's."""
+
+    def begun(self, progress: "Progress") -> None:
+        """Take note that a pass is about to hand out its first index."""
+
+    def ended(self, progress: "Progress") -> None:
+        """Take note that a pass has handed out its last index."""
+
+
+class Progress(Iterator[Iterator[int]]):
+    """A pass as blocks of indexes, each computed when it is asked for.
+
+    Attributes:
+        start: Where the pass begins.
+        exhausted: True once the last index was handed out and the next one was asked for.
+    """
+
+    def __init__(self, sampler: Planner, start: OrderState) -> None:
+        self._sampler = sampler
+        self.restart(start)
+
+    def restart(self, start: OrderState) -> None:
+        """Make this a pass from another state."""
+        self.start = start
+        self.exhausted = False
+        self._plan: tuple[EpochOrder, RankShare] | None = None
+        self._computed = 0
+        self._block: Iterator[int] = iter(())
+
+    def __next__(self) -> Iterator[int]:
+        # The tables of an epoch are made with the first index, so an unused iterator costs nothing.
+        if self._plan is None:
+            self._plan = self._sampler.plan(self.start)
+            self._sampler.begun(self)
+        order, share = self._plan
+        length = min(max(_FIRST_BLOCK, 4 * self._computed), _LAST_BLOCK)
+        stop = min(share.count, self._computed + length)
+        if stop == self._computed:
+            self.exhausted = True
+            self._sampler.ended(self)
+            raise StopIteration
+        self._block = iter(order.at(share.positions(self._computed, stop)).tolist())
+        self._computed = stop
+        return self._block
+
+    def state(self, consumed: int | None = None) -> OrderState:
+        """The state after `consumed` indexes; after those handed out, if that is not given."""
+        # A list iterator knows how much it has left, so counting costs nothing per index.
+        if consumed is None:
+            consumed = self._computed - operator.length_hint(self._block)
+        return self.start.moved(self.start.position + consumed * self._sampler.num_replicas)
+
+
+class EpochPass(chain[int]):
+    """An iterator over one epoch's indexes on one rank, as fast as that of a list.
+
+    It keeps the epoch and the position that the sampler had when it was made. torchdata's
+    `StatefulDataLoader` saves and restores it by the two methods, beside the sampler itself: only
+    the pass knows that it has come to its end and nothing is to follow.
+
+    Attributes:
+        progress: The blocks of indexes, and how many were handed out.
+    """
+
+    progress: Progress
+
+    @classmethod
+    def begin(cls, sampler: Planner, start: OrderState) -> "EpochPass":
+        """Make a pass of a sampler from a state on."""
+        progress = Progress(sampler, start)
+        # In a chain no Python code runs between two indexes of a block; a generator takes twice
+        # the time, a class with `__next__` five times.
+        this = cast("EpochPass", cls.from_iterable(progress))
+        this.progress = progress
+        return this
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pass stands, as a small dict of plain values."""
+        return self.progress.state().to_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on where the pass stood whose `state_dict` this is; before the first index only."""
+        self.progress.restart(OrderState.parse(state_dict))

@@ -1,0 +1,571 @@
+"""Samplers: which index comes next, on this rank, in this epoch, from this position on.
+
+    ChunkedSampler              one process, or the global order that a framework deals out itself
+    ShardListSampler            one process, chunk = shard
+    DistributedChunkedSampler   one rank's share; a rank keeps its own range of the data
+    DistributedShardSampler     the one to recommend: chunk = shard, dealt anew each epoch, mixed
+
+All are faces of one core, `wids.ordering.order`. With torch installed they are
+`torch.utils.data.Sampler`s, and the distributed ones `torch.utils.data.DistributedSampler`s, which
+frameworks look for; without torch they are plain classes that do the same.
+"""
+
+import logging
+import operator
+from collections.abc import Mapping, Sequence, Sized
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from wids.ordering.chunks import Layout, chunk_layout
+from wids.ordering.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
+from wids.ordering.passes import MAX_LANES, EpochPass, OrderState, Progress, check_count
+from wids.ordering.permute import Integers
+from wids.ordering.replicas import number_of_lanes, replica
+
+if TYPE_CHECKING:
+    from torch.utils.data import DistributedSampler, Sampler
+else:
+    try:
+        from torch.utils.data import DistributedSampler, Sampler
+    except ImportError:
+
+        class Sampler:
+            """Stands in for torch's class where torch is not installed."""
+
+            def __class_getitem__(cls, _item: object) -> type:
+                return cls
+
+        class DistributedSampler(Sampler):
+            """Stands in for torch's class where torch is not installed."""
+
+
+__all__ = [
+    "ChunkedSampler",
+    "DistributedChunkedSampler",
+    "DistributedShardSampler",
+    "ShardListSampler",
+    "ShardedSampler",
+]
+
+logger = logging.getLogger(__name__)
+
+Tail = Literal["pad", "drop", "ragged"]
+
+
+class ChunkedSampler(Sampler[int]):
+    """Shuffles chunks of adjacent indexes, and the indexes in each; for one process.
+
+    Also the sampler for a framework that deals batches out to ranks by itself (Accelerate, the
+    Hugging Face Trainer): its order is the global one.
+
+    The order of an epoch depends on the arguments and the epoch alone. Each pass advances the epoch
+    by one, whether it came to its end or was abandoned on the way, until `set_epoch` is called:
+    from then on the epoch stays as it was set.
+
+    Args:
+        dataset: Anything with a length.
+        dslength_per_replica: Accepted for old calls; `len()` is always what comes.
+        num_samples: How many samples take part, or `(lo, hi)` for the indexes `[lo, hi)`; None for
+            all.
+        chunksize: Samples a chunk, at least 1; None for chunks as long as can be.
+        seed: Any integer.
+        shuffle: False for storage order.
+        shufflefirst: False to keep the chunks in storage order in epoch 0 (the samples in them are
+            shuffled); by default the first epoch is shuffled like any other.
+        partition: How chunks are lined up: "contiguous" (permuted each epoch), "fixed" or "global"
+            (much the same in one process), or "uniform" (no chunks at all: a full shuffle).
+        interleave: Chunks drawn from at once, at least 1.
+        lengths: Samples in each shard; if given, no chunk straddles two shards.
+
+    Attributes:
+        dataset, seed, shuffle, shufflefirst, partition, interleave: As given; a change takes effect
+            with the next pass.
+        lanes: Parts of the order that advance side by side.
+        rank: This rank.
+        num_replicas: Number of ranks.
+
+    Raises:
+        ValueError: An argument is out of its range; the message names it.
+
+    >>> sampler = ChunkedSampler(range(10), chunksize=5, seed=1)
+    >>> first, second = list(sampler), list(sampler)
+    >>> first == second, sorted(first) == sorted(second) == list(range(10))
+    (False, True)
+    """
+
+    rank = 0
+    num_replicas = 1
+
+    def __init__(
+        self,
+        dataset: Sized,
+        *,
+        dslength_per_replica: int = -1,
+        num_samples: int | tuple[int, int] | None = None,
+        chunksize: int | None = 2000,
+        seed: int = 0,
+        shuffle: bool = True,
+        shufflefirst: bool | None = None,
+        partition: str = "contiguous",
+        interleave: int = 1,
+        lengths: Sequence[int] | None = None,
+    ) -> None:
+        self._take(dataset, num_samples, chunksize, lengths)
+        self._order_by(seed, partition, interleave)
+        self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
+        if dslength_per_replica not in (-1, len(self)):
+            message = "dslength_per_replica=%d is ignored: len() is what comes, %d"
+            logger.warning(message, dslength_per_replica, len(self))
+
+    def _take(
+        self,
+        dataset: Sized,
+        num_samples: int | tuple[int, int] | None,
+        chunksize: int | None,
+        lengths: Sequence[int] | None,
+    ) -> None:
+        """Decide which samples take part, and cut them into chunks."""
+        self.dataset: Any = dataset
+        lo, hi = _bounds(num_samples, len(dataset))
+        if chunksize is not None and operator.index(chunksize) < 1:
+            raise ValueError(f"chunksize must be at least 1, or None; got {chunksize}")
+        # A chunk longer than the data is all of it; and it must fit into 64 bits.
+        if chunksize is not None and chunksize > np.iinfo(np.int64).max:
+            chunksize = None
+        shards = None if lengths is None else _checked_lengths(lengths, hi)
+        self._first = lo
+        self._layout: Layout = chunk_layout(lo, hi, chunksize, shards)
+
+    def _order_by(
+        self, seed: int, partition: str, interleave: int, lanes: int = 1, tail: Tail = "pad"
+    ) -> None:
+        """Decide the order in which they come."""
+        self.seed = operator.index(seed)
+        self.partition = partition
+        self.interleave = interleave
+        self.lanes = lanes
+        self._tail: Tail = tail
+        _check_open_shards(self.dataset, interleave)
+
+    def _begin(self, *, shuffle: bool, shufflefirst: bool | None) -> None:
+        """Stand before epoch 0."""
+        # Old code assigns `sampler.shuffle` after construction, so it is read at each pass.
+        self.shuffle = bool(shuffle)
+        self.shufflefirst = shufflefirst is None or bool(shufflefirst)
+        # Whether the user, or a framework, counts the epochs; else passes do.
+        self._pinned = False
+        self._set_place(0)
+
+    def _set_place(self, epoch: int, resumed: OrderState | None = None) -> None:
+        """Let the next pass begin at the start of an epoch, or at a state inside it."""
+        self._epoch = epoch
+        self._resumed = resumed
+        self._progress: Progress | None = None
+
+    def __len__(self) -> int:
+        """Number of indexes that a whole epoch yields on this rank."""
+        return self._share(self._epoch_start(0)).count
+
+    def __iter__(self) -> EpochPass:
+        """Begin a pass: from where the sampler was restored, else from the start of its epoch."""
+        progress = self._progress
+        # A pass left early is over: to begin it again would show the same samples for ever, or, if
+        # it was a resumed one, never again those before.
+        if progress is not None:
+            left = not progress.exhausted and not self._pinned
+            self._set_place(max(self._epoch, progress.start.epoch + left))
+        return EpochPass.begin(self, self._place())
+
+    @property
+    def partition(self) -> str:
+        """How chunks come to lanes."""
+        return self._partition
+
+    @partition.setter
+    def partition(self, partition: str) -> None:
+        if partition not in PARTITIONS:
+            raise ValueError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
+        self._partition = partition
+
+    @property
+    def interleave(self) -> int:
+        """Chunks drawn from at once."""
+        return self._interleave
+
+    @interleave.setter
+    def interleave(self, interleave: int) -> None:
+        self._interleave = check_count("interleave", interleave)
+
+    @property
+    def lanes(self) -> int:
+        """Parts of the order that advance side by side."""
+        return self._lanes
+
+    @lanes.setter
+    def lanes(self, lanes: int) -> None:
+        self._lanes = check_count("lanes", lanes, MAX_LANES)
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the pass under way, or of the next one if none is."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, epoch: int) -> None:
+        self.set_epoch(epoch)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the epoch of all coming passes, until this is called again.
+
+        A position restored by `load_state_dict` is kept if it is of this epoch and no pass has
+        begun from it yet. A pass under way goes on undisturbed; `state_dict` no longer tells of it.
+        """
+        epoch = operator.index(epoch)
+        # Frameworks set the epoch they restored once more; that must not lose the position. It is
+        # used up when a pass has begun from it.
+        if epoch != self._epoch or self._progress is not None:
+            self._set_place(epoch)
+        self._pinned = True
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The chunks of this rank in storage order, each `(start, stop)`."""
+        # Only a contiguous partition gives a rank chunks of its own; else all of them are listed.
+        lane = self._share(self._epoch_start(0)).lane
+        return self._spec(self._epoch_start(0)).ranges(lane)
+
+    def remaining(self) -> int:
+        """Number of indexes still to come: of the pass under way, else of the next one."""
+        state = self._state()
+        return self._share(state).count
+
+    def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
+        """Where the sampler stands: a small dict of plain values, the same on every rank.
+
+        Args:
+            consumed: Indexes of the pass under way that this rank has really used: steps times
+                batch size, counted from where this process began the pass, which after
+                `load_state_dict` is the position restored. Needed where a loader asks for indexes
+                ahead of their use, as a plain DataLoader with workers does; without it those
+                handed out count as used. After a pass handed out whole, 0 is the next one's start.
+
+        Raises:
+            ValueError: `consumed` is negative.
+        """
+        if consumed is not None and consumed < 0:
+            raise ValueError(f"consumed must be at least 0, got {consumed}")
+        return self._state(consumed).to_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Go on where `state_dict` was taken, on any number of ranks.
+
+        The epoch under way is finished in the order in which it was begun: its seed, partition,
+        lanes and interleave come from the state. Later epochs follow this sampler's own.
+
+        Args:
+            state_dict: From `state_dict`, of this or of another rank.
+            strict: False to accept the state of other data (more samples, other shards): epoch and
+                position are kept, but samples of this epoch may be missed or come twice.
+
+        Raises:
+            ValueError: It is no state, is of another version of the order, or of other data.
+        """
+        state = OrderState.parse(state_dict)
+        own = self._epoch_start(state.epoch)
+        pairs = {name: (getattr(state, name), getattr(own, name)) for name in _DATA_NAMES}
+        changed = [f"{name} was {a!r}, is {b!r}" for name, (a, b) in pairs.items() if a != b]
+        if changed and strict:
+            raise ValueError(
+                f"the state was taken over other data: {'; '.join(changed)}. Restore it with the "
+                "same samples, shards and chunksize, or pass strict=False"
+            )
+        if changed:
+            state = own.moved(state.position)
+        # A StatefulDataLoader restores after `set_epoch` was called, whose epoch is then not ours.
+        self._pinned = False
+        # At the start of an epoch there is nothing to finish, so its order is this sampler's own.
+        self._set_place(state.epoch, state if state.position else None)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What travels to another process: where the sampler stands, and no pass."""
+        progress = self._progress
+        place: dict[str, Any] = {}
+        # Between two passes the epoch is right as it is; one that was set stays.
+        if progress is not None and not progress.exhausted:
+            state = progress.state()
+            place = {"_epoch": state.epoch, "_resumed": state if state.position else None}
+        return {**self.__dict__, **place, "_progress": None}
+
+    def _epoch_start(self, epoch: int) -> OrderState:
+        """The state before the first index of an epoch."""
+        return OrderState(
+            epoch=epoch,
+            position=0,
+            seed=operator.index(self.seed),
+            shuffle=bool(self.shuffle),
+            shufflefirst=bool(self.shufflefirst),
+            partition=self.partition,
+            lanes=self.lanes,
+            interleave=self.interleave,
+            first=self._first,
+            n=self._layout.num_samples,
+            layout=self._layout.digest,
+        )
+
+    def _place(self) -> OrderState:
+        """The state at which the next pass begins."""
+        return self._resumed or self._epoch_start(self._epoch)
+
+    def _state(self, consumed: int | None = None) -> OrderState:
+        """The state now: of the pass under way, or between two passes."""
+        progress = self._progress
+        if progress is None:
+            place = self._place()
+            return place.moved(place.position + (consumed or 0) * self.num_replicas)
+        # A loader may have asked for the last index long before the last batch is used; but none
+        # used at all is what a loop says between two passes.
+        if progress.exhausted and not consumed:
+            return self._epoch_start(max(self._epoch, progress.start.epoch + 1))
+        return progress.state(consumed)
+
+    def _spec(self, state: OrderState) -> OrderSpec:
+        return OrderSpec(
+            layout=self._layout,
+            seed=state.seed,
+            partition=state.partition,
+            lanes=state.lanes,
+            interleave=state.interleave,
+            shuffle=state.shuffle,
+            first=self._first,
+        )
+
+    def _share(self, state: OrderState) -> RankShare:
+        n, lanes = self._layout.num_samples, state.lanes
+        # A full shuffle has no shard to stay in, so what fills up may be a neighbour's: one lane
+        # deals the same positions as a lane each.
+        if state.partition == "uniform" and lanes == self.num_replicas:
+            lanes = 1
+        return RankShare(n, self.rank, self.num_replicas, lanes, state.position, self._tail)
+
+    def plan(self, state: OrderState) -> tuple[EpochOrder, RankShare]:
+        """The order that a pass from `state` follows, and the part of it that is this rank's."""
+        share = self._share(state)
+        shuffle_chunks = state.shufflefirst or state.epoch > 0
+        order = self._spec(state).epoch(
+            state.epoch, shuffle_chunks=shuffle_chunks, lane=share.only_lane
+        )
+        return order, share
+
+    def begun(self, progress: Progress) -> None:
+        """Take note that a pass is about to hand out its first index."""
+        self._progress = progress
+
+    def ended(self, progress: Progress) -> None:
+        """Take note that a pass has handed out its last index."""
+        # Two passes side by side count as one; one that `set_epoch` overtook does not count.
+        if progress.start.epoch == self._epoch:
+            self._resumed = None
+            self._epoch += not self._pinned
+
+
+_DATA_NAMES = ("n", "first", "layout")
+
+
+def _bounds(num_samples: int | tuple[int, int] | None, length: int) -> tuple[int, int]:
+    """Read `num_samples` as the half-open range `[lo, hi)` within `[0, length)`."""
+    if num_samples is None:
+        bounds = [0, length]
+    elif isinstance(num_samples, Sequence | np.ndarray) and np.ndim(num_samples):
+        bounds = [operator.index(bound) for bound in num_samples]
+    else:
+        bounds = [0, operator.index(num_samples)]  # type: ignore[arg-type]
+    lo, hi = bounds if len(bounds) == 2 else (-1, -1)
+    if not 0 <= lo <= hi <= length:
+        raise ValueError(
+            f"num_samples must be a count or (lo, hi) with 0 <= lo <= hi <= {length}, the length "
+            f"of the dataset; got {num_samples!r}"
+        )
+    return lo, hi
+
+
+def _checked_lengths(lengths: Sequence[int], stop: int) -> Integers:
+    """Turn shard lengths into an array, and see to it that they reach up to the index `stop`."""
+    array = np.asarray(lengths if len(lengths) else [0])
+    if array.ndim != 1 or array.dtype.kind not in "iu" or array.min() < 0 or array.sum() < stop:
+        raise ValueError(
+            f"lengths must be integers of at least 0, together {stop}, which is where sampling "
+            f"ends; got {array.size} of type {array.dtype} with the sum {array.sum()}"
+        )
+    return array.astype(np.int64, copy=False)
+
+
+def _check_open_shards(dataset: object, interleave: int) -> None:
+    """Say so if a worker would close shards that it needs again at once."""
+    lru_size = getattr(dataset, "lru_size", None)
+    if isinstance(lru_size, int) and interleave > 1 and lru_size < interleave + 2:
+        message = "interleave=%d needs %d open shards; open the dataset with lru_size=%d, not %d"
+        logger.warning(message, interleave, interleave + 2, interleave + 2, lru_size)
+
+
+class ShardListSampler(ChunkedSampler):
+    """Shuffles the shards, and the samples in each; for one process.
+
+    Args:
+        dataset: A dataset with `lengths`, the number of samples in each shard.
+        lengths: The same, where the dataset does not say.
+        seed: Any integer.
+        shufflefirst: False to visit the shards in storage order in epoch 0.
+        shuffle: False for storage order.
+        interleave: Shards drawn from at once, at least 1.
+
+    >>> sorted(ShardListSampler(None, lengths=[3, 2]))
+    [0, 1, 2, 3, 4]
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        lengths: Sequence[int] | None = None,
+        seed: int = 0,
+        shufflefirst: bool | None = None,
+        shuffle: bool = True,
+        interleave: int = 1,
+    ) -> None:
+        lengths = dataset.lengths if lengths is None else lengths
+        self._take(range(sum(lengths)), None, None, lengths)
+        self.dataset = dataset
+        self._order_by(seed, "contiguous", interleave)
+        self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
+        # Chunks of no samples are not kept; old code counts shards by their ranges.
+        self._ends: list[int] = np.cumsum(np.asarray(lengths, np.int64)).tolist()
+
+    @property
+    def ranges(self) -> list[tuple[int, int]]:
+        """The shards in storage order, each `(start, stop)`; empty ones are listed, too."""
+        return list(pairwise([0, *self._ends]))
+
+
+ShardedSampler = ShardListSampler
+
+
+class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
+    """One rank's share of the chunks; every rank yields the same number of indexes.
+
+    By default a rank keeps a contiguous range of the dataset, hence its shards, and shuffles it by
+    chunks. Ten samples over four ranks, without shuffling; what fills up stands in brackets:
+
+        rank 0   0 1 2        rank 2   6 7 [7]
+        rank 1   3 4 5        rank 3   8 9 [9]
+
+    Args:
+        dataset: Anything with a length.
+        num_replicas: Number of ranks; by default the process group's, 1 without one.
+        rank: This rank, in `[0, num_replicas)`; by default the process group's, 0 without one.
+        num_samples: How many samples take part, or `(lo, hi)`; None for all.
+        shuffle: False for storage order.
+        shufflefirst: False to keep the chunks in storage order in epoch 0.
+        seed: Any integer, the same on all ranks.
+        drop_last: True to leave out up to `num_replicas - 1` samples rather than repeat some.
+        chunksize: Samples a chunk, at least 1; None for chunks as long as can be.
+        partition: "contiguous" (a rank keeps its range), "fixed" (it keeps chunks from all over),
+            "global" (chunks are dealt anew each epoch) or "uniform" (a full shuffle).
+        interleave: Chunks that a lane draws from at once, at least 1.
+        lanes: Parts of the order that advance side by side: "rank" for one each, "node" for one
+            that the ranks of a node share, or a number, the same on all ranks. Nodes are counted by
+            what torchrun or SLURM says; else `LOCAL_WORLD_SIZE` counts if all ranks of the process
+            group have the same (so make the sampler on all of them); else it is one lane.
+        lengths: Samples in each shard; if given, no chunk straddles two shards.
+        pad: False to repeat nothing, so that some ranks yield one index less: for evaluation.
+
+    Raises:
+        ValueError: An argument is out of its range; the message names it.
+
+    >>> [list(DistributedChunkedSampler(range(10), 4, rank, shuffle=False)) for rank in range(4)]
+    [[0, 1, 2], [3, 4, 5], [6, 7, 7], [8, 9, 9]]
+    """
+
+    def __init__(  # torch's class wants a process group; there is nothing in it to initialise
+        self,
+        dataset: Sized,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        *,
+        num_samples: int | tuple[int, int] | None = None,
+        shuffle: bool = True,
+        shufflefirst: bool | None = None,
+        seed: int = 0,
+        drop_last: bool | None = False,
+        chunksize: int | None = 1_000_000,
+        partition: str = "contiguous",
+        interleave: int = 1,
+        lanes: int | Literal["rank", "node"] = "rank",
+        lengths: Sequence[int] | None = None,
+        pad: bool = True,
+    ) -> None:
+        self.num_replicas, self.rank = replica(num_replicas, rank)
+        self.drop_last = bool(drop_last)
+        self._take(dataset, num_samples, chunksize, lengths)
+        tail: Tail = "drop" if drop_last else "pad" if pad else "ragged"
+        num_lanes = number_of_lanes(lanes, self.num_replicas)
+        self._order_by(seed, partition, interleave, num_lanes, tail)
+        self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
+
+    @property
+    def num_samples(self) -> int:  # type: ignore[override]  # computed here, stored there
+        """Number of indexes an epoch on this rank, as torch's class calls it."""
+        return len(self)
+
+    @property
+    def total_size(self) -> int:  # type: ignore[override]  # computed here, stored there
+        """Number of indexes an epoch on all ranks together, as torch's class calls it."""
+        return self._layout.num_samples if self._tail == "ragged" else len(self) * self.num_replicas
+
+
+class DistributedShardSampler(DistributedChunkedSampler):
+    """The one to recommend: whole shards, dealt anew each epoch, `interleave` of them mixed.
+
+    The ranks of a node draw from the same shards, so that a node needs `interleave` of them at a
+    time and not that many for each rank and worker.
+
+    Args:
+        dataset: A dataset with `lengths`, the number of samples in each shard.
+        num_replicas: Number of ranks; by default the process group's, 1 without one.
+        rank: This rank, in `[0, num_replicas)`; by default the process group's, 0 without one.
+        lengths: Samples in each shard, where the dataset does not say.
+        partition: As in `DistributedChunkedSampler`.
+        interleave: Shards that a lane draws from at once, at least 1.
+        lanes: As in `DistributedChunkedSampler`.
+        options: Its other arguments.
+
+    >>> shards = [4, 3, 5]
+    >>> shares = [
+    ...     list(DistributedShardSampler(range(12), 2, rank, lengths=shards)) for rank in range(2)
+    ... ]
+    >>> [len(share) for share in shares], sorted(shares[0] + shares[1]) == list(range(12))
+    ([6, 6], True)
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        num_replicas: int | None = None,
+        rank: int | None = None,
+        *,
+        lengths: Sequence[int] | None = None,
+        partition: str = "global",
+        interleave: int = 16,
+        lanes: int | Literal["rank", "node"] = "node",
+        **options: Any,
+    ) -> None:
+        options = {
+            "chunksize": None,
+            "lengths": dataset.lengths if lengths is None else lengths,
+            "partition": partition,
+            "interleave": interleave,
+            "lanes": lanes,
+            **options,
+        }
+        super().__init__(dataset, num_replicas, rank, **options)

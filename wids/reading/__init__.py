@@ -1,0 +1,1 @@
+"""The dataset: a global index to a sample, through the shards that are open."""

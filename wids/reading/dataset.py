@@ -1,0 +1,48 @@
+"""`ShardListDataset`: the sequence of samples, as torch knows it.
+
+Where torch is installed it is a `torch.utils.data.Dataset`; elsewhere it works alike, without.
+All it does stands in `shardlist.py`: the command line, the indexer and the browser use that, so
+that they never wait for `import torch`, which takes seconds.
+"""
+
+from typing import TYPE_CHECKING, Any
+
+from wids.reading.shardlist import ShardList
+
+__all__ = ["ShardListDataset"]
+
+if TYPE_CHECKING:
+    from torch.utils.data import Dataset
+else:
+    try:
+        from torch.utils.data import Dataset
+    except ImportError:
+
+        class Dataset:
+            """Stands in for torch's class of that name, which adds nothing that we need."""
+
+            def __class_getitem__(cls, _item: Any) -> type:
+                return cls
+
+
+class ShardListDataset(ShardList, Dataset[Any]):
+    """A map-style dataset over tar shards: `len(dataset)`, `dataset[index]`.
+
+    Takes the arguments of `ShardList`, where they are described; the most used are
+
+    Args:
+        shards: Path or URL of a JSON spec; a folder, pattern or list of shards.
+        transformations: "PIL" (default), "numpy", "bytes", "memoryview", a callable or a list.
+        cache_dir: Folder for fetched shards.
+        cache_size: Bound of that folder in bytes.
+        fields: Extensions to read; all by default.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
+    ...     for key in ("0001", "0002"):
+    ...         writer.write({"__key__": key, ".txt": f"text {key}", ".cls": 7})
+    >>> dataset = wids.ShardListDataset(folder)
+    >>> len(dataset), dataset[-1]["__key__"], dataset[-1][".txt"], dataset[-1][".cls"]
+    (2, '0002', 'text 0002', 7)
+    """

@@ -1,0 +1,246 @@
+"""Samples of a remote shard by byte range, through its tar index, without the shard."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from wids.caching.cachefolder import Entry, check_folder, write_beside
+from wids.errors import ShardFormatError
+from wids.fetching.fetch import RangesNotServedError
+from wids.log import logger
+from wids.tar.shard import IndexedShard, Shard
+from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
+from wids.tar.tarindex import TarIndex
+from wids.urls import display_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from wids.caching.cache import ShardCache
+    from wids.fetching.fetch import Fetcher
+
+__all__ = ["RangeShard", "fetch_index", "read_samples", "sidecar_url"]
+
+_SIZE_FIELD = slice(124, 136)
+_MOST_SHARDS_AT_ONCE = 8
+
+
+class RangeShard(IndexedShard):
+    """A shard that stays where it is: only the bytes of the samples asked for come over the wire.
+
+    Every field is fetched together with the header in front of it, and the header is verified: a
+    shard that was replaced since it was indexed gives an error, never another sample's bytes.
+
+    Once more than half of the shard has come piecemeal, or where the server has no byte ranges,
+    the shard is fetched whole and read from there.
+
+    Attributes:
+        url: Where the shard lies.
+        index: Its tar index.
+        nbytes_read: Bytes of fields read by range so far.
+
+    Args:
+        url: Where the shard lies.
+        index: Its tar index.
+        fetcher: How to read byte ranges.
+        fetch_whole: Fetches the shard and opens it.
+        may_fetch: Whether a shard in steady use may be fetched whole: the cache has room for it.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        index: TarIndex,
+        fetcher: Fetcher,
+        fetch_whole: Callable[[], Shard],
+        *,
+        may_fetch: bool = True,
+    ) -> None:
+        self.url = url
+        self.index = index
+        self.nbytes_read = 0
+        self._fetcher = fetcher
+        self._fetch_whole = fetch_whole
+        self._may_fetch = may_fetch
+        self._whole: Shard | None = None
+
+    def __getitem__(self, local_index: int) -> dict[str, Any]:
+        return self.read(local_index)
+
+    def read(
+        self, local_index: int, fields: Collection[str] | None = None, copy: bool = False
+    ) -> dict[str, Any]:
+        """Return a sample: its key as `__key__`, and its fields by extension.
+
+        Args:
+            local_index: Place of the sample in `[0, len)`.
+            fields: The extensions wanted; those that the sample lacks are left out. None: all.
+            copy: Return `bytes` instead of memoryviews.
+
+        Raises:
+            IndexError: There is no such place.
+            FetchError: The server refuses, all tries failed, or it serves no ranges.
+            ShardFormatError: What lies there is not what the index says.
+        """
+        return self.read_many([local_index], fields, copy=copy)[0]
+
+    def read_many(
+        self,
+        local_indexes: Sequence[int],
+        fields: Collection[str] | None = None,
+        *,
+        copy: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return several samples in a few concurrent requests; neighbours share one.
+
+        Raises:
+            IndexError: One of the places does not exist.
+            FetchError: The server refuses, all tries failed, or it serves no ranges.
+            ShardFormatError: What lies there is not what the index says.
+        """
+        if self._whole is None and self._may_fetch and self.nbytes_read > self._hot_nbytes:
+            self._whole = self._fetch_whole()
+        if self._whole is None:
+            try:
+                return self._read_ranges(local_indexes, fields, copy=copy)
+            except RangesNotServedError as error:
+                logger.warning("%s; the shard is fetched whole", error)
+                self._whole = self._fetch_whole()
+        whole = self._whole
+        return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
+
+    @property
+    def _hot_nbytes(self) -> int:
+        return self.index.source.nbytes // 2
+
+    def _read_ranges(
+        self, local_indexes: Sequence[int], fields: Collection[str] | None, *, copy: bool
+    ) -> list[dict[str, Any]]:
+        samples, wanted = self._plan(local_indexes, fields)
+        ranges = [(field.offset - BLOCK_SIZE, field.offset + field.size) for field in wanted]
+        for field, block in zip(wanted, self._fetcher.read_ranges(self.url, ranges), strict=True):
+            self._verify(field, block)
+            data = memoryview(block)[BLOCK_SIZE:]
+            samples[field.place][field.extension] = bytes(data) if copy else data
+            self.nbytes_read += field.size
+        return samples
+
+    def _plan(
+        self, local_indexes: Sequence[int], fields: Collection[str] | None
+    ) -> tuple[list[dict[str, Any]], list[_Wanted]]:
+        samples: list[dict[str, Any]] = []
+        wanted: list[_Wanted] = []
+        for place, local_index in enumerate(local_indexes):
+            samples.append({"__key__": self.index.key(local_index)})
+            for field in self.index.fields(local_index):
+                if fields is None or field[0] in fields:
+                    samples[place][field[0]] = None  # holds the field's place in the order
+                    wanted.append(self._within(_Wanted(place, *field)))
+        return samples, wanted
+
+    def _within(self, field: _Wanted) -> _Wanted:
+        """Believe no offset of a sidecar that cannot be one of its shard."""
+        if not BLOCK_SIZE <= field.offset <= field.offset + field.size <= self.index.source.nbytes:
+            raise ShardFormatError(
+                f"{display_url(self.url)}: expected {field.extension!r} within the "
+                f"{self.index.source.nbytes} bytes of the shard, found {field.size} bytes at byte "
+                f"{field.offset}: a damaged sidecar; delete it from the cache"
+            )
+        return field
+
+    def _verify(self, field: _Wanted, block: bytes) -> None:
+        header = block[:BLOCK_SIZE]
+        # Sizes beyond 8 GiB may stand in a PAX header before; no field of that size comes here.
+        if not checksum_matches(header) or parse_number(header[_SIZE_FIELD]) != field.size:
+            raise ShardFormatError(
+                f"{display_url(self.url)}: expected a tar header for the {field.size} bytes of "
+                f"{field.extension!r} at byte {field.offset - BLOCK_SIZE}, found another one: the "
+                "shard was replaced since it was indexed; make its sidecar anew"
+            )
+
+    def __repr__(self) -> str:
+        return f"RangeShard({display_url(self.url)!r}, {len(self)} samples)"
+
+
+class _Wanted(NamedTuple):
+    """A field to fetch: of the sample at `place` among those asked for, where it lies."""
+
+    place: int
+    extension: str
+    offset: int
+    size: int
+
+
+def sidecar_url(url: str, suffix: str) -> str:
+    """Say where the sidecar of a remote shard is looked for: beside it, its query kept.
+
+    >>> sidecar_url("https://host/a.tar?key=1", ".widx")
+    'https://host/a.tar.widx?key=1'
+    """
+    path, mark, query = url.partition("?")
+    return f"{path}{suffix}{mark}{query}"
+
+
+def fetch_index(url: str, suffix: str, cache: ShardCache) -> TarIndex:
+    """Map the sidecar at a URL, fetched into the cache folder once.
+
+    Args:
+        url: Where the sidecar lies.
+        suffix: What sidecars end in, so that the cache folder knows them.
+        cache: Whose folder and connections to use.
+
+    Raises:
+        FetchError: It cannot be had.
+        CacheError: The folder cannot be used.
+        ShardFormatError: It is no sidecar, or damaged; the copy is removed.
+    """
+    check_folder(cache.cache_dir, shared=cache.shared)
+    path = cache.cache_dir / (Entry.of(cache.cache_dir, url, "sidecar").name + suffix)
+    if not path.exists():
+        write_beside(path, cache.fetcher.read(url))
+    try:
+        return TarIndex.load(path)
+    except ShardFormatError:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def read_samples(
+    requests: Sequence[tuple[Shard | RangeShard, int]],
+    fields: Collection[str] | None = None,
+    *,
+    copy: bool = False,
+) -> list[dict[str, Any]]:
+    """Read samples of several shards at once, the remote ones side by side.
+
+    Args:
+        requests: `(shard, place in the shard)` of each sample, in any order.
+        fields: The extensions wanted; None for all.
+        copy: Return `bytes` instead of memoryviews.
+
+    Returns:
+        The samples, in the order asked for.
+
+    Raises:
+        FetchError: A server refuses, or all tries failed.
+        ShardFormatError: What lies there is not what an index says.
+    """
+    places_of: dict[int, list[int]] = {}
+    for place, (shard, _) in enumerate(requests):
+        places_of.setdefault(id(shard), []).append(place)
+    samples: list[dict[str, Any]] = [{}] * len(requests)
+
+    def read_group(places: list[int]) -> None:
+        shard = requests[places[0]][0]
+        local_indexes = [requests[place][1] for place in places]
+        if isinstance(shard, RangeShard):
+            found = shard.read_many(local_indexes, fields, copy=copy)
+        else:
+            found = [shard.read(local_index, fields, copy=copy) for local_index in local_indexes]
+        for place, sample in zip(places, found, strict=True):
+            samples[place] = sample
+
+    with ThreadPoolExecutor(_MOST_SHARDS_AT_ONCE) as pool:
+        list(pool.map(read_group, places_of.values()))
+    return samples

@@ -1,0 +1,466 @@
+"""A list of shards as one sequence of samples; free of torch.
+
+`ShardList.__getitem__` is the whole story of the library: a global index becomes a shard and a
+place in it, the shard is opened (and fetched and indexed before, where need be), its fields are
+cut out of the memory map, and the transformations make of them what the caller wants.
+"""
+
+import base64
+import hashlib
+import io
+import operator
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cached_property, partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Literal, NamedTuple, Self, TypedDict, overload
+
+import numpy as np
+
+from wids.caching.cache import ShardCache
+from wids.codecs.decode import SampleDecoder
+from wids.errors import FetchError, SampleCountError, ShardFormatError
+from wids.log import logger, show_if_verbose
+from wids.progress import progress
+from wids.reading.locate import Locator
+from wids.reading.openshards import OpenShards, default_max_open_shards
+from wids.reading.rangeshard import RangeShard, fetch_index, read_samples, sidecar_url
+from wids.reading.scanners import Scanners
+from wids.specs.sources import load_spec
+from wids.specs.spec import UNKNOWN, ShardTable
+from wids.tar.grouping import Grouping, KeyRule
+from wids.tar.shard import Shard
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.tarindex import TarIndex
+
+__all__ = ["ShardList"]
+
+Sample = dict[str, Any]
+Transformation = Callable[[Any], Any]
+
+IMAGE_MODES = ("PIL", "numpy")
+RAW_KINDS = ("bytes", "memoryview")
+
+
+class _IndexOptions(TypedDict):
+    """How the members of every shard are grouped into samples."""
+
+    key_rule: KeyRule
+    grouping: Grouping
+
+
+class _OpenShard(NamedTuple):
+    """A mapped shard, with what every sample of it repeats."""
+
+    shard: Shard | RangeShard
+    url: str
+    dataset: str | None
+
+
+class ShardList:
+    """A sequence of samples over a list of tar shards, read at random.
+
+    A sample is a dict of fields by extension (`.jpg`, `.cls`), plus `__key__`, `__index__` (its
+    global number), `__shard__` (the shard's URL), `__shardindex__` (its place in the shard) and
+    `__dataset__`.
+
+    Args:
+        shards: Path or URL of a JSON spec, or an open file that holds one; a folder, glob, brace
+            pattern or single shard; or a list of `{"url", "nsamples"}` dicts, `(url, nsamples)`
+            pairs, paths and URLs. Shards without `nsamples` are fetched and counted first.
+        cache_size: Bound of the cache folder in bytes; None for none.
+        cache_dir: Cache folder; by default `WIDS_CACHE`, else the user's cache folder.
+        lru_size: Shards to keep open (mapped) at most; by default as many as the limit of
+            descriptors allows.
+        dataset_name: Name to use instead of the spec's.
+        localname: Maps a URL to the path where its shard lies, or is to be put, instead of the
+            cache folder.
+        transformations: What makes the sample of the raw fields. "PIL" or "numpy" decode every
+            field by its extension, images to PIL images or arrays. "bytes" and "memoryview" leave
+            fields raw, copied or not. A callable or a list of them gets the sample dict with
+            fields as binary streams, and what the last returns is the sample; with [] they stay
+            streams. (After "PIL" or "numpy" in a list come decoded fields.)
+        keep: Never evict the shards of this dataset from the cache.
+        base: Folder or URL that relative URLs count from; by default the spec's own base, then
+            the folder it lies in.
+        options: Top-level keys that replace those of the JSON.
+        fields: Extensions to read; all by default. Others are not touched.
+        key_rule: "first_dot" (`a.seg.png` is field `.seg.png` of `a`) or "last_dot".
+        grouping: "adjacent" (members of a sample follow each other) or "shard" (they may lie
+            anywhere in it).
+        allow_pipe: Permit `pipe:` URLs, which run a command.
+        allow_pickle: Permit fields that run code when decoded (`.pkl`, pickled `.pth`).
+        allow_local: Permit a spec from a server to name files of this machine.
+        remote: "whole" fetches a shard when its first sample is read. "range" reads samples of
+            remote shards where they lie, by byte range, through the sidecar beside each (or at
+            the URL that the spec gives as `index`): for looking into a dataset. A shard without
+            sidecar, or on a server without byte ranges, is fetched whole all the same.
+
+    Raises:
+        SpecError: The spec is missing or malformed.
+        FetchError: A URL could not be fetched.
+
+    See `wids.ShardListDataset` for an example: it is this class, and a torch `Dataset`.
+    """
+
+    def __init__(
+        self,
+        shards: Any,
+        *,
+        cache_size: int | None = None,
+        cache_dir: str | os.PathLike[str] | None = None,
+        lru_size: int | None = None,
+        dataset_name: str | None = None,
+        localname: Callable[[str], str | os.PathLike[str]] | None = None,
+        transformations: str | Transformation | Sequence[str | Transformation] = "PIL",
+        keep: bool = False,
+        base: str | os.PathLike[str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        fields: Collection[str] | None = None,
+        key_rule: KeyRule = "first_dot",
+        grouping: Grouping = "adjacent",
+        allow_pipe: bool = False,
+        allow_pickle: bool = False,
+        allow_local: bool = False,
+        remote: Literal["whole", "range"] = "whole",
+    ) -> None:
+        if remote not in {"whole", "range"}:
+            raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
+        spec = load_spec(shards, base=base, options=options, allow_local=allow_local)
+        self.base = spec.base
+        self.dataset_name = dataset_name or spec.name or _name_of(spec.shards)
+        self.cache = ShardCache(
+            cache_dir, cache_size=cache_size, keep=keep, allow_pipe=allow_pipe, localname=localname
+        )
+        self._header = spec.header | {"name": spec.name}
+        self._name_in_samples = dataset_name or spec.name
+        self._index_options: _IndexOptions = {"key_rule": key_rule, "grouping": grouping}
+        self._allow_pickle = allow_pickle
+        self._by_range = remote == "range" and localname is None
+        self._fields = _checked_fields(fields)
+        self.transformations = transformations
+        self.lru_size = lru_size or default_max_open_shards()
+        self._opened = OpenShards(self.lru_size, self._open_shard)
+        self.shards = self._counted(spec.shards)
+        self._locate = Locator(self.shards.nsamples)
+        show_if_verbose()
+        logger.info("%s", self.data_info)
+
+    # What a sample is.
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the sample with a global index; a negative one counts from the end.
+
+        Raises:
+            IndexError: There is no such sample; the message names index and length.
+            SampleCountError: The shard holds another number of samples than the spec says.
+            ShardFormatError: The shard is no tar, or breaks off.
+            FetchError: The shard could not be fetched, or is not what the spec promised.
+            DecodeError: A field could not be decoded.
+        """
+        index = operator.index(index)
+        shard_index, local_index = self._locate(index)
+        opened = self._opened.get(shard_index)
+        sample = opened.shard.read(local_index, self._fields, copy=self._raw_kind == "bytes")
+        return self._finished(sample, index, opened, local_index)
+
+    def _finished(self, sample: Any, index: int, opened: _OpenShard, local_index: int) -> Any:
+        """Make of raw fields what the caller wants."""
+        transformations = self._transformations
+        if self._raw_kind is None and not _takes_views(transformations):
+            _wrap_in_streams(sample)
+        sample["__dataset__"] = opened.dataset
+        sample["__index__"] = index if index >= 0 else index + self._locate.total
+        sample["__shard__"] = opened.url
+        sample["__shardindex__"] = local_index
+        for transformation in transformations:
+            sample = transformation(sample)
+        return sample
+
+    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
+        """Return the samples of a batch, in the order asked for; torch's DataLoader calls this.
+
+        They are read in the order in which they lie on disk, so that a batch drawn from few
+        shards opens each of them once. Every sample is what `self[index]` gives, in a subclass
+        that overrides `__getitem__` too.
+
+        Raises:
+            IndexError: One of them is out of range.
+        """
+        total = len(self)
+        wanted = [operator.index(index) for index in indexes]
+        if self._by_range and type(self).__getitem__ is ShardList.__getitem__:
+            return self._read_by_range(wanted)
+        places = sorted(range(len(wanted)), key=lambda place: wanted[place] % max(total, 1))
+        samples: list[Any] = [None] * len(wanted)
+        for place in places:
+            samples[place] = self[wanted[place]]
+        return samples
+
+    def _read_by_range(self, indexes: Sequence[int]) -> list[Any]:
+        """Read a batch with the requests to remote shards running side by side."""
+        located = [self._locate(index) for index in indexes]
+        opened = [self._opened.get(shard_index) for shard_index, _ in located]
+        places = [local_index for _, local_index in located]
+        shards = [each.shard for each in opened]
+        raw = read_samples(
+            list(zip(shards, places, strict=True)), self._fields, copy=self._raw_kind == "bytes"
+        )
+        return list(map(self._finished, raw, indexes, opened, places))
+
+    def __len__(self) -> int:
+        return self._locate.total
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self[index] for index in range(len(self)))
+
+    @property
+    def transformations(self) -> list[Transformation]:
+        """The callables that a raw sample passes through, in order; may be assigned to."""
+        return self._transformations
+
+    @transformations.setter
+    def transformations(
+        self, transformations: str | Transformation | Sequence[str | Transformation]
+    ) -> None:
+        self._raw_kind: str | None = None
+        if isinstance(transformations, str) and transformations in RAW_KINDS:
+            self._raw_kind, transformations = transformations, []
+        elif isinstance(transformations, str) or not isinstance(transformations, Sequence):
+            transformations = [transformations]
+        self._transformations = [self._transformation(each) for each in transformations]
+
+    def add_transform(self, transformation: Transformation) -> Self:
+        """Append a callable to the transformations; returns the dataset, so that calls chain."""
+        self._transformations.append(transformation)
+        return self
+
+    def _transformation(self, transformation: str | Transformation) -> Transformation:
+        if isinstance(transformation, str) and transformation in IMAGE_MODES:
+            return SampleDecoder(transformation, allow_pickle=self._allow_pickle)
+        if not callable(transformation):
+            raise TypeError(
+                f"transformations: expected a callable or one of {IMAGE_MODES + RAW_KINDS}, "
+                f"got {transformation!r}"
+            )
+        return transformation
+
+    # Shards.
+
+    def locate_sample(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
+        """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        shard_index, local_index = self._locate(operator.index(index))
+        return self._opened.get(shard_index).shard, local_index, self.shards[shard_index]
+
+    def get_shard(self, index: int) -> "tuple[_StreamedShard, int, dict[str, Any]]":
+        """Do as `locate_sample`, for old code: `shard[place]` has binary streams for fields.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        shard, local_index, description = self.locate_sample(index)
+        return _StreamedShard(shard), local_index, description
+
+    def _open_shard(self, shard_index: int) -> _OpenShard:
+        """Fetch where needed, index where needed, map, and check that the spec counted right."""
+        description = self.shards[shard_index]
+        ranged = self._ranged(description)
+        # Not by its truth: a shard without samples is as good as any.
+        shard = self._mapped(description) if ranged is None else ranged
+        expected = int(self.shards.nsamples[shard_index])
+        if expected not in {UNKNOWN, len(shard)}:
+            raise SampleCountError(
+                f"{description['url']}: shard {shard_index}: the spec says {expected} samples, the "
+                f"shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may help"
+            )
+        dataset = description.get("dataset", self._name_in_samples)
+        return _OpenShard(shard, description["url"], dataset)
+
+    def _ranged(self, description: Mapping[str, Any]) -> RangeShard | None:
+        """Open a remote shard where it lies; None where it has to be fetched."""
+        url = description["url"]
+        if not self._by_range or self.cache.is_local(url):
+            return None
+        index_url = description.get("index") or sidecar_url(url, SIDECAR_SUFFIX)
+        try:
+            index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache)
+        except (FetchError, ShardFormatError) as error:
+            logger.warning("%s: is fetched whole, for want of a sidecar: %s", url, error)
+            return None
+        rules = {"key_rule": index.source.key_rule, "grouping": index.source.grouping}
+        if rules != self._index_options:
+            logger.warning("%s: is fetched whole: its sidecar was made by %s", url, rules)
+            return None
+        bound = self.cache.cache_size
+        return RangeShard(
+            url,
+            index,
+            self.cache.fetcher,
+            partial(self._mapped, description),
+            may_fetch=bound is None or index.source.nbytes <= bound,
+        )
+
+    def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:
+        url = description["url"]
+        digests = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
+        path = self.cache.get(url, **digests)
+        sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX)
+        if scanners is not None and sidecar is not None and not sidecar.exists():
+            scanners.scan(path, sidecar, self._index_options)
+        return Shard(path, TarIndex.open(path, sidecar, **self._index_options))
+
+    def _counted(self, shards: ShardTable) -> ShardTable:
+        """Fill in how many samples each shard holds, where the spec does not say.
+
+        Threads fetch the shards; processes scan those that have no sidecar yet.
+        """
+        unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
+        if not unknown:
+            return shards
+        logger.info("the spec does not say how many samples %d shards hold: counting", len(unknown))
+        cores = os.cpu_count() or 1
+        nsamples = shards.nsamples.copy()
+        with Scanners(cores) as scanners, ThreadPoolExecutor(2 * cores) as pool:
+            counts = pool.map(lambda row: len(self._mapped(shards[row], scanners)), unknown)
+            shown = progress(counts, total=len(unknown), desc="indexing shards", unit="shard")
+            nsamples[unknown] = list(shown)
+        return shards.with_nsamples(nsamples)
+
+    def close(self) -> None:
+        """Forget the open shards and close connections; reading afterwards opens them again."""
+        self._opened.clear()
+        self.cache.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    # Handles don't travel: a worker opens its own.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": self._opened.limit}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._opened = OpenShards(state["_opened"], self._open_shard)
+
+    # What old code asks a dataset. Cached properties, for subclasses that assign to them.
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Number of samples of each shard."""
+        lengths: list[int] = self.shards.nsamples.tolist()
+        return lengths
+
+    @cached_property
+    def cum_lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Running total of `lengths`; int64, shape `(num_shards,)`."""
+        return self._locate.ends
+
+    @cached_property
+    def total_length(self) -> int:
+        """Number of samples."""
+        return len(self)
+
+    @cached_property
+    def cache_dir(self) -> Path:
+        """The folder that fetched shards are kept in."""
+        return self.cache.cache_dir
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """The JSON spec as it was read, its URLs resolved and its nested datasets laid out flat."""
+        return {"wids_version": 1, **self._header, "base": self.base, "shardlist": [*self.shards]}
+
+    @cached_property
+    def data_info(self) -> str:
+        """One line that describes the dataset."""
+        nbytes = int(self.shards.filesize[self.shards.filesize != UNKNOWN].sum())
+        return (
+            f"{self.dataset_name} base: {self.base} name: {self._header['name']} "
+            f"nfiles: {len(self.shards)} nbytes: {nbytes} samples: {len(self)} "
+            f"cache: {self.cache_dir}"
+        )
+
+    def get_stats(self) -> tuple[int, int]:
+        """Count how often a shard was asked for, and how often it was not open: `(n, misses)`."""
+        return self._opened.accesses, self._opened.misses
+
+    def check_cache_misses(self) -> None:
+        """Log a warning when more than 3 of 10 accesses had to open a shard first."""
+        accesses, misses = self.get_stats()
+        if accesses > 100 and misses > 0.3 * accesses:
+            logger.warning(
+                "%.1f %% of %d accesses had to open a shard; a larger lru_size (now %d) or a "
+                "sampler that stays longer on a shard would help",
+                100 * misses / accesses,
+                accesses,
+                self._opened.limit,
+            )
+
+    def __repr__(self) -> str:
+        return (
+            f"{type(self).__name__}({self.dataset_name!r}, {len(self)} samples, "
+            f"{len(self.shards)} shards)"
+        )
+
+
+class _StreamedShard(Sequence[Sample]):
+    """A shard whose samples have binary streams for fields, as `get_shard` always gave them."""
+
+    def __init__(self, shard: Shard | RangeShard) -> None:
+        self.shard = shard
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    @overload
+    def __getitem__(self, local_index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, local_index: slice) -> list[Sample]: ...
+    def __getitem__(self, local_index: int | slice) -> Sample | list[Sample]:
+        if isinstance(local_index, slice):
+            return [self[place] for place in range(*local_index.indices(len(self)))]
+        sample = self.shard.read(local_index)
+        _wrap_in_streams(sample)
+        return sample
+
+
+def _takes_views(transformations: Sequence[Transformation]) -> bool:
+    """Tell whether the first of them reads memoryviews; whatever users wrote expects streams."""
+    return bool(transformations) and isinstance(transformations[0], SampleDecoder)
+
+
+def _wrap_in_streams(sample: Sample) -> None:
+    for extension, data in sample.items():
+        if extension[0] == ".":
+            sample[extension] = io.BytesIO(data)
+
+
+def _checked_fields(fields: Collection[str] | None) -> tuple[str, ...] | None:
+    if fields is None:
+        return None
+    fields = (fields,) if isinstance(fields, str) else tuple(fields)
+    for extension in fields:
+        if not extension.startswith("."):
+            raise ValueError(f"fields: an extension starts with a dot, got {extension!r}")
+    return fields
+
+
+def _name_of(shards: ShardTable) -> str:
+    """Name a dataset after its shards, when nobody gave it a name: 16 characters of a digest."""
+    digest = hashlib.sha256("\n".join(shards.urls).encode("utf-8", "surrogateescape")).digest()
+    return base64.urlsafe_b64encode(digest)[:16].decode("ascii")

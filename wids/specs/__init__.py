@@ -1,0 +1,1 @@
+"""The JSON shard-spec: read, resolved, held in columns, made from shards, changed, written back."""

@@ -1,0 +1,269 @@
+"""From shards to a spec: count, size, digests and sidecars of many, in parallel."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any
+
+from wids.caching.cache import ShardCache
+from wids.caching.unpack import is_compressed_name
+from wids.specs.entries import name_in_spec, new_spec, shard_entry
+from wids.specs.parallel import run_each
+from wids.specs.sources import load_spec
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.tarindex import TarIndex
+from wids.urls import base_name, is_local, local_path
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from wids.specs.spec import DatasetSpec
+
+__all__ = [
+    "Build",
+    "ShardRecord",
+    "build_spec",
+    "default_name",
+    "file_digests",
+    "index_shard",
+    "local_copy",
+    "merge_specs",
+    "stored_file",
+]
+
+_READ_NBYTES = 1 << 20
+
+
+@dataclass(frozen=True)
+class ShardRecord:
+    """What a spec says of one shard, and what was odd about it.
+
+    Attributes:
+        url: The shard, as it was given.
+        entry: What a spec says of it, with the digests asked for.
+        skipped: How many entries of the tar belong to no sample, by reason.
+        trailing_nbytes: Bytes behind the end of the archive, which no reader sees.
+    """
+
+    url: str
+    entry: dict[str, Any]
+    skipped: dict[str, int] = field(default_factory=dict)
+    trailing_nbytes: int = 0
+
+
+@dataclass(frozen=True)
+class Build:
+    """A spec made from shards, and what went wrong on the way.
+
+    Attributes:
+        spec: The spec of the shards that could be read, sorted by URL.
+        records: What was found in each shard that was read now.
+        failures: The other shards: URL to what was wrong.
+    """
+
+    spec: DatasetSpec
+    records: list[ShardRecord]
+    failures: dict[str, Exception]
+
+
+def index_shard(
+    url: str,
+    *,
+    digests: Collection[str] = ("md5",),
+    sidecar: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> ShardRecord:
+    """Read one shard: verify its headers, count its samples, digest its bytes.
+
+    A pure function of its arguments, picklable with its result, for executors of any kind.
+
+    Args:
+        url: Path or URL of the shard.
+        digests: Which of "md5" and "sha256" to compute; without any, only headers are read.
+        sidecar: Write the tar index beside the shard (local shards only).
+        cache_dir: Where a remote shard is kept; by default it is removed when it was read.
+
+    Raises:
+        FetchError: The shard could not be fetched.
+        ShardFormatError: It is no readable tar; the message names the byte.
+    """
+    with local_copy(url, cache_dir) as path:
+        index = TarIndex.from_tar(path)
+        if sidecar and is_local(url):
+            index.save(path.with_name(path.name + SIDECAR_SUFFIX))
+        entry: dict[str, Any] = {"url": url, "nsamples": index.num_samples}
+        stored = stored_file(url, path)
+        if stored is not None:
+            size, found = stored.stat().st_size, file_digests(stored, digests)
+            entry = shard_entry(url, index.num_samples, size, found)
+    return ShardRecord(url, entry, dict(index.skipped), index.trailing_nbytes)
+
+
+def stored_file(url: str, path: Path) -> Path | None:
+    """Find the file that a spec's `filesize` and digests speak of: the shard as it is stored.
+
+    Args:
+        url: Path or URL of the shard.
+        path: The plain tar that the cache made of it.
+
+    Returns:
+        The file; None for a compressed shard from a server, of which only the plain tar is kept.
+    """
+    if is_local(url):
+        return local_path(url)
+    return None if is_compressed_name(base_name(url)) else path
+
+
+@contextmanager
+def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Iterator[Path]:
+    """Have a shard on this machine for a while.
+
+    Args:
+        url: Path or URL of the shard; a local one is used where it lies.
+        cache_dir: Where a remote one is kept; by default it is removed in the end.
+
+    Raises:
+        FetchError: It could not be fetched.
+    """
+    if is_local(url) or cache_dir is not None:
+        yield ShardCache(cache_dir).get(url)
+        return
+    with TemporaryDirectory(prefix="wids-") as folder:
+        cache = ShardCache(folder)
+        try:
+            yield cache.get(url)
+        finally:
+            cache.close()  # waits for what is still written into the folder
+
+
+def file_digests(path: Path, digests: Collection[str]) -> dict[str, str]:
+    """Digest a file once over, by several algorithms.
+
+    Args:
+        path: The file.
+        digests: Names that `hashlib` knows; none of them reads nothing.
+
+    Returns:
+        Algorithm to hexadecimal digest.
+    """
+    hashes = {name: hashlib.new(name, usedforsecurity=False) for name in digests}
+    if hashes:
+        block = bytearray(_READ_NBYTES)
+        view = memoryview(block)
+        with path.open("rb", buffering=0) as stream:
+            while nbytes := stream.readinto(block):
+                for digest in hashes.values():
+                    digest.update(view[:nbytes])
+    return {name: digest.hexdigest() for name, digest in hashes.items()}
+
+
+def build_spec(
+    shards: Sequence[str],
+    *,
+    folder: str | os.PathLike[str] | None = None,
+    header: Mapping[str, Any] | None = None,
+    known: Mapping[str, Mapping[str, Any]] | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    **options: Any,
+) -> Build:
+    """Index many shards in parallel and make a spec of them.
+
+    A shard that cannot be read is reported; the rest goes on.
+
+    Args:
+        shards: Paths and URLs.
+        folder: Where the spec will lie: local shards below it are named relative to it. None
+            leaves every name as it is, for a spec with a `base`.
+        header: Top-level keys of the spec, such as `name`, `info` and `base`.
+        known: Entries of shards that need not be read again, by the name that they have in the
+            spec.
+        executor: Who runs `index_shard`; a process pool of its own by default.
+        workers: Processes of that pool; by default one per core.
+        options: `digests`, `sidecar` and `cache_dir`, as `index_shard` takes them.
+
+    Raises:
+        ValueError: A shard is listed twice.
+    """
+    names = _names_in_spec(shards, folder)
+    entries = {name: known[name] for name in names if known and name in known}
+    missing = {name: shard for name, shard in names.items() if name not in entries}
+    outcomes = run_each(
+        partial(index_shard, **options),
+        list(missing.values()),
+        executor=executor,
+        workers=workers,
+        desc="indexing shards",
+    )
+    records, failures = [], {}
+    for (name, shard), outcome in zip(missing.items(), outcomes, strict=True):
+        if isinstance(outcome, ShardRecord):
+            entries[name] = outcome.entry
+            records.append(outcome)
+        else:
+            failures[shard] = outcome
+    rows = [{**entries[name], "url": name} for name in sorted(entries)]
+    return Build(new_spec(rows, header or {}), records, failures)
+
+
+def merge_specs(
+    sources: Sequence[str], folder: str | os.PathLike[str], name: str | None = None
+) -> DatasetSpec:
+    """Make one spec of the shards of several.
+
+    Args:
+        sources: Paths or URLs of the specs, such as those of writers that worked in parallel.
+        folder: Where the new spec will lie.
+        name: Name of the dataset; by default that of the first spec that has one.
+
+    Returns:
+        Their shards, sorted by URL, each with all that its spec said of it.
+
+    Raises:
+        SpecError: One of them is malformed.
+        ValueError: Two of them list the same shard.
+    """
+    specs = [load_spec(source) for source in sources]
+    # A spec's own name came with each of its shards; in the new spec it would be one shard's.
+    shards = [
+        {key: value for key, value in shard.items() if (key, value) != ("name", spec.name)}
+        for spec in specs
+        for shard in spec.shards
+    ]
+    names = _names_in_spec([shard["url"] for shard in shards], folder)
+    rows = [{**shard, "url": url} for url, shard in zip(names, shards, strict=True)]
+    name = name or next((spec.name for spec in specs if spec.name), None)
+    return new_spec(sorted(rows, key=lambda row: str(row["url"])), {"name": name})
+
+
+def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None) -> dict[str, str]:
+    """Map the name that each shard has in a spec to the shard."""
+    names: dict[str, str] = {}
+    for shard in shards:
+        name = name_in_spec(shard, folder)
+        if name in names:
+            raise ValueError(
+                f"{shard}: is listed twice (as {names[name]!r} before); its samples would be in "
+                "the dataset twice"
+            )
+        names[name] = shard
+    return names
+
+
+def default_name(shard: str) -> str:
+    """Name a dataset after its first shard: its words, without what is only a number.
+
+    >>> default_name("data/imagenet-train-{000000..001281}.tar")
+    'data-imagenet-train'
+    """
+    stem = re.sub(r"\.(tar|tgz)(\.\w+)?$", "", shard)
+    words = [word for word in re.split(r"\W+", stem, flags=re.ASCII) if not word.isdigit()]
+    return "-".join(dict.fromkeys(word for word in words if word))

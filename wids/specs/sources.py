@@ -1,0 +1,140 @@
+"""What a dataset can be opened from: a JSON spec, or the shards themselves."""
+
+import glob
+import io
+import os
+from collections.abc import Iterable, Mapping
+from functools import partial
+from typing import Any
+
+from wids.errors import SpecError
+from wids.fetching.fetch import open_url
+from wids.specs.spec import DatasetSpec
+from wids.urls import base_name, is_local, local_path
+
+__all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
+
+SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
+
+
+def load_spec(
+    source: Any,
+    *,
+    base: str | os.PathLike[str] | None = None,
+    options: Mapping[str, Any] | None = None,
+    allow_local: bool = False,
+) -> DatasetSpec:
+    """Load a spec from whatever names a dataset.
+
+    Args:
+        source: One of
+
+            - path or URL of a JSON spec, or an open file that holds one;
+            - a folder with shards, a glob (`train-*.tar`), a brace pattern (`train-{000..146}.tar`)
+              or one shard;
+            - a list of shards: `{"url", "nsamples", ...}` dicts, `(url, nsamples)` pairs, paths,
+              URLs, patterns.
+        base: Folder or URL that relative URLs count from.
+        options: Top-level keys that replace those of a JSON spec, or stand for them in a list.
+        allow_local: Let a JSON spec that came from a server name files of this machine.
+
+    Returns:
+        The spec; shards of which nobody said how many samples they hold have `nsamples` -1.
+
+    Raises:
+        SpecError: There is nothing there, or it is malformed.
+        FetchError: A URL could not be read.
+    """
+    base = None if base is None else os.fspath(base)
+    parse = partial(
+        DatasetSpec.parse, base=base, options=options, read=read_document, allow_local=allow_local
+    )
+    if isinstance(source, io.IOBase) or hasattr(source, "read"):
+        name = getattr(source, "name", "")
+        return parse(source.read(), str(name))
+    if isinstance(source, str | os.PathLike):
+        location = os.fspath(source)
+        shards = find_shards(location)
+        if shards is None:
+            return parse(read_document(location), location)
+        return DatasetSpec.from_list(shards, base=base, options=options)
+    if not isinstance(source, Iterable) or isinstance(source, bytes | Mapping):
+        raise SpecError(f"expected a path, a URL, an open file or a list, found {source!r:.80}")
+    spec = DatasetSpec.from_list(_expanded(source), base=base, options=options)
+    if not spec.shards:
+        raise SpecError("the list of shards is empty; a dataset needs one at least")
+    return spec
+
+
+def find_shards(location: str) -> list[str] | None:
+    """List the shards that a folder, a pattern or a shard's own name means.
+
+    Returns:
+        Their locations in sorted order, or None where `location` means a JSON spec.
+
+    Raises:
+        SpecError: A folder or pattern without any shard.
+    """
+    path = local_path(location) if is_local(location) else None
+    if path is not None and path.is_dir():
+        shards = sorted(str(entry) for entry in path.iterdir() if _is_shard(entry.name))
+        return _not_empty(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
+    if path is not None and path.is_file():
+        return [str(path)] if _is_shard(path.name) else None
+    if "{" in location and len(names := expand_braces(location)) > 1:
+        return [shard for name in names for shard in find_shards(name) or [name]]
+    if path is not None and glob.has_magic(str(path)):
+        shards = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (str in, str out)
+        return _not_empty(shards, location, "no file matches")
+    return [location] if _is_shard(base_name(location)) else None
+
+
+def expand_braces(pattern: str) -> list[str]:
+    """Expand a brace pattern as a shell does, however many names it makes.
+
+    >>> expand_braces("train-{08..10}.tar")
+    ['train-08.tar', 'train-09.tar', 'train-10.tar']
+    """
+    import bracex
+
+    return list(bracex.expand(pattern, limit=0))
+
+
+def read_document(location: str) -> bytes:
+    """Read a JSON spec from a path or URL.
+
+    Raises:
+        SpecError: There is no such file.
+        FetchError: The URL could not be read.
+    """
+    if not is_local(location):
+        return open_url(location)
+    try:
+        return local_path(location).read_bytes()
+    except OSError as error:
+        raise SpecError(
+            f"{location}: cannot be read as a shard-spec ({error.strerror}); expected a JSON file, "
+            "a folder with .tar shards, a pattern such as train-{000..146}.tar, or a list"
+        ) from error
+
+
+def _is_shard(name: str) -> bool:
+    return name.endswith(SHARD_SUFFIXES)
+
+
+def _not_empty(shards: list[str], location: str, what: str) -> list[str]:
+    if not shards:
+        raise SpecError(f"{location}: holds no shards: {what}")
+    return shards
+
+
+def _expanded(shards: Iterable[Any]) -> list[Any]:
+    """Replace each location in a list by the shards it means; leave dicts and pairs alone."""
+    expanded: list[Any] = []
+    for shard in shards:
+        if isinstance(shard, str | os.PathLike):
+            location = os.fspath(shard)
+            expanded += find_shards(location) or [location]
+        else:
+            expanded.append(shard)
+    return expanded

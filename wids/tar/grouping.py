@@ -1,0 +1,244 @@
+"""Members to samples: which members share a key, and under which extension each is a field.
+
+The key of `train/0001.seg.png` is `train/0001`, its extension `.seg.png`: the name is cut at the
+first dot of its last component (or at the last one, by the other rule). Done twice here: for all
+names at once where a shard is in order, and name by name where it is not, or is to be refused.
+"""
+
+import itertools
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.errors import ShardFormatError
+from wids.tar.nametable import NameTable
+
+__all__ = ["Grouping", "KeyRule", "SampleTable", "group_members", "split_name"]
+
+KeyRule = Literal["first_dot", "last_dot"]
+Grouping = Literal["adjacent", "shard"]
+
+_Integers = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class SampleTable:
+    """The samples of one shard; its members reordered so that a sample's fields are neighbours.
+
+    Attributes:
+        spans: Offset and size of each member, bytes: the fields of sample 0, of sample 1, and so
+            on, then the members of no sample; shape `(num_members, 2)`.
+        first_fields: Sample `i` has the rows `[first_fields[i], first_fields[i + 1])` of `spans`;
+            shape `(num_samples + 1,)`.
+        keys: The keys, one behind the other.
+        key_starts: Key `i` is `keys[key_starts[i] : key_starts[i + 1]]`; shape
+            `(num_samples + 1,)`.
+        extension_sets: The distinct tuples of extensions, in order of appearance.
+        set_ids: Which of them a sample has; shape `(num_samples,)`.
+        order: Row of `spans` that holds each member, in archive order; None where rows are in
+            archive order already; shape `(num_members,)`.
+        other_names: Names of the members of no sample, each ended by a zero byte.
+        skipped: How many members are in no sample, by reason.
+    """
+
+    spans: _Integers
+    first_fields: _Integers
+    keys: bytes
+    key_starts: _Integers
+    extension_sets: list[tuple[bytes, ...]]
+    set_ids: _Integers
+    order: _Integers | None
+    other_names: bytes
+    skipped: dict[str, int]
+
+
+def split_name(name: bytes, key_rule: KeyRule = "first_dot") -> tuple[bytes, bytes] | str:
+    """Split a member's name into key and extension, or say why it belongs to no sample.
+
+    Args:
+        name: The name as stored.
+        key_rule: Which dot of the last path component parts them.
+
+    Returns:
+        `(key, extension)`, the dot being the extension's; or the reason: `"no extension"`,
+        `"hidden"` (`.nfs01.jpg`) or `"meta"` (below or named `__meta__`, with any word inside).
+
+    >>> split_name(b"train/0001.seg.png"), split_name(b"v1.2/a.b.jpg", "last_dot")
+    ((b'train/0001', b'.seg.png'), (b'v1.2/a.b', b'.jpg'))
+    >>> split_name(b"README"), split_name(b"a/.index"), split_name(b"__meta__/x.json")
+    ('no extension', 'hidden', 'meta')
+    """
+    base = name.rfind(b"/") + 1
+    first_component = name.partition(b"/")[0]
+    if len(first_component) >= 4 and first_component[:2] == first_component[-2:] == b"__":
+        return "meta"
+    if name.startswith(b".", base):
+        return "hidden"
+    dot = name.find(b".", base) if key_rule == "first_dot" else name.rfind(b".", base)
+    if dot < 0 or dot == len(name) - 1:
+        return "no extension"
+    return name[:dot], name[dot:]
+
+
+def group_members(
+    packed_names: bytes,
+    spans: _Integers,
+    shard: str | os.PathLike[str],
+    *,
+    key_rule: KeyRule = "first_dot",
+    grouping: Grouping = "adjacent",
+) -> SampleTable:
+    r"""Group a shard's members into samples.
+
+    Args:
+        packed_names: The members' names in archive order, each ended by a zero byte.
+        spans: Offset and size of each, bytes; shape `(num_members, 2)`.
+        shard: What to call the shard in messages.
+        key_rule: Which dot of a name parts key and extension.
+        grouping: `"adjacent"`: a sample is a run of members with one key, and the same key again
+            further on is an error. `"shard"`: all members with one key are a sample, which stands
+            where its first member stands.
+
+    Raises:
+        ShardFormatError: Two members of one sample have the same extension, or members of one
+            sample are apart (with `grouping="adjacent"`); the message names both places.
+        ValueError: No such rule or grouping.
+
+    >>> table = group_members(b"a.txt\0a.cls\0b.txt\0", np.zeros((3, 2), np.int64), "x.tar")
+    >>> table.keys, table.first_fields.tolist(), table.extension_sets
+    (b'ab', [0, 2, 3], [(b'.txt', b'.cls'), (b'.txt',)])
+    """
+    if key_rule not in ("first_dot", "last_dot"):
+        raise ValueError(f"key_rule must be 'first_dot' or 'last_dot', got {key_rule!r}")
+    if grouping not in ("adjacent", "shard"):
+        raise ValueError(f"grouping must be 'adjacent' or 'shard', got {grouping!r}")
+    table = _group_at_once(packed_names, spans, key_rule)
+    if table is None:
+        table = _group_one_by_one(packed_names, spans, shard, key_rule, grouping)
+    return table
+
+
+def _group_at_once(packed: bytes, spans: _Integers, key_rule: KeyRule) -> SampleTable | None:
+    """Group members whose samples are runs with distinct keys; None: they are not."""
+    # All names are cut at once: arrays of starts, dots and ends, and never a string a member.
+    names = NameTable(packed)
+    kept, dots = names.split(key_rule == "first_dot")
+    rows = np.flatnonzero(kept)
+    others = np.flatnonzero(~kept)
+    starts, dots, ends = names.starts[rows], dots[rows], names.ends[rows]
+    # A sample begins where the key is not the one before.
+    firsts = np.flatnonzero(~names.repeated(starts, dots))
+    first_fields = np.append(firsts, len(rows))
+    extensions, labels = names.distinct(dots, ends)
+    sets, set_ids = _distinct_runs(labels, first_fields)
+    key_starts, key_ends = starts[firsts], dots[firsts]
+    # Either is an error with two places to name, or a matter for the other way of grouping.
+    if any(len(set(run)) < len(run) for run in sets) or names.any_equal(key_starts, key_ends):
+        return None
+    other_names = [names.name(row) for row in others.tolist()]
+    return SampleTable(
+        spans=np.concatenate((spans[rows], spans[others])) if len(others) else spans,
+        first_fields=first_fields,
+        keys=names.joined(key_starts, key_ends),
+        key_starts=np.concatenate(([0], np.cumsum(key_ends - key_starts))),
+        extension_sets=[tuple(extensions[label] for label in run) for run in sets],
+        set_ids=set_ids,
+        order=_order(np.concatenate((rows, others))) if len(others) else None,
+        other_names=b"".join(name + b"\0" for name in other_names),
+        skipped=Counter(str(split_name(name, key_rule)) for name in other_names),
+    )
+
+
+def _distinct_runs(labels: _Integers, bounds: _Integers) -> tuple[list[list[int]], _Integers]:
+    """Return the distinct runs of labels between bounds, and which of them each run is."""
+    num_runs = len(bounds) - 1
+    length = len(labels) // num_runs if num_runs else 0
+    if num_runs and len(labels) == num_runs * length and (np.diff(bounds) == length).all():
+        # Most shards have the same fields in every sample, and this is all there is to do.
+        table = labels.reshape(num_runs, length)
+        if (table == table[0]).all():
+            return [table[0].tolist()], np.zeros(num_runs, np.int64)
+    # The bytes of a run of labels are as good a key for a dict as the labels, and cheaper.
+    packed = labels.tobytes()
+    places = (bounds * labels.itemsize).tolist()
+    ids: dict[bytes, int] = {}
+    set_ids = [
+        ids.setdefault(packed[start:end], len(ids)) for start, end in itertools.pairwise(places)
+    ]
+    return [np.frombuffer(run, labels.dtype).tolist() for run in ids], np.array(set_ids, np.int64)
+
+
+def _group_one_by_one(
+    packed: bytes, spans: _Integers, shard: str | os.PathLike[str], key_rule: KeyRule,
+    grouping: Grouping,
+) -> SampleTable:  # fmt: skip
+    """Group members in any order, or say which two cannot be grouped."""
+    names = packed.split(b"\0")[:-1]
+    skipped: Counter[str] = Counter()
+    samples: dict[bytes, dict[bytes, int]] = {}
+    others: list[int] = []
+    last_key: bytes | None = None
+    for place, name in enumerate(names):
+        parts = split_name(name, key_rule)
+        if isinstance(parts, str):
+            skipped[parts] += 1
+            others.append(place)
+            continue
+        key, extension = parts
+        fields = samples.setdefault(key, {})
+        # A doubled member is told first: that it is apart as well would only mislead.
+        earlier = fields.get(extension)
+        if earlier is None and fields and key != last_key and grouping == "adjacent":
+            earlier = next(reversed(fields.values()))
+        if earlier is not None:
+            raise ShardFormatError(_clash(shard, names, spans, earlier, place))
+        fields[extension] = place
+        last_key = key
+    return _table(names, spans, samples, others, skipped)
+
+
+def _table(
+    names: list[bytes], spans: _Integers, samples: dict[bytes, dict[bytes, int]],
+    others: list[int], skipped: Counter[str],
+) -> SampleTable:  # fmt: skip
+    rows = np.array([p for fields in samples.values() for p in fields.values()] + others, np.int64)
+    sets: dict[tuple[bytes, ...], int] = {}
+    set_ids = [sets.setdefault(tuple(fields), len(sets)) for fields in samples.values()]
+    return SampleTable(
+        spans=spans[rows],
+        first_fields=np.cumsum([0, *map(len, samples.values())]),
+        keys=b"".join(samples),
+        key_starts=np.cumsum([0, *map(len, samples)]),
+        extension_sets=list(sets),
+        set_ids=np.array(set_ids, np.int64),
+        order=_order(rows),
+        other_names=b"".join(names[place] + b"\0" for place in others),
+        skipped=skipped,
+    )
+
+
+def _order(rows: _Integers) -> _Integers | None:
+    """Return where each member's row is, given each row's member; None where that is the same."""
+    return None if (np.diff(rows) > 0).all() else np.argsort(rows)
+
+
+def _clash(
+    shard: str | os.PathLike[str], names: list[bytes], spans: _Integers, earlier: int, later: int
+) -> str:
+    first, second = (
+        f"{names[place].decode('utf-8', 'replace')!r} with data at byte {spans[place, 0]}"
+        for place in (earlier, later)
+    )
+    if names[earlier] == names[later]:
+        return (
+            f"{shard}: two members for one field: {first} and {second}; expected distinct names: "
+            "pack the shard anew"
+        )
+    return (
+        f"{shard}: members of one sample are apart: {first} and {second}, with other samples "
+        "between; expected neighbours: pack the shard in order, or group with grouping='shard'"
+    )

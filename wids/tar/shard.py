@@ -1,0 +1,148 @@
+"""A shard as a sequence of raw samples: memory that is mapped, and the tar index that cuts it."""
+
+import os
+from collections.abc import Collection, Sequence
+from pathlib import Path
+from typing import Any, Self
+
+from wids.errors import ShardFormatError
+from wids.tar.mapping import map_file
+from wids.tar.tarindex import TarIndex
+
+__all__ = ["IndexedShard", "Shard"]
+
+
+class IndexedShard:
+    """What every shard with a tar index has, wherever its bytes come from.
+
+    Attributes:
+        index: The tar index.
+    """
+
+    index: TarIndex
+
+    def __len__(self) -> int:
+        return self.index.num_samples
+
+    @property
+    def keys(self) -> Sequence[str]:
+        """The samples' keys."""
+        return self.index.keys
+
+    def find(self, key: str) -> int:
+        """Return the place of a sample, given its key.
+
+        Raises:
+            KeyError: There is none.
+        """
+        return self.index.find(key)
+
+
+class Shard(IndexedShard):
+    """One tar, mapped: `shard[i]` is sample `i` as a dict of bytes that were not copied.
+
+    Safe to read from many threads. An open shard holds one descriptor and its index, when mapped
+    from a sidecar, another, until Python 3.13, which needs none; so close what is not in use.
+
+    Args:
+        path: A local, uncompressed tar.
+        index: Its tar index; built here when None.
+
+    Raises:
+        ShardFormatError: The file is no readable tar, or not the one the index was made for.
+        OSError: It cannot be opened.
+
+    >>> import io, tarfile, tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     with tarfile.open(fileobj=file, mode="w") as tar:
+    ...         member = tarfile.TarInfo("a.txt")
+    ...         member.size = 2
+    ...         tar.addfile(member, io.BytesIO(b"42"))
+    ...     file.flush()
+    ...     shard = Shard(file.name)
+    >>> len(shard), shard[0]["__key__"], bytes(shard[0][".txt"])
+    (1, 'a', b'42')
+    """
+
+    def __init__(self, path: str | os.PathLike[str], index: TarIndex | None = None) -> None:
+        self.path = Path(path)
+        self.index = TarIndex.from_tar(path) if index is None else index
+        with self.path.open("rb", buffering=0) as stream:
+            # Of the descriptor, as the name may stand for another file by now.
+            mtime_ns = os.fstat(stream.fileno()).st_mtime_ns
+            view = map_file(stream.fileno())
+        if len(view) != self.index.source.nbytes:
+            raise ShardFormatError(
+                f"{path}: expected the {self.index.source.nbytes} bytes that its index was made "
+                f"for, found {len(view)}; make the index anew"
+            )
+        if mtime_ns != self.index.shard_mtime_ns:
+            raise ShardFormatError(
+                f"{path}: expected the modification time {self.index.shard_mtime_ns} ns that its "
+                f"index was verified with, found {mtime_ns} ns: the shard was changed or copied "
+                "since; make the index anew, or verify it by TarIndex.load(..., tar=...)"
+            )
+        self._view: memoryview | None = view
+        self._nbytes = len(view)
+        # Looked up once: this is called for each sample.
+        self._locate = self.index.locate
+
+    def __getitem__(self, local_index: int) -> dict[str, Any]:
+        return self.read(local_index)
+
+    def read(
+        self, local_index: int, fields: Collection[str] | None = None, copy: bool = False
+    ) -> dict[str, Any]:
+        """Return a sample: its key as `__key__`, and its fields by extension.
+
+        Args:
+            local_index: Place of the sample in `[-len, len)`; a negative one counts from the end.
+            fields: The extensions wanted; those that the sample lacks are left out. None: all.
+            copy: Return `bytes`, which outlive the shard, instead of views of its memory.
+
+        Raises:
+            IndexError: There is no such place.
+            ShardFormatError: The index points outside the shard.
+            ValueError: The shard is closed.
+        """
+        view = self._view
+        if view is None:
+            raise ValueError(f"{self.path}: the shard is closed")
+        if local_index < 0:
+            local_index += self.index.num_samples
+        key, extensions, spans = self._locate(local_index)
+        sample: dict[str, Any] = {"__key__": key}
+        nbytes = self._nbytes
+        place = 0
+        for extension in extensions:
+            offset = spans[place]
+            size = spans[place + 1]
+            place += 2
+            if fields is not None and extension not in fields:
+                continue
+            # Whatever an index says, only the shard's own bytes are ever touched.
+            end = offset + size
+            if not 0 <= offset <= end <= nbytes:
+                raise self._outside(extension, offset, size)
+            value = view[offset:end]
+            sample[extension] = bytes(value) if copy else value
+        return sample
+
+    def close(self) -> None:
+        """Let go of the memory; views that were handed out keep it until they are gone."""
+        self._view = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _outside(self, extension: str, offset: int, size: int) -> ShardFormatError:
+        return ShardFormatError(
+            f"{self.path}: expected field {extension!r} within [0, {self._nbytes}), found "
+            f"{size} bytes at byte {offset}: the index is not this shard's; make it anew"
+        )
+
+    def __repr__(self) -> str:
+        return f"Shard({str(self.path)!r}, {len(self)} samples)"

@@ -1,0 +1,403 @@
+"""The sidecar: a tar index as a file that is mapped, not parsed.
+
+`docs/sidecar-format.md` specifies the format. A fixed header says what the index was built from;
+fixed-width little-endian columns follow, so that opening a million samples costs what opening ten
+does, and all processes share the pages. A sidecar is never trusted: header and small tables are
+verified when it is opened, each sample by a checksum of its own when it is read.
+"""
+
+import hashlib
+import os
+import secrets
+import struct
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.errors import ShardFormatError
+from wids.tar.grouping import Grouping, KeyRule, SampleTable
+from wids.tar.mapping import map_file
+
+__all__ = [
+    "ROW",
+    "SIDECAR_SUFFIX",
+    "Sidecar",
+    "Source",
+    "lay_out",
+    "pack_sidecar",
+    "parse_sidecar",
+    "read_sidecar",
+    "write_sidecar",
+]
+
+# What a sidecar's name adds to its shard's.
+SIDECAR_SUFFIX = ".widx"
+
+MAGIC = b"widsidx\0"
+VERSION = 1
+HEADER = struct.Struct("<8sIIQqQQQQQQQ16sI4x")
+ROW = struct.Struct("<4I")
+
+_LAST_DOT, _WHOLE_SHARD, _CONCATENATED, _ORDER = 1, 2, 4, 8
+_MAX_COUNT = 2**32 - 1
+
+# What the small tables may take: file systems end names at 255 bytes, and reasons are few.
+_MAX_EXTENSION_NBYTES = 256
+_MAX_SETS_NBYTES = 1 << 20
+_MAX_SKIPPED_NBYTES = 1 << 16
+
+
+@dataclass(frozen=True)
+class Source:
+    """What a tar index was built from, and by which rules.
+
+    Attributes:
+        nbytes: Size of the shard, in bytes.
+        mtime_ns: Its modification time, nanoseconds since 1970.
+        trailing_nbytes: Bytes behind the end of the archive that are no padding.
+        key_rule: Which dot of a name parts key and extension.
+        grouping: Whether the members of a sample had to be neighbours.
+        concatenated: Whether archives behind the first one were read.
+    """
+
+    nbytes: int
+    mtime_ns: int
+    trailing_nbytes: int = 0
+    key_rule: KeyRule = "first_dot"
+    grouping: Grouping = "adjacent"
+    concatenated: bool = False
+
+
+class SidecarHeader(NamedTuple):
+    """The fixed part of a sidecar, field by field as it is stored."""
+
+    magic: bytes
+    version: int
+    flags: int
+    shard_nbytes: int
+    shard_mtime_ns: int
+    trailing_nbytes: int
+    num_members: int
+    num_samples: int
+    sets_nbytes: int
+    skipped_nbytes: int
+    keys_nbytes: int
+    names_nbytes: int
+    digest: bytes
+    check: int
+
+
+@dataclass(frozen=True)
+class Sidecar:
+    """What a sidecar holds: columns that are views of its bytes, or wait to become a sidecar.
+
+    Of one that was read, header, section sizes, extension sets and counts are verified; rows,
+    spans and keys are covered by each row's check, and everything by the digest.
+
+    Attributes:
+        source: What it was built from.
+        num_members: Number of members.
+        num_samples: Number of samples.
+        spans: `num_members` pairs of offset and size, `<q`.
+        rows: `num_samples + 1` rows of first field, first key byte, extension set, check, `<I`.
+        order: Row of `spans` for each member in archive order, `<I`; empty where they agree.
+        extension_sets: Each set's extensions, joined by `/`.
+        skipped: Counts of what is in no sample, by reason.
+        keys: The keys, one behind the other.
+        other_names: Names of the members of no sample, each ended by a zero byte.
+        image: The whole sidecar; None where the rows have no checks yet.
+    """
+
+    source: Source
+    num_members: int
+    num_samples: int
+    spans: memoryview
+    rows: memoryview
+    order: memoryview
+    extension_sets: list[bytes]
+    skipped: dict[str, int]
+    keys: memoryview
+    other_names: memoryview
+    image: memoryview | None = None
+
+    @property
+    def digest(self) -> bytes:
+        """The digest that the header states; of a sidecar in the making, what it will state."""
+        image = memoryview(pack_sidecar(self)) if self.image is None else self.image
+        digest: bytes = SidecarHeader(*HEADER.unpack_from(image)).digest
+        return digest
+
+    def intact(self) -> bool:
+        """Say whether the digest fits the body; reads the whole sidecar."""
+        return self.image is None or _digest(self.image[HEADER.size :]) == self.digest
+
+
+def lay_out(source: Source, table: SampleTable) -> Sidecar:
+    """Bring a table into a sidecar's columns.
+
+    Args:
+        source: What the table was built from.
+        table: The samples.
+
+    Raises:
+        ShardFormatError: The shard holds 2**32 members or more, or 4 GiB of keys.
+    """
+    if max(len(table.spans), len(table.keys)) > _MAX_COUNT:
+        raise ShardFormatError(
+            f"expected at most {_MAX_COUNT} members and bytes of keys in one shard, found "
+            f"{len(table.spans)} members and {len(table.keys)} bytes; split the shard"
+        )
+    rows = np.zeros((len(table.set_ids) + 1, 4), "<u4")
+    rows[:, 0] = table.first_fields
+    rows[:, 1] = table.key_starts
+    rows[:-1, 2] = table.set_ids
+    order = np.empty(0) if table.order is None else table.order
+    return Sidecar(
+        source=source,
+        num_members=len(table.spans),
+        num_samples=len(table.set_ids),
+        spans=_as_bytes(table.spans.astype("<i8", copy=False)),
+        rows=_as_bytes(rows),
+        order=_as_bytes(order.astype("<u4")),
+        extension_sets=[b"/".join(extensions) for extensions in table.extension_sets],
+        skipped=dict(sorted(table.skipped.items())),
+        keys=memoryview(table.keys),
+        other_names=memoryview(table.other_names),
+    )
+
+
+def pack_sidecar(sidecar: Sidecar) -> bytes:
+    """Return a sidecar's bytes, every check and digest filled in."""
+    if sidecar.image is not None:
+        return bytes(sidecar.image)
+    sets = b"".join(names + b"\0" for names in sidecar.extension_sets)
+    skipped = b"".join(f"{reason}={n}\0".encode() for reason, n in sidecar.skipped.items())
+    sections = (
+        sidecar.spans,
+        _checked_rows(sidecar),
+        sidecar.order,
+        sets,
+        skipped,
+        sidecar.keys,
+        sidecar.other_names,
+    )
+    body = b"".join(sections)
+    source = sidecar.source
+    header = SidecarHeader(
+        magic=MAGIC,
+        version=VERSION,
+        flags=_flags(source) | (_ORDER if len(sidecar.order) else 0),
+        shard_nbytes=source.nbytes,
+        shard_mtime_ns=source.mtime_ns,
+        trailing_nbytes=source.trailing_nbytes,
+        num_members=sidecar.num_members,
+        num_samples=sidecar.num_samples,
+        sets_nbytes=len(sets),
+        skipped_nbytes=len(skipped),
+        keys_nbytes=len(sidecar.keys),
+        names_nbytes=len(sidecar.other_names),
+        digest=_digest(body),
+        check=0,
+    )
+    return _seal(header, sets + skipped) + body
+
+
+def write_sidecar(path: str | os.PathLike[str], image: bytes | memoryview) -> None:
+    """Put a sidecar in its place: written beside, synced, renamed.
+
+    Args:
+        path: The sidecar's final name.
+        image: Its bytes.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+    path = Path(path)
+    part = path.with_name(f".{path.name[:80]}.{os.getpid()}.{secrets.token_hex(4)}.part")
+    try:
+        with part.open("xb") as stream:
+            stream.write(image)
+            stream.flush()
+            # Without it, a crash may leave the name with nothing behind it.
+            os.fsync(stream.fileno())
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
+    """Map a sidecar.
+
+    Raises:
+        ShardFormatError: It is none, of another version, cut off or damaged.
+        OSError: It cannot be opened.
+    """
+    with Path(path).open("rb", buffering=0) as stream:
+
+        def read(start: int, end: int) -> bytes:
+            return os.pread(stream.fileno(), end - start, start)
+
+        return parse_sidecar(map_file(stream.fileno()), path, read)
+
+
+def parse_sidecar(
+    image: memoryview,
+    path: str | os.PathLike[str],
+    read: Callable[[int, int], bytes] | None = None,
+) -> Sidecar:
+    """Take a sidecar's bytes apart, without reading its columns.
+
+    Args:
+        image: The whole sidecar.
+        path: What to call it in messages.
+        read: Returns bytes `[start, end)` of it. A first look at mapped memory may bring in
+            megabytes; reading brings what is read. None: look at the image.
+
+    Raises:
+        ShardFormatError: It is none, of another version, cut off or damaged.
+    """
+    if len(image) < HEADER.size:
+        raise _unfit(path, f"at least {HEADER.size} bytes", f"{len(image)}")
+    read = read or _reader(image)
+    head = read(0, HEADER.size)
+    header = _parse_header(head, path)
+    # Counts are believed once they fill the file exactly; nothing is allocated by them before.
+    bounds = [HEADER.size, *_section_ends(header)]
+    if bounds[-1] != len(image):
+        raise _unfit(path, f"{bounds[-1]} bytes by its header", f"{len(image)}")
+    sets_room = _MAX_SETS_NBYTES + _MAX_EXTENSION_NBYTES * header.num_members
+    for what, nbytes, room in (
+        ("extension sets", header.sets_nbytes, sets_room),
+        ("skipped counts", header.skipped_nbytes, _MAX_SKIPPED_NBYTES),
+    ):
+        if nbytes > room:
+            raise _unfit(path, f"at most {room} bytes of {what}", f"{nbytes}")
+    sets, skipped = read(bounds[3], bounds[4]), read(bounds[4], bounds[5])
+    if sets.count(b"\0") > header.num_samples:
+        found = f"{sets.count(bytes(1))}"
+        raise _unfit(path, f"at most {header.num_samples} extension sets", found)
+    if _seal(header, sets + skipped) != head:
+        raise _unfit(path, "a header and tables that fit their checksum", "others")
+    last = ROW.unpack(read(bounds[2] - ROW.size, bounds[2]))
+    if last[0] > header.num_members or last[1] != header.keys_nbytes:
+        raise _unfit(path, f"a last row within {header.num_members} members", f"{last}")
+    sections = [image[start:end] for start, end in pairwise(bounds)]
+    return Sidecar(
+        source=_source(header),
+        num_members=header.num_members,
+        num_samples=header.num_samples,
+        spans=sections[0],
+        rows=sections[1],
+        order=sections[2],
+        extension_sets=sets.split(b"\0")[:-1],
+        skipped=_parse_skipped(skipped, path),
+        keys=sections[5],
+        other_names=sections[6],
+        image=image,
+    )
+
+
+def _parse_header(head: bytes, path: str | os.PathLike[str]) -> SidecarHeader:
+    """Take the header apart; refuse what this version cannot read."""
+    header = SidecarHeader(*HEADER.unpack(head))
+    if header.magic != MAGIC:
+        raise _unfit(path, f"the magic {MAGIC!r} at byte 0", f"{header.magic!r}")
+    if header.version != VERSION:
+        raise _unfit(path, f"version {VERSION}", f"version {header.version}")
+    # A flag that is unknown here may change what the sections mean.
+    if header.flags & ~(_LAST_DOT | _WHOLE_SHARD | _CONCATENATED | _ORDER):
+        raise _unfit(path, "flags of this version", f"{header.flags:#x}")
+    return header
+
+
+def _reader(image: memoryview) -> Callable[[int, int], bytes]:
+    return lambda start, end: bytes(image[start:end])
+
+
+def _section_ends(header: SidecarHeader) -> Iterator[int]:
+    end = HEADER.size
+    for nbytes in (
+        16 * header.num_members,
+        ROW.size * (header.num_samples + 1),
+        4 * header.num_members if header.flags & _ORDER else 0,
+        header.sets_nbytes,
+        header.skipped_nbytes,
+        header.keys_nbytes,
+        header.names_nbytes,
+    ):
+        end += nbytes
+        yield end
+
+
+def _checked_rows(sidecar: Sidecar) -> bytes:
+    """Return the sample rows, each with the check of what it points to."""
+    rows = np.frombuffer(sidecar.rows, "<u4").reshape(-1, 4).copy()
+    # Slices of bytes are cheaper than slices of a view, and a million are made here.
+    spans, keys = bytes(sidecar.spans), bytes(sidecar.keys)
+    fields = pairwise((16 * rows[:, 0].astype(np.int64)).tolist())
+    key_bounds = pairwise(rows[:, 1].tolist())
+    rows[:-1, 3] = [
+        crc32(spans[first:last], crc32(keys[start:end], set_id))
+        for (first, last), (start, end), set_id in zip(
+            fields, key_bounds, rows[:-1, 2].tolist(), strict=True
+        )
+    ]
+    return rows.tobytes()
+
+
+def _as_bytes(column: NDArray[Any]) -> memoryview:
+    # An empty array cannot be cast.
+    return np.ascontiguousarray(column).data.cast("B") if column.size else memoryview(b"")
+
+
+def _seal(header: SidecarHeader, tables: bytes) -> bytes:
+    """Return the header's bytes with its check filled in."""
+    # The check covers itself as zero.
+    unsealed = HEADER.pack(*header[:-1], 0)
+    return HEADER.pack(*header[:-1], crc32(tables, crc32(unsealed)))
+
+
+def _digest(body: bytes | memoryview) -> bytes:
+    return hashlib.blake2b(body, digest_size=16).digest()
+
+
+def _flags(source: Source) -> int:
+    return (
+        (_LAST_DOT if source.key_rule == "last_dot" else 0)
+        | (_WHOLE_SHARD if source.grouping == "shard" else 0)
+        | (_CONCATENATED if source.concatenated else 0)
+    )
+
+
+def _source(header: SidecarHeader) -> Source:
+    return Source(
+        nbytes=header.shard_nbytes,
+        mtime_ns=header.shard_mtime_ns,
+        trailing_nbytes=header.trailing_nbytes,
+        key_rule="last_dot" if header.flags & _LAST_DOT else "first_dot",
+        grouping="shard" if header.flags & _WHOLE_SHARD else "adjacent",
+        concatenated=bool(header.flags & _CONCATENATED),
+    )
+
+
+def _parse_skipped(section: bytes, path: str | os.PathLike[str]) -> dict[str, int]:
+    counts = {}
+    for entry in section.split(b"\0")[:-1]:
+        reason, _, count = entry.rpartition(b"=")
+        if not count.isdigit() or len(count) > 20:
+            raise _unfit(path, "'reason=count' among the skipped", repr(entry[:40]))
+        counts[reason.decode(errors="replace")] = int(count)
+    return counts
+
+
+def _unfit(path: str | os.PathLike[str], expected: str, found: str) -> ShardFormatError:
+    return ShardFormatError(
+        f"{path}: no usable sidecar: expected {expected}, found {found}; "
+        "delete it, and it is made anew from its shard"
+    )

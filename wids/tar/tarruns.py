@@ -1,0 +1,278 @@
+"""Runs of plain tar headers, verified many at a time.
+
+Nearly all members of nearly all shards are plain: a POSIX or GNU header, a name that fits it, octal
+numbers, a regular file; perhaps a PAX header before it that holds its time. NumPy verifies hundreds
+of them at once here. Whatever is anything else is left to the walk in `tarscan`, header by header:
+this module has to be sure, never complete.
+"""
+
+import os
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.tar.tarheader import BLOCK_SIZE
+
+__all__ = ["HeaderRuns", "PlainRun"]
+
+# One window, and the headers copied out of it, stay within a core's cache.
+_WINDOW_NBYTES = 1 << 20
+_CHAIN_LENGTH = 1024
+# From this mean distance between headers on, reading only the headers beats reading all there is.
+_SPARSE_NBYTES = 6 << 10
+
+_MAGIC = int.from_bytes(b"usta", "little")
+_REGULAR, _OLD_REGULAR, _PAX = b"0\0x"
+_PLACES_OF_8 = 8.0 ** np.arange(10, -1, -1)
+# Rows of the fields from byte 100 on: the digits of size and checksum, and what
+# ends them; where fields begin.
+_DIGITS = np.r_[24:35, 48:54]
+_BLANKS = np.array([35, 54, 55])
+_NUMBER_STARTS = np.array([8, 16, 24, 36, 48])
+_DEVICE_STARTS = np.array([8])
+_EVERY_8 = np.uint64(0x00FF00FF00FF00FF)
+_EVERY_16 = np.uint64(0x0000FFFF0000FFFF)
+_LOW_32 = np.uint64(0xFFFFFFFF)
+
+_Bytes = NDArray[np.uint8]
+_Flags = NDArray[np.bool_]
+_Integers = NDArray[np.int64]
+
+
+class PlainRun(NamedTuple):
+    """Members that follow one another.
+
+    Attributes:
+        names: Their names, each ended by a zero byte.
+        spans: Offset and size of each, bytes; shape `(length, 2)`, int64.
+        next_position: Where the header behind the last one's data stands.
+    """
+
+    names: bytes
+    spans: _Integers
+    next_position: int
+
+
+class HeaderRuns:
+    """Finds runs of plain headers in one file.
+
+    Where headers are near each other, whole windows are read and searched for headers; where data
+    is long between them, only the headers are read, one by one. A search may also find what looks
+    like a header and is data: a run only ever goes from a header to where its data ends.
+
+    Attributes:
+        sparse: Whether headers were far apart where the file was read last.
+    """
+
+    def __init__(self, file_descriptor: int, file_nbytes: int) -> None:
+        self.sparse = False
+        self._file_descriptor = file_descriptor
+        self._file_nbytes = file_nbytes
+        self._window = np.empty((_WINDOW_NBYTES // BLOCK_SIZE, BLOCK_SIZE), np.uint8)
+        self._rows: list[memoryview] = []
+        self._start = self._end = 0
+        self._batch: _Batch | None = None
+
+    def next_run(self, position: int) -> PlainRun | None:
+        """Return a run that begins at `position`; None if the header there is not plain."""
+        if self._batch is None or not self._start <= position < self._end:
+            self._start = position
+            self._batch = self._chain(position) if self.sparse else self._search(position)
+            num_headers = max(len(self._batch.positions), 1)
+            self.sparse = self._end - position > _SPARSE_NBYTES * num_headers
+        return self._batch.run(position)
+
+    def _search(self, position: int) -> "_Batch":
+        """Read a window and take every block that looks like a header."""
+        window = self._window
+        nbytes = os.preadv(self._file_descriptor, [window.data], position)
+        self._end = position + nbytes
+        num_blocks = nbytes // BLOCK_SIZE
+        magics: NDArray[np.uint32] = np.ndarray(
+            (num_blocks,), "<u4", window.data, 257, (BLOCK_SIZE,)
+        )
+        blocks = np.flatnonzero(magics == _MAGIC)
+        # The data of a header in the last block is not here: it gets its own block, no PAX data.
+        bodies = np.minimum(blocks + 1, num_blocks - 1)
+        return _Batch(
+            window[blocks], position + BLOCK_SIZE * blocks, window, bodies, self._file_nbytes
+        )
+
+    def _chain(self, position: int) -> "_Batch":
+        """Read headers one by one, each where the data of the one before ends."""
+        descriptor = self._file_descriptor
+        positions = []
+        # The window is free meanwhile: headers go to its first half, their PAX data to the other.
+        self._rows = self._rows or [row.data for row in self._window]
+        for row, body in zip(self._rows[:_CHAIN_LENGTH], self._rows[_CHAIN_LENGTH:], strict=True):
+            if os.preadv(descriptor, [row], position) < BLOCK_SIZE:
+                break
+            positions.append(position)
+            if row[156] == _PAX:
+                os.preadv(descriptor, [body], position + BLOCK_SIZE)
+                position += 2 * BLOCK_SIZE
+                continue
+            # Just enough is understood here to find the next header; the batch verifies it all.
+            digits = bytes(row[124:135])
+            if not digits.isdigit():
+                break
+            position += BLOCK_SIZE + (int(digits, 8) + BLOCK_SIZE - 1) // BLOCK_SIZE * BLOCK_SIZE
+        self._end = max(position, self._start + 1)
+        bodies = np.arange(_CHAIN_LENGTH, _CHAIN_LENGTH + len(positions))
+        return _Batch(
+            self._window[: len(positions)],
+            np.array(positions, np.int64),
+            self._window,
+            bodies,
+            self._file_nbytes,
+        )
+
+
+class _Batch:
+    """Headers that were read together, each verified by itself.
+
+    Args:
+        headers: Shape `(num_headers, 512)`.
+        positions: Where each was read, increasing; shape `(num_headers,)`, bytes.
+        blocks: Blocks of the file; some hold PAX data.
+        bodies: Row of `blocks` that would hold each header's PAX data; shape `(num_headers,)`.
+        file_nbytes: Size of the file, in bytes.
+    """
+
+    def __init__(
+        self,
+        headers: _Bytes,
+        positions: _Integers,
+        blocks: _Bytes,
+        bodies: _Integers,
+        file_nbytes: int,
+    ) -> None:
+        self.positions = positions
+        # One row for each byte from the mode to the type, so that what follows runs along
+        # rows: a column of the headers has its bytes 512 apart.
+        fields = headers[:, 100:157].T.copy()
+        sizes = _octal(fields[24:35])
+        kinds = fields[-1]
+        plain = _checksums(headers, fields[48:56]) == _octal(fields[48:54])
+        plain &= (fields[_DIGITS] - ord("0") < 8).all(axis=0)
+        plain &= _numbers(fields[:56], _NUMBER_STARTS)
+        plain &= ~(fields[_BLANKS] - ord("0") < 8).any(axis=0)
+        plain &= _numbers(headers[:, 329:345].T.copy(), _DEVICE_STARTS)
+        self._is_member = (kinds == _REGULAR) | (kinds == _OLD_REGULAR)
+        self._names, self._name_ends, named = _names(headers)
+        # PAX headers that hold nothing but a time are part of a run, and no members of it.
+        others = ~self._is_member
+        plain &= others | named
+        if others.any():
+            timed = np.flatnonzero(plain & (kinds == _PAX) & (sizes <= BLOCK_SIZE))
+            others[timed] = ~_hold_time_only(blocks[bodies[timed]], sizes[timed])
+            plain &= ~others
+        ends = positions + BLOCK_SIZE + sizes
+        plain &= ends <= file_nbytes
+        self._next = ends + -sizes % BLOCK_SIZE
+        self._spans = np.stack((positions + BLOCK_SIZE, sizes), axis=1)
+        self._odd = np.flatnonzero(~plain)
+        self._gaps = np.flatnonzero(self._next[:-1] != positions[1:])
+
+    def run(self, position: int) -> PlainRun | None:
+        """Return the longest run of these headers that begins at `position`."""
+        start = int(self.positions.searchsorted(position))
+        if start == len(self.positions) or self.positions[start] != position:
+            return None
+        # The run ends before the first header that is not plain, or behind the first one whose data
+        # ends elsewhere than at the next header found.
+        odd = int(self._odd.searchsorted(start))
+        gap = int(self._gaps.searchsorted(start))
+        end = int(self._odd[odd]) if odd < len(self._odd) else len(self.positions)
+        if gap < len(self._gaps):
+            end = min(end, int(self._gaps[gap]) + 1)
+        members = start + np.flatnonzero(self._is_member[start:end])
+        if not len(members):
+            return None
+        # A PAX header that ends the run has its member elsewhere: both are left to the walk.
+        return PlainRun(
+            names=_packed(self._names[members], self._name_ends[members]),
+            spans=self._spans[members],
+            next_position=int(self._next[members[-1]]),
+        )
+
+
+def _octal(digits: _Bytes) -> _Integers:
+    """Return the numbers whose octal digits, the highest first, are the rows."""
+    values = _PLACES_OF_8[-len(digits) :] @ (digits - ord("0"))
+    return values.astype(np.int64)
+
+
+def _numbers(fields: _Bytes, starts: _Integers) -> _Flags:
+    """Say where all fields are octal digits with blanks behind, if anything.
+
+    Args:
+        fields: One row for each byte.
+        starts: Rows with which the second and further fields begin.
+    """
+    digits = fields - ord("0") < 8
+    blank = fields & ~np.uint8(ord(" ")) == 0
+    after_blank = digits[1:] & blank[:-1]
+    after_blank[starts - 1] = False
+    sound: _Flags = (digits | blank).all(axis=0) & ~after_blank.any(axis=0)
+    return sound
+
+
+def _checksums(headers: _Bytes, stated: _Bytes) -> _Integers:
+    """Return the sums of headers' bytes, those of the checksum field itself taken for spaces."""
+    words = headers.view("<u8")
+    # Most of a header is zeros, and in the same columns throughout a shard.
+    used = words[:, np.flatnonzero(np.bitwise_or.reduce(words, axis=0))]
+    # Bytes are added in lanes of 16 bits, where 64 words of twice 255 have room, then of 32 bits.
+    lanes = np.add.reduce((used & _EVERY_8) + ((used >> np.uint64(8)) & _EVERY_8), axis=1)
+    lanes = (lanes & _EVERY_16) + ((lanes >> np.uint64(16)) & _EVERY_16)
+    sums = (lanes & _LOW_32) + (lanes >> np.uint64(32))
+    totals: _Integers = sums.view(np.int64) - stated.sum(axis=0, dtype=np.int64)
+    return totals + len(stated) * ord(" ")
+
+
+def _names(headers: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
+    """Return the name fields cut to their longest, the names' lengths, and which are plain.
+
+    Plain are names that stand in the name field alone, with only zeros behind, and do not end in
+    a slash, by which old writers mark directories.
+    """
+    used = np.flatnonzero(np.bitwise_or.reduce(headers[:, :100], axis=0))
+    width = int(used[-1]) + 1 if len(used) else 0
+    columns = headers[:, :width].T.copy()
+    filled = columns != 0
+    lengths = filled.sum(axis=0)
+    plain = (headers[:, 345] == 0) & (lengths > 0)
+    plain &= ~(filled[1:] > filled[:-1]).any(axis=0)
+    if width:
+        plain &= columns[lengths - 1, np.arange(len(headers))] != ord("/")
+    return headers[:, :width], lengths, plain
+
+
+def _packed(names: _Bytes, lengths: _Integers) -> bytes:
+    """Return names one behind the other, each ended by a zero byte."""
+    # One more column than the longest name needs, so that each has a zero byte behind it.
+    rows = np.zeros((names.shape[0], names.shape[1] + 1), np.uint8)
+    rows[:, :-1] = names
+    if (lengths < names.shape[1]).any():
+        wanted = rows != 0
+        wanted[np.arange(len(rows)), lengths] = True
+        rows = rows[wanted]
+    return rows.tobytes()
+
+
+def _hold_time_only(bodies: _Bytes, sizes: _Integers) -> _Flags:
+    """Say which PAX bodies are one record `NN mtime=...`, as tarfile writes before each member."""
+    rows = np.arange(len(bodies))
+    digits = bodies[:, :2] - ord("0")
+    stated = digits @ np.array([10, 1])
+    fits: _Flags = (
+        (bodies[:, 2:9] == np.frombuffer(b" mtime=", np.uint8)).all(axis=1)
+        & (digits < 10).all(axis=1)
+        & (stated == sizes)
+        & (sizes > 10)
+        & (bodies[rows, sizes - 1] == ord("\n"))
+        & ((bodies[:, ::-1] != 0).argmax(axis=1) == BLOCK_SIZE - sizes)
+    )
+    return fits

@@ -1,0 +1,408 @@
+"""A tar file to its member table: every header read, verified and understood, or refused.
+
+The walk goes from header to header, so each byte of a shard has one meaning: data that looks like a
+header is never taken for one. What the three common readers (Python's tarfile, GNU tar, libarchive)
+read alike is read so here; where no two of them agree, the shard is refused.
+"""
+
+import os
+import posixpath
+from array import array
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NoReturn
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.errors import ShardFormatError
+from wids.tar.tarheader import (
+    BLOCK_SIZE,
+    PAX_USED,
+    check_numbers,
+    checksum_matches,
+    describe_start,
+    header_link,
+    header_name,
+    parse_number,
+    parse_pax,
+    parse_pax_size,
+    pax_goes_on,
+)
+from wids.tar.tarruns import HeaderRuns
+
+__all__ = ["Members", "scan_tar"]
+
+# What a member may claim for its extended headers, and how many may precede it: no honest writer
+# comes near, and nothing larger is ever allocated on a header's word.
+MAX_EXTENSION_NBYTES = 1 << 20
+MAX_EXTENSIONS = 16
+
+# Where members are long, a header is read with few bytes more than it takes.
+_WINDOW_NBYTES = 64 << 10
+_SPARSE_WINDOW_NBYTES = 4 << 10
+_LONGEST_PAUSE = 64
+_ZERO_BLOCK = bytes(BLOCK_SIZE)
+_REGULAR = b"0\x007"
+_NO_DATA = {
+    b"2": "symbolic link",
+    b"3": "device or pipe",
+    b"4": "device or pipe",
+    b"5": "directory",
+    b"6": "device or pipe",
+}
+_REFUSED = {
+    b"S": "a sparse file: pack the shard anew without --sparse",
+    b"M": "the continuation of a file from another volume: join the volumes first",
+    b"N": "a list of long names as GNU tar wrote before 1990: pack the shard anew",
+}
+
+
+@dataclass(frozen=True)
+class Members:
+    """The member table of one tar, in archive order.
+
+    Attributes:
+        names: All names as stored, each ended by a zero byte.
+        spans: Offset of the first data byte and data length of each member, in bytes; shape
+            `(num_members, 2)`, int64.
+        skipped: How many entries are no members (directories, links to nowhere, ...), by reason.
+        trailing_nbytes: Bytes from the first non-zero block behind the end of the archive to the
+            end of the file; 0 when nothing but padding follows.
+        shard_nbytes: Size of the file, in bytes.
+        shard_mtime_ns: Its modification time, nanoseconds since 1970.
+    """
+
+    names: bytes
+    spans: NDArray[np.int64]
+    skipped: dict[str, int]
+    trailing_nbytes: int
+    shard_nbytes: int
+    shard_mtime_ns: int
+
+
+def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Members:
+    """Read the member table of a tar: ustar, v7, old and new GNU, PAX, star.
+
+    Args:
+        path: A local, uncompressed tar.
+        concatenated: Go on behind the end of the archive, as `tar --ignore-zeros` does, when more
+            archives follow in the same file.
+
+    Raises:
+        ShardFormatError: The file is no tar, is damaged, breaks off, or holds what has no byte
+            range of its own (sparse files); the message names file and offset.
+        OSError: The file cannot be opened.
+
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as shard:
+    ...     _ = shard.write(bytes(1024))
+    ...     shard.flush()
+    ...     len(scan_tar(shard.name).spans)
+    0
+    """
+    file_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        walk = _Walk(Path(path), file_descriptor, concatenated)
+        position = walk.step(0)
+        while position is not None:
+            position = walk.step(walk.pass_plain(position))
+        return walk.members()
+    finally:
+        os.close(file_descriptor)
+
+
+@dataclass
+class _Pending:
+    """What extended headers have said of the member that follows them."""
+
+    records: dict[bytes, bytes] = field(default_factory=dict)
+    long_name: bytes | None = None
+    long_link: bytes | None = None
+    num_headers: int = 0
+    num_pax_headers: int = 0
+    pax_name_first: bool = False
+
+
+class _Walk:
+    """The state of a walk over the headers of one file."""
+
+    def __init__(self, path: Path, file_descriptor: int, concatenated: bool) -> None:
+        status = os.fstat(file_descriptor)
+        self._path = path
+        self._file_descriptor = file_descriptor
+        self._concatenated = concatenated
+        self._nbytes = status.st_size
+        self._mtime_ns = status.st_mtime_ns
+        self._runs = HeaderRuns(file_descriptor, self._nbytes)
+        self._steps_to_go = 0
+        self._pause = 1
+        self._window = b""
+        self._window_start = 0
+        self._names = bytearray()
+        self._spans = array("q")
+        self._skipped: Counter[str] = Counter()
+        self._trailing_nbytes = 0
+        self._globals_matter = False
+        self._globals: dict[bytes, bytes] = {}
+        self._pending = _Pending()
+        self._places: dict[bytes, int] = {}
+        self._hidden: dict[bytes, int] = {}
+        self._named_nbytes = 0
+
+    def members(self) -> Members:
+        """Return what was found, once the walk is over."""
+        return Members(
+            names=bytes(self._names),
+            spans=np.frombuffer(self._spans.tobytes(), np.int64).reshape(-1, 2),
+            skipped=dict(self._skipped),
+            trailing_nbytes=self._trailing_nbytes,
+            shard_nbytes=self._nbytes,
+            shard_mtime_ns=self._mtime_ns,
+        )
+
+    def pass_plain(self, position: int) -> int:
+        """Take in the plain members from `position` on, as far as they go; return where to go on.
+
+        Trying costs more than a step does; where it keeps failing, it is tried less often.
+        """
+        if self._pending.num_headers or self._globals_matter:
+            return position
+        if self._steps_to_go:
+            self._steps_to_go -= 1
+            return position
+        num_members = 0
+        while run := self._runs.next_run(position):
+            self._names += run.names
+            self._spans.frombytes(run.spans.tobytes())
+            num_members += len(run.spans)
+            position = run.next_position
+        self._pause = 1 if num_members > 8 else min(2 * self._pause, _LONGEST_PAUSE)
+        self._steps_to_go = self._pause
+        return position
+
+    def step(self, position: int) -> int | None:
+        """Read one header; return where the next one stands, None at the end of the archive."""
+        header = self._read(position, BLOCK_SIZE)
+        if len(header) < BLOCK_SIZE:
+            self._fail(
+                position,
+                "a header or the two zero blocks that end a tar",
+                f"{len(header)} bytes and the end of the file (cut off?)",
+            )
+        if header == _ZERO_BLOCK:
+            return self._end(position)
+        if not checksum_matches(header):
+            found = f"{header[:16]!r} with another checksum" if position else describe_start(header)
+            self._fail(position, "a tar header", found)
+        try:
+            check_numbers(header)
+            return self._entry(position, header)
+        except ValueError as error:
+            if isinstance(error, ShardFormatError):
+                raise
+            raise ShardFormatError(f"{self._path}: at byte {position}: {error}") from error
+
+    def _entry(self, position: int, header: bytes) -> int:
+        """Act upon a verified header; return where the next one stands."""
+        kind = header[156:157]
+        data_start = position + BLOCK_SIZE
+        if kind in b"xXgLK":
+            return self._extend(position, header)
+        # What the extended headers said is used up, also by an entry that is no member.
+        pending, self._pending = self._pending, _Pending()
+        records = self._globals | pending.records
+        name = self._name(header, pending, records)
+        if kind in _REFUSED or any(map(_is_sparse, records)):
+            what = _REFUSED.get(kind, _REFUSED[b"S"])
+            raise ValueError(f"member {name.decode(errors='replace')!r} is {what}")
+        if kind == b"1":
+            self._hard_link(name, pending.long_link, records, header)
+            return data_start
+        if kind in _NO_DATA:
+            # Some state a size all the same; tarfile and libarchive agree that no data follows.
+            self._skipped[_NO_DATA[kind]] += 1
+            self._hidden[posixpath.normpath(name)] = len(self._spans) // 2
+            return data_start
+        stated = records.get(b"size")
+        size = parse_number(header[124:136]) if stated is None else parse_pax_size(stated)
+        # In tars of 1979 a slash marks directories; tarfile and libarchive agree: no data follows.
+        if kind == b"\0" and name == header_name(header) and name.endswith(b"/"):
+            size = 0
+        self._data_entry(kind, name, data_start, size, b"path" in records)
+        return data_start + size + -size % BLOCK_SIZE
+
+    def _data_entry(
+        self, kind: bytes, name: bytes, offset: int, size: int, name_is_pax: bool
+    ) -> None:
+        """Act upon an entry that has data."""
+        data_end = offset + size
+        if data_end > self._nbytes:
+            self._cut_off(offset - BLOCK_SIZE, name, data_end)
+        if kind not in _REGULAR:
+            # Volume labels, ACLs and whatever a vendor made up: data that is no file's.
+            self._skipped[f"type {kind.decode('latin-1')!r}"] += 1
+        elif not name.endswith(b"/"):
+            self._add(name, offset, size)
+        elif name_is_pax:
+            raise ValueError(f"a regular file has the PAX path {name[:80]!r} of a directory")
+        elif size:
+            raise ValueError(
+                f"expected no data of the directory {name[:80]!r}, found a size of {size}; "
+                "readers disagree on what follows it: pack the shard anew"
+            )
+        else:
+            # Tars of 1979 have no type for directories.
+            self._skipped["directory"] += 1
+
+    def _extend(self, position: int, header: bytes) -> int:
+        """Take in an extended header: PAX records, or a GNU long name."""
+        kind = header[156:157]
+        nbytes = parse_number(header[124:136])
+        if nbytes > MAX_EXTENSION_NBYTES:
+            raise ValueError(
+                f"expected an extended header of at most {MAX_EXTENSION_NBYTES} bytes, "
+                f"found one that claims {nbytes}"
+            )
+        body_start = position + BLOCK_SIZE
+        body_end = body_start + nbytes + -nbytes % BLOCK_SIZE
+        body = self._read(body_start, body_end - body_start)
+        if len(body) < nbytes:
+            self._cut_off(position, b"(extended header)", body_start + nbytes)
+        # Some readers take the whole last block, some just the bytes that the header claims.
+        ended = b"\0" in body[: nbytes + 1] if kind in b"LK" else not pax_goes_on(body, nbytes)
+        if len(body) > nbytes and not ended:
+            raise ValueError(f"an extended header of {nbytes} bytes goes on behind its end")
+        if kind == b"g":
+            self._extend_all(parse_pax(body[:nbytes]))
+        else:
+            self._pend(kind, body[:nbytes])
+        return body_end
+
+    def _extend_all(self, records: dict[bytes, bytes]) -> None:
+        """Keep the records of a global PAX header."""
+        if b"size" in records:
+            raise ValueError("a global PAX header states a size; readers disagree on what of")
+        self._globals |= records
+        self._globals_matter = any(map(_matters, self._globals))
+        self._pending.num_headers += 1
+
+    def _pend(self, kind: bytes, body: bytes) -> None:
+        """Keep what an extended header says until its member comes."""
+        pending = self._pending
+        pending.num_headers += 1
+        if pending.num_headers > MAX_EXTENSIONS:
+            raise ValueError(f"expected a member after {MAX_EXTENSIONS} extended headers")
+        if kind in b"xX":
+            records = parse_pax(body)
+            # Some readers merge two such headers, some take the last one alone.
+            for key in PAX_USED if pending.num_pax_headers else ():
+                if pending.records.get(key) != records.get(key):
+                    raise ValueError(f"two PAX headers of one member differ in {key.decode()!r}")
+            pending.num_pax_headers += 1
+            pending.records |= records
+            pending.pax_name_first |= b"path" in records and pending.long_name is None
+            return
+        attribute = "long_name" if kind == b"L" else "long_link"
+        value = body.partition(b"\0")[0]
+        if getattr(pending, attribute) not in (None, value):
+            raise ValueError(f"two GNU long names of one member differ: {value[:80]!r} is the last")
+        setattr(pending, attribute, value)
+
+    def _name(self, header: bytes, pending: _Pending, records: dict[bytes, bytes]) -> bytes:
+        """Return a member's name: of PAX path and GNU long name, the one that came first."""
+        pax_name = records.get(b"path")
+        if pending.long_name is None:
+            return header_name(header) if pax_name is None else pax_name
+        if b"path" in self._globals:
+            raise ValueError("a GNU long name and a global PAX path for one member")
+        if pax_name is not None and pending.pax_name_first:
+            return pax_name
+        return pending.long_name
+
+    def _add(self, name: bytes, offset: int, size: int) -> None:
+        self._names += name
+        self._names.append(0)
+        self._spans.extend((offset, size))
+
+    def _hard_link(
+        self, name: bytes, long_link: bytes | None, records: dict[bytes, bytes], header: bytes
+    ) -> None:
+        """Add a hard link as a member of its own, with the bytes of the last one so named."""
+        target = records.get(b"linkpath", long_link)
+        if target is None:
+            target = header_link(header)
+        elif long_link not in (None, target):
+            raise ValueError(f"a GNU long link and a PAX link path differ: {long_link[:80]!r}")
+        # Names are looked up rarely, so they are gathered when the first link asks for them.
+        fresh = bytes(self._names[self._named_nbytes :]).split(b"\0")[:-1]
+        first = len(self._spans) // 2 - len(fresh)
+        self._places.update((posixpath.normpath(n), first + i) for i, n in enumerate(fresh))
+        self._named_nbytes = len(self._names)
+        # Later entries of one name hide earlier ones, as they overwrite them when unpacked; one
+        # that is no member has no bytes to link to.
+        place = self._places.get(posixpath.normpath(target))
+        if place is None or place < self._hidden.get(posixpath.normpath(target), 0):
+            self._skipped["hard link to no earlier member"] += 1
+        else:
+            self._add(name, self._spans[2 * place], self._spans[2 * place + 1])
+
+    def _end(self, position: int) -> int | None:
+        """Pass the end-of-archive mark; return where another archive begins, if asked to."""
+        if self._pending.num_headers:
+            self._fail(position, "a member after its extended headers", "the end of the archive")
+        # One zero block and the end of the file is enough: a lone block with data behind it is not,
+        # since all readers would end there, and members may have been overwritten with zeros.
+        second = self._read(position + BLOCK_SIZE, BLOCK_SIZE)
+        if second.strip(b"\0"):
+            self._fail(position + BLOCK_SIZE, "a second zero block, the end of the tar", "data")
+        start = self._next_data(position + BLOCK_SIZE)
+        if self._concatenated and start < self._nbytes:
+            self._globals = {}
+            self._globals_matter = False
+            return start
+        self._trailing_nbytes = self._nbytes - start
+        return None
+
+    def _next_data(self, position: int) -> int:
+        """Return the first block at or behind `position` that is not all zeros."""
+        while position < self._nbytes:
+            chunk = self._read(position, _WINDOW_NBYTES)
+            nonzero = len(chunk) - len(chunk.lstrip(b"\0"))
+            if nonzero < len(chunk):
+                return position + nonzero // BLOCK_SIZE * BLOCK_SIZE
+            position += len(chunk)
+        return self._nbytes
+
+    def _read(self, position: int, nbytes: int) -> bytes:
+        """Return bytes `[position, position + nbytes)`, fewer where the file ends before."""
+        # Steps go forward, so a window serves many of them; one that is passed is forgotten.
+        start = position - self._window_start
+        if start < 0 or start + nbytes > len(self._window):
+            window = _SPARSE_WINDOW_NBYTES if self._runs.sparse else _WINDOW_NBYTES
+            self._window = os.pread(self._file_descriptor, max(nbytes, window), position)
+            self._window_start = position
+            start = 0
+        return self._window[start : start + nbytes]
+
+    def _cut_off(self, position: int, name: bytes, end: int) -> NoReturn:
+        self._fail(
+            position,
+            f"member {name.decode(errors='replace')!r} to end at byte {end}",
+            f"the end of the file at byte {self._nbytes} (cut off?)",
+        )
+
+    def _fail(self, position: int, expected: str, found: str) -> NoReturn:
+        raise ShardFormatError(
+            f"{self._path}: at byte {position}: expected {expected}, found {found}; "
+            "fetch or pack the shard anew"
+        )
+
+
+def _is_sparse(key: bytes) -> bool:
+    return key.startswith(b"GNU.sparse.")
+
+
+def _matters(key: bytes) -> bool:
+    return key in PAX_USED or _is_sparse(key)

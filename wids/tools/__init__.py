@@ -1,0 +1,1 @@
+"""Work over whole datasets: check, statistics, reshard, import, export."""

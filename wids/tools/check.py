@@ -1,0 +1,221 @@
+"""Is a dataset what its spec says? Every header, key, size and digest; every field on request."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import asdict, dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from wids.codecs.decode import decode_field
+from wids.errors import FetchError, ShardFormatError
+from wids.specs.build import file_digests, local_copy, stored_file
+from wids.specs.parallel import run_each
+from wids.tar.shard import Shard
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.tarindex import TarIndex
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator, Mapping
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from wids.specs.spec import DatasetSpec
+
+__all__ = ["Fault", "check_shard", "check_spec"]
+
+_MAX_PER_KIND = 20  # a shard full of broken images is said to be one, not listed sample by sample
+_DIGEST_FIELDS = {"md5": "md5sum", "sha256": "sha256"}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that is wrong, where, and what to do.
+
+    Attributes:
+        shard: URL of the shard.
+        place: Where in it: a byte, a sample, a field of the spec.
+        what: What was expected and what was found.
+        cure: What to do now.
+        severity: "error", or "note" for what is no fault but may surprise.
+    """
+
+    shard: str
+    place: str
+    what: str
+    cure: str
+    severity: str = "error"
+
+    def as_dict(self) -> dict[str, str]:
+        """Give it as JSON holds it."""
+        return asdict(self)
+
+
+def check_spec(
+    spec: DatasetSpec,
+    *,
+    digests: bool = True,
+    decode: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+) -> list[Fault]:
+    """Check all shards of a spec, in parallel.
+
+    Args:
+        spec: The spec.
+        digests: Compare the digests that the spec has; reads every byte.
+        decode: Decode every field.
+        cache_dir: Where remote shards are kept; by default they are removed when checked.
+        executor: Who runs `check_shard`; a process pool of its own by default.
+        workers: Processes of that pool; by default one per core.
+
+    Returns:
+        All faults and notes, in order of the shards.
+    """
+    shards = list(spec.shards)
+    check = partial(check_shard, digests=digests, decode=decode, cache_dir=cache_dir)
+    outcomes = run_each(check, shards, executor=executor, workers=workers, desc="checking shards")
+    faults = []
+    for shard, outcome in zip(shards, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            what = f"the check itself failed: {outcome!r}"
+            faults.append(Fault(shard["url"], "shard", what, "run it again with --workers 1"))
+        else:
+            faults += outcome
+    return faults
+
+
+def check_shard(
+    entry: Mapping[str, Any],
+    *,
+    digests: bool = True,
+    decode: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+) -> list[Fault]:
+    """Check one shard against its entry in a spec.
+
+    A pure function of its arguments, picklable with its result, for executors of any kind.
+
+    Args:
+        entry: What the spec says of the shard.
+        digests: Compare the digests that the entry has; reads every byte.
+        decode: Decode every field.
+        cache_dir: Where a remote shard is kept; by default it is removed when checked.
+
+    Returns:
+        What is wrong or odd; nothing for a sound shard.
+    """
+    url = entry["url"]
+    try:
+        with local_copy(url, cache_dir) as path:
+            return list(_faults(entry, path, digests=digests, decode=decode))
+    except FetchError as error:
+        return [Fault(url, "url", str(error), "mend the URL in the spec, or bring the shard back")]
+
+
+def _faults(
+    entry: Mapping[str, Any], path: Path, *, digests: bool, decode: bool
+) -> Iterator[Fault]:
+    url = entry["url"]
+    stored = stored_file(url, path)
+    if stored is not None:
+        yield from _size_faults(entry, stored)
+        if digests:
+            yield from _digest_faults(entry, stored)
+    try:
+        index = TarIndex.from_tar(path)
+    except (ShardFormatError, OSError) as error:
+        yield Fault(url, "headers", str(error), "fetch or make the shard anew")
+        return
+    yield from _index_faults(entry, index)
+    yield from _sidecar_faults(url, path)
+    if decode:
+        yield from _decode_faults(url, Shard(path, index))
+
+
+def _size_faults(entry: Mapping[str, Any], path: Path) -> Iterator[Fault]:
+    found, expected = path.stat().st_size, entry.get("filesize")
+    if expected not in (None, found):
+        what = f"the spec says {expected} bytes, the shard has {found}"
+        yield Fault(entry["url"], "filesize", what, _cure_of_the_spec("was changed or cut off"))
+
+
+def _digest_faults(entry: Mapping[str, Any], path: Path) -> Iterator[Fault]:
+    wanted = [name for name, field in _DIGEST_FIELDS.items() if entry.get(field)]
+    for name, found in file_digests(path, wanted).items():
+        field = _DIGEST_FIELDS[name]
+        if found != entry[field].lower():
+            what = f"the spec says {entry[field]}, the shard has {found}"
+            yield Fault(entry["url"], field, what, _cure_of_the_spec("was changed"))
+
+
+def _cure_of_the_spec(what: str) -> str:
+    return f"bring the shard back if it {what}; else make the spec anew (wids create)"
+
+
+def _index_faults(entry: Mapping[str, Any], index: TarIndex) -> Iterator[Fault]:
+    url, expected = entry["url"], entry.get("nsamples")
+    if expected not in (None, index.num_samples):
+        what = f"the spec says {expected} samples, the shard holds {index.num_samples}"
+        yield Fault(url, "nsamples", what, "make the spec anew (wids create)")
+    for reason, count in sorted(index.skipped.items()):
+        what = f"{count} entries belong to no sample: {reason}"
+        yield Fault(url, "members", what, "nothing, if that is meant", "note")
+    if index.trailing_nbytes:
+        what = f"{index.trailing_nbytes} bytes behind the end of the archive are not read"
+        cure = "split the shard if they are a second archive (tar --ignore-zeros lists it)"
+        yield Fault(url, "end", what, cure, "note")
+    sets = Counter(
+        tuple(extension for extension, _, _ in index.fields(i)) for i in range(index.num_samples)
+    )
+    if len(sets) > 1:
+        usual, count = sets.most_common(1)[0]
+        odd = index.num_samples - count
+        what = f"{odd} of {index.num_samples} samples have other fields than {' '.join(usual)}"
+        yield Fault(url, "fields", what, "wids ls shows the fields of each sample", "note")
+
+
+def _sidecar_faults(url: str, path: Path) -> Iterator[Fault]:
+    sidecar = path.with_name(path.name + SIDECAR_SUFFIX)
+    try:
+        TarIndex.load(sidecar, tar=path)
+    except FileNotFoundError:
+        pass
+    except (ShardFormatError, OSError) as error:
+        yield Fault(url, sidecar.name, str(error), "make it anew (wids create --sidecars)", "note")
+
+
+def _decode_faults(url: str, shard: Shard) -> Iterator[Fault]:
+    found: Counter[str] = Counter()
+    for place in range(len(shard)):
+        sample = shard[place]
+        for extension in sample:
+            if not extension.startswith("."):
+                continue
+            problem = decoding_problem(extension, sample[extension])
+            if problem is not None:
+                found[extension] += 1
+                if found[extension] <= _MAX_PER_KIND:
+                    where = f"sample {place} ({sample['__key__']}), field {extension}"
+                    yield Fault(url, where, problem, "replace the field, or leave the sample out")
+    for extension, count in found.items():
+        if count > _MAX_PER_KIND:
+            what = f"{count} fields cannot be decoded; the first {_MAX_PER_KIND} are listed"
+            yield Fault(url, f"field {extension}", what, "see the first ones")
+
+
+def decoding_problem(extension: str, data: Any) -> str | None:
+    """Say why a field cannot be decoded, or None if it can.
+
+    >>> decoding_problem(".cls", b"7") is None
+    True
+    """
+    try:
+        value = decode_field(extension, data)
+        if hasattr(value, "getbands"):
+            value.load()  # PIL reads the pixels only now
+    except Exception as error:  # noqa: BLE001 (whatever a decoder raises is what we look for)
+        return str(error) or repr(error)
+    return None

@@ -1,0 +1,143 @@
+"""A dataset as what other tools read: plain files, or a table of what each sample holds."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from wids.extras import load
+from wids.outfile import OutFile
+from wids.progress import progress
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from wids.reading.shardlist import ShardList
+
+__all__ = ["export_files", "export_table"]
+
+
+def export_files(dataset: ShardList, folder: Path) -> int:
+    """Write every member as a file of its own, under its name.
+
+    Args:
+        dataset: A dataset; how it decodes does not matter.
+        folder: Where the files go; those that are there are replaced.
+
+    Returns:
+        How many files were written.
+
+    Raises:
+        ValueError: A name would lead out of the folder, or two samples share a name.
+    """
+    written: dict[str, int] = {}
+    for index in _indexes(dataset):
+        shard, local_index, _ = dataset.locate_sample(index)
+        fields = shard.read(local_index)
+        key = fields.pop("__key__")
+        for extension, data in fields.items():
+            name = key + extension
+            path = folder / _safe_name(name, index)
+            if name in written:
+                raise ValueError(
+                    f"sample {index}: {name!r} was written for sample {written[name]} already; "
+                    "give samples new keys first (wids reshard --rekey)"
+                )
+            written[name] = index
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
+    return len(written)
+
+
+def _safe_name(name: str, index: int) -> PurePosixPath:
+    """Refuse a name that leads out of the folder that files are put into."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name or (os.altsep and os.sep in name):
+        raise ValueError(
+            f"sample {index}: {name!r:.120} leads out of the folder; nothing of it was written"
+        )
+    return path
+
+
+def export_table(dataset: ShardList, path: Path, values: Sequence[str] = ()) -> int:
+    """Write one row per sample: key, place, and offset and size of each field.
+
+    Args:
+        dataset: A dataset; how it decodes does not matter.
+        path: The table: `.csv`, `.jsonl` or `.parquet`.
+        values: Extensions of fields whose text goes into the table, such as ".cls".
+
+    Returns:
+        How many rows were written.
+
+    Raises:
+        ValueError: The table's suffix is of no known kind.
+        ModuleNotFoundError: pyarrow is not installed, and it is Parquet.
+    """
+    suffix = path.suffix.lower()
+    writers = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
+    if suffix not in writers:
+        raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
+    rows = [_row(dataset, index, values) for index in _indexes(dataset)]
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    out = OutFile(path)
+    try:
+        writers[suffix](out.stream, rows, columns)
+        out.publish()
+    finally:
+        out.discard()
+    return len(rows)
+
+
+def _row(dataset: ShardList, index: int, values: Sequence[str]) -> dict[str, Any]:
+    shard, local_index, entry = dataset.locate_sample(index)
+    row = {
+        "index": index,
+        "key": shard.keys[local_index],
+        "shard": entry["url"],
+        "shardindex": local_index,
+    }
+    for extension, offset, size in shard.index.fields(local_index):
+        row[f"{extension} offset"], row[f"{extension} size"] = offset, size
+    if values:
+        fields = shard.read(local_index, fields=tuple(values))
+        row |= {
+            extension: bytes(fields[extension]).decode("utf-8", "replace")
+            for extension in values
+            if extension in fields
+        }
+    return row
+
+
+def _write_csv(stream: Any, rows: list[dict[str, Any]], columns: list[str]) -> None:
+    lines = csv.DictWriter(_Text(stream), columns, restval="", lineterminator="\n")
+    lines.writeheader()
+    lines.writerows(rows)
+
+
+class _Text:
+    """What `csv` writes its lines to."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        return int(self._stream.write(text.encode()))
+
+
+def _write_jsonl(stream: Any, rows: list[dict[str, Any]], _columns: list[str]) -> None:
+    for row in rows:
+        stream.write(f"{json.dumps(row, ensure_ascii=False)}\n".encode())
+
+
+def _write_parquet(stream: Any, rows: list[dict[str, Any]], columns: list[str]) -> None:
+    arrow = load("pyarrow", "parquet")
+    table = arrow.table({name: [row.get(name) for row in rows] for name in columns})
+    load("pyarrow.parquet", "parquet").write_table(table, stream)
+
+
+def _indexes(dataset: ShardList) -> Iterator[int]:
+    return progress(range(len(dataset)), total=len(dataset), desc="exporting", unit="sample")

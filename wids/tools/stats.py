@@ -1,0 +1,234 @@
+"""What a dataset holds: how many of each field, how large they are, which classes there are."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial, reduce
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.specs.build import local_copy
+from wids.specs.parallel import run_each
+from wids.tar.shard import Shard
+from wids.tar.tarindex import TarIndex
+
+if TYPE_CHECKING:
+    import os
+    from concurrent.futures import Executor
+    from pathlib import Path
+
+    from wids.specs.spec import DatasetSpec
+
+__all__ = ["SizeStats", "Stats", "plot_stats", "spec_stats", "stats_lines"]
+
+_NUM_BINS = 64  # a size in [2**b, 2**(b + 1)) falls into bin b + 1, zero into bin 0
+_MAX_VALUE_NBYTES = 200
+_BARS = " ▁▂▃▄▅▆▇█"
+
+
+@dataclass(frozen=True)
+class SizeStats:
+    """How many there are of something, and how large they are.
+
+    Attributes:
+        count: How many.
+        nbytes: Bytes of all together.
+        smallest: Bytes of the smallest; 0 if there is none.
+        largest: Bytes of the largest.
+        bins: How many have no byte, one, 2 to 3, 4 to 7, and so on by powers of two.
+
+    >>> SizeStats.of([0, 5]) + SizeStats.of([9])
+    SizeStats(count=3, nbytes=14, smallest=0, largest=9, bins=(1, 0, 0, 1, 1))
+    """
+
+    count: int = 0
+    nbytes: int = 0
+    smallest: int = 0
+    largest: int = 0
+    bins: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, sizes: Any) -> SizeStats:
+        """Sum up a row of sizes in bytes."""
+        sizes = np.asarray(sizes, np.int64)
+        if not len(sizes):
+            return cls()
+        exponents = np.frexp(sizes.astype(np.float64))[1]  # 0 for 0, b + 1 for [2**b, 2**(b + 1))
+        bins = tuple(np.bincount(exponents, minlength=1).tolist())
+        return cls(len(sizes), int(sizes.sum()), int(sizes.min()), int(sizes.max()), bins)
+
+    def __add__(self, other: SizeStats) -> SizeStats:
+        if not self.count or not other.count:
+            return self if self.count else other
+        pairs = zip_longest(self.bins, other.bins, fillvalue=0)
+        return SizeStats(
+            self.count + other.count,
+            self.nbytes + other.nbytes,
+            min(self.smallest, other.smallest),
+            max(self.largest, other.largest),
+            tuple(map(sum, pairs)),
+        )
+
+    @property
+    def mean(self) -> float:
+        """Bytes of one, on average; 0 if there is none."""
+        return self.nbytes / self.count if self.count else 0.0
+
+
+@dataclass(frozen=True)
+class Stats:
+    """What shards hold.
+
+    Attributes:
+        samples: The samples, each with all its fields.
+        fields: The fields of each extension.
+        values: How often each value of the field asked for occurs.
+        failures: Shards that could not be read, and why.
+    """
+
+    samples: SizeStats = SizeStats()
+    fields: dict[str, SizeStats] = field(default_factory=dict)
+    values: Counter[str] = field(default_factory=Counter)
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def __add__(self, other: Stats) -> Stats:
+        empty = SizeStats()
+        extensions = sorted(self.fields.keys() | other.fields.keys())
+        return Stats(
+            self.samples + other.samples,
+            {e: self.fields.get(e, empty) + other.fields.get(e, empty) for e in extensions},
+            self.values + other.values,
+            {**self.failures, **other.failures},
+        )
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give all of it as JSON holds it."""
+        return {
+            "samples": _size_dict(self.samples),
+            "fields": {extension: _size_dict(sizes) for extension, sizes in self.fields.items()},
+            "values": dict(self.values.most_common()),
+            "failures": self.failures,
+        }
+
+
+def _size_dict(sizes: SizeStats) -> dict[str, Any]:
+    return {**vars(sizes), "mean": sizes.mean}
+
+
+def spec_stats(
+    spec: DatasetSpec,
+    *,
+    values: str | None = None,
+    cache_dir: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+) -> Stats:
+    """Sum up all shards of a spec, in parallel; a shard that cannot be read is reported.
+
+    Args:
+        spec: The spec.
+        values: Extension of a field whose values are counted, such as ".cls".
+        cache_dir: Where remote shards are kept; by default they are removed when read.
+        executor: Who reads the shards; a process pool of its own by default.
+        workers: Processes of that pool; by default one per core.
+    """
+    urls = list(spec.shards.urls)
+    read = partial(_shard_stats, values=values, cache_dir=cache_dir)
+    outcomes = run_each(read, urls, executor=executor, workers=workers, desc="reading shards")
+    parts = [
+        Stats(failures={url: str(outcome)}) if isinstance(outcome, Exception) else outcome
+        for url, outcome in zip(urls, outcomes, strict=True)
+    ]
+    return reduce(Stats.__add__, parts, Stats())
+
+
+def _shard_stats(
+    url: str, *, values: str | None, cache_dir: str | os.PathLike[str] | None
+) -> Stats:
+    with local_copy(url, cache_dir) as path:
+        index = TarIndex.from_tar(path)
+        fields: dict[str, list[int]] = {}
+        samples = []
+        for place in range(index.num_samples):
+            total = 0
+            for extension, _, size in index.fields(place):
+                fields.setdefault(extension, []).append(size)
+                total += size
+            samples.append(total)
+        counted = Counter() if values is None else _count_values(path, index, values)
+    sizes = {extension: SizeStats.of(found) for extension, found in fields.items()}
+    return Stats(SizeStats.of(samples), sizes, counted)
+
+
+def _count_values(path: Path, index: TarIndex, extension: str) -> Counter[str]:
+    """Count the values of a field, as text; long ones by their beginning."""
+    shard = Shard(path, index)
+    counted: Counter[str] = Counter()
+    for place in range(len(shard)):
+        sample = shard.read(place, fields=(extension,))
+        if extension in sample:
+            data = bytes(sample[extension][:_MAX_VALUE_NBYTES])
+            counted[data.decode("utf-8", "replace").strip()] += 1
+    return counted
+
+
+def stats_lines(stats: Stats, max_values: int = 20) -> list[str]:
+    """Lay the figures out for a terminal: one line a field, with a histogram of its sizes.
+
+    Args:
+        stats: The figures.
+        max_values: Most values to list, the commonest first.
+    """
+    from wids.tools.listing import format_nbytes, table
+
+    rows: list[tuple[Any, ...]] = [
+        ("field", "count", "total", "smallest", "mean", "largest", "sizes by powers of two")
+    ]
+    for name, sizes in [*stats.fields.items(), ("sample", stats.samples)]:
+        figures = (sizes.nbytes, sizes.smallest, sizes.mean, sizes.largest)
+        rows.append((name, sizes.count, *map(format_nbytes, figures), _histogram(sizes.bins)))
+    lines = table(rows, right=range(1, 6))
+    if stats.values:
+        commonest = stats.values.most_common(max_values)
+        lines += ["", *table([("value", "count"), *commonest], right=[1])]
+        if len(stats.values) > len(commonest):
+            lines.append(f"and {len(stats.values) - len(commonest)} other values")
+    return lines
+
+
+def _histogram(bins: tuple[int, ...]) -> str:
+    """Draw a histogram in one line, from its first filled bin on."""
+    filled = list(bins)
+    while filled and not filled[0]:
+        filled.pop(0)
+    top = max(filled, default=1)
+    return "".join(_BARS[-(-count * (len(_BARS) - 1) // top)] for count in filled)
+
+
+def plot_stats(stats: Stats, path: Path) -> None:
+    """Draw the histograms of the field sizes, and the counts of the values, into a file.
+
+    Args:
+        stats: The figures.
+        path: Where the image goes; its suffix says of what kind.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+    """
+    from wids.extras import load
+
+    figure = load("matplotlib.figure", "plot").Figure(figsize=(8, 4 + 3 * bool(stats.values)))
+    axes = figure.subplots(1 + bool(stats.values), 1, squeeze=False)[:, 0]
+    for extension, sizes in stats.fields.items():
+        edges = [0, *(2**b for b in range(len(sizes.bins)))]
+        axes[0].stairs(sizes.bins, edges, label=extension)
+    axes[0].set(xscale="symlog", xlabel="bytes", ylabel="fields")
+    axes[0].legend()
+    if stats.values:
+        names, counts = zip(*stats.values.most_common(50), strict=True)
+        axes[1].bar(names, counts)
+        axes[1].tick_params(axis="x", rotation=90)
+    figure.savefig(path, bbox_inches="tight")

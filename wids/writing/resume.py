@@ -1,0 +1,150 @@
+"""Going on with shards after a crash: what is whole already, and what was noted of it."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+from wids.specs.build import file_digests
+from wids.specs.entries import shard_entry
+from wids.tar.tarindex import TarIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["Journal", "WholeShards"]
+
+
+class Journal:
+    """The spec entries of whole shards, noted one by one, so that a crash loses none.
+
+    It lies beside the spec as `<spec>.journal` and is gone when the spec is there.
+
+    >>> Journal(None).entries()
+    {}
+    """
+
+    def __init__(self, spec: Path | None) -> None:
+        """Use the journal of a spec.
+
+        Args:
+            spec: Where the spec will be; None keeps no journal.
+        """
+        self._path = None if spec is None else spec.with_name(f"{spec.name}.journal")
+
+    def entries(self) -> dict[str, dict[str, Any]]:
+        """Read what was noted, by URL; a line that a crash cut off is left out."""
+        if self._path is None or not self._path.exists():
+            return {}
+        entries = {}
+        for line in self._path.read_bytes().splitlines():
+            try:
+                entry = json.loads(line)
+                entries[entry["url"]] = entry
+            except (ValueError, TypeError, KeyError):
+                continue
+        return entries
+
+    def note(self, entry: dict[str, Any]) -> None:
+        """Add the entry of a shard that is whole now."""
+        if self._path is not None:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            with self._path.open("a", encoding="utf-8") as stream:
+                stream.write(f"\n{json.dumps(entry)}\n")  # after a cut line, a line of its own
+
+    def remove(self) -> None:
+        """Remove it: the spec says the same."""
+        if self._path is not None:
+            self._path.unlink(missing_ok=True)
+
+
+class WholeShards:
+    """The shards that an earlier run finished, and the samples that need not be written again.
+
+    Attributes:
+        entries: Their spec entries, in order.
+        unnoted: Path and entry of those that were finished and not noted any more.
+        num_samples: How many samples they hold.
+        num_passed: How many of them have been passed by.
+    """
+
+    def __init__(
+        self,
+        paths: Iterable[tuple[Path, str]],
+        noted: Mapping[str, dict[str, Any]],
+        digests: tuple[str, ...],
+    ) -> None:
+        """Look at shards that are there.
+
+        Args:
+            paths: Each shard with its name in the spec, in order.
+            noted: What a journal says of them; others are read and digested.
+            digests: Which of "md5" and "sha256" an entry needs.
+
+        Raises:
+            ShardFormatError: One of them is not whole, so it is none of ours.
+        """
+        self._paths: list[Path] = []
+        self.entries: list[dict[str, Any]] = []
+        self.unnoted: list[tuple[Path, dict[str, Any]]] = []
+        for path, name in paths:
+            entry = noted.get(name)
+            if entry is None or entry.get("filesize") != path.stat().st_size:
+                entry = _read_entry(path, name, digests)
+                self.unnoted.append((path, entry))
+            self._paths.append(path)
+            self.entries.append(entry)
+        self.num_samples: int = sum(entry["nsamples"] for entry in self.entries)
+        self.num_passed = 0
+        self._keys = self._all_keys()
+
+    def _all_keys(self) -> Iterator[str]:
+        for path in self._paths:
+            yield from TarIndex.from_tar(path).keys
+
+    def pass_by(self, key: Any) -> bool:
+        """Pass by a sample if it was written already.
+
+        Args:
+            key: Its key.
+
+        Returns:
+            Whether it need not be written.
+
+        Raises:
+            ValueError: Another sample stands in its place.
+        """
+        if self.num_passed == self.num_samples:
+            return False
+        expected = next(self._keys)
+        if key != expected:
+            raise ValueError(
+                f"resume: sample {self.num_passed} is {key!r}, the shards that are there have "
+                f"{expected!r}; give the same samples in the same order, or remove the shards"
+            )
+        self.num_passed += 1
+        return True
+
+    def skip(self) -> int:
+        """Pass by all samples at once, unseen; returns how many they are."""
+        skipped = self.num_samples - self.num_passed
+        self.num_passed = self.num_samples
+        return skipped
+
+    def check_all_passed(self) -> None:
+        """Refuse to end before all samples of the whole shards came by.
+
+        Raises:
+            ValueError: Some did not.
+        """
+        if self.num_passed < self.num_samples:
+            raise ValueError(
+                f"resume: only {self.num_passed} samples came, the shards that are there hold "
+                f"{self.num_samples}; give the same samples again, or remove the shards"
+            )
+
+
+def _read_entry(path: Path, name: str, digests: tuple[str, ...]) -> dict[str, Any]:
+    nsamples = TarIndex.from_tar(path).num_samples
+    return shard_entry(name, nsamples, path.stat().st_size, file_digests(path, digests))

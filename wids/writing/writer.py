@@ -1,0 +1,322 @@
+"""Writing shards: samples in, whole tar files with their spec entries out.
+
+`ShardWriter` takes samples as dicts, fills shard after shard by the rules of `docs/writing.md`,
+and publishes each under its final name only when it is whole.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from glob import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from wids.codecs.encode import encode_field
+from wids.outfile import OutFile, write_whole
+from wids.specs.entries import name_in_spec, new_spec, shard_entry
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.tarindex import TarIndex
+from wids.writing.members import Encode, sample_members
+from wids.writing.resume import Journal, WholeShards
+from wids.writing.tarwriter import BLOCK, DigestingFile, TarWriter, member_header, padded
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+__all__ = ["ShardWriter", "TarWriter"]
+
+Members = Sequence[tuple[str, Any]]
+
+
+class ShardWriter:
+    """Writes samples into as many shards as they need.
+
+    Leave it by `with`, or call `close`: only then the last shard and the spec appear. When the
+    block is left by an error, the shard that was being written is dropped.
+
+    Attributes:
+        shardlist: One entry per whole shard, as it stands in a spec: `url`, `nsamples`,
+            `filesize`, `md5sum`, `sha256`.
+        header: Top-level keys of the spec, such as `info`; may be changed until `close`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with ShardWriter(f"{folder}/train-%06d.tar", maxcount=2) as writer:
+    ...         for number in range(3):
+    ...             writer.write({"__key__": f"{number:04}", "cls": number})
+    ...     print([(shard["url"], shard["nsamples"]) for shard in writer.shardlist])
+    [('train-000000.tar', 2), ('train-000001.tar', 1)]
+    """
+
+    def __init__(
+        self,
+        pattern: str | os.PathLike[str],
+        maxcount: int = 100_000,
+        maxsize: int = 3_000_000_000,
+        start_shard: int = 0,
+        post: Callable[[str], object] | None = None,
+        *,
+        mtime: int = 0,
+        encode: Encode = encode_field,
+        spec: str | os.PathLike[str] | None = None,
+        sidecars: bool = False,
+        digests: Collection[str] = ("md5", "sha256"),
+        resume: bool = False,
+        rank: int = 0,
+        num_replicas: int = 1,
+    ) -> None:
+        """Begin to write; nothing appears before the first shard is whole.
+
+        Args:
+            pattern: Path of the shards with one place for their number: `"train-%06d.tar"`.
+            maxcount: Most samples in a shard, `>= 1`.
+            maxsize: Most bytes in a shard, `>= 1`; only a single sample that is larger exceeds it.
+            start_shard: Number of the first shard, `>= 0`.
+            post: Called with the path of each shard once it is whole, to upload it, say.
+            mtime: Modification time of all members, in seconds since 1970.
+            encode: Makes bytes from `(extension, value)` where a value is none yet.
+            spec: Where `close` writes the JSON spec of all shards; none by default.
+            sidecars: Write each shard's tar index beside it.
+            digests: Which of "md5" and "sha256" to note of each shard. MD5 alone can take longer
+                than all else together on a fast disk.
+            resume: Go on behind the shards that are there. The same samples must come again, in
+                the same order: those that are in whole shards are passed by (their values are not
+                encoded), or call `skip_written` and begin behind them.
+            rank: Which of several writers of one dataset this is, in `[0, num_replicas)`.
+            num_replicas: How many writers there are. Writer `rank` makes every `num_replicas`-th
+                shard from `start_shard + rank` on, and a spec of its own:
+                `train-00000-of-00004.json`; `wids merge` makes one of all.
+
+        Raises:
+            ValueError: The pattern or a bound cannot be used.
+        """
+        self._pattern = _checked_pattern(pattern)
+        if maxcount < 1 or maxsize < 1 or start_shard < 0:
+            raise ValueError(
+                "maxcount and maxsize must be >= 1 and start_shard >= 0, "
+                f"got {maxcount=}, {maxsize=}, {start_shard=}"
+            )
+        if not 0 <= rank < num_replicas:
+            raise ValueError(
+                f"rank must lie in [0, num_replicas), got {rank} of {num_replicas} writers"
+            )
+        self._maxcount = maxcount
+        self._maxsize = maxsize
+        self._number = start_shard + rank
+        self._step = num_replicas
+        self._post = post
+        self._mtime = mtime
+        self._encode = encode
+        self._spec = None if spec is None else _spec_of_rank(Path(spec), rank, num_replicas)
+        self.header: dict[str, Any] = {} if spec is None else {"name": Path(spec).stem}
+        self._sidecars = sidecars
+        self._digests = tuple(digests)
+        self._open: _OpenShard | None = None
+        self._closed = False
+        self._journal = Journal(self._spec)
+        self.shardlist: list[dict[str, Any]] = []
+        self._whole = self._find_whole() if resume else None
+        if not resume:
+            self._journal.remove()
+
+    def _find_whole(self) -> WholeShards:
+        """Take up what an earlier run finished; what it did not note is posted and noted now."""
+        folder = self._folder()
+        paths = []
+        while (path := Path(self._pattern % self._number)).exists():
+            paths.append((path, name_in_spec(str(path), folder)))
+            self._number += self._step
+        # The shard that was being finished when the process died: its sidecar may be half done.
+        for part in path.parent.glob(f".{escape(path.name)}{SIDECAR_SUFFIX}.*.part"):
+            part.unlink(missing_ok=True)
+        whole = WholeShards(paths, self._journal.entries(), self._digests)
+        for path, entry in whole.unnoted:
+            self._tell(path, entry)
+        self.shardlist += whole.entries
+        return whole
+
+    def _folder(self) -> Path:
+        """Name the folder that URLs of the spec count from."""
+        return Path(self._pattern).parent if self._spec is None else self._spec.parent
+
+    def skip_written(self) -> int:
+        """Take all samples of the shards that were there as given.
+
+        Returns:
+            How many they are: begin with the sample of that number. 0 without `resume`.
+        """
+        return 0 if self._whole is None else self._whole.skip()
+
+    def write(self, sample: Mapping[str, Any]) -> None:
+        """Write one sample; all of it goes into one shard.
+
+        Args:
+            sample: `__key__` and one value per extension: `{"__key__": "0001", "jpg": data}`.
+                Bytes are written as they are, other values are encoded by their extension.
+
+        Raises:
+            ValueError: The sample cannot be written; the message says why, and nothing of it was.
+        """
+        if self._whole is None or not self._whole.pass_by(sample.get("__key__")):
+            self._write(*sample_members(sample, self._encode))
+
+    def write_members(self, key: str, members: Members) -> None:
+        """Write one sample whose members have their names and bytes already.
+
+        Args:
+            key: The sample's key; each may come once in a shard.
+            members: `(name, data)` pairs, in order.
+
+        Raises:
+            ValueError: The shard holds that key, or the writer is closed.
+        """
+        if self._whole is None or not self._whole.pass_by(key):
+            self._write(key, members)
+
+    def _write(self, key: str, members: Members) -> None:
+        """Put a sample into the open shard, or into the next one where that is full."""
+        if self._closed:
+            raise ValueError(f"sample {key!r}: this ShardWriter is closed; open a new one")
+        nbytes = sum(_member_nbytes(name, data) for name, data in members)
+        shard = self._open
+        if shard is not None and (
+            len(shard.keys) >= self._maxcount or shard.tar.nbytes + nbytes > self._maxsize
+        ):
+            self._finish_shard()
+            shard = None
+        if shard is None:
+            path = Path(self._pattern % self._number)
+            shard = self._open = _OpenShard(path, self._mtime, self._digests)
+        if key in shard.keys:
+            raise ValueError(
+                f"sample {key!r} is in {shard.path} already (sample {shard.keys[key]} there); "
+                "keys must differ within a shard"
+            )
+        shard.keys[key] = len(shard.keys)
+        for name, data in members:
+            shard.tar.write(name, data)
+
+    def _finish_shard(self) -> None:
+        """Publish the open shard and note its spec entry."""
+        shard = self._open
+        if shard is None:
+            return
+        self._open = None
+        entry = shard.publish(self._folder(), sidecar=self._sidecars)
+        self.shardlist.append(entry)
+        self._number += self._step
+        self._tell(shard.path, entry)
+
+    def _tell(self, path: Path, entry: dict[str, Any]) -> None:
+        """Call the hook, then note the shard: after a crash in between it is called again."""
+        if self._post is not None:
+            self._post(str(path))
+        self._journal.note(entry)
+
+    def close(self) -> None:
+        """Publish the last shard and write the spec; a second call does nothing."""
+        if self._closed:
+            return
+        if self._whole is not None:
+            self._whole.check_all_passed()
+        self._finish_shard()
+        self._closed = True
+        if self._spec is not None:
+            spec = new_spec(self.shardlist, self.header)
+            write_whole(self._spec, f"{spec.to_json()}\n".encode())
+            self._journal.remove()
+
+    def abandon(self) -> None:
+        """Drop the shard that is being written; whole ones stay, no spec is written."""
+        self._closed = True
+        if self._open is not None:
+            self._open.discard()
+            self._open = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:
+            self.close()
+        else:
+            self.abandon()
+
+
+class _OpenShard:
+    """The shard that is being written."""
+
+    def __init__(self, path: Path, mtime: int, digests: tuple[str, ...]) -> None:
+        self.path = path
+        self.keys: dict[str, int] = {}
+        self._out = OutFile(path)
+        self._file = DigestingFile(self._out.stream, digests)
+        self.tar = TarWriter(self._file, mtime)
+
+    def publish(self, folder: Path, *, sidecar: bool) -> dict[str, Any]:
+        """Finish the archive, give it its name, and describe it as a spec does."""
+        try:
+            self.tar.close()
+            digests = self._file.close()
+            self._out.stream.flush()
+            if sidecar:
+                # Named before its shard: a shard that is there has all that belongs to it.
+                index = TarIndex.from_tar(self._out.part_path)
+                index.save(self.path.with_name(self.path.name + SIDECAR_SUFFIX))
+            self._out.publish()
+        finally:
+            self.discard()
+        name = name_in_spec(str(self.path), folder)
+        return shard_entry(name, len(self.keys), self._file.nbytes, digests)
+
+    def discard(self) -> None:
+        """Let go of the threads and, unless it was published, of the file."""
+        self._file.close()
+        self._out.discard()
+
+
+def _spec_of_rank(spec: Path, rank: int, num_replicas: int) -> Path:
+    """Name the spec of one of several writers."""
+    if num_replicas == 1:
+        return spec
+    return spec.with_name(f"{spec.stem}-{rank:05d}-of-{num_replicas:05d}{spec.suffix}")
+
+
+def _member_nbytes(name: str, data: Any) -> int:
+    """Tell what a member takes in the archive: its headers and its padded data."""
+    size = data.nbytes if isinstance(data, memoryview) else len(data)
+    plain = name.isascii() and len(name) <= 100 and size < 8**11
+    header_nbytes = BLOCK if plain else len(member_header(name, size))
+    return header_nbytes + padded(size)
+
+
+def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
+    """Take a pattern that gives a local path of its own to each number."""
+    text = os.fspath(pattern)
+    problem = ""
+    try:
+        if text % 0 == text % 1:
+            problem = "every number gives the same name"
+    except (TypeError, ValueError) as error:
+        problem = str(error)
+    if problem:
+        raise ValueError(
+            f"pattern {text!r}: {problem}; expected one place for the shard's number, as in "
+            "'train-%06d.tar'"
+        )
+    if "://" in text or text.startswith("pipe:"):
+        raise ValueError(
+            f"pattern {text!r}: shards are written to local files; upload each from post="
+        )
+    if not text.endswith(".tar"):
+        raise ValueError(
+            f"pattern {text!r}: must end in '.tar'; shards are plain tar, so that every sample "
+            "can be found (compress the fields instead: 'txt.gz')"
+        )
+    return text
