@@ -182,3 +182,40 @@ def test_an_unknown_way_is_refused() -> None:
     """The error names the two that there are."""
     with pytest.raises(ValueError, match='expected "whole" or "range", got \'stream\''):
         ShardListDataset(["a.tar"], remote="stream")
+
+
+def test_a_part_of_a_field_is_read_alone(remote: Open, shard_server: Any):
+    """Bytes out of the middle of a field cost about as many bytes of the wire, and are checked."""
+    with remote(remote="range", transformations="bytes") as dataset:
+        whole = dataset[25][".bin"]
+        shard, place, _ = dataset.locate_sample(25)
+        before = shard_server.nbytes
+        assert shard.read_part(place, ".bin", 1_000, 1_900) == whole[1_000:1_900]
+        assert shard.read_part(place, ".bin", 20_000, 20_000) == b""
+        assert shard_server.nbytes - before < 4_000
+        with pytest.raises(IndexError, match=r"20000 bytes of '.bin', got \[5, 20001\)"):
+            shard.read_part(place, ".bin", 5, 20_001)
+        with pytest.raises(KeyError):
+            shard.read_part(place, ".jpg", 0, 1)
+
+
+def test_a_part_comes_from_the_whole_shard_where_ranges_are_not_served(
+    remote: Open, shard_server: Any
+):
+    """A server without byte ranges gives the same bytes."""
+    shard_server.faults.ignore_range = True
+    with remote(remote="range", transformations="bytes") as dataset:
+        shard, place, _ = dataset.locate_sample(3)
+        part = shard.read_part(place, ".bin", 10, 20)
+        assert part == dataset[3][".bin"][10:20]
+
+
+def test_the_cache_knows_what_it_holds(remote: Open, shards: list[Path]):
+    """A shard is held once it was fetched whole, in the version that the spec asks for."""
+    with remote(remote="whole") as dataset:
+        entry = dataset.shards[0]
+        assert not dataset.cache.holds(entry["url"])
+        assert dataset[0][".cls"] == b"0"
+        promised = {name: entry.get(name) for name in ("filesize", "md5sum", "sha256")}
+        assert dataset.cache.holds(entry["url"], **promised)
+        assert not dataset.cache.holds(entry["url"], sha256="0" * 64)

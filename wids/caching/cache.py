@@ -141,6 +141,24 @@ class ShardCache:
             prefetcher.used(url)
         return self._get(url, filesize=filesize, md5sum=md5sum, sha256=sha256)
 
+    def holds(
+        self,
+        url: str,
+        *,
+        filesize: int | None = None,
+        md5sum: str | None = None,
+        sha256: str | None = None,
+    ) -> bool:
+        """Tell whether a remote shard lies in the folder; neither fetches nor reads it.
+
+        Takes the arguments of `get`, which looks closer before it trusts the file.
+
+        >>> ShardCache("/no/such/folder").holds("https://host/a.tar")
+        False
+        """
+        version = Expected(filesize, md5sum, sha256)
+        return self._entry_of_remote(url, version).path.exists()
+
     def prefetch(self, shards: Iterable[Mapping[str, Any]], *, ahead: int = 2) -> None:
         """Fetch shards in the background, in order, a few ahead of their use by `get`.
 
@@ -165,8 +183,7 @@ class ShardCache:
             return self._local(path, expected)
         if is_local(url):
             return self._local(local_path(url), expected)
-        version = expected.sha256 or expected.md5sum or str(expected.filesize or "")
-        entry = Entry.of(self.cache_dir, url, version.lower())
+        entry = self._entry_of_remote(url, expected)
         return self._cached(entry, display_url(url), partial(self._download, url, expected))
 
     def sidecar_path(self, url: str, path: Path, suffix: str) -> Path | None:
@@ -250,6 +267,11 @@ class ShardCache:
         if not is_compressed_name(path.name):
             return path
         return self._cached(self._entry_of_local(path), str(path), partial(self._unpack, path))
+
+    def _entry_of_remote(self, url: str, expected: Expected) -> Entry:
+        """Name a shard by URL and version, so that a new version never meets the old file."""
+        version = expected.sha256 or expected.md5sum or str(expected.filesize or "")
+        return Entry.of(self.cache_dir, url, version.lower())
 
     def _entry_of_local(self, path: Path) -> Entry:
         status = path.stat()

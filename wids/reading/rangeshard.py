@@ -110,6 +110,38 @@ class RangeShard(IndexedShard):
         whole = self._whole
         return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
 
+    def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
+        """Return the bytes `[start, stop)` of one field, without the rest of it.
+
+        What a player asks for that seeks in a film. Such parts never lead to fetching the shard
+        whole, where the server has byte ranges.
+
+        Raises:
+            IndexError: There is no such place, or `[start, stop)` lies outside the field.
+            KeyError: The sample has no such field.
+            FetchError: The server refuses, or all tries failed.
+            ShardFormatError: What lies there is not what the index says.
+        """
+        places = {name: (offset, size) for name, offset, size in self.index.fields(local_index)}
+        wanted = self._within(_Wanted(0, extension, *places[extension]))
+        if not 0 <= start <= stop <= wanted.size:
+            raise IndexError(
+                f"{display_url(self.url)}: expected a part of the {wanted.size} bytes of "
+                f"{extension!r}, got [{start}, {stop})"
+            )
+        if self._whole is None:
+            head = (wanted.offset - BLOCK_SIZE, wanted.offset)
+            body = (wanted.offset + start, wanted.offset + stop)
+            try:
+                header, part = self._fetcher.read_ranges(self.url, [head, body])
+            except RangesNotServedError as error:
+                logger.warning("%s; the shard is fetched whole", error)
+                self._whole = self._fetch_whole()
+            else:
+                self._verify(wanted, header)
+                return part
+        return bytes(self._whole.read(local_index, (extension,))[extension][start:stop])
+
     @property
     def _hot_nbytes(self) -> int:
         return self.index.source.nbytes // 2
