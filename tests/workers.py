@@ -27,3 +27,13 @@ def key_and_class(sample: dict[str, Any]) -> tuple[str, int]:
 def read_all(dataset: ShardList) -> list[Any]:
     """Read every sample."""
     return list(dataset)
+
+
+def class_or_minus_one(error: Exception, extension: str, sample: dict[str, Any]) -> int:
+    """Answer a class that cannot be decoded."""
+    return -1
+
+
+def shouted(data: memoryview) -> str:
+    """Decode text to capitals."""
+    return str(data, "utf-8").upper()

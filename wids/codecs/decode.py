@@ -99,9 +99,10 @@ class SampleDecoder:
             None leaves a field a binary stream.
         on_error: What answers a field that cannot be decoded. "raise" raises `DecodeError`.
             "collect" sets the field to None and adds the message to the sample's `__errors__`, a
-            dict by extension, so that a collate function can leave such samples out. A function
-            `(error, extension, sample)` returns a placeholder for the field, or raises. A missing
-            library and a refused pickle are no faults of the data and are always raised.
+            dict by extension, so that a collate function can leave such samples out. A mapping
+            gives placeholders by extension, as a sample spells it; what it does not name is raised.
+            A function `(error, extension, sample)` returns a placeholder for the field, or raises.
+            A missing library and a refused pickle are no faults of the data: always raised.
         media: Decode sound and video too; otherwise they stay binary streams.
         copy: Arrays of `.npy`, `.safetensors`, `.ten` and `.tb` own their memory and can be written
             to. False makes them read-only views of the shard, which stays mapped while they live.
@@ -118,7 +119,7 @@ class SampleDecoder:
         *,
         allow_pickle: bool = False,
         decoders: Mapping[str, Decoder | None] | None = None,
-        on_error: str | ErrorHandler = "raise",
+        on_error: str | Mapping[str, Any] | ErrorHandler = "raise",
         media: bool = False,
         copy: bool = True,
         max_nbytes: int = MAX_NBYTES,
@@ -202,6 +203,17 @@ class SampleDecoder:
         """
         return self._decoder_of[extension]
 
+    def with_images(self, images: str | ImageDecoder) -> "SampleDecoder":
+        """Return a decoder with the same settings, and another one for images.
+
+        Args:
+            images: What images become, as for the class.
+
+        >>> SampleDecoder(on_error="collect").with_images("numpy")
+        SampleDecoder('numpy', on_error='collect')
+        """
+        return type(self)(images, **self._options())
+
     def _answer(
         self, error: Exception, extension: str, sample: dict[str, Any], decoded: dict[str, Any]
     ) -> Any:
@@ -213,6 +225,10 @@ class SampleDecoder:
             raise failure
         if callable(self.on_error):
             return self.on_error(failure, extension, sample)
+        if isinstance(self.on_error, Mapping):
+            if extension not in self.on_error:
+                raise failure
+            return self.on_error[extension]
         decoded.setdefault("__errors__", {})[extension] = str(failure)
         return None
 
@@ -320,9 +336,18 @@ def _image_decoder(images: str | ImageDecoder) -> Decoder | None:
     return ImageDecoder(names[images.lower()])
 
 
-def _checked_handler(on_error: str | ErrorHandler) -> str | ErrorHandler:
-    if not callable(on_error) and on_error not in ("raise", "collect"):
-        raise ValueError(f'on_error: expected "raise", "collect" or a function, got {on_error!r}')
+def _checked_handler(
+    on_error: str | Mapping[str, Any] | ErrorHandler,
+) -> str | Mapping[str, Any] | ErrorHandler:
+    if isinstance(on_error, Mapping):
+        for extension in on_error:
+            if not extension.startswith("."):
+                raise ValueError(f"on_error: an extension begins with a dot, got {extension!r}")
+    elif not callable(on_error) and on_error not in ("raise", "collect"):
+        raise ValueError(
+            'on_error: expected "raise", "collect", placeholders by extension or a function, got '
+            f"{on_error!r}"
+        )
     return on_error
 
 

@@ -15,12 +15,13 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypedDict, overload
+from typing import Any, Literal, NamedTuple, Self, TypedDict, TypeGuard, overload
 
 import numpy as np
 
 from wids.caching.cache import ShardCache
-from wids.codecs.decode import SampleDecoder
+from wids.codecs.decode import Decoder, ErrorHandler, SampleDecoder
+from wids.codecs.images import ImageDecoder
 from wids.errors import FetchError, SampleCountError, ShardFormatError
 from wids.log import logger, show_if_verbose
 from wids.progress import progress
@@ -40,7 +41,7 @@ __all__ = ["ShardList"]
 Sample = dict[str, Any]
 Transformation = Callable[[Any], Any]
 
-IMAGE_MODES = ("PIL", "numpy")
+IMAGE_MODES = ("PIL", "numpy", "torch")
 RAW_KINDS = ("bytes", "memoryview")
 
 
@@ -77,11 +78,16 @@ class ShardList:
         dataset_name: Name to use instead of the spec's.
         localname: Maps a URL to the path where its shard lies, or is to be put, instead of the
             cache folder.
-        transformations: What makes the sample of the raw fields. "PIL" or "numpy" decode every
-            field by its extension, images to PIL images or arrays. "bytes" and "memoryview" leave
-            fields raw, copied or not. A callable or a list of them gets the sample dict with
-            fields as binary streams, and what the last returns is the sample; with [] they stay
-            streams. (After "PIL" or "numpy" in a list come decoded fields.)
+        transformations: What makes the sample of the raw fields. "PIL", "numpy" and "torch" decode
+            every field by its extension, images to PIL images, arrays or tensors; so does an
+            `ImageDecoder`, for images at a size. "bytes" and "memoryview" leave fields raw, copied
+            or not. A callable or a list of them gets the sample dict with fields as binary
+            streams, and what the last returns is the sample; with [] they stay streams. (After one
+            in a list that decodes come decoded fields.)
+        decoders: Where fields are decoded: other functions for some extensions, as for
+            `SampleDecoder`.
+        on_error: Where fields are decoded: what answers one that cannot be, as for `SampleDecoder`:
+            "raise", "collect", placeholders by extension, or a function.
         keep: Never evict the shards of this dataset from the cache.
         base: Folder or URL that relative URLs count from; by default the spec's own base, then
             the folder it lies in.
@@ -115,6 +121,8 @@ class ShardList:
         dataset_name: str | None = None,
         localname: Callable[[str], str | os.PathLike[str]] | None = None,
         transformations: str | Transformation | Sequence[str | Transformation] = "PIL",
+        decoders: Mapping[str, Decoder | None] | None = None,
+        on_error: str | Mapping[str, Any] | ErrorHandler = "raise",
         keep: bool = False,
         base: str | os.PathLike[str] | None = None,
         options: Mapping[str, Any] | None = None,
@@ -137,10 +145,19 @@ class ShardList:
         self._header = spec.header | {"name": spec.name}
         self._name_in_samples = dataset_name or spec.name
         self._index_options: _IndexOptions = {"key_rule": key_rule, "grouping": grouping}
-        self._allow_pickle = allow_pickle
+        # Made at once, so that a slip in the settings is found when the dataset is opened.
+        self._decoder = SampleDecoder(
+            allow_pickle=allow_pickle, decoders=decoders, on_error=on_error
+        )
         self._by_range = remote == "range" and localname is None
         self._fields = _checked_fields(fields)
         self.transformations = transformations
+        if not self._decodes and (decoders or on_error != "raise"):
+            raise ValueError(
+                "decoders and on_error are for fields that the dataset decodes, got "
+                f"transformations={transformations!r}; give them to the SampleDecoder in it, or "
+                'decode by "PIL", "numpy", "torch" or an ImageDecoder'
+            )
         self.lru_size = lru_size or default_max_open_shards()
         self._opened = OpenShards(self.lru_size, self._open_shard)
         self.shards = self._counted(spec.shards)
@@ -230,6 +247,7 @@ class ShardList:
             self._raw_kind, transformations = transformations, []
         elif isinstance(transformations, str) or not isinstance(transformations, Sequence):
             transformations = [transformations]
+        self._decodes = any(_is_decoding(each) for each in transformations)
         self._transformations = [self._transformation(each) for each in transformations]
 
     def add_transform(self, transformation: Transformation) -> Self:
@@ -238,8 +256,8 @@ class ShardList:
         return self
 
     def _transformation(self, transformation: str | Transformation) -> Transformation:
-        if isinstance(transformation, str) and transformation in IMAGE_MODES:
-            return SampleDecoder(transformation, allow_pickle=self._allow_pickle)
+        if _is_decoding(transformation):
+            return self._decoder.with_images(transformation)
         if not callable(transformation):
             raise TypeError(
                 f"transformations: expected a callable or one of {IMAGE_MODES + RAW_KINDS}, "
@@ -442,6 +460,13 @@ class _StreamedShard(Sequence[Sample]):
 def _takes_views(transformations: Sequence[Transformation]) -> bool:
     """Tell whether the first of them reads memoryviews; whatever users wrote expects streams."""
     return bool(transformations) and isinstance(transformations[0], SampleDecoder)
+
+
+def _is_decoding(transformation: Any) -> TypeGuard[str | ImageDecoder]:
+    """Tell whether a transformation names a way to decode fields, with the dataset's settings."""
+    if isinstance(transformation, str):
+        return transformation in IMAGE_MODES
+    return isinstance(transformation, ImageDecoder)
 
 
 def _wrap_in_streams(sample: Sample) -> None:
