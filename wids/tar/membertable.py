@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.errors import ShardFormatError
+from wids.tar.indexcolumns import IndexColumns
 from wids.tar.sidecar import ROW, Sidecar
 
 __all__ = ["MemberTable"]
@@ -162,6 +163,26 @@ class MemberTable:
         layout = extensions, struct.Struct(f"<{2 * len(extensions)}q").unpack
         self._layouts[set_id] = layout
         return layout
+
+    def columns(self) -> IndexColumns:
+        """Return keys and fields of all samples as columns, for what goes through all of them.
+
+        Raises:
+            ShardFormatError: The sidecar is damaged.
+        """
+        self.check_rows()
+        table = self._table()
+        names = [
+            tuple(each.decode("utf-8", "surrogateescape").split("/"))
+            for each in self._sidecar.extension_sets
+        ]
+        sizes = np.frombuffer(self._spans, "<i8").reshape(-1, 2)[:, 1]
+        columns = IndexColumns(
+            bytes(self._key_bytes), table[:, 1], table[:, 0], table[:-1, 2], names, sizes
+        )
+        if not columns.consistent():
+            raise self._damaged("its rows do not fit its keys and fields")
+        return columns
 
     def check(self) -> None:
         """Verify the whole index: its digest, rows, names and keys, and that all members fit.
