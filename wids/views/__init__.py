@@ -1,0 +1,1 @@
+"""Samples for the eye: what a field holds, small pictures of it, and pages for notebooks."""

@@ -1,0 +1,180 @@
+"""Arrays as figures: what type and shape they have, and how their values are spread."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from wids.codecs.arrays import decode_npy, decode_npz, decode_safetensors
+from wids.codecs.tenbin import decode_tenbin_named
+from wids.errors import DecodeError
+from wids.views.arraypicture import is_picture
+from wids.views.safejson import safe_number, safe_text
+
+__all__ = ["describe_array", "named_arrays", "picture_in", "summarise_arrays"]
+
+MAX_ARRAYS = 50  # that are described; the others are counted
+MAX_ELEMENTS = 1 << 20  # that the statistics of one array look at
+MAX_BLOCKS = 64  # runs of elements that these come from, where there are more
+MAX_NBYTES = 128 << 20  # what a `.npz` may unpack to
+NUM_BINS = 32
+FIRST_VALUES = 8
+
+NamedArray = tuple[str, np.ndarray]
+
+
+def named_arrays(suffix: str, data: bytes | memoryview) -> list[NamedArray]:
+    """Read the arrays of a field, without a copy where the format allows it.
+
+    Args:
+        suffix: ".npy", ".npz", ".safetensors", ".ten" or ".tb".
+        data: The whole field.
+
+    Returns:
+        `(name, array)` in the order of the file; the name is empty where the format has none.
+
+    Raises:
+        DecodeError: The bytes are not what the suffix promises.
+        PermissionError: It holds Python objects.
+    """
+    if suffix == ".npy":
+        return [("", decode_npy(data))]
+    if suffix in {".ten", ".tb"}:
+        return decode_tenbin_named(data)
+    found: Mapping[str, Any]
+    if suffix == ".npz":
+        found = decode_npz(data, max_nbytes=MAX_NBYTES)
+    else:
+        found = decode_safetensors(data)
+    return [(name, _as_numpy(array)) for name, array in found.items()]
+
+
+def _as_numpy(array: Any) -> np.ndarray:
+    """Turn the torch tensors that stand for types numpy lacks into float32."""
+    if isinstance(array, np.ndarray):
+        return array
+    floats: np.ndarray = array.float().numpy()
+    return floats
+
+
+def picture_in(arrays: Iterable[NamedArray]) -> np.ndarray:
+    """Return the first array that makes a picture.
+
+    Raises:
+        DecodeError: None does.
+    """
+    for _, array in arrays:
+        if is_picture(array.shape, array.dtype):
+            return array
+    raise DecodeError("none of the arrays makes a picture")
+
+
+def summarise_arrays(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
+    """Describe the arrays of a field.
+
+    Args:
+        suffix: ".npy", ".npz", ".safetensors", ".ten" or ".tb".
+        data: The whole field.
+
+    Returns:
+        `arrays`, what `describe_array` says of the first 50 of them; `num_arrays`, how many there
+        are; `picture`, whether one of them makes a picture.
+
+    Raises:
+        DecodeError: The bytes are not what the suffix promises.
+        PermissionError: It holds Python objects.
+    """
+    found = named_arrays(suffix, data)
+    return {
+        "arrays": [describe_array(name, array) for name, array in found[:MAX_ARRAYS]],
+        "num_arrays": len(found),
+        "picture": any(is_picture(array.shape, array.dtype) for _, array in found),
+    }
+
+
+def describe_array(name: str, array: np.ndarray) -> dict[str, Any]:
+    """Describe one array in figures that JSON can say.
+
+    Args:
+        name: What it is called; may be empty.
+        array: Of any shape and type, objects excepted.
+
+    Returns:
+        `name`, `dtype`, `shape`, `nbytes`, `values` (the first eight), `picture`; for numbers also
+        `min`, `max`, `mean` and `std` of the finite ones (None where there are none), `nan` and
+        `inf` (how many), `histogram` (`low`, `high` and the `counts` of 32 equal bins, or None),
+        and `sampled`: whether a million elements spread over the array stand for all of it.
+
+    >>> describe_array("", np.float32([0, 1, np.nan]))["mean"]
+    0.5
+    """
+    described = {
+        "name": safe_text(name, 200),
+        "dtype": safe_text(str(array.dtype), 200),
+        "shape": [safe_number(length) for length in array.shape],
+        "nbytes": safe_number(array.nbytes),
+        "values": [_element(value) for value in array.flat[:FIRST_VALUES]],
+        "picture": is_picture(array.shape, array.dtype),
+    }
+    if array.dtype.kind in "biufc" and array.size:
+        described |= _statistics(array)
+    return described
+
+
+def _element(value: Any) -> Any:
+    """Return one element as JSON: a number, a truth value or short text."""
+    plain = value.item() if isinstance(value, np.generic) else value
+    if isinstance(plain, bool | np.bool_):
+        return bool(plain)
+    if isinstance(plain, int | float):
+        return safe_number(plain)
+    return safe_text(str(plain), 100)
+
+
+def _statistics(array: np.ndarray) -> dict[str, Any]:
+    sample = _sample(array)
+    values = np.abs(sample) if sample.dtype.kind == "c" else sample
+    values = values.astype(np.float64)
+    finite = values[np.isfinite(values)]
+    figures: dict[str, Any] = dict.fromkeys(("min", "max", "mean", "std", "histogram"))
+    if len(finite):
+        with np.errstate(all="ignore"):  # squares of huge floats are infinite; then we say None
+            mean, std = finite.mean(), finite.std()
+        low, high = finite.min(), finite.max()
+        if sample.dtype.kind in "biu":  # exact, where float64 would round
+            low, high = int(sample.min()), int(sample.max())
+        figures = {"min": _element(low), "max": _element(high)}
+        figures |= {"mean": _finite(mean), "std": _finite(std), "histogram": _histogram(finite)}
+    return {
+        **figures,
+        "nan": int(np.isnan(values).sum()),
+        "inf": int(np.isinf(values).sum()),
+        "sampled": sample.size < array.size,
+    }
+
+
+def _sample(array: np.ndarray) -> np.ndarray:
+    """Return all elements, or a million of them in runs spread over the array, flat."""
+    # "A" reads Fortran order as it lies, so that a mapped array is not copied.
+    flat = array.reshape(-1, order="A")
+    if flat.size <= MAX_ELEMENTS:
+        return flat
+    length = MAX_ELEMENTS // MAX_BLOCKS
+    starts = np.linspace(0, flat.size - length, MAX_BLOCKS).astype(np.int64)
+    return np.concatenate([flat[start : start + length] for start in starts.tolist()])
+
+
+def _finite(number: float) -> float | None:
+    return float(number) if math.isfinite(number) else None
+
+
+def _histogram(finite: np.ndarray) -> dict[str, Any] | None:
+    """Count finite values in equal bins; None where their range is beyond float64."""
+    low, high = float(finite.min()), float(finite.max())
+    with np.errstate(all="ignore"):
+        width = (high - low) / NUM_BINS
+        if not math.isfinite(high - low) or (high > low and low + width == low):
+            return None  # infinitely wide, or too narrow to be divided
+        counts, _ = np.histogram(finite, NUM_BINS if high > low else 1, (low, high))
+    return {"low": low, "high": high, "counts": counts.tolist()}

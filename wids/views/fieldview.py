@@ -1,0 +1,207 @@
+"""One field of a sample as what a page, a notebook or a terminal can show of it."""
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from wids.codecs.compressed import gunzip, unzstd
+from wids.codecs.documents import decode_cbor, decode_class, decode_json, decode_msgpack
+from wids.views.arrayview import summarise_arrays
+from wids.views.mediatypes import Kind, field_kind, format_suffix, wrapper_of
+from wids.views.mediaview import summarise_audio, summarise_image, summarise_video
+from wids.views.safejson import TooLargeError, safe_number, safe_text, safe_tree
+
+__all__ = ["ClassNames", "FieldView", "hex_rows", "unpacked", "view_field"]
+
+ClassNames = Sequence[str] | Mapping[Any, str]
+Data = bytes | memoryview
+Summary = dict[str, Any]
+
+MAX_TEXT = 20_000  # characters
+MAX_TREE_NBYTES = 1 << 18  # of a document that is parsed
+MAX_HEX_NBYTES = 4096
+MAX_UNPACKED = 64 << 20  # bytes that a compressed field may unpack to
+SNIFFED_NBYTES = 1024  # that decide whether a field of unknown kind is text
+MAX_NAME = 200  # characters of the name of a class
+MAX_MESSAGE = 1_000  # characters of an error
+DOCUMENTS: dict[str, Callable[[Data], Any]] = {
+    ".cbor": decode_cbor,
+    ".json": decode_json,
+    ".mp": decode_msgpack,
+    ".msgpack": decode_msgpack,
+}
+
+
+@dataclass(frozen=True)
+class FieldView:
+    """What there is to show of one field.
+
+    Attributes:
+        kind: "image", "text", "json", "class", "array", "audio", "video" or "bytes".
+        nbytes: Bytes of the field as it is stored.
+        summary: Bounded in size and depth, and JSON as it stands (no NaN, no lone surrogate, no
+            integer beyond 2**53). By kind:
+
+            image: `width`, `height`, `mode`, `format`, `orientation` (EXIF's, 1 to 8).
+            text: `text`, its beginning; `truncated`.
+            json: `tree`; or, of a document too large for one, `text` and `truncated`.
+            class: `value`, a number or, beyond 2**53, its digits; `name` or None.
+            array: `arrays`, a list of `name`, `dtype`, `shape`, `nbytes`, `values`, `picture` and,
+            for numbers, `min`, `max`, `mean`, `std`, `nan`, `inf`, `histogram`, `sampled` (see
+            `wids.views.arrayview.describe_array`); `num_arrays`; `picture`.
+            audio: `duration` in seconds, `rate` in frames a second, `channels`, `format`.
+            video: `duration`, `rate`, `width`, `height`, `format`.
+            bytes: `hex`, the rows of a dump of the beginning; `truncated`.
+
+            Audio and video have `note` instead where the library that reads them is missing.
+        error: Why the field cannot be decoded, else None. `summary` then holds a dump, `hex`, and
+            `truncated`, besides what could be read.
+    """
+
+    kind: Kind
+    nbytes: int
+    summary: Summary = field(default_factory=dict)
+    error: str | None = None
+
+
+def view_field(extension: str, data: Data, *, class_names: ClassNames | None = None) -> FieldView:
+    """Say what there is to show of a field; nothing in it can make this raise, or run code.
+
+    Images are not decoded, and large fields are not read: only their beginnings, or what the
+    statistics sample of arrays.
+
+    Args:
+        extension: With its leading dot, such as ".seg.png" or ".json.gz".
+        data: The whole field.
+        class_names: The name of each class, by its number.
+
+    >>> view_field(".cls", b"1", class_names=["cat", "dog"])
+    FieldView(kind='class', nbytes=1, summary={'value': 1, 'name': 'dog'}, error=None)
+    >>> view_field(".json", b"[1").error
+    "JSONDecodeError: Expecting ',' delimiter: line 1 column 3 (char 2)"
+    """
+    kind = field_kind(extension)
+    content = data
+    try:
+        content = unpacked(extension, data)
+        if kind == "bytes" and _looks_like_text(content):
+            kind = "text"
+        if kind == "class":
+            return FieldView(kind, len(data), _view_class(content, class_names))
+        return FieldView(kind, len(data), VIEWS[kind](format_suffix(extension), content))
+    except Exception as error:  # noqa: BLE001 (whatever a decoder raises belongs to the field)
+        summary = {**_beginning(kind, content), **_view_bytes("", content)}
+        return FieldView(kind, len(data), summary, _reason(error))
+
+
+def unpacked(extension: str, data: Data) -> Data:
+    """Unpack a compressed field, within 64 MiB; others are returned as they are.
+
+    Raises:
+        DecodeError: It is damaged, or unpacks to more.
+        ModuleNotFoundError: zstandard is not installed.
+
+    >>> unpacked(".txt", b"as it is")
+    b'as it is'
+    """
+    wrapper = wrapper_of(extension)
+    if not wrapper:
+        return data
+    return (gunzip if wrapper == ".gz" else unzstd)(data, MAX_UNPACKED)
+
+
+def hex_rows(data: Data) -> list[str]:
+    """Dump bytes, sixteen a row: the offset, the bytes, and what of them is ASCII.
+
+    >>> hex_rows(b"wids")
+    ['00000000  77 69 64 73                                      wids']
+    """
+    return [
+        f"{start:08x}  {bytes(data[start : start + 16]).hex(' '):<47}  {_ascii(data, start)}"
+        for start in range(0, len(data), 16)
+    ]
+
+
+def _ascii(data: Data, start: int) -> str:
+    return "".join(
+        chr(byte) if 32 <= byte < 127 else "." for byte in itertools.islice(data, start, start + 16)
+    )
+
+
+def _view_bytes(_suffix: str, data: Data) -> Summary:
+    return {"hex": hex_rows(data[:MAX_HEX_NBYTES]), "truncated": len(data) > MAX_HEX_NBYTES}
+
+
+def _view_text(_suffix: str, data: Data) -> Summary:
+    # A character takes up to four bytes: so many hold all that is shown.
+    text = _decoded(data, 4 * MAX_TEXT)
+    truncated = len(data) > 4 * MAX_TEXT or len(text) > MAX_TEXT
+    return {"text": safe_text(text, MAX_TEXT), "truncated": truncated}
+
+
+def _decoded(data: Data, limit: int) -> str:
+    """Decode the beginning of UTF-8 text, of which `limit` bytes may cut a character in two."""
+    start = bytes(data[:limit])
+    try:
+        return start.decode()
+    except UnicodeDecodeError as error:
+        if len(data) <= limit or error.start < len(start) - 3:
+            raise
+        return start[: error.start].decode()
+
+
+def _view_document(suffix: str, data: Data) -> Summary:
+    if len(data) > MAX_TREE_NBYTES:
+        return _view_text(suffix, data) if suffix == ".json" else _view_bytes(suffix, data)
+    try:
+        return {"tree": safe_tree(DOCUMENTS[suffix](data))}
+    except (TooLargeError, RecursionError):
+        return _view_text(suffix, data) if suffix == ".json" else _view_bytes(suffix, data)
+
+
+def _view_class(data: Data, class_names: ClassNames | None) -> Summary:
+    value = decode_class(data[:MAX_TEXT])
+    names = class_names if class_names is not None else {}
+    if isinstance(names, Mapping):
+        name = names.get(value, names.get(str(value)))  # JSON has text for keys
+    else:
+        name = names[value] if 0 <= value < len(names) else None
+    return {
+        "value": safe_number(value),
+        "name": None if name is None else safe_text(str(name), 200),
+    }
+
+
+def _beginning(kind: Kind, data: Data) -> Summary:
+    """Show the text of a document that cannot be decoded, so that one sees what is wrong."""
+    if kind not in {"text", "json", "class"}:
+        return {}
+    text = bytes(data[: 4 * MAX_TEXT]).decode("utf-8", "replace")
+    return {"text": safe_text(text, MAX_TEXT)}
+
+
+def _looks_like_text(data: Data) -> bool:
+    """Tell whether a field of unknown kind begins with printable UTF-8."""
+    try:
+        text = _decoded(data, SNIFFED_NBYTES)
+    except UnicodeDecodeError:
+        return False
+    return bool(text) and all(letter.isprintable() or letter in "\t\n\r" for letter in text)
+
+
+def _reason(error: Exception) -> str:
+    text = " ".join(str(error).split())
+    name = type(error).__name__
+    return safe_text(text if name == "DecodeError" else f"{name}: {text}", MAX_MESSAGE)
+
+
+VIEWS: dict[str, Callable[[str, Data], Summary]] = {
+    "array": summarise_arrays,
+    "audio": summarise_audio,
+    "bytes": _view_bytes,
+    "image": summarise_image,
+    "json": _view_document,
+    "text": _view_text,
+    "video": summarise_video,
+}

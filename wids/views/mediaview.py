@@ -1,0 +1,158 @@
+"""Images, sound and video by their headers: sizes, rates and durations, nothing decoded."""
+
+import io
+import math
+from typing import Any
+
+from wids.codecs.images import open_image
+from wids.codecs.media import VIDEO_FORMATS
+from wids.errors import DecodeError
+from wids.extras import load_if_present
+from wids.views.safejson import safe_text
+
+__all__ = ["checked_image", "orientation", "summarise_audio", "summarise_image", "summarise_video"]
+
+MAX_NBYTES = 256 << 20  # of a compressed image, sound or video; each opening copies it
+MAX_PIXELS = 1 << 26  # of an image that is decoded for a thumbnail: at most 256 MiB as RGBA
+EXIF_ORIENTATION = 0x0112
+
+# What libsndfile does not read and ffmpeg does, by the name of its demuxer. As in
+# `wids.codecs.media`, content never chooses the demuxer.
+AV_FORMATS = {**VIDEO_FORMATS, ".aac": "aac", ".m4a": "mp4", ".ogv": "ogg"}
+
+
+def checked_image(data: bytes | memoryview) -> Any:
+    """Open an image, if it is not too large to be looked at; its pixels are not decoded yet.
+
+    Returns:
+        A `PIL.Image.Image`.
+
+    Raises:
+        DecodeError: The file has over 256 MiB, or the image over 64 million pixels.
+        OSError: It is no image.
+    """
+    _check_size(data)
+    image = open_image(data)
+    if image.width * image.height > MAX_PIXELS:
+        raise DecodeError(
+            f"the image has {image.width} x {image.height} pixels, more than the {MAX_PIXELS} "
+            "that are decoded for a view"
+        )
+    return image
+
+
+def summarise_image(_suffix: str, data: bytes | memoryview) -> dict[str, Any]:
+    """Describe an image by its header.
+
+    Args:
+        data: The whole file.
+
+    Returns:
+        `width` and `height` in pixels as stored, `mode` (Pillow's word), `format`, and
+        `orientation`, EXIF's number from 1 (upright) to 8.
+
+    Raises:
+        OSError: It is no image.
+    """
+    _check_size(data)
+    image = open_image(data)
+    return {
+        "width": image.width,
+        "height": image.height,
+        "mode": image.mode,
+        "format": image.format,
+        "orientation": orientation(image),
+    }
+
+
+def orientation(image: Any) -> int:
+    """Return the EXIF orientation of an opened image, 1 (upright) to 8; 1 where it has none.
+
+    Args:
+        image: A `PIL.Image.Image`.
+    """
+    # Without this check Pillow would decode a whole PNG, in search of an EXIF chunk at its end.
+    if "exif" not in image.info and image.format != "TIFF":
+        return 1
+    found = image.getexif().get(EXIF_ORIENTATION, 1)
+    return found if isinstance(found, int) and 1 <= found <= 8 else 1
+
+
+def summarise_audio(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
+    """Describe a sound file by its header.
+
+    Args:
+        suffix: What kind of file it is, such as ".wav".
+        data: The whole file.
+
+    Returns:
+        `duration` in seconds (None where the file does not say), `rate` in frames a second,
+        `channels` and `format`; or `note`, where the library that reads it is not installed.
+
+    Raises:
+        DecodeError: It cannot be read.
+    """
+    _check_size(data)
+    if suffix in AV_FORMATS:
+        return _summarise_by_av(suffix, data, "audio")
+    soundfile = load_if_present("soundfile")
+    if soundfile is None:
+        return {"note": "the extra wids[audio] tells its length and rate"}
+    try:
+        with soundfile.SoundFile(io.BytesIO(data)) as sound:
+            return {
+                "duration": _seconds(sound.frames / max(sound.samplerate, 1)),
+                "rate": sound.samplerate,
+                "channels": sound.channels,
+                "format": safe_text(f"{sound.format} {sound.subtype}", 100),
+            }
+    except soundfile.SoundFileError as error:
+        raise DecodeError(f"audio: {error}") from error
+
+
+def summarise_video(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
+    """Describe a video file by its header.
+
+    Args:
+        suffix: What kind of file it is, such as ".mp4".
+        data: The whole file.
+
+    Returns:
+        `duration` in seconds (None where the file does not say), `rate` in frames a second,
+        `width` and `height` in pixels, and `format`; or `note`, where PyAV is not installed.
+
+    Raises:
+        DecodeError: It cannot be read.
+    """
+    _check_size(data)
+    return _summarise_by_av(suffix, data, "video")
+
+
+def _summarise_by_av(suffix: str, data: bytes | memoryview, kind: str) -> dict[str, Any]:
+    av = load_if_present("av")
+    if av is None:
+        return {"note": "the extra wids[video] tells its length and size"}
+    try:
+        with av.open(io.BytesIO(data), format=AV_FORMATS[suffix]) as container:
+            stream = next((each for each in container.streams if each.type == kind), None)
+            if stream is None:
+                raise DecodeError(f"{kind}: the file holds none")
+            summary = {
+                "duration": _seconds((container.duration or math.nan) / av.time_base),
+                "format": safe_text(str(stream.codec_context.name), 100),
+            }
+            if kind == "audio":
+                return {**summary, "rate": stream.rate, "channels": stream.channels}
+            rate = _seconds(float(stream.average_rate or math.nan))
+            return {**summary, "rate": rate, "width": stream.width, "height": stream.height}
+    except av.FFmpegError as error:
+        raise DecodeError(f"{kind}: {error}") from error
+
+
+def _seconds(number: float) -> float | None:
+    return round(number, 3) if math.isfinite(number) and 0 <= number < 1e9 else None
+
+
+def _check_size(data: bytes | memoryview) -> None:
+    if len(data) > MAX_NBYTES:
+        raise DecodeError(f"{len(data)} bytes are more than the {MAX_NBYTES} that are looked into")

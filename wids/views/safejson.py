@@ -1,0 +1,112 @@
+"""Strangers' values as JSON that every reader takes: bounded, finite, valid Unicode.
+
+JavaScript rounds integers beyond 2**53 and JSON has no NaN, so such numbers become strings. Lone
+surrogates, which `json.loads` lets through, would break the encoder of an answer, so they become
+escapes.
+"""
+
+import datetime as dt
+import decimal
+import ipaddress
+import itertools
+import math
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+__all__ = ["TooLargeError", "safe_number", "safe_text", "safe_tree"]
+
+EXACT_LIMIT = 1 << 53  # beyond it a JavaScript number skips integers
+MAX_NODES = 5_000
+MAX_DEPTH = 50
+MAX_LEAF = 2_000  # characters of a leaf that is neither number nor text
+BYTES_SHOWN = 64
+# What CBOR and msgpack have beyond JSON, of types whose text is short.
+PLAIN = (
+    dt.date,
+    dt.time,
+    dt.timedelta,
+    decimal.Decimal,
+    ipaddress.IPv4Address,
+    ipaddress.IPv6Address,
+    uuid.UUID,
+    type(None),
+)
+
+
+class TooLargeError(ValueError):
+    """A tree has more nodes, or is deeper, than is shown as one."""
+
+
+def safe_text(text: str, limit: int) -> str:
+    r"""Return text that any encoder takes, cut to a number of characters.
+
+    Args:
+        text: Any string.
+        limit: Most characters; where something was cut, the last one is "…".
+
+    >>> safe_text("abc\ud800", 100), safe_text("abcdef", 4)
+    ('abc\\ud800', 'abc…')
+    """
+    text = text[: limit + 1].encode("utf-8", "backslashreplace").decode()
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def safe_number(number: float) -> int | float | str:
+    """Return a number as JSON can say it; others as text.
+
+    >>> [safe_number(each) for each in (3, 2**60, float("nan"), -float("inf"))]
+    [3, '1152921504606846976', 'NaN', '-Infinity']
+    """
+    if isinstance(number, int):
+        if -EXACT_LIMIT <= number <= EXACT_LIMIT:
+            return number
+        # Python refuses to write out integers of more than 4300 digits.
+        return str(number) if number.bit_length() < 10_000 else f"{number.bit_length()} bits"
+    if math.isfinite(number):
+        return float(number)
+    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+
+
+def safe_tree(value: Any) -> Any:
+    """Return a decoded document as nothing but JSON.
+
+    Args:
+        value: What a JSON, msgpack or CBOR decoder returned. Keys become text; what JSON has no
+            word for (bytes, dates, sets) becomes text too.
+
+    Raises:
+        TooLargeError: It has more than 5,000 nodes or more than 50 levels; a document that holds
+            itself, as CBOR's can, has endlessly many.
+
+    >>> safe_tree({1: [float("nan"), b"ab", None]})
+    {'1': ['NaN', "b'ab'", None]}
+    """
+    return _tree(value, MAX_DEPTH, itertools.count())
+
+
+def _tree(value: Any, depth: int, nodes: Iterator[int]) -> Any:
+    if depth < 0 or next(nodes) >= MAX_NODES:
+        raise TooLargeError(f"more than {MAX_NODES} nodes or {MAX_DEPTH} levels")
+    if isinstance(value, Mapping):
+        return {_leaf(key): _tree(each, depth - 1, nodes) for key, each in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_tree(each, depth - 1, nodes) for each in value]
+    if type(value).__name__ == "CBORTag":  # a number that says what the value beside it means
+        return {f"tag {value.tag}": _tree(value.value, depth - 1, nodes)}
+    if value is None or isinstance(value, bool):
+        return value
+    return safe_number(value) if isinstance(value, int | float) else _leaf(value)
+
+
+def _leaf(value: Any) -> str:
+    """Write in one text what is a key, or neither number nor text."""
+    if isinstance(value, str):
+        return safe_text(value, len(value) + 1)
+    if isinstance(value, bytes | bytearray | memoryview):
+        more = "…" if len(value) > BYTES_SHOWN else ""
+        return f"{bytes(value[:BYTES_SHOWN])!r}{more}"
+    if isinstance(value, int | float):
+        return str(safe_number(value))
+    # A collection as a key can name itself again and again: writing it out may never end.
+    return safe_text(str(value), MAX_LEAF) if isinstance(value, PLAIN) else type(value).__name__

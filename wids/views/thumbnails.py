@@ -1,0 +1,131 @@
+"""Small pictures of fields: images, arrays, sound and video, drawn anew from their pixels.
+
+What goes out is encoded here, so nothing that a file holds besides pixels (EXIF, profiles, scripts,
+trailing bytes) ever reaches whoever looks at it.
+"""
+
+import io
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from wids.codecs.images import ImageDecoder
+from wids.errors import DecodeError
+from wids.extras import load
+from wids.views.arraypicture import levels, pixels_of
+from wids.views.arrayview import named_arrays, picture_in
+from wids.views.fieldview import unpacked
+from wids.views.mediatypes import field_kind, format_suffix
+from wids.views.mediaview import checked_image, orientation
+
+__all__ = ["Thumbnail", "thumbnail"]
+
+JPEG_QUALITY = 85
+MAX_SIDE = 4096  # pixels; whoever wants more wants the image itself
+
+
+@dataclass(frozen=True)
+class Thumbnail:
+    """A small picture, encoded.
+
+    Attributes:
+        media_type: "image/jpeg", or "image/png" where there is transparency or no photograph.
+        data: The encoded bytes.
+        width: Pixels.
+        height: Pixels.
+    """
+
+    media_type: str
+    data: bytes
+    width: int
+    height: int
+
+
+@dataclass(frozen=True)
+class _Fit:
+    """The whole image, its longer side at most so long; a `wids.codecs.framing.Framing`."""
+
+    side: int
+
+    def frame(self, width: int, height: int) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
+        """Return the whole image as the box."""
+        scale = min(1.0, self.side / max(width, height))
+        size = max(1, round(width * scale)), max(1, round(height * scale))
+        return (0, 0, width, height), size
+
+
+def thumbnail(extension: str, data: bytes | memoryview, *, size: int) -> Thumbnail:
+    """Draw a small picture of a field.
+
+    Images are turned as their EXIF says; 16-bit and float images, and arrays, are stretched to
+    what the eye can see. JPEGs are decoded at a fraction of their size where that is enough.
+
+    Args:
+        extension: With its leading dot, such as ".seg.png".
+        data: The whole field.
+        size: Most pixels of the longer side, in [1, 4096]; small images are not enlarged.
+
+    Raises:
+        DecodeError: The field makes no picture, is damaged, or is too large to be decoded.
+        ValueError: There is no such size.
+
+    >>> thumbnail(".ppm", b"P6 200 100 255 " + bytes(60_000), size=50).height
+    25
+    """
+    if not 1 <= size <= MAX_SIDE:
+        raise ValueError(f"size: expected 1 to {MAX_SIDE} pixels, got {size}")
+    kind = field_kind(extension)
+    try:
+        content = unpacked(extension, data)
+        if kind == "image":
+            return _of_image(content, size)
+        if kind == "array":
+            array = picture_in(named_arrays(format_suffix(extension), content))
+            return _of_pixels(pixels_of(array, MAX_SIDE // 4), size)
+    except Exception as error:  # whatever a decoder raises belongs to the field
+        raise DecodeError(
+            f"no picture of {extension!r}: {type(error).__name__}: {error}"
+        ) from error
+    raise DecodeError(f"no picture of {extension!r}: a field of kind {kind!r} makes none")
+
+
+def _of_image(data: bytes | memoryview, size: int) -> Thumbnail:
+    image = checked_image(data)
+    if image.mode.startswith(("I", "F")):  # 16 bits and more, which Pillow would cut off at 255
+        return _of_pixels(levels(np.asarray(image)), size)
+    mode = _shown_mode(image)
+    # Pillow on purpose: the first thumbnail must not wait seconds for torch to be imported.
+    decode = ImageDecoder(
+        "PIL",
+        mode=mode,
+        size=_Fit(size),
+        exif_transpose=orientation(image) != 1,
+        backend="pillow",
+    )
+    # Few flat colours, as masks have them, look wrong after JPEG; photographs take a tenth of PNG.
+    return _encoded(decode(data), lossless=mode == "RGBA" or image.mode in {"1", "P"})
+
+
+def _shown_mode(image: Any) -> str:
+    """Return the mode to draw an image in: grey, colours, or colours with transparency."""
+    if image.mode in {"RGBA", "LA", "PA", "La", "RGBa"} or "transparency" in image.info:
+        return "RGBA"
+    return "L" if image.mode in {"1", "L"} else "RGB"
+
+
+def _of_pixels(pixels: np.ndarray, size: int) -> Thumbnail:
+    image = load("PIL.Image", "pillow").fromarray(np.ascontiguousarray(pixels))
+    _, wanted = _Fit(size).frame(*image.size)
+    return _encoded(image if wanted == image.size else image.resize(wanted), lossless=True)
+
+
+def _encoded(image: Any, *, lossless: bool) -> Thumbnail:
+    stream = io.BytesIO()
+    if lossless:
+        image.save(stream, "PNG", compress_level=1)
+        media_type = "image/png"
+    else:
+        image.save(stream, "JPEG", quality=JPEG_QUALITY, subsampling=0)
+        media_type = "image/jpeg"
+    return Thumbnail(media_type, stream.getvalue(), image.width, image.height)
