@@ -332,3 +332,53 @@ def test_many_shards_take_little_room() -> None:
         for i in range(20_000)
     ]
     assert len(pickle.dumps(parse(rows))) < 20_000 * 44
+
+
+# All shards at once, or one by one.
+
+odd_urls = st.one_of(
+    st.sampled_from(["a.tar", "s3://b/a.tar", "http://h/a", "file:///a", "~/a", "/a", "a?b#c"]),
+    st.text(alphabet="ab./:~?# \u00e9", min_size=1, max_size=7),
+)
+odd_shards = st.fixed_dictionaries(
+    {"url": odd_urls},
+    optional={
+        "nsamples": st.none() | st.integers(0, 9),
+        "md5sum": st.from_regex(r"[0-9A-Fa-f]{32}", fullmatch=True) | st.sampled_from(["", None]),
+        "note": json_values,
+    },
+)
+
+
+@given(
+    st.lists(odd_shards, min_size=1, max_size=4),
+    st.sampled_from(["", "/data", "../x", "https://host/set?key=1", "s3://bucket/../set"]),
+)
+def test_a_table_does_not_depend_on_how_it_was_checked(rows: list[Any], base: str) -> None:
+    """A shard with a weight makes the parser look at each by itself; the others stay the same."""
+    together = parse(rows, base=base)
+    by_itself = parse([*rows, {"url": "w.tar", "weight": 1}], base=base)
+    assert list(by_itself.shards)[:-1] == list(together.shards)
+
+
+@pytest.mark.parametrize("digest", ["0" * 30 + " 0", "\u0660" * 32, 32 * ["0"], {"a": 1}])
+def test_a_digest_that_nearly_is_one_is_named(digest: Any) -> None:
+    """Spaces, digits of other scripts, lists and objects are no hex digits."""
+    with pytest.raises(SpecError, match="shard 0: md5sum: expected 32 hex digits"):
+        parse([{"url": "a.tar", "md5sum": digest}])
+
+
+def test_a_million_shards_fit_what_a_worker_is_handed() -> None:
+    """Numbered names, sizes and MD5 of a shard pickle to less than 30 bytes."""
+    rows = [
+        {
+            "url": f"train-{i:07d}.tar",
+            "nsamples": 1000 + i % 9,
+            "filesize": 10**8 + i,
+            "md5sum": f"{i * 7919:032x}",
+        }
+        for i in range(20_000)
+    ]
+    table = parse(rows).shards
+    assert len(pickle.dumps(table)) < 20_000 * 30
+    assert pickle.loads(pickle.dumps(table))[19_999] == table[19_999]

@@ -29,8 +29,8 @@ from wids.reading.locate import Locator
 from wids.reading.openshards import OpenShards, default_max_open_shards
 from wids.reading.rangeshard import RangeShard, fetch_index, read_samples, sidecar_url
 from wids.reading.scanners import Scanners
+from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
-from wids.specs.spec import UNKNOWN, ShardTable
 from wids.tar.grouping import Grouping, KeyRule
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX

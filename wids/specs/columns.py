@@ -1,11 +1,61 @@
 """Columns of text and bytes: a million rows without a million Python objects."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable, Iterator, Sequence
-from typing import overload
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
-__all__ = ["BytesColumn", "TextColumn"]
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+__all__ = ["BytesColumn", "Parts", "TextColumn"]
+
+_UTF8 = ("utf-8", "surrogateescape")  # names that are no UTF-8 come back as they were
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What a column of bytes is made of; all of it may lie in a mapped file.
+
+    Attributes:
+        num_rows: How many rows there are.
+        prefix: What all rows begin with.
+        suffix: What all rows end with, behind the prefix.
+        blob: What is left of each row between them, end to end.
+        ends: Where each row's share of the blob ends, shape `(num_rows,)`, not descending; None
+            where all shares are of one length. Digests and numbered URLs are, and then need no
+            table.
+    """
+
+    num_rows: int
+    prefix: bytes
+    suffix: bytes
+    blob: bytes | memoryview
+    ends: NDArray[np.integer[Any]] | None
+
+    def check(self) -> None:
+        """Verify that every row lies inside the blob, as parts of a file's making need not.
+
+        Raises:
+            ValueError: One does not.
+        """
+        nbytes, ends = len(self.blob), self.ends
+        if ends is None:
+            fits = self.width * self.num_rows == nbytes
+        elif len(ends) != self.num_rows or not len(ends):
+            fits = nbytes == len(ends) == self.num_rows
+        else:
+            fits = bool(ends[0] >= 0 and ends[-1] == nbytes and (ends[1:] >= ends[:-1]).all())
+        if not fits:
+            raise ValueError(f"{nbytes} bytes do not divide into {self.num_rows} rows as told")
+
+    @property
+    def width(self) -> int:
+        """Length of each row's share of the blob in bytes, where all shares have one length."""
+        return len(self.blob) // self.num_rows if self.num_rows else 0
 
 
 class BytesColumn(Sequence[bytes]):
@@ -16,29 +66,28 @@ class BytesColumn(Sequence[bytes]):
 
     >>> column = BytesColumn([b"train-000.tar", b"train-001.tar"])
     >>> column[1], len(column), column.nbytes
-    (b'train-001.tar', 2, 22)
+    (b'train-001.tar', 2, 14)
     """
 
-    def __init__(self, rows: Iterable[bytes]) -> None:
-        rows = list(rows)
-        prefix = _common_prefix(rows)
-        rest = [row[len(prefix) :] for row in rows]
-        suffix = _common_prefix([row[::-1] for row in rest])[::-1]
-        middle = [row[: len(row) - len(suffix)] for row in rest]
-        self._prefix = prefix
-        self._suffix = suffix
-        self._blob = b"".join(middle)
-        small = len(self._blob) < 2**32
-        lengths = np.fromiter(map(len, middle), np.int64, len(middle))
-        self._ends = np.cumsum(lengths).astype(np.uint32 if small else np.int64)
+    def __init__(self, rows: Iterable[bytes] | Parts) -> None:
+        """Pack rows, or take parts that are there already.
+
+        Raises:
+            ValueError: The parts do not fit together.
+        """
+        self.parts = rows if isinstance(rows, Parts) else _parts_of(list(rows))
+        self.parts.check()
+        self._width = self.parts.width
 
     @property
     def nbytes(self) -> int:
         """Memory that the column holds, in bytes."""
-        return len(self._prefix) + len(self._suffix) + len(self._blob) + self._ends.nbytes
+        parts = self.parts
+        table = 0 if parts.ends is None else parts.ends.nbytes
+        return len(parts.prefix) + len(parts.suffix) + len(parts.blob) + table
 
     def __len__(self) -> int:
-        return len(self._ends)
+        return self.parts.num_rows
 
     @overload
     def __getitem__(self, row: int) -> bytes: ...
@@ -51,19 +100,36 @@ class BytesColumn(Sequence[bytes]):
             row += len(self)
         if not 0 <= row < len(self):
             raise IndexError(f"row {row} lies outside [0, {len(self)})")
-        start = int(self._ends[row - 1]) if row else 0
-        return self._prefix + self._blob[start : int(self._ends[row])] + self._suffix
+        parts = self.parts
+        if parts.ends is None:
+            start, end = row * self._width, (row + 1) * self._width
+        else:
+            start, end = int(parts.ends[row - 1]) if row else 0, int(parts.ends[row])
+        # A join, unlike a sum, takes a piece of a mapped file as well.
+        return b"".join((parts.prefix, parts.blob[start:end], parts.suffix))
 
     def __iter__(self) -> Iterator[bytes]:
+        parts = self.parts
+        ends = parts.ends
+        if ends is None:
+            places: Iterable[int] = (self._width * (row + 1) for row in range(len(self)))
+        else:
+            places = ends.tolist()
         start = 0
-        for end in self._ends.tolist():
-            yield self._prefix + self._blob[start:end] + self._suffix
+        for end in places:
+            yield b"".join((parts.prefix, parts.blob[start:end], parts.suffix))
             start = end
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, BytesColumn) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
+
+    def __reduce__(self) -> tuple[type[BytesColumn], tuple[Parts]]:
+        # Of a mapped file, a copy of its bytes travels: the other machine may not have the file.
+        parts = self.parts
+        ends = None if parts.ends is None else np.array(parts.ends)
+        return BytesColumn, (replace(parts, blob=bytes(parts.blob), ends=ends),)
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({len(self)} rows, {self.nbytes} bytes)"
@@ -76,8 +142,19 @@ class TextColumn(Sequence[str]):
     ['a.tar', 'b.tar']
     """
 
-    def __init__(self, rows: Iterable[str]) -> None:
-        self._rows = BytesColumn(row.encode("utf-8", "surrogateescape") for row in rows)
+    def __init__(self, rows: Iterable[str] | Parts) -> None:
+        """Pack rows, or take parts in UTF-8 that are there already.
+
+        Raises:
+            ValueError: The parts do not fit together.
+        """
+        parts = rows if isinstance(rows, Parts) else [row.encode(*_UTF8) for row in rows]
+        self._rows = BytesColumn(parts)
+
+    @property
+    def parts(self) -> Parts:
+        """What the column is made of, as UTF-8."""
+        return self._rows.parts
 
     @property
     def nbytes(self) -> int:
@@ -94,11 +171,11 @@ class TextColumn(Sequence[str]):
     def __getitem__(self, row: int | slice) -> str | Sequence[str]:
         if isinstance(row, slice):
             return [self[i] for i in range(*row.indices(len(self)))]
-        return self._rows[row].decode("utf-8", "surrogateescape")
+        return self._rows[row].decode(*_UTF8)
 
     def __iter__(self) -> Iterator[str]:
         for row in self._rows:
-            yield row.decode("utf-8", "surrogateescape")
+            yield row.decode(*_UTF8)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TextColumn) and self._rows == other._rows
@@ -109,12 +186,41 @@ class TextColumn(Sequence[str]):
         return f"{type(self).__name__}({len(self)} rows, {self.nbytes} bytes)"
 
 
-def _common_prefix(rows: list[bytes]) -> bytes:
+def _parts_of(rows: list[bytes]) -> Parts:
     if not rows:
-        return b""
+        return Parts(0, b"", b"", b"", None)
     # What the smallest and the largest share, all between them share too.
     first, last = min(rows), max(rows)
-    for place, byte in enumerate(first):
-        if byte != last[place]:
+    if first == last:
+        return Parts(len(rows), first, b"", b"", None)
+    prefix = _shared(first, last)
+    suffix = _shared_end([row[len(prefix) :] for row in rows])
+    start, num_last = len(prefix), len(suffix)
+    middle = [row[start : len(row) - num_last] for row in rows]
+    blob = b"".join(middle)
+    lengths = np.fromiter(map(len, middle), np.int64, len(middle))
+    if (lengths == lengths[0]).all():
+        return Parts(len(rows), prefix, suffix, blob, None)
+    ends = np.cumsum(lengths)
+    small = len(blob) < 2**32
+    return Parts(len(rows), prefix, suffix, blob, ends.astype(np.uint32) if small else ends)
+
+
+def _shared(first: bytes, last: bytes) -> bytes:
+    """Return what two strings have in common from the start on."""
+    for place, (one, other) in enumerate(zip(first, last, strict=False)):
+        if one != other:
             return first[:place]
-    return first
+    return min(first, last, key=len)
+
+
+def _shared_end(rows: list[bytes]) -> bytes:
+    """Return what all strings end with."""
+    end = rows[0]
+    for row in rows:
+        # Nearly always true; a shorter end is looked for only where it is not.
+        while not row.endswith(end):
+            end = end[1:]
+        if not end:
+            break
+    return end

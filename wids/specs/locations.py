@@ -6,7 +6,14 @@ from urllib.parse import urlsplit, urlunsplit
 
 from wids.urls import scheme_of
 
-__all__ = ["folder_of", "join"]
+__all__ = ["folder_of", "join", "join_all"]
+
+# In lines of locations: parts that normalising would remove, or that say where a path begins.
+_TO_TAKE_APART = (
+    *("//", "/./", "/../", "\n/", "\n./", "\n../"),
+    *("/\n", "/.\n", "/..\n", "\n.\n", "\n..\n", "\n~"),
+)
+_IN_URLS = ("?", "#")
 
 
 def folder_of(location: str) -> str:
@@ -41,6 +48,25 @@ def join(base: str, location: str) -> str:
     path = posixpath.normpath(posixpath.join(parts.path or "/", relative))
     # normpath keeps two leading slashes, which POSIX allows and no server expects.
     return f"{parts.scheme}://{parts.netloc}/{path.lstrip('/')}{query}"
+
+
+def join_all(base: str, locations: list[str]) -> list[str]:
+    """Do as `join` for many locations without line breaks, quickly where none is special.
+
+    >>> join_all("/data", ["a.tar", "b.tar"]), join_all("/data", ["https://host/a.tar"])
+    (['/data/a.tar', '/data/b.tar'], ['https://host/a.tar'])
+    """
+    # What the smallest and the largest begin with, all begin with: a scheme, if they have one.
+    first, last = min(locations), max(locations)
+    head, mark, _ = first.partition("://")
+    if not base or (mark and scheme_of(first) and last.startswith(head + mark)):
+        return locations
+    lines = "\n".join(["", *locations, ""])
+    special = (":", *_TO_TAKE_APART, *(_IN_URLS if scheme_of(base) else ()))
+    if any(part in lines for part in special):
+        return [join(base, location) for location in locations]
+    start = join(base, "x")[:-1]
+    return [start + location for location in locations]
 
 
 def _split_query(location: str) -> tuple[str, str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wids.specs.spec import UNKNOWN
+from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
