@@ -19,6 +19,7 @@ MAY_IMPORT = {
     "progress": "",
     "extras": "",
     "outfile": "",
+    "wording": "",
     "urls": "errors",
     "fetching": "errors urls",
     "tar": "errors",
@@ -26,11 +27,15 @@ MAY_IMPORT = {
     "caching": "errors fetching urls",
     "specs": "caching errors fetching outfile progress tar urls",
     "ordering": "",
-    "views": "codecs errors extras",
-    "reading": "caching codecs errors fetching log progress specs tar urls views",
+    "views": "codecs errors extras wording",
+    "reading": "caching codecs errors fetching log progress specs tar urls views wording",
     "writing": "codecs outfile specs tar",
-    "tools": ("codecs errors extras ordering outfile progress reading specs tar views writing"),
-    "commands": ("caching codecs ordering outfile progress reading specs tools urls views writing"),
+    "tools": (
+        "codecs errors extras ordering outfile progress reading specs tar views wording writing"
+    ),
+    "commands": (
+        "caching codecs ordering outfile progress reading specs tools urls views wording writing"
+    ),
     "cli": "commands errors",
     "__init__": "caching codecs errors ordering reading specs tar writing",
     "__main__": "cli",

@@ -7,15 +7,8 @@ from PIL import Image
 
 from wids.commands.show import draw_image, summarise
 from wids.specs.spec import DatasetSpec
-from wids.tools.listing import (
-    clean,
-    format_nbytes,
-    format_short,
-    shard_rows,
-    spec_facts,
-    spec_lines,
-    table,
-)
+from wids.tools.listing import shard_rows, spec_facts, spec_lines
+from wids.wording import clean, format_nbytes, format_short, table
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))

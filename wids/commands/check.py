@@ -64,7 +64,7 @@ def _print_report(source: str, num_shards: int, num_errors: int, faults: list[An
 
 
 def _fault_lines(fault: Fault) -> list[str]:
-    from wids.tools.listing import clean
+    from wids.wording import clean
 
     what = clean(f"{fault.severity}: {fault.shard}: {fault.place}: {fault.what}")
     return [what, clean(f"    cure: {fault.cure}")]

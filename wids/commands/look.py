@@ -44,7 +44,8 @@ def ls(args: Arguments) -> int:
     if args.samples is not None:
         return _ls_samples(args)
     from wids.specs.sources import load_spec
-    from wids.tools.listing import format_nbytes, shard_rows, table
+    from wids.tools.listing import shard_rows
+    from wids.wording import format_nbytes, table
 
     rows = shard_rows(load_spec(args.spec))
     if args.json:
@@ -61,7 +62,7 @@ def ls(args: Arguments) -> int:
 
 
 def _ls_samples(args: Arguments) -> int:
-    from wids.tools.listing import format_nbytes, table
+    from wids.wording import format_nbytes, table
 
     with _open_raw(args.spec) as dataset:
         indexes = _parse_range(args.samples, len(dataset))
@@ -122,7 +123,7 @@ def show(args: Arguments) -> int:
 
 def _draw_images(values: dict[str, Any], columns: int, rows: int) -> None:
     from wids.commands.show import draw_image
-    from wids.tools.listing import clean
+    from wids.wording import clean
 
     for extension, value in values.items():
         if hasattr(value, "getbands"):
@@ -151,7 +152,7 @@ def _write_field(sample: dict[str, Any], field: str) -> None:
 def sample(args: Arguments) -> int:
     """Print one sample as the old `widsindex sample` did."""
     from wids.reading.shardlist import ShardList
-    from wids.tools.listing import clean
+    from wids.wording import clean
 
     raw = args.raw or args.python or args.cat is not None
     with ShardList(args.filename, transformations="bytes" if raw else "PIL") as dataset:

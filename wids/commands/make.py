@@ -85,7 +85,8 @@ def _name_for(args: Arguments, shards: list[str]) -> str | None:
 
 
 def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
-    from wids.tools.listing import format_nbytes, spec_facts
+    from wids.tools.listing import spec_facts
+    from wids.wording import format_nbytes
 
     facts = spec_facts(built.spec, args.output)
     if args.json and args.output != "-":

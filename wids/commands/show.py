@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.codecs.decode import decode_field
-from wids.tools.listing import clean, format_nbytes
+from wids.wording import clean, format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

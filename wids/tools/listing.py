@@ -1,14 +1,13 @@
-"""Text for the terminal: numbers one can read, tables, and nothing that a terminal would obey."""
+"""What a spec says, as facts for programs and as lines for the terminal."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 from wids.specs.shardtable import UNKNOWN
+from wids.wording import clean, format_nbytes, format_short, table
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
-
     from wids.specs.spec import DatasetSpec
 
 __all__ = [
@@ -21,73 +20,6 @@ __all__ = [
     "spec_table_row",
     "table",
 ]
-
-
-def clean(text: Any, width: int | None = None) -> str:
-    r"""Make a text safe to print: what is not printable becomes an escape such as `\x1b`.
-
-    Names and captions come from strangers, and a terminal obeys what they may hold.
-
-    Args:
-        text: The text; anything else is turned into one.
-        width: Cut to so many characters, the last one "…" where something was cut.
-
-    >>> clean("a\x1b[2J"), clean("a long caption", 8)
-    ('a\\x1b[2J', 'a long …')
-    """
-    shown = "".join(
-        letter if letter.isprintable() else letter.encode("unicode_escape").decode()
-        for letter in str(text)
-    )
-    return shown if width is None or len(shown) <= width else shown[: max(width - 1, 0)] + "…"
-
-
-def format_nbytes(nbytes: float) -> str:
-    """Write a number of bytes with three figures or so.
-
-    >>> [format_nbytes(n) for n in (0, 999, 20_480, 3_000_000_000)]
-    ['0 B', '999 B', '20.5 kB', '3.0 GB']
-    """
-    for unit in ("B", "kB", "MB", "GB"):
-        if nbytes < 999.95 or (unit == "B" and nbytes < 1000):
-            return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
-        nbytes /= 1000
-    return f"{nbytes:.1f} TB"
-
-
-def format_short(number: float) -> str:
-    """Write a number as the old `widsindex info` did.
-
-    >>> format_short(950), format_short(1_234_567)
-    ('950.0', '1.2M')
-    """
-    for suffix in ("", "k", "M", "G", "T"):
-        if number < 1000:
-            return f"{number:.1f}{suffix}"
-        number /= 1000
-    return f"{number:.1f}E"
-
-
-def table(rows: Iterable[Sequence[Any]], right: Iterable[int] = ()) -> list[str]:
-    """Lay out rows in columns two spaces apart.
-
-    Args:
-        rows: One sequence of cells per line, all equally long.
-        right: Columns that are aligned to the right.
-
-    >>> table([("key", "size"), ("a", 10)], right=[1])
-    ['key  size', 'a      10']
-    """
-    cells = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    at_right = set(right)
-    return [
-        "  ".join(
-            cell.rjust(width) if column in at_right else cell.ljust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in cells
-    ]
 
 
 def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:

@@ -182,7 +182,7 @@ def stats_lines(stats: Stats, max_values: int = 20) -> list[str]:
         stats: The figures.
         max_values: Most values to list, the commonest first.
     """
-    from wids.tools.listing import format_nbytes, table
+    from wids.wording import format_nbytes, table
 
     rows: list[tuple[Any, ...]] = [
         ("field", "count", "total", "smallest", "mean", "largest", "sizes by powers of two")
