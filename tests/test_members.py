@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.tar.grouping import split_name
-from wids.writing.members import sample_members
+from wids.writing.members import SampleEncoder
 
 texts = (
     st.text(st.characters(codec=None, exclude_categories=[]), max_size=12)
@@ -20,7 +20,7 @@ texts = (
 def test_accepted_names_split_into_the_same_key_and_extension(key: str, extension: str):
     """The indexer's own rule finds what the writer meant, or the writer refuses the sample."""
     with contextlib.suppress(ValueError):
-        _, ((name, _),) = sample_members({"__key__": key, extension: b""})
+        _, ((name, _),) = SampleEncoder()({"__key__": key, extension: b""})
         expected = extension if extension.startswith(".") else f".{extension}"
         assert split_name(name.encode()) == (key.encode(), expected.encode())
 
@@ -31,7 +31,7 @@ def test_refused_keys_are_refused_with_every_field(key: str):
     outcomes = set()
     for field in ("txt", ".txt", "seg.png"):
         try:
-            sample_members({"__key__": key, field: b""})
+            SampleEncoder()({"__key__": key, field: b""})
         except ValueError:
             outcomes.add("refused")
         else:
@@ -42,12 +42,12 @@ def test_refused_keys_are_refused_with_every_field(key: str):
 def test_members_come_in_order_of_their_extensions():
     """The order of a dict does not show."""
     fields: dict[str, Any] = {"b": b"", "a": b"", ".c": b"", "a.b": b""}
-    names = [name for name, _ in sample_members({"__key__": "k", **fields})[1]]
+    names = [name for name, _ in SampleEncoder()({"__key__": "k", **fields})[1]]
     assert names == sorted(names) == ["k.a", "k.a.b", "k.b", "k.c"]
 
 
 def test_bytes_are_not_copied():
     """A large buffer goes to the writer as the object that came."""
     data = bytearray(10)
-    ((_, member),) = sample_members({"__key__": "k", "bin": data})[1]
+    ((_, member),) = SampleEncoder()({"__key__": "k", "bin": data})[1]
     assert member is data

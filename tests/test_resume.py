@@ -88,11 +88,11 @@ def test_whole_shards_are_not_written_again(tmp_path: Path):
     first = (tmp_path / "x-0.tar").stat()
     encoded = []
 
-    def encode(extension: str, value: Any) -> bytes:
+    def encode(value: Any) -> bytes:
         encoded.append(value)
         return str(value).encode()
 
-    write(tmp_path, samples(10), resume=True, encode=encode)
+    write(tmp_path, samples(10), resume=True, encoders={"txt": encode})
     assert (tmp_path / "x-0.tar").stat().st_mtime_ns == first.st_mtime_ns
     assert encoded == [f"text {n}" for n in range(6, 10)]
 

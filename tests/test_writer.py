@@ -1,6 +1,7 @@
 """`ShardWriter`: samples into whole shards, checked before a byte is written."""
 
 import contextlib
+import gzip
 import hashlib
 import json
 import subprocess
@@ -14,7 +15,7 @@ import pytest
 
 from wids.specs.spec import DatasetSpec
 from wids.tar.tarindex import TarIndex
-from wids.writing.members import sample_members
+from wids.writing.members import SampleEncoder
 from wids.writing.writer import ShardWriter
 
 
@@ -222,20 +223,62 @@ def test_key_twice_in_a_shard_is_refused(tmp_path: Path):
     assert writer.shardlist[0]["nsamples"] == 2
 
 
-def test_own_encoder_replaces_the_table(tmp_path: Path):
-    """`encode` gets extension and value of whatever is not bytes."""
-
-    def encode(extension: str, value: object) -> bytes:
-        return f"{extension}={value}".encode()
-
-    write_all(tmp_path / "x-%d.tar", [{"__key__": "a", "odd": 1, "raw": b"r"}], encode=encode)
-    assert members_of(tmp_path / "x-0.tar") == [("a.odd", b".odd=1"), ("a.raw", b"r")]
+def test_own_encoders_come_before_the_table(tmp_path: Path):
+    """The longest suffix decides, packed fields are packed after it, and bytes stay bytes."""
+    encoders = {
+        ".txt": lambda value: b"txt " + value.encode(),
+        "odd.txt": lambda value: b"odd " + value.encode(),
+    }
+    sample = {"__key__": "a", "txt": "1", "ODD.txt": "2", "new.txt.gz": "3", "x.cls": 4}
+    raw = {"__key__": "b", "txt": b"raw"}
+    write_all(tmp_path / "x-%d.tar", [sample, raw], encoders=encoders)
+    found = dict(members_of(tmp_path / "x-0.tar"))
+    assert gzip.decompress(found.pop("a.new.txt.gz")) == b"txt 3"
+    assert found == {"a.txt": b"txt 1", "a.ODD.txt": b"odd 2", "a.x.cls": b"4", "b.txt": b"raw"}
 
 
 def test_encoder_that_returns_no_bytes_is_named():
     """An encoder's wrong type is an error that says what it returned."""
     with pytest.raises(TypeError, match=r"'\.odd'.*returned a str"):
-        sample_members({"__key__": "a", "odd": 1}, lambda extension, value: "text")
+        SampleEncoder({"odd": lambda value: "text"})({"__key__": "a", "odd": 1})
+
+
+def test_encoders_that_are_no_functions_are_refused():
+    """The mistake is told before anything is written, by the extension it was made at."""
+    with pytest.raises(TypeError, match=r"encoders\['jpg'\].*function.*'png'"):
+        ShardWriter("x-%d.tar", encoders={"jpg": "png"})
+
+
+@pytest.mark.parametrize("digests", ["sha1", ("md5", "crc32"), "m"])
+def test_digests_that_no_spec_holds_are_refused(digests: Any):
+    """A digest that nobody could check is not computed in vain."""
+    with pytest.raises(ValueError, match="expected some of 'md5' and 'sha256'"):
+        ShardWriter("x-%d.tar", digests=digests)
+
+
+def test_one_digest_may_be_named_alone(tmp_path: Path):
+    """A single name is that digest, not its letters."""
+    writer = write_all(tmp_path / "x-%d.tar", text_samples(1), digests="sha256")
+    assert sorted(writer.shardlist[0]) == ["filesize", "nsamples", "sha256", "url"]
+
+
+def test_arguments_stand_in_the_order_of_webdataset(tmp_path: Path):
+    """`ShardWriter(pattern, maxcount, maxsize, post, start_shard)` is what old calls say."""
+    seen: list[str] = []
+    with ShardWriter(str(tmp_path / "x-%d.tar"), 2, 3e9, seen.append, 7) as writer:
+        for sample in text_samples(3):
+            writer.write(sample)
+    assert [Path(name).name for name in seen] == ["x-7.tar", "x-8.tar"]
+
+
+def test_waiting_for_the_disk_changes_no_byte(tmp_path: Path):
+    """With `fsync` the same files appear."""
+    write_all(tmp_path / "a" / "x-%d.tar", text_samples(3), spec=tmp_path / "a" / "x.json")
+    write_all(
+        tmp_path / "b" / "x-%d.tar", text_samples(3), spec=tmp_path / "b" / "x.json", fsync=True
+    )
+    for name in ("x-0.tar", "x.json"):
+        assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
 
 
 BAD_PATTERNS = [

@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from wids.specs.spec import DatasetSpec as DatasetSpec
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
+    from wids.writing.tarwriter import TarWriter as TarWriter
     from wids.writing.writer import ShardWriter as ShardWriter
-    from wids.writing.writer import TarWriter as TarWriter
 
 __version__ = "1.0.0.dev0"
 
@@ -66,7 +66,7 @@ _HOME_OF = {
     "ShardedSampler": "ordering.samplers",
     "SpecError": "errors",
     "TarIndex": "tar.tarindex",
-    "TarWriter": "writing.writer",
+    "TarWriter": "writing.tarwriter",
     "WidsError": "errors",
     "decode_field": "codecs.decode",
     "encode_field": "codecs.encode",

@@ -51,18 +51,35 @@ class OutFile:
         self.part_path = path.with_name(f"{path.name}.part")
         self.stream: BinaryIO = _open_alone(self.part_path)
 
-    def publish(self) -> None:
-        """Give the file its final name; it replaces what was there."""
+    def publish(self, *, fsync: bool = False) -> None:
+        """Give the file its final name; it replaces what was there.
+
+        Args:
+            fsync: Wait until the disk has file and name, so that a power cut takes neither.
+        """
         self.stream.flush()
+        if fsync:
+            os.fsync(self.stream.fileno())
         # Renamed while still locked: nobody can begin on the part between the two steps.
         self.part_path.replace(self.path)
         self.stream.close()
+        if fsync:
+            _sync_folder(self.path.parent)
 
     def discard(self) -> None:
         """Remove what was written, unless it was published; harmless at any time."""
         if not self.stream.closed:
             self.part_path.unlink(missing_ok=True)
             self.stream.close()
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the disk has a folder's names."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def _open_alone(part_path: Path) -> BinaryIO:

@@ -6,66 +6,131 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wids.codecs.encode import encode_field
+from wids.codecs.encode import PACKERS, encode_field
 from wids.tar.grouping import split_name
 
-__all__ = ["Encode", "sample_members"]
+__all__ = ["Encoder", "Members", "SampleEncoder"]
 
-Encode = Callable[[str, Any], bytes]
+Encoder = Callable[[Any], bytes]
+Members = list[tuple[str, Any]]
+_Layout = list[tuple[str, str]]  # (field, extension), in order of the extensions
 
 _SPECIAL = re.compile(r"__.+__")  # __key__, __index__, __shard__ ... say where a sample comes from
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_PLAIN_KEY = re.compile(r"(?!__)[\w-]+(?:/[\w-]+)*", re.ASCII).fullmatch
 _BYTES = (bytes, bytearray, memoryview)
+_MAX_LAYOUTS = 1000  # samples of ever other fields must not fill the memory
 
 
-def sample_members(
-    sample: Mapping[str, Any], encode: Encode = encode_field
-) -> tuple[str, list[tuple[str, Any]]]:
-    """Turn a sample into the members that stand for it in a tar.
+class SampleEncoder:
+    """Turns samples into members that readers find again under the same key and extensions.
 
     Args:
-        sample: `__key__` and one value per extension, given as `"jpg"` or `".jpg"`; other names
-            of the form `__x__` are left out, so a sample that was read can be written.
-        encode: Makes the bytes of a value that is none yet, from `(extension, value)`.
+        encoders: Further or other entries for the table that `encode_field` has: extension (with
+            or without its leading dot, of one component or more) to a function from a value to
+            its bytes. The longest suffix counts, as for `SampleDecoder`.
 
-    Returns:
-        The key, and `(member name, bytes)` pairs in order of the extensions.
-
-    Raises:
-        ValueError: The key is missing or cannot be a key, there is no field, an extension cannot
-            be one or comes twice, or a value cannot be encoded. The message names key and field.
-
-    >>> sample_members({"__key__": "0001", "txt": "one", ".cls": 1})
-    ('0001', [('0001.cls', b'1'), ('0001.txt', b'one')])
+    >>> encode = SampleEncoder({"upper": lambda text: text.upper().encode()})
+    >>> encode({"__key__": "0001", "txt": "one", ".cls": 1, "upper": "loud"})
+    ('0001', [('0001.cls', b'1'), ('0001.txt', b'one'), ('0001.upper', b'LOUD')])
     """
-    key = _checked_key(sample)
-    fields: dict[str, Any] = {}
-    for field, value in sample.items():
-        if _is_special(field):
+
+    def __init__(self, encoders: Mapping[str, Encoder] | None = None) -> None:
+        self._encoders = _checked_encoders(encoders or {})
+        # What a set of fields becomes: most datasets have one set, and it is checked once.
+        self._layouts: dict[tuple[str, ...], _Layout] = {}
+
+    def __call__(self, sample: Mapping[str, Any]) -> tuple[str, Members]:
+        """Check and encode one sample.
+
+        Args:
+            sample: `__key__` and one value per extension, given as `"jpg"` or `".jpg"`; other names
+                of the form `__x__` are left out, so a sample that was read can be written.
+
+        Returns:
+            The key, and `(member name, bytes)` pairs in order of the extensions.
+
+        Raises:
+            ValueError: The key is missing or cannot be a key, there is no field, an extension
+                cannot be one or comes twice, or a value cannot be encoded. The message names key
+                and field.
+            TypeError: An encoder returned something else than bytes.
+        """
+        key: Any = sample.get("__key__")
+        plain = type(key) is str and _PLAIN_KEY(key) is not None
+        if not plain:
+            key = _checked_key(sample)
+        fields = tuple(sample)
+        layout = self._layouts.get(fields)
+        if layout is None:
+            layout = _lay_out(key, fields)
+            if len(self._layouts) < _MAX_LAYOUTS:
+                self._layouts[fields] = layout
+        if not plain:
+            _check_found_again(key, layout)
+        members = []
+        for field, extension in layout:
+            data = sample[field]
+            # Bytes are what the user encoded already, whatever the extension.
+            if not isinstance(data, _BYTES):
+                data = self._encoded(key, extension, data)
+            members.append((key + extension, data))
+        return key, members
+
+    def _encoded(self, key: str, extension: str, value: Any) -> Any:
+        """Encode a value that is no bytes yet."""
+        try:
+            data = self._encode(extension.lower(), value)
+        except Exception as error:
+            raise ValueError(
+                f"sample {key!r}, field {extension!r}: a {type(value).__name__} could not be "
+                f"encoded ({error}); pass bytes, or a function in encoders="
+            ) from error
+        if not isinstance(data, _BYTES):
+            raise TypeError(
+                f"sample {key!r}, field {extension!r}: its encoder returned a "
+                f"{type(data).__name__}, expected bytes"
+            )
+        return data
+
+    def _encode(self, extension: str, value: Any) -> Any:
+        """Encode a value by the user's table, else by ours."""
+        start = 0
+        while self._encoders and start >= 0:
+            encoder = self._encoders.get(extension[start:])
+            if encoder is not None:
+                return encoder(value)
+            start = extension.find(".", start + 1)
+        inner, _, last = extension.rpartition(".")
+        if self._encoders and inner and last in PACKERS:
+            return PACKERS[last](self._encode(inner, value))
+        return encode_field(extension, value)
+
+
+def _checked_encoders(encoders: Mapping[str, Encoder]) -> dict[str, Encoder]:
+    """Return the user's entries with extensions in small letters, with their dots."""
+    for extension, encoder in encoders.items():
+        if not callable(encoder):
+            raise TypeError(f"encoders[{extension!r}]: expected a function, got {encoder!r:.80}")
+    return {f".{name.lower().removeprefix('.')}": encoder for name, encoder in encoders.items()}
+
+
+def _lay_out(key: str, fields: tuple[Any, ...]) -> _Layout:
+    """Say which fields become members, under which extensions, in which order."""
+    field_of: dict[str, str] = {}
+    for field in fields:
+        if isinstance(field, str) and _SPECIAL.fullmatch(field):
             continue
         extension = _checked_extension(key, field)
-        if extension in fields:
+        if extension in field_of:
             raise ValueError(
                 f"sample {key!r}: the extension {extension!r} comes twice, with and without its "
                 "dot; keep one of them"
             )
-        # The indexer's own rule has the last word: what it leaves out must not be written.
-        if split_name(f"{key}{extension}".encode()) != (key.encode(), extension.encode()):
-            raise ValueError(
-                f"sample {key!r}: readers leave out {key + extension!r}, as they do all below a "
-                "folder such as '__meta__'; name it otherwise"
-            )
-        fields[extension] = value
-    if not fields:
+        field_of[extension] = field
+    if not field_of:
         raise ValueError(f"sample {key!r} has no fields; give it one, such as 'txt'")
-    return key, [
-        (key + extension, _encoded(key, extension, fields[extension], encode))
-        for extension in sorted(fields)
-    ]
-
-
-def _is_special(field: Any) -> bool:
-    return isinstance(field, str) and _SPECIAL.fullmatch(field) is not None
+    return [(field_of[extension], extension) for extension in sorted(field_of)]
 
 
 def _checked_key(sample: Mapping[str, Any]) -> str:
@@ -91,6 +156,16 @@ def _checked_key(sample: Mapping[str, Any]) -> str:
     return key
 
 
+def _check_found_again(key: str, layout: _Layout) -> None:
+    """Refuse names that the indexer leaves out, by its own rule, which has the last word."""
+    for _, extension in layout:
+        if split_name(f"{key}{extension}".encode()) != (key.encode(), extension.encode()):
+            raise ValueError(
+                f"sample {key!r}: readers leave out {key + extension!r}, as they do all below a "
+                "folder such as '__meta__'; name it otherwise"
+            )
+
+
 def _checked_extension(key: str, field: Any) -> str:
     """Bring a field's name to an extension with one leading dot."""
     if isinstance(field, str):
@@ -113,22 +188,3 @@ def _is_utf8(text: str) -> bool:
     except UnicodeEncodeError:
         return False
     return True
-
-
-def _encoded(key: str, extension: str, value: Any, encode: Encode) -> Any:
-    """Give a value's bytes; what is bytes already stays as it is, whatever its extension."""
-    if isinstance(value, _BYTES):
-        return value
-    try:
-        data = encode(extension, value)
-    except Exception as error:
-        raise ValueError(
-            f"sample {key!r}, field {extension!r}: a {type(value).__name__} could not be encoded "
-            f"({error}); pass bytes, or encode= to ShardWriter"
-        ) from error
-    if not isinstance(data, _BYTES):
-        raise TypeError(
-            f"sample {key!r}, field {extension!r}: encode returned a {type(data).__name__}, "
-            "expected bytes"
-        )
-    return data

@@ -1,268 +1,127 @@
-"""Tar archives written the plain way: ustar, fixed metadata, the same bytes for the same input.
-
-A member costs one 512-byte header and its data, padded to 512. A PAX header (1,024 bytes more)
-comes only where ustar cannot say it: a name that does not fit the name and prefix fields or is
-not ASCII, or data of 8 GiB and more. Two zero blocks end the archive.
-"""
+"""`TarWriter`: samples into one tar, a file or a stream, as WebDataset users know it."""
 
 from __future__ import annotations
 
-import hashlib
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import IO, TYPE_CHECKING, Any, Self
+import io
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from wids.outfile import OutFile
+from wids.writing.members import Encoder, SampleEncoder
+from wids.writing.memberwriter import ByteSink, SampleArchive
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from types import TracebackType
 
-__all__ = ["BLOCK", "DigestingFile", "TarWriter", "member_header", "padded"]
+__all__ = ["TarWriter"]
 
-BLOCK = 512  # a tar archive is a row of blocks of this many bytes
-_END = bytes(2 * BLOCK)
-_WRITE_NBYTES = 1 << 20  # what is collected before one write: fewer calls, bounded memory
-_USTAR_MAX_SIZE = 8**11  # eleven octal digits
-_PAX_NAME = b"././@PaxHeader"  # what Python's tarfile and others call it; never extracted
-
-# A header block with name, size, mtime, checksum and type left out.
-_MODE_UID_GID = b"0000444\x000000000\x000000000\x00"
-_LINK_NAME = bytes(100)
-_MAGIC_TO_MINOR = b"ustar\x0000" + bytes(64 + 16)  # magic, owner names, device: none
-_CHECKSUM_SPACES = 8 * ord(" ")  # the checksum field counts as spaces in its own sum
-_FIXED_SUM = sum(_MODE_UID_GID) + sum(_MAGIC_TO_MINOR) + _CHECKSUM_SPACES
-
-
-def padded(nbytes: int) -> int:
-    """Round a length up to whole tar blocks.
-
-    >>> [padded(n) for n in (0, 1, 512, 513)]
-    [0, 512, 512, 1024]
-    """
-    return -(-nbytes // BLOCK) * BLOCK
-
-
-def _header(name: bytes, size: int, mtime: int, typeflag: bytes, prefix: bytes = b"") -> bytes:
-    """Lay out one ustar header block."""
-    changing = b"%011o\0%011o\0" % (size, mtime)
-    total = _FIXED_SUM + sum(name) + sum(changing) + sum(typeflag) + sum(prefix)
-    return b"".join(
-        (
-            name.ljust(100, b"\0"),
-            _MODE_UID_GID,
-            changing,
-            b"%06o\0 " % total,
-            typeflag,
-            _LINK_NAME,
-            _MAGIC_TO_MINOR,
-            prefix.ljust(167, b"\0"),
-        )
-    )
-
-
-def _split_name(name: bytes) -> tuple[bytes, bytes] | None:
-    """Split a long name at a slash into ustar's prefix (<= 155) and name (<= 100), if it can be."""
-    if len(name) > 256:
-        return None
-    # The leftmost slash that leaves a short enough name leaves the shortest prefix, too.
-    slash = name.find(b"/", max(len(name) - 101, 1))
-    if slash < 0 or slash > 155 or slash == len(name) - 1:
-        return None
-    return name[:slash], name[slash + 1 :]
-
-
-def _pax_record(keyword: bytes, value: bytes) -> bytes:
-    r"""Write `"<length> keyword=value\n"`, where the length counts its own digits."""
-    rest = b" " + keyword + b"=" + value + b"\n"
-    length = len(rest)
-    while length != len(rest) + len(str(length)):
-        length = len(rest) + len(str(length))
-    return str(length).encode() + rest
-
-
-def _pax_header(name: bytes, size: int, mtime: int, *, binary: bool) -> bytes:
-    """Lay out a PAX header with its data, then the header of the member itself."""
-    records = b""
-    if binary:  # the name is no UTF-8, which PAX otherwise promises
-        records += _pax_record(b"hdrcharset", b"BINARY")
-    records += _pax_record(b"path", name)
-    if size >= _USTAR_MAX_SIZE:
-        records += _pax_record(b"size", str(size).encode())
-        size = 0
-    body = records.ljust(padded(len(records)), b"\0")
-    # A reader that knows no PAX gets as much of the name as fits, cut between two characters.
-    short = name[:100] if binary else name[:100].decode("utf-8", "ignore").encode()
-    return _header(_PAX_NAME, len(records), 0, b"x") + body + _header(short, size, mtime, b"0")
-
-
-def member_header(name: str, size: int, mtime: int = 0) -> bytes:
-    """Lay out what stands before a regular member's data.
-
-    Args:
-        name: Member name with `/` between folders; bytes that are no UTF-8 as surrogate escapes.
-        size: Length of the data in bytes, `>= 0`.
-        mtime: Modification time in whole seconds since 1970, in `[0, 8**11)`.
-
-    Returns:
-        One 512-byte block, or a PAX header with its data and that block.
-
-    Raises:
-        ValueError: The name is empty or holds a NUL, or a number is out of range.
-
-    >>> len(member_header("0001.jpg", 20_000)), len(member_header("ü.jpg", 20_000))
-    (512, 1536)
-    """
-    raw = name.encode("utf-8", "surrogateescape")
-    if not raw or b"\0" in raw:
-        raise ValueError(f"a tar member's name must be a non-empty text without NUL, got {name!r}")
-    if size < 0 or not 0 <= mtime < _USTAR_MAX_SIZE:
-        raise ValueError(
-            f"{name}: size must be >= 0 and mtime in [0, {_USTAR_MAX_SIZE}), "
-            f"got {size=} and {mtime=}"
-        )
-    is_utf8 = name.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in name)
-    # Names that are no UTF-8 go raw into ustar's field, as every tar wrote them before PAX.
-    if size < _USTAR_MAX_SIZE and (name.isascii() or not is_utf8):
-        if len(raw) <= 100:
-            return _header(raw, size, mtime, b"0")
-        split = _split_name(raw)
-        if split is not None:
-            return _header(split[1], size, mtime, b"0", split[0])
-    return _pax_header(raw, size, mtime, binary=not is_utf8)
-
-
-class DigestingFile:
-    """A binary file opened for writing that digests what passes through.
-
-    Digests are computed by threads of their own, one each, while the block is written: `hashlib`
-    lets go of the interpreter lock, so a second core makes them free.
-
-    Attributes:
-        nbytes: Bytes written so far.
-    """
-
-    def __init__(self, stream: IO[bytes], digests: tuple[str, ...] = ()) -> None:
-        """Wrap a stream.
-
-        Args:
-            stream: Where the bytes go; stays open when this object is closed.
-            digests: Names that `hashlib` knows, such as `("md5", "sha256")`.
-        """
-        self._stream = stream
-        self._hashes = {name: hashlib.new(name, usedforsecurity=False) for name in digests}
-        self._pool = ThreadPoolExecutor(len(digests)) if digests else None
-        self._running: list[Future[None]] = []
-        self.nbytes = 0
-
-    def write(self, block: bytes) -> None:
-        """Write a block; it must not change afterwards."""
-        self._wait()  # a hash takes its blocks one after the other, and memory stays bounded
-        if self._pool is not None:
-            self._running = [
-                self._pool.submit(digest.update, block) for digest in self._hashes.values()
-            ]
-        self._stream.write(block)
-        self.nbytes += len(block)
-
-    def _wait(self) -> None:
-        for future in self._running:
-            future.result()
-        self._running = []
-
-    def close(self) -> dict[str, str]:
-        """Finish the digests and stop the threads; a second call is harmless.
-
-        Returns:
-            Digest name to hexadecimal digest.
-        """
-        self._wait()
-        if self._pool is not None:
-            self._pool.shutdown()
-            self._pool = None
-        return {name: digest.hexdigest() for name, digest in self._hashes.items()}
+_PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst")
 
 
 class TarWriter:
-    """Writes regular members to a plain tar archive, one after the other.
+    """Writes samples to one tar archive: a file, standard output, or any binary stream.
 
-    The same calls give the same bytes, on any machine and at any time.
-
-    Attributes:
-        names: Members written so far, in order.
-        offsets: First data byte of each member, in bytes from the start of the archive.
-        sizes: Data length of each member in bytes, padding left out.
+    Leave it by `with`, or call `close`: a file appears under its name only then. When the block is
+    left by an error, the file is dropped, and a stream is left without the end of an archive.
 
     >>> import io, tarfile
     >>> stream = io.BytesIO()
     >>> with TarWriter(stream) as writer:
-    ...     writer.write("0001.txt", b"one")
-    >>> tarfile.open(fileobj=io.BytesIO(stream.getvalue())).getnames(), writer.offsets
-    (['0001.txt'], [512])
+    ...     nbytes = writer.write({"__key__": "0001", "txt": "one", "cls": 1})
+    >>> tarfile.open(fileobj=io.BytesIO(stream.getvalue())).getnames(), nbytes
+    (['0001.cls', '0001.txt'], 2048)
     """
 
-    def __init__(self, stream: IO[bytes] | DigestingFile, mtime: int = 0) -> None:
+    def __init__(
+        self,
+        target: str | os.PathLike[str] | ByteSink,
+        *,
+        mtime: int = 0,
+        encoders: Mapping[str, Encoder] | None = None,
+        fsync: bool = False,
+    ) -> None:
         """Begin an archive.
 
         Args:
-            stream: Where the bytes go; not closed by this object.
+            target: Path of the file; `"-"` for standard output; or a stream that takes bytes, which
+                stays open when this object is closed.
             mtime: Modification time of all members, in seconds since 1970.
+            encoders: Further or other encoders, by extension, as `SampleEncoder` takes them.
+            fsync: Wait for the disk before the file gets its name.
+
+        Raises:
+            ValueError: The path is a URL, or asks for compression.
+            TypeError: The stream does not take bytes.
+            BlockingIOError: Another process is writing this very file.
         """
-        self._stream = stream
-        self._mtime = mtime
-        self._parts: list[bytes | memoryview] = []
-        self._parts_nbytes = 0
-        self._closed = False
-        self.names: list[str] = []
-        self.offsets: list[int] = []
-        self.sizes: list[int] = []
-        self._end = 0
+        self._encode = SampleEncoder(encoders)
+        self._fsync = fsync
+        self._file: OutFile | None = None
+        self._pipe: io.BufferedWriter | None = None
+        if isinstance(target, str | os.PathLike) and target != "-":
+            self._file = OutFile(_checked_path(target))
+            self._sink: Any = self._file.stream
+        else:
+            self._sink = _checked_stream(sys.stdout.buffer if target == "-" else target)
+        if isinstance(self._sink, io.RawIOBase):
+            # A raw file may take a part of what it is given; a buffered one gives the rest again.
+            self._sink = self._pipe = io.BufferedWriter(self._sink)
+        where = "this archive" if self._file is None else str(self._file.path)
+        self._archive = SampleArchive(self._sink, where, mtime)
+
+    @property
+    def nsamples(self) -> int:
+        """How many samples were written."""
+        return len(self._archive.places)
 
     @property
     def nbytes(self) -> int:
         """Length of the archive in bytes, were it closed now."""
-        return self._end if self._closed else self._end + len(_END)
+        return self._archive.nbytes
 
-    def write(self, name: str, data: Any) -> None:
-        """Append one member.
+    def write(self, sample: Mapping[str, Any]) -> int:
+        """Write one sample.
 
         Args:
-            name: Member name, such as `"train/0001.seg.png"`.
-            data: Its content: any object with the buffer protocol, contiguous.
+            sample: `__key__` and one value per extension: `{"__key__": "0001", "jpg": data}`.
+                Bytes are written as they are, other values are encoded by their extension.
+
+        Returns:
+            How many bytes it takes in the archive, headers and padding included.
 
         Raises:
-            ValueError: The name cannot stand in a tar, or the writer is closed.
+            ValueError: The sample cannot be written, its key was written before, or the writer is
+                closed; nothing of it was written.
         """
-        if self._closed:
-            raise ValueError(f"{name}: cannot be written, this TarWriter is closed; open a new one")
-        view = memoryview(data).cast("B")
-        header = member_header(name, len(view), self._mtime)
-        self.names.append(name)
-        self.offsets.append(self._end + len(header))
-        self.sizes.append(len(view))
-        self._append(header)
-        if len(view) <= _WRITE_NBYTES:
-            # What the caller may change later is copied now; bytes stay as they are.
-            self._append(data if isinstance(data, bytes) else bytes(view))
-        else:
-            for start in range(0, len(view), _WRITE_NBYTES):
-                self._append(bytes(view[start : start + _WRITE_NBYTES]))
-        self._append(bytes(-len(view) % BLOCK))
-
-    def _append(self, part: bytes) -> None:
-        self._parts.append(part)
-        self._parts_nbytes += len(part)
-        self._end += len(part)
-        if self._parts_nbytes >= _WRITE_NBYTES:
-            self._flush()
-
-    def _flush(self) -> None:
-        self._stream.write(b"".join(self._parts))
-        self._parts = []
-        self._parts_nbytes = 0
+        before = self._archive.nbytes
+        self._archive.write(*self._encode(sample))
+        return self._archive.nbytes - before
 
     def close(self) -> None:
-        """End the archive; a second call does nothing."""
-        if not self._closed:
-            self._append(_END)
-            self._flush()
-            self._closed = True
+        """End the archive, and give a file its name; a second call does nothing."""
+        if self._archive.closed:
+            return
+        try:
+            self._archive.close()
+            # A full disk or a reader that went away shows here, not when the process ends.
+            if hasattr(self._sink, "flush"):
+                self._sink.flush()
+            if self._file is not None:
+                self._file.publish(fsync=self._fsync)
+        finally:
+            self.abandon()
+
+    def abandon(self) -> None:
+        """Stop writing: a file that is not whole is dropped, a stream keeps what it has."""
+        self._archive.closed = True
+        if self._pipe is not None:
+            self._pipe.detach()  # else the user's stream would be closed with it
+            self._pipe = None
+        if self._file is not None:
+            self._file.discard()
 
     def __enter__(self) -> Self:
         return self
@@ -273,5 +132,32 @@ class TarWriter:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        if kind is None:  # an archive that broke off must not look whole
+        if kind is None:
             self.close()
+        else:
+            self.abandon()
+
+
+def _checked_path(target: str | os.PathLike[str]) -> Path:
+    """Take a path that names a plain tar on this machine."""
+    text = os.fspath(target)
+    if "://" in text or text.startswith("pipe:"):
+        raise ValueError(
+            f"{text!r}: a tar is written to a local file; for anything else pass an open stream"
+        )
+    if text.lower().endswith(_PACKED):
+        raise ValueError(
+            f"{text!r}: a tar is written plain, so that every sample can be found; name it '.tar' "
+            "and compress the fields instead ('txt.gz'), or pass a stream such as gzip.open gives"
+        )
+    return Path(text)
+
+
+def _checked_stream(stream: Any) -> Any:
+    """Take a stream that bytes can be written to."""
+    if isinstance(stream, io.TextIOBase) or not hasattr(stream, "write"):
+        raise TypeError(
+            f"expected a path or a stream that takes bytes, got {stream!r:.120}; open files "
+            "with mode 'wb'"
+        )
+    return stream

@@ -12,19 +12,19 @@ from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from wids.codecs.encode import encode_field
 from wids.outfile import OutFile, write_whole
 from wids.specs.entries import name_in_spec, new_spec, shard_entry
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
-from wids.writing.members import Encode, sample_members
+from wids.writing.digesting import DigestingFile
+from wids.writing.members import Encoder, SampleEncoder
+from wids.writing.memberwriter import SampleArchive, member_nbytes
 from wids.writing.resume import Journal, WholeShards
-from wids.writing.tarwriter import BLOCK, DigestingFile, TarWriter, member_header, padded
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-__all__ = ["ShardWriter", "TarWriter"]
+__all__ = ["ShardWriter"]
 
 Members = Sequence[tuple[str, Any]]
 
@@ -54,14 +54,15 @@ class ShardWriter:
         pattern: str | os.PathLike[str],
         maxcount: int = 100_000,
         maxsize: int = 3_000_000_000,
-        start_shard: int = 0,
         post: Callable[[str], object] | None = None,
+        start_shard: int = 0,
         *,
         mtime: int = 0,
-        encode: Encode = encode_field,
+        encoders: Mapping[str, Encoder] | None = None,
         spec: str | os.PathLike[str] | None = None,
         sidecars: bool = False,
         digests: Collection[str] = ("md5", "sha256"),
+        fsync: bool = False,
         resume: bool = False,
         rank: int = 0,
         num_replicas: int = 1,
@@ -72,14 +73,16 @@ class ShardWriter:
             pattern: Path of the shards with one place for their number: `"train-%06d.tar"`.
             maxcount: Most samples in a shard, `>= 1`.
             maxsize: Most bytes in a shard, `>= 1`; only a single sample that is larger exceeds it.
-            start_shard: Number of the first shard, `>= 0`.
             post: Called with the path of each shard once it is whole, to upload it, say.
+            start_shard: Number of the first shard, `>= 0`.
             mtime: Modification time of all members, in seconds since 1970.
-            encode: Makes bytes from `(extension, value)` where a value is none yet.
+            encoders: Further or other encoders, by extension, as `SampleEncoder` takes them.
             spec: Where `close` writes the JSON spec of all shards; none by default.
             sidecars: Write each shard's tar index beside it.
             digests: Which of "md5" and "sha256" to note of each shard. MD5 alone can take longer
                 than all else together on a fast disk.
+            fsync: Wait for the disk before a shard gets its name, so that a power cut leaves none
+                that is not whole. Without it, shards are safe from whatever ends the process.
             resume: Go on behind the shards that are there. The same samples must come again, in
                 the same order: those that are in whole shards are passed by (their values are not
                 encoded), or call `skip_written` and begin behind them.
@@ -107,11 +110,12 @@ class ShardWriter:
         self._step = num_replicas
         self._post = post
         self._mtime = mtime
-        self._encode = encode
+        self._encode = SampleEncoder(encoders)
         self._spec = None if spec is None else _spec_of_rank(Path(spec), rank, num_replicas)
         self.header: dict[str, Any] = {} if spec is None else {"name": Path(spec).stem}
         self._sidecars = sidecars
-        self._digests = tuple(digests)
+        self._digests = _checked_digests(digests)
+        self._fsync = fsync
         self._open: _OpenShard | None = None
         self._closed = False
         self._journal = Journal(self._spec)
@@ -159,7 +163,7 @@ class ShardWriter:
             ValueError: The sample cannot be written; the message says why, and nothing of it was.
         """
         if self._whole is None or not self._whole.pass_by(sample.get("__key__")):
-            self._write(*sample_members(sample, self._encode))
+            self._write(*self._encode(sample))
 
     def write_members(self, key: str, members: Members) -> None:
         """Write one sample whose members have their names and bytes already.
@@ -178,24 +182,20 @@ class ShardWriter:
         """Put a sample into the open shard, or into the next one where that is full."""
         if self._closed:
             raise ValueError(f"sample {key!r}: this ShardWriter is closed; open a new one")
-        nbytes = sum(_member_nbytes(name, data) for name, data in members)
+        nbytes = 0
+        for name, data in members:
+            nbytes += member_nbytes(name, data)
         shard = self._open
         if shard is not None and (
-            len(shard.keys) >= self._maxcount or shard.tar.nbytes + nbytes > self._maxsize
+            len(shard.archive.places) >= self._maxcount
+            or shard.archive.nbytes + nbytes > self._maxsize
         ):
             self._finish_shard()
             shard = None
         if shard is None:
             path = Path(self._pattern % self._number)
             shard = self._open = _OpenShard(path, self._mtime, self._digests)
-        if key in shard.keys:
-            raise ValueError(
-                f"sample {key!r} is in {shard.path} already (sample {shard.keys[key]} there); "
-                "keys must differ within a shard"
-            )
-        shard.keys[key] = len(shard.keys)
-        for name, data in members:
-            shard.tar.write(name, data)
+        shard.archive.write(key, members)
 
     def _finish_shard(self) -> None:
         """Publish the open shard and note its spec entry."""
@@ -203,7 +203,7 @@ class ShardWriter:
         if shard is None:
             return
         self._open = None
-        entry = shard.publish(self._folder(), sidecar=self._sidecars)
+        entry = shard.publish(self._folder(), sidecar=self._sidecars, fsync=self._fsync)
         self.shardlist.append(entry)
         self._number += self._step
         self._tell(shard.path, entry)
@@ -254,26 +254,25 @@ class _OpenShard:
 
     def __init__(self, path: Path, mtime: int, digests: tuple[str, ...]) -> None:
         self.path = path
-        self.keys: dict[str, int] = {}
         self._out = OutFile(path)
         self._file = DigestingFile(self._out.stream, digests)
-        self.tar = TarWriter(self._file, mtime)
+        self.archive = SampleArchive(self._file, str(path), mtime)
 
-    def publish(self, folder: Path, *, sidecar: bool) -> dict[str, Any]:
+    def publish(self, folder: Path, *, sidecar: bool, fsync: bool) -> dict[str, Any]:
         """Finish the archive, give it its name, and describe it as a spec does."""
         try:
-            self.tar.close()
+            self.archive.close()
             digests = self._file.close()
             self._out.stream.flush()
             if sidecar:
                 # Named before its shard: a shard that is there has all that belongs to it.
                 index = TarIndex.from_tar(self._out.part_path)
                 index.save(self.path.with_name(self.path.name + SIDECAR_SUFFIX))
-            self._out.publish()
+            self._out.publish(fsync=fsync)
         finally:
             self.discard()
         name = name_in_spec(str(self.path), folder)
-        return shard_entry(name, len(self.keys), self._file.nbytes, digests)
+        return shard_entry(name, len(self.archive.places), self._file.nbytes, digests)
 
     def discard(self) -> None:
         """Let go of the threads and, unless it was published, of the file."""
@@ -288,12 +287,13 @@ def _spec_of_rank(spec: Path, rank: int, num_replicas: int) -> Path:
     return spec.with_name(f"{spec.stem}-{rank:05d}-of-{num_replicas:05d}{spec.suffix}")
 
 
-def _member_nbytes(name: str, data: Any) -> int:
-    """Tell what a member takes in the archive: its headers and its padded data."""
-    size = data.nbytes if isinstance(data, memoryview) else len(data)
-    plain = name.isascii() and len(name) <= 100 and size < 8**11
-    header_nbytes = BLOCK if plain else len(member_header(name, size))
-    return header_nbytes + padded(size)
+def _checked_digests(digests: Collection[str]) -> tuple[str, ...]:
+    """Take digests that a spec has a place for; a text would be taken letter by letter."""
+    named = (digests,) if isinstance(digests, str) else tuple(dict.fromkeys(digests))
+    unknown = [name for name in named if name not in ("md5", "sha256")]
+    if unknown:
+        raise ValueError(f"digests: expected some of 'md5' and 'sha256', got {unknown[0]!r}")
+    return named
 
 
 def _checked_pattern(pattern: str | os.PathLike[str]) -> str:

@@ -1,0 +1,72 @@
+"""Digests made while a file is written: those of its bytes, whatever the pace."""
+
+import hashlib
+import io
+import threading
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids.writing.digesting import DigestingFile
+
+
+def test_digests_are_those_of_the_bytes_written():
+    """The digests made on the way are those of the whole stream, whatever the blocks."""
+    stream = io.BytesIO()
+    file = DigestingFile(stream, ("md5", "sha256"))
+    for size in (0, 1, 700_000, 3):
+        file.write(b"d" * size)
+    digests = file.close()
+    assert digests == {
+        "md5": hashlib.md5(stream.getvalue()).hexdigest(),
+        "sha256": hashlib.sha256(stream.getvalue()).hexdigest(),
+    }
+    assert file.nbytes == 700_004
+    assert file.close() == digests
+
+
+def test_file_without_digests_passes_bytes_through():
+    """No digests asked for means none made."""
+    stream = io.BytesIO()
+    file = DigestingFile(stream)
+    file.write(b"abc")
+    assert file.close() == {}
+    assert stream.getvalue() == b"abc"
+
+
+@given(st.lists(st.binary(max_size=300), max_size=40), st.sets(st.sampled_from(["md5", "sha256"])))
+def test_any_blocks_are_digested_in_order(blocks: list[bytes], digests: set[str]):
+    """However the bytes are cut, the digest is that of all of them."""
+    stream = io.BytesIO()
+    file = DigestingFile(stream, sorted(digests))
+    for block in blocks:
+        file.write(memoryview(block))
+    whole = b"".join(blocks)
+    assert file.close() == {name: hashlib.new(name, whole).hexdigest() for name in sorted(digests)}
+    assert stream.getvalue() == whole
+
+
+def test_threads_end_with_the_file():
+    """Nothing runs on once the digests are there, however often the file is closed."""
+    before = threading.active_count()
+    file = DigestingFile(io.BytesIO(), ("md5", "sha256"))
+    assert threading.active_count() == before + 2
+    file.write(b"x")
+    assert file.close() == file.close()
+    assert threading.active_count() == before
+
+
+def test_error_of_the_stream_reaches_the_writer_and_leaves_no_thread():
+    """A full disk is the caller's to hear of, and the digests can be let go after it."""
+
+    class Full(io.BytesIO):
+        def write(self, block: bytes) -> int:
+            raise OSError(28, "No space left on device")
+
+    before = threading.active_count()
+    file = DigestingFile(Full(), ("md5",))
+    with pytest.raises(OSError, match="No space"):
+        file.write(b"x")
+    file.close()
+    assert threading.active_count() == before

@@ -1,0 +1,171 @@
+"""`MemberWriter`: plain archives that every other tar reads, the same bytes for the same calls."""
+
+import contextlib
+import io
+import os
+import shutil
+import subprocess
+import tarfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wids.writing.headers import member_header
+from wids.writing.memberwriter import MemberWriter, member_nbytes
+
+LONG = "folder/" * 20 + "leaf.txt"  # 148 characters: fits ustar's prefix and name
+TOO_LONG = "x" * 130 + ".txt"  # one component: ustar cannot say it
+
+
+def archive_of(members: list[tuple[str, bytes]], mtime: int = 0) -> bytes:
+    """Write members to a tar in memory."""
+    stream = io.BytesIO()
+    with MemberWriter(stream, mtime) as writer:
+        for name, data in members:
+            writer.write(name, data)
+    return stream.getvalue()
+
+
+def read_back(archive: bytes) -> list[tuple[str, bytes]]:
+    """Read an archive by Python's tarfile."""
+    with tarfile.open(fileobj=io.BytesIO(archive)) as reader:
+        return [(member.name, reader.extractfile(member).read()) for member in reader]
+
+
+def test_python_tarfile_reads_every_kind_of_name():
+    """Plain, prefixed, long and non-ASCII names come back from tarfile as they went in."""
+    names = ["a.txt", LONG, TOO_LONG, "ключ/日本.txt", "ü" * 90 + ".txt", "a" * 99 + "é.txt"]
+    members = [(name, name.encode()) for name in names]
+    assert read_back(archive_of(members)) == members
+
+
+def test_gnu_tar_lists_and_extracts_every_kind_of_name(tmp_path: Path):
+    """GNU tar lists the names without a warning and extracts the bytes."""
+    members = [(name, name.encode()) for name in ("a.txt", LONG, TOO_LONG, "日本.txt")]
+    (tmp_path / "a.tar").write_bytes(archive_of(members))
+    command = ["tar", "-xvf", "a.tar", "--quoting-style=literal"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines() == [name for name, _ in members]
+    assert done.stderr == ""
+    assert [(tmp_path / name).read_bytes() for name, _ in members] == [data for _, data in members]
+
+
+@pytest.mark.skipif(shutil.which("bsdtar") is None, reason="bsdtar is not installed")
+def test_bsdtar_lists_every_kind_of_name(tmp_path: Path):
+    """Libarchive lists the names as they went in."""
+    members = [(name, b"x") for name in ("a.txt", LONG, TOO_LONG, "日本.txt")]
+    (tmp_path / "a.tar").write_bytes(archive_of(members))
+    listing = subprocess.run(
+        ["bsdtar", "-tf", tmp_path / "a.tar"],
+        capture_output=True,
+        check=True,
+        env={**os.environ, "LC_ALL": "C.UTF-8"},
+    )
+    assert listing.stdout.decode().splitlines() == [name for name, _ in members]
+
+
+def test_name_that_is_no_utf8_survives():
+    """Bytes that are no UTF-8 are stored raw, short or long, as tarfile reads them."""
+    names = [b"caf\xe9.txt", b"caf\xe9" * 40 + b".txt"]
+    members = [(name.decode("utf-8", "surrogateescape"), b"x") for name in names]
+    assert read_back(archive_of(members)) == members
+    assert len(member_header(members[0][0], 1)) == 512
+
+
+def test_metadata_is_fixed():
+    """Owner, mode and times say nothing about the machine or the hour."""
+    with tarfile.open(fileobj=io.BytesIO(archive_of([("a.txt", b"x")]))) as reader:
+        member = reader.next()
+    seen = (member.mode, member.uid, member.gid, member.uname, member.gname, member.mtime)
+    assert seen == (0o444, 0, 0, "", "", 0)
+
+
+def test_mtime_can_be_chosen():
+    """A given modification time stands in every member."""
+    with tarfile.open(fileobj=io.BytesIO(archive_of([("a.txt", b"x")], 1_700_000_000))) as reader:
+        assert reader.next().mtime == 1_700_000_000
+
+
+def test_archive_ends_with_two_zero_blocks_and_nothing_else():
+    """No record padding follows the end of the archive."""
+    archive = archive_of([("a.txt", b"x")])
+    assert len(archive) == 512 + 512 + 1024
+    assert archive_of([]) == bytes(1024)
+
+
+def test_length_is_known_before_the_end():
+    """`nbytes` and `member_nbytes` say what the archive takes, long names and all."""
+    stream = io.BytesIO()
+    members = [("a.txt", b"1"), (TOO_LONG, b"22"), ("b.txt", b""), ("ü", b"x" * 600)]
+    with MemberWriter(stream) as writer:
+        for name, data in members:
+            before = writer.nbytes
+            writer.write(name, data)
+            assert writer.nbytes - before == member_nbytes(name, data)
+    assert writer.nbytes == len(stream.getvalue())
+
+
+def test_large_data_is_passed_on_without_a_copy():
+    """A member larger than a block reaches the stream as parts of the very object."""
+    data = b"L" * 2_500_000
+    seen = []
+
+    class Sink:
+        def write(self, block: bytes | memoryview) -> None:
+            seen.append(block)
+
+    MemberWriter(Sink()).write("large.bin", data)
+    views = [block for block in seen if isinstance(block, memoryview)]
+    assert all(view.obj is data for view in views)
+    assert sum(map(len, views)) == len(data)
+
+
+def test_any_buffer_may_be_written_and_changed_afterwards():
+    """A bytearray, a memoryview and an array are taken by value."""
+    stream = io.BytesIO()
+    changing = bytearray(b"before")
+    with MemberWriter(stream) as writer:
+        writer.write("a", changing)
+        changing[:] = b"after!"
+        writer.write("b", memoryview(b"xyz")[1:])
+        large = bytearray(b"L" * 3_000_001)
+        writer.write("c", large)
+        large[:] = bytes(3_000_001)
+    assert read_back(stream.getvalue()) == [
+        ("a", b"before"),
+        ("b", b"yz"),
+        ("c", b"L" * 3_000_001),
+    ]
+
+
+def test_archive_left_by_an_error_does_not_look_whole():
+    """When the block is left by an error, the end of the archive is not written."""
+    stream = io.BytesIO()
+    with contextlib.suppress(KeyError), MemberWriter(stream) as writer:
+        writer.write("a.txt", b"x")
+        raise KeyError
+    assert not stream.getvalue().endswith(bytes(1024))
+
+
+def test_closed_writer_refuses():
+    """A member after the end would never be read, so it is an error."""
+    writer = MemberWriter(io.BytesIO())
+    writer.close()
+    with pytest.raises(ValueError, match=r"a\.txt.*closed"):
+        writer.write("a.txt", b"")
+
+
+names = st.text(
+    st.characters(min_codepoint=33, exclude_categories=["Cs", "Cc"]), min_size=1, max_size=300
+).filter(lambda name: not name.startswith("/") and "//" not in name and not name.endswith("/"))
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.tuples(names, st.binary(max_size=1500)), max_size=6))
+def test_whatever_is_written_is_read_by_tarfile(members: list[tuple[str, bytes]]):
+    """Any names and data come back from tarfile, and the same call gives the same bytes."""
+    archive = archive_of(members)
+    assert read_back(archive) == members
+    assert archive_of(members) == archive

@@ -1,0 +1,185 @@
+"""Members, one behind the other, as a plain tar: the same bytes for the same calls.
+
+A member costs one 512-byte header and its data, padded to 512. Two zero blocks end the archive.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from wids.writing.headers import BLOCK, member_header, padded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from types import TracebackType
+
+__all__ = ["ByteSink", "MemberWriter", "SampleArchive", "member_nbytes"]
+
+END_NBYTES = 2 * BLOCK
+_WRITE_NBYTES = 1 << 20  # what is collected before one write: fewer calls, bounded memory
+_PADDING = [bytes(-nbytes % BLOCK) for nbytes in range(BLOCK)]  # by length of the last block
+
+
+class ByteSink(Protocol):
+    """What bytes can be written to: a binary file, a pipe, a `DigestingFile`."""
+
+    def write(self, data: bytes | memoryview, /) -> Any:
+        """Take all of the bytes."""
+
+
+class MemberWriter:
+    """Writes regular members to a plain tar archive, by name and data.
+
+    It knows names and data only; `SampleArchive` knows which members are a sample.
+
+    Attributes:
+        nbytes: Length of the archive in bytes, were it closed now.
+
+    >>> import io, tarfile
+    >>> stream = io.BytesIO()
+    >>> with MemberWriter(stream) as writer:
+    ...     writer.write("0001.txt", b"one")
+    >>> tarfile.open(fileobj=io.BytesIO(stream.getvalue())).getnames(), writer.nbytes
+    (['0001.txt'], 2048)
+    """
+
+    def __init__(self, stream: ByteSink, mtime: int = 0) -> None:
+        """Begin an archive.
+
+        Args:
+            stream: Where the bytes go; not closed by this object.
+            mtime: Modification time of all members, in seconds since 1970.
+        """
+        self._stream = stream
+        self._mtime = mtime
+        self._parts: list[bytes] = []
+        self._parts_nbytes = 0
+        self._closed = False
+        self.nbytes = END_NBYTES
+
+    def write(self, name: str, data: Any) -> None:
+        """Append one member.
+
+        Args:
+            name: Member name, such as `"train/0001.seg.png"`.
+            data: Its content: any object with the buffer protocol, contiguous.
+
+        Raises:
+            ValueError: The name cannot stand in a tar, or the writer is closed.
+        """
+        if self._closed:
+            raise ValueError(f"{name}: cannot be written, this archive is closed; open a new one")
+        if type(data) is not bytes:
+            data = memoryview(data).cast("B")
+        size = len(data)
+        header = member_header(name, size, self._mtime)
+        padding = _PADDING[size % BLOCK]
+        self.nbytes += len(header) + size + len(padding)
+        if size > _WRITE_NBYTES:
+            self._write_large(header, data)
+            header = data = b""
+        # What the caller may change later is copied now; bytes stay as they are.
+        self._parts += (header, data if type(data) is bytes else bytes(data), padding)
+        self._parts_nbytes += len(header) + len(data) + len(padding)
+        if self._parts_nbytes >= _WRITE_NBYTES:
+            self._flush()
+
+    def _write_large(self, header: bytes, data: bytes | memoryview) -> None:
+        """Write data block by block, so that what digests it never holds a copy of it all."""
+        self._parts.append(header)
+        self._flush()
+        view = memoryview(data)
+        for start in range(0, len(view), _WRITE_NBYTES):
+            block = view[start : start + _WRITE_NBYTES]
+            # A digest may still be at a block when the caller changes what it was cut from.
+            self._stream.write(block if type(data) is bytes else bytes(block))
+
+    def _flush(self) -> None:
+        self._stream.write(b"".join(self._parts))
+        self._parts = []
+        self._parts_nbytes = 0
+
+    def close(self) -> None:
+        """End the archive; a second call does nothing."""
+        if not self._closed:
+            self._closed = True
+            self._parts.append(bytes(END_NBYTES))
+            self._flush()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        if kind is None:  # an archive that broke off must not look whole
+            self.close()
+
+
+class SampleArchive:
+    """An archive of samples: members that stand together, each key once.
+
+    Attributes:
+        places: Place of each sample that was written, by key.
+        closed: Whether nothing more can be written.
+    """
+
+    def __init__(self, stream: ByteSink, where: str, mtime: int = 0) -> None:
+        """Begin an archive.
+
+        Args:
+            stream: Where the bytes go; not closed by this object.
+            where: What to call the archive in messages.
+            mtime: Modification time of all members, in seconds since 1970.
+        """
+        self._where = where
+        self._writer = MemberWriter(stream, mtime)
+        self.places: dict[str, int] = {}
+        self.closed = False
+
+    @property
+    def nbytes(self) -> int:
+        """Length of the archive in bytes, were it closed now."""
+        return self._writer.nbytes
+
+    def write(self, key: str, members: Iterable[tuple[str, Any]]) -> None:
+        """Append one sample.
+
+        Args:
+            key: What its members share.
+            members: `(name, data)` pairs, in order.
+
+        Raises:
+            ValueError: The archive holds that key, or is closed; nothing was written.
+        """
+        if self.closed:
+            raise ValueError(f"sample {key!r}: {self._where} is closed; open a new writer")
+        if key in self.places:
+            # Readers would take it for more fields of the first one, or refuse the shard.
+            raise ValueError(
+                f"sample {key!r} is in {self._where} already (sample {self.places[key]} there); "
+                "keys must differ within a shard"
+            )
+        self.places[key] = len(self.places)
+        for name, data in members:
+            self._writer.write(name, data)
+
+    def close(self) -> None:
+        """End the archive."""
+        self.closed = True
+        self._writer.close()
+
+
+def member_nbytes(name: str, data: Any) -> int:
+    """Tell what a member takes in the archive: its headers and its padded data.
+
+    >>> member_nbytes("0001.txt", b"one"), member_nbytes("ü.txt", b"")
+    (1024, 1536)
+    """
+    size = data.nbytes if isinstance(data, memoryview) else len(data)
+    plain = name.isascii() and len(name) <= 100 and size < 8**11
+    header_nbytes = BLOCK if plain else len(member_header(name, size))
+    return header_nbytes + padded(size)
