@@ -200,7 +200,9 @@ def test_only_the_fields_asked_for_are_read(spec: Path) -> None:
 
 def test_an_unknown_transformation_is_refused(spec: Path) -> None:
     """The error names what is allowed."""
-    with pytest.raises(TypeError, match="'PIL', 'numpy', 'torch', 'bytes', 'memoryview'.* got 'jpeg'"):
+    with pytest.raises(
+        TypeError, match="'PIL', 'numpy', 'torch', 'bytes', 'memoryview'.* got 'jpeg'"
+    ):
         ShardListDataset(spec, transformations="jpeg")
 
 

@@ -136,7 +136,9 @@ class ShardList:
     ) -> None:
         if remote not in {"whole", "range"}:
             raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
-        spec = load_spec(shards, base=base, options=options, allow_local=allow_local)
+        spec = load_spec(
+            shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
+        )
         self.base = spec.base
         self.dataset_name = dataset_name or spec.name or _name_of(spec.shards)
         self.cache = ShardCache(

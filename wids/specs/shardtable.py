@@ -45,11 +45,11 @@ class ShardTable(Sequence[Shard]):
     (0.5, [2])
     """
 
-    urls: Sequence[str]
+    urls: TextColumn
     nsamples: NDArray[np.int64]
     filesize: NDArray[np.int64]
-    digests: Mapping[str, Sequence[bytes]]
-    extras: Sequence[str]
+    digests: Mapping[str, BytesColumn]
+    extras: TextColumn
 
     def __init__(self, shards: Iterable[Shard]) -> None:
         rows = list(shards)
@@ -66,11 +66,11 @@ class ShardTable(Sequence[Shard]):
     @classmethod
     def of_columns(
         cls,
-        urls: Sequence[str],
+        urls: TextColumn,
         nsamples: NDArray[np.int64],
         filesize: NDArray[np.int64],
-        digests: Mapping[str, Sequence[bytes]],
-        extras: Sequence[str] | None = None,
+        digests: Mapping[str, BytesColumn],
+        extras: TextColumn | None = None,
     ) -> ShardTable:
         """Make a table of columns that are there already, all of one length.
 

@@ -3,13 +3,14 @@
 import glob
 import io
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
 from wids.errors import SpecError
 from wids.fetching.fetch import open_url
 from wids.specs.spec import DatasetSpec
+from wids.specs.speccache import SpecCache
 from wids.urls import base_name, is_local, local_path
 
 __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
@@ -23,6 +24,7 @@ def load_spec(
     base: str | os.PathLike[str] | None = None,
     options: Mapping[str, Any] | None = None,
     allow_local: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
 ) -> DatasetSpec:
     """Load a spec from whatever names a dataset.
 
@@ -37,6 +39,7 @@ def load_spec(
         base: Folder or URL that relative URLs count from.
         options: Top-level keys that replace those of a JSON spec, or stand for them in a list.
         allow_local: Let a JSON spec that came from a server name files of this machine.
+        cache_dir: Cache folder, which keeps large specs in a form that is mapped, not parsed.
 
     Returns:
         The spec; shards of which nobody said how many samples they hold have `nsamples` -1.
@@ -56,13 +59,36 @@ def load_spec(
         location = os.fspath(source)
         shards = find_shards(location)
         if shards is None:
-            return parse(read_document(location), location)
+            plain = options is None and not allow_local
+            kept = SpecCache.of(location, base, cache_dir) if plain else None
+            return _parsed_once(location, parse, kept)
         return DatasetSpec.from_list(shards, base=base, options=options)
     if not isinstance(source, Iterable) or isinstance(source, bytes | Mapping):
         raise SpecError(f"expected a path, a URL, an open file or a list, found {source!r:.80}")
     spec = DatasetSpec.from_list(_expanded(source), base=base, options=options)
     if not spec.shards:
         raise SpecError("the list of shards is empty; a dataset needs one at least")
+    return spec
+
+
+def _parsed_once(
+    location: str, parse: Callable[..., DatasetSpec], kept: SpecCache | None
+) -> DatasetSpec:
+    """Parse a JSON spec, unless what came of it is kept."""
+    spec = None if kept is None else kept.load()
+    if spec is not None:
+        return spec
+    others: list[str] = []
+
+    def read(url: str) -> bytes:
+        others.append(url)
+        return read_document(url)
+
+    spec = parse(read_document(location), location, read=read)
+    # What other documents say may change without this one; and mapped columns take less memory.
+    if kept is not None and not others:
+        kept.save(spec)
+        return kept.load() or spec
     return spec
 
 

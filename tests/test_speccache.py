@@ -1,0 +1,235 @@
+"""Large specs kept as columns: the same spec as the JSON gives, or the JSON is read."""
+
+import json
+import os
+import random
+import zlib
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wids.specs import sources, speccache
+from wids.specs.columnfile import read_columns, write_columns
+from wids.specs.sources import load_spec
+from wids.specs.spec import DatasetSpec
+
+
+@pytest.fixture(autouse=True)
+def any_size(monkeypatch, tmp_path: Path) -> None:
+    """Keep specs of any size and age, in a folder of the test."""
+    monkeypatch.setattr(speccache, "LEAST_NBYTES", 0)
+    monkeypatch.setattr(speccache, "_SETTLED_NS", -1)
+    monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def parsed(monkeypatch) -> list[str]:
+    """Note which documents are read to be parsed."""
+    names: list[str] = []
+    read = sources.read_document
+
+    def noted(location: str) -> bytes:
+        names.append(Path(location).name)
+        return read(location)
+
+    monkeypatch.setattr(sources, "read_document", noted)
+    return names
+
+
+def rows(count: int, **more: Any) -> list[dict[str, Any]]:
+    return [
+        {"url": f"x-{i:03}.tar", "nsamples": i, "filesize": i * 512, "md5sum": f"{i:032x}", **more}
+        for i in range(count)
+    ]
+
+
+def write(path: Path, document: Any) -> Path:
+    path.write_text(json.dumps(document))
+    return path
+
+
+def kept_file(folder: Path) -> Path:
+    (path,) = (folder / "cache" / "specs").iterdir()
+    return path
+
+
+def contents(spec: DatasetSpec) -> tuple[Any, ...]:
+    return spec.name, spec.base, spec.header, list(spec.shards)
+
+
+shards = st.fixed_dictionaries(
+    {"url": st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1)},
+    optional={
+        "nsamples": st.integers(0, 2**58),
+        "filesize": st.integers(0, 2**61),
+        "sha256": st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
+        "weight": st.floats(0, 9),
+        "note": st.lists(st.text(max_size=3), max_size=2),
+    },
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(shards, min_size=1, max_size=5), st.none() | st.text(max_size=4))
+def test_columns_say_what_the_json_says(tmp_path: Path, parsed, listed: list[Any], name) -> None:
+    """Name, base, header and every shard are the same, and the JSON is not read for them."""
+    path = write(tmp_path / "x.json", {"name": name, "classes": ["a"], "shardlist": listed})
+    plain = DatasetSpec.parse(path.read_bytes(), str(path))
+    parsed.clear()
+    assert contents(load_spec(path)) == contents(plain)
+    assert contents(load_spec(path)) == contents(plain)
+    assert parsed == ["x.json"]
+
+
+def test_a_changed_json_is_read_anew(tmp_path: Path, parsed) -> None:
+    """Neither the same size nor the same modification time hides a change."""
+    path = write(tmp_path / "x.json", rows(9))
+    load_spec(path)
+    status = path.stat()
+    path.write_text(path.read_text().replace("x-003", "y-003"))
+    os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
+    assert path.stat().st_size == status.st_size
+    assert load_spec(path).shards[3]["url"].endswith("y-003.tar")
+    assert parsed == ["x.json", "x.json"]
+
+
+def test_a_json_that_was_written_just_now_is_not_kept(tmp_path: Path, monkeypatch) -> None:
+    """Within one tick of the clock it could change and keep its times."""
+    monkeypatch.setattr(speccache, "_SETTLED_NS", 10**10)
+    load_spec(write(tmp_path / "x.json", rows(3)))
+    assert list(tmp_path.rglob("*.columns")) == []
+
+
+def test_another_base_is_another_spec(tmp_path: Path) -> None:
+    """Columns of resolved URLs serve only who resolves them in the same way."""
+    path = write(tmp_path / "x.json", rows(2))
+    assert load_spec(path).shards.urls[0] == str(tmp_path / "x-000.tar")
+    assert load_spec(path, base="/b").shards.urls[0] == "/b/x-000.tar"
+    assert load_spec(path, options={"base": "/c"}).shards.urls[0] == "/c/x-000.tar"
+    assert load_spec(path).shards.urls[0] == str(tmp_path / "x-000.tar")
+
+
+def test_a_spec_that_refers_to_others_is_not_kept(tmp_path: Path) -> None:
+    """A change in one of the others would go unseen."""
+    write(tmp_path / "sub.json", rows(2))
+    path = write(tmp_path / "x.json", {"datasets": [{"source_url": "sub.json"}]})
+    assert len(load_spec(path).shards) == 2
+    write(tmp_path / "sub.json", rows(3))
+    assert len(load_spec(path).shards) == 3
+
+
+def test_small_and_missing_files_have_no_columns(tmp_path: Path, monkeypatch) -> None:
+    """A JSON below the bound is parsed each time, and nothing is written."""
+    monkeypatch.setattr(speccache, "LEAST_NBYTES", 10**6)
+    load_spec(write(tmp_path / "x.json", rows(3)))
+    assert not (tmp_path / "cache").exists()
+
+
+def test_a_folder_that_others_could_write_to_is_not_used(tmp_path: Path, parsed) -> None:
+    """Whoever can exchange the columns could exchange every URL."""
+    folder = tmp_path / "cache" / "specs"
+    folder.mkdir(parents=True)
+    folder.chmod(0o777)
+    path = write(tmp_path / "x.json", rows(3))
+    assert len(load_spec(path).shards) == len(load_spec(path).shards) == 3
+    assert list(folder.iterdir()) == []
+    assert parsed == ["x.json", "x.json"]
+
+
+def test_only_so_many_are_kept(tmp_path: Path, monkeypatch) -> None:
+    """The oldest go first."""
+    monkeypatch.setattr(speccache, "MOST_FILES", 2)
+    for number in range(4):
+        load_spec(write(tmp_path / f"x{number}.json", rows(number + 1)))
+    assert len(list((tmp_path / "cache" / "specs").iterdir())) == 2
+
+
+def test_damage_anywhere_leads_back_to_the_json(tmp_path: Path) -> None:
+    """Flipped bytes, cut ends and foreign files change nothing but the time that loading takes."""
+    path = write(tmp_path / "x.json", {"name": "n", "shardlist": rows(20, weight=2)})
+    plain = contents(load_spec(path))
+    kept = kept_file(tmp_path)
+    whole = kept.read_bytes()
+    chance = random.Random(0)
+    for _ in range(150):
+        damaged = bytearray(whole)
+        damaged[chance.randrange(len(whole))] ^= 1 << chance.randrange(8)
+        if chance.random() < 0.2:
+            del damaged[chance.randrange(len(whole)) :]
+        kept.write_bytes(damaged)
+        assert contents(load_spec(path)) == plain
+    for foreign in (b"", b"WIDScol1", b"{}" * 99):
+        kept.write_bytes(foreign)
+        assert contents(load_spec(path)) == plain
+
+
+FORGERIES = [
+    ("about", {"num_rows": 10**9}),
+    ("about", {"num_rows": -1}),
+    ("about", {"num_rows": "20"}),
+    ("about", {"parts": {}}),
+    ("about", {"parts": {"url": 7}}),
+    ("about", {"parts": {"url": ["zz", "", None], "extras": ["", "", None]}}),
+    ("about", {"parts": {"url": ["", "", "|O"], "extras": ["", "", None]}}),
+    ("nsamples", np.full(20, -2)),
+    ("nsamples", np.full(20, 2**62)),
+    ("nsamples", np.full(20, 2**61)),
+    ("nsamples", np.zeros(19, np.int64)),
+    ("filesize", np.full(20, -9)),
+    ("url blob", b"x" * 61),
+    ("md5sum blob", b"x"),
+]
+
+
+@pytest.mark.parametrize(("what", "value"), FORGERIES)
+def test_forged_columns_lead_back_to_the_json(tmp_path: Path, what: str, value: Any) -> None:
+    """Columns whose checksums hold and whose numbers do not are refused before a row is cut."""
+    path = write(tmp_path / "x.json", rows(20))
+    plain = contents(load_spec(path))
+    about, columns = read_columns(kept_file(tmp_path))
+    if what == "about":
+        about |= value
+    else:
+        columns[what] = value
+    write_columns(kept_file(tmp_path), about, columns)
+    assert contents(load_spec(path)) == plain
+
+
+@pytest.mark.parametrize("ends", [[9, 3, 21], [-1, 3, 21], [1, 2, 22], [1, 21]])
+def test_forged_ends_of_rows_are_refused(tmp_path: Path, ends: list[int]) -> None:
+    """A row that would lie outside the blob is found before it is asked for."""
+    listed = [{"url": "a" * n + ".tar"} for n in (1, 4, 16)]
+    path = write(tmp_path / "x.json", listed)
+    plain = contents(load_spec(path))
+    about, columns = read_columns(kept_file(tmp_path))
+    about["parts"]["url"][2] = "<i8"
+    columns["url ends"] = np.array(ends)
+    write_columns(kept_file(tmp_path), about, columns)
+    assert contents(load_spec(path)) == plain
+
+
+@pytest.mark.parametrize("place", [[0, 10**9], [-8, 8], [2**70, 1], [1.5, 2], "x", None])
+def test_a_column_outside_its_file_is_an_error(tmp_path: Path, place: Any) -> None:
+    """Whatever a head says of places, no byte outside the file is touched."""
+    path = tmp_path / "c.columns"
+    write_columns(path, {}, {"a": b"12345678"})
+    data = path.read_bytes()
+    size = int.from_bytes(data[8:16], "little")
+    head = json.loads(data[20 : 20 + size]) | {"places": {"a": place}}
+    text = json.dumps(head).encode()
+    start = data[:8] + len(text).to_bytes(8, "little") + zlib.crc32(text).to_bytes(4, "little")
+    path.write_bytes(start + text + data[20 + size :])
+    with pytest.raises(ValueError, match=r"outside the file|the head is none"):
+        read_columns(path)
+
+
+def test_mapped_columns_outlive_their_file(tmp_path: Path) -> None:
+    """Whoever has a spec open keeps it when another process replaces or removes the columns."""
+    path = write(tmp_path / "x.json", rows(50))
+    spec = load_spec(path)
+    kept_file(tmp_path).unlink()
+    assert spec.shards[49] == rows(50)[49] | {"url": str(tmp_path / "x-049.tar")}

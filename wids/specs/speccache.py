@@ -1,0 +1,168 @@
+"""Large specs, kept in the column form that they take in memory: mapped instead of parsed.
+
+A JSON of a million shards takes seconds to parse and a gigabyte on the way. So what came of it is
+kept in the folder `specs` of the cache folder, under the name of the JSON; as long as size and
+times of the JSON are the same, the columns are mapped in its place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.caching.cachefolder import check_folder, choose_folder
+from wids.specs.columnfile import read_columns, write_columns
+from wids.specs.columns import BytesColumn, Parts, TextColumn
+from wids.specs.shardtable import HEX_DIGITS, MOST_SAMPLES, UNKNOWN, ShardTable
+from wids.specs.spec import DatasetSpec
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+__all__ = ["SpecCache"]
+
+LEAST_NBYTES = 2_000_000  # a smaller JSON is parsed in the time that looking for its columns takes
+MOST_FILES = 32
+# A file that was written twice within one tick of the clock has the same times before and after.
+_SETTLED_NS = 2_000_000_000
+_SUFFIX = ".columns"
+
+_log = logging.getLogger("wids")
+
+
+class SpecCache:
+    """The place in the cache folder where the columns of one JSON spec are kept.
+
+    >>> SpecCache.of("no_such_spec.json", None, None) is None
+    True
+    """
+
+    def __init__(self, folder: Path, location: str, base: str | None) -> None:
+        self._location = Path(location).expanduser()
+        # What decides the content of the columns, apart from the content of the JSON.
+        asked = [
+            location,
+            str(self._location.absolute()),
+            base,
+            sys.byteorder,
+            os.environ.get("HOME"),
+        ]
+        name = hashlib.sha256(repr(asked).encode("utf-8", "surrogateescape")).hexdigest()
+        self._folder = folder
+        self._path = folder / f"{name[:32]}{_SUFFIX}"
+        self._identity = self._look()
+
+    @classmethod
+    def of(
+        cls, location: str, base: str | None, cache_dir: str | os.PathLike[str] | None
+    ) -> SpecCache | None:
+        """Find the place for a JSON; None for one that is small or no local file.
+
+        Args:
+            location: Path of the JSON.
+            base: What relative URLs count from, if not from where the JSON says.
+            cache_dir: The cache folder, if not the usual one.
+        """
+        try:
+            if os.stat(os.path.expanduser(location)).st_size < LEAST_NBYTES:  # noqa: PTH111, PTH116
+                return None
+            return cls(choose_folder(cache_dir) / "specs", location, base)
+        except OSError:
+            return None
+
+    def _look(self) -> list[int]:
+        """Tell which file the JSON is, and in which state."""
+        status = self._location.stat()
+        return [
+            status.st_dev,
+            status.st_ino,
+            status.st_size,
+            status.st_mtime_ns,
+            status.st_ctime_ns,  # nobody can set this one back
+        ]
+
+    def load(self) -> DatasetSpec | None:
+        """Map the columns; None where there are none of the JSON as it is now."""
+        try:
+            check_folder(self._folder, shared=False)
+            about, columns = read_columns(self._path)
+            if about["identity"] != self._identity:
+                return None
+            table = _unpacked(about, columns)
+            return DatasetSpec(
+                table, name=about["name"], base=about["base"], header=about["header"]
+            )
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            _log.debug("%s: parsed anew: %s", self._location, error)
+            return None
+
+    def save(self, spec: DatasetSpec) -> None:
+        """Keep what came of the JSON, unless it changed on the way; failing to is no error."""
+        try:
+            now = self._look()
+            settled = time.time_ns() - max(now[-2:]) > _SETTLED_NS
+            if now != self._identity or not settled:
+                return
+            check_folder(self._folder, shared=False)
+            about, columns = _packed(spec.shards)
+            about |= {"identity": now, "name": spec.name, "base": spec.base, "header": spec.header}
+            write_columns(self._path, about, columns)
+            self._drop_old()
+        except (OSError, ValueError, TypeError) as error:
+            _log.debug("%s: its columns are not kept: %s", self._location, error)
+
+    def _drop_old(self) -> None:
+        """Keep the folder small: specs come and go, and their columns are quickly made again."""
+        files = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
+        for path in files[:-MOST_FILES]:
+            path.unlink(missing_ok=True)
+
+
+def _packed(table: ShardTable) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Take a table apart into what JSON says of its columns, and their bytes."""
+    about: dict[str, Any] = {"num_rows": len(table), "parts": {}}
+    columns: dict[str, Any] = {"nsamples": table.nsamples, "filesize": table.filesize}
+    named: dict[str, TextColumn | BytesColumn] = {"url": table.urls, "extras": table.extras}
+    for name, column in (named | dict(table.digests)).items():
+        parts = column.parts
+        kind = None if parts.ends is None else parts.ends.dtype.str
+        about["parts"][name] = [parts.prefix.hex(), parts.suffix.hex(), kind]
+        columns[f"{name} blob"] = parts.blob
+        columns[f"{name} ends"] = b"" if parts.ends is None else parts.ends
+    return about, columns
+
+
+def _unpacked(about: Mapping[str, Any], columns: Mapping[str, memoryview]) -> ShardTable:
+    """Put a table together.
+
+    Raises:
+        ValueError: Its columns do not fit each other, or hold what no spec may.
+        KeyError: One is missing.
+    """
+    num_rows = about["num_rows"]
+    counts = [np.frombuffer(columns[name], np.int64) for name in ("nsamples", "filesize")]
+    for column in counts:
+        if len(column) != num_rows or column.min(initial=0) < UNKNOWN:
+            raise ValueError("the counts are none")
+    # Summed as floats: numbers that are too large must not come round to small ones.
+    if counts[0].sum(dtype=np.float64) >= MOST_SAMPLES or counts[0].max(initial=0) >= MOST_SAMPLES:
+        raise ValueError("the counts are too large")
+    parts = {}
+    for name, (prefix, suffix, kind) in about["parts"].items():
+        if kind not in {None, "<u4", "<i8", ">u4", ">i8"}:
+            raise ValueError("the ends of rows are of no known type")
+        ends = None if kind is None else np.frombuffer(columns[f"{name} ends"], kind)
+        blob = columns[f"{name} blob"]
+        parts[name] = Parts(num_rows, bytes.fromhex(prefix), bytes.fromhex(suffix), blob, ends)
+    digests = {field: BytesColumn(parts[field]) for field in HEX_DIGITS if field in parts}
+    extras = TextColumn(parts["extras"])
+    return ShardTable.of_columns(TextColumn(parts["url"]), counts[0], counts[1], digests, extras)
