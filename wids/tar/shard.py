@@ -83,9 +83,10 @@ class Shard(IndexedShard):
                 "since; make the index anew, or verify it by TarIndex.load(..., tar=...)"
             )
         self._view: memoryview | None = view
-        self._nbytes = len(view)
+        # Slices of a view are views; slices of the map behind it are bytes.
+        self._mapped: Any = view.obj
         # Looked up once: this is called for each sample.
-        self._locate = self.index.locate
+        self._cut = self.index.cut
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
         return self.read(local_index)
@@ -102,47 +103,25 @@ class Shard(IndexedShard):
 
         Raises:
             IndexError: There is no such place.
-            ShardFormatError: The index points outside the shard.
+            ShardFormatError: The index is damaged there.
             ValueError: The shard is closed.
         """
-        view = self._view
-        if view is None:
+        data = self._mapped if copy else self._view
+        if data is None:
             raise ValueError(f"{self.path}: the shard is closed")
         if local_index < 0:
             local_index += self.index.num_samples
-        key, extensions, spans = self._locate(local_index)
-        sample: dict[str, Any] = {"__key__": key}
-        nbytes = self._nbytes
-        place = 0
-        for extension in extensions:
-            offset = spans[place]
-            size = spans[place + 1]
-            place += 2
-            if fields is not None and extension not in fields:
-                continue
-            # Whatever an index says, only the shard's own bytes are ever touched.
-            end = offset + size
-            if not 0 <= offset <= end <= nbytes:
-                raise self._outside(extension, offset, size)
-            value = view[offset:end]
-            sample[extension] = bytes(value) if copy else value
-        return sample
+        return self._cut(local_index, data, fields)
 
     def close(self) -> None:
         """Let go of the memory; views that were handed out keep it until they are gone."""
-        self._view = None
+        self._view = self._mapped = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-    def _outside(self, extension: str, offset: int, size: int) -> ShardFormatError:
-        return ShardFormatError(
-            f"{self.path}: expected field {extension!r} within [0, {self._nbytes}), found "
-            f"{size} bytes at byte {offset}: the index is not this shard's; make it anew"
-        )
 
     def __repr__(self) -> str:
         return f"Shard({str(self.path)!r}, {len(self)} samples)"

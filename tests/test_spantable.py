@@ -1,0 +1,93 @@
+"""Fields of many samples at once: what `find_spans` finds, and when a whole sidecar is trusted."""
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from wids.errors import ShardFormatError
+from wids.tar.shard import Shard
+from wids.tar.tarindex import TarIndex
+
+HEADER_NBYTES = 112
+MANY = 400  # samples: enough for a whole sidecar to be checked at once
+
+
+@pytest.fixture
+def shard(make_shard):
+    """A shard whose samples have different fields."""
+    samples = [{"__key__": f"{i:03d}", ".cls": str(i)} for i in range(MANY)]
+    for i, sample in enumerate(samples):
+        sample.update({".txt": "x" * i} if i % 3 else {".json": "[]"})
+    return make_shard("a.tar", samples)
+
+
+@pytest.fixture
+def sidecar(shard, tmp_path):
+    path = tmp_path / "a.widx"
+    TarIndex.from_tar(shard).save(path)
+    return path
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.lists(st.integers(0, MANY - 1), max_size=80), st.sampled_from([".cls", ".txt", ".x"]),
+    st.booleans(),
+)  # fmt: skip
+def test_spans_are_those_of_the_samples(shard, sidecar, places, extension, scanned):
+    """Many samples are found at once as each is found by itself; -1 stands for a missing field."""
+    index = TarIndex.from_tar(shard) if scanned else TarIndex.load(sidecar)
+    offsets, sizes = index.find_spans(np.array(places, np.int64), extension)
+    fields = [{name: span for name, *span in index.fields(place)} for place in places]
+    expected = [found.get(extension, [-1, -1]) for found in fields]
+    assert np.stack([offsets, sizes], axis=1).tolist() == expected
+
+
+@pytest.mark.parametrize("place", [-1, MANY])
+def test_a_place_out_of_range_is_an_error(sidecar, place):
+    """There is no such sample, however many were read before."""
+    with pytest.raises(IndexError, match=str(place)):
+        TarIndex.load(sidecar).find_spans(np.array([0, place]), ".cls")
+
+
+def damage(sidecar, sample):
+    """Move the first field of a sample within the shard: only its check tells."""
+    image = bytearray(sidecar.read_bytes())
+    image[HEADER_NBYTES + 32 * sample] ^= 1
+    sidecar.write_bytes(image)
+
+
+def test_a_damaged_sample_is_refused_and_the_others_are_read_for_ever(shard, sidecar):
+    """However often a shard is read, damage in one row neither spreads nor slips through."""
+    damage(sidecar, 7)
+    opened = Shard(shard, TarIndex.load(sidecar))
+    for _ in range(3):
+        for place in set(range(MANY)) - {7}:
+            assert bytes(opened[place][".cls"]) == str(place).encode()
+        for read in (opened.read, opened.index.fields, opened.index.key):
+            with pytest.raises(ShardFormatError, match="sample 7 does not fit"):
+                read(7)
+        with pytest.raises(ShardFormatError, match="sample 7 does not fit"):
+            opened.index.find_spans(np.arange(10), ".cls")
+
+
+def test_a_sidecar_that_is_whole_is_read_the_same_before_and_after_it_is_trusted(shard, sidecar):
+    """Copies and views of a sample equal its bytes in the tar, at the first and the fourth pass."""
+    opened, oracle = Shard(shard, TarIndex.load(sidecar)), Shard(shard)
+    data = shard.read_bytes()
+    for _ in range(4):
+        for place in range(MANY):
+            sample = opened.read(place, copy=True)
+            assert sample == oracle.read(place, copy=True)
+            assert opened[place] == sample
+            for extension, offset, size in oracle.index.fields(place):
+                assert sample[extension] == data[offset : offset + size]
+                assert type(sample[extension]) is bytes
+
+
+def test_some_fields_of_a_trusted_sidecar(shard, sidecar):
+    """Fields that were not asked for stay out, and those that a sample lacks are no error."""
+    opened = Shard(shard, TarIndex.load(sidecar))
+    for place in [*range(MANY), 0, 1]:
+        wanted = {"__key__", ".txt"} if place % 3 else {"__key__"}
+        assert set(opened.read(place, (".txt", ".png"))) == wanted
