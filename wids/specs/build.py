@@ -96,14 +96,15 @@ def index_shard(
         ShardFormatError: It is no readable tar; the message names the byte.
     """
     with local_copy(url, cache_dir) as path:
+        stored = stored_file(url, path)
+        # Read from end to end first: the headers are in memory then, and a cold disk does not jump.
+        found = {} if stored is None else file_digests(stored, digests)
         index = TarIndex.from_tar(path)
         if sidecar and is_local(url):
             index.save(path.with_name(path.name + SIDECAR_SUFFIX))
         entry: dict[str, Any] = {"url": url, "nsamples": index.num_samples}
-        stored = stored_file(url, path)
         if stored is not None:
-            size, found = stored.stat().st_size, file_digests(stored, digests)
-            entry = shard_entry(url, index.num_samples, size, found)
+            entry = shard_entry(url, index.num_samples, stored.stat().st_size, found)
     return ShardRecord(url, entry, dict(index.skipped), index.trailing_nbytes)
 
 
