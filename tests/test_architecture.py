@@ -37,7 +37,7 @@ MAY_IMPORT = {
         "caching codecs ordering outfile progress reading specs tools urls views wording writing"
     ),
     "cli": "commands errors",
-    "__init__": "caching codecs errors ordering reading specs tar writing",
+    "__init__": "caching codecs errors ordering reading specs tar views writing",
     "__main__": "cli",
 }
 

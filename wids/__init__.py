@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from wids.specs.spec import DatasetSpec as DatasetSpec
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
+    from wids.views.sampleview import show as show
     from wids.writing.tarwriter import TarWriter as TarWriter
     from wids.writing.writer import ShardWriter as ShardWriter
 
@@ -70,6 +71,7 @@ _HOME_OF = {
     "WidsError": "errors",
     "decode_field": "codecs.decode",
     "encode_field": "codecs.encode",
+    "show": "views.sampleview",
 }
 
 __all__ = [  # noqa: PLE0604 (strings all: the keys above and the version)

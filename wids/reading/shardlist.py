@@ -25,6 +25,7 @@ from wids.codecs.images import ImageDecoder
 from wids.errors import FetchError, SampleCountError, ShardFormatError
 from wids.log import logger, show_if_verbose
 from wids.progress import progress
+from wids.reading.display import Displayed
 from wids.reading.locate import Locator
 from wids.reading.openshards import OpenShards, default_max_open_shards
 from wids.reading.rangeshard import RangeShard, fetch_index, read_samples, sidecar_url
@@ -60,7 +61,7 @@ class _OpenShard(NamedTuple):
     dataset: str | None
 
 
-class ShardList:
+class ShardList(Displayed):
     """A sequence of samples over a list of tar shards, read at random.
 
     A sample is a dict of fields by extension (`.jpg`, `.cls`), plus `__key__`, `__index__` (its
@@ -430,12 +431,6 @@ class ShardList:
                 accesses,
                 self._opened.limit,
             )
-
-    def __repr__(self) -> str:
-        return (
-            f"{type(self).__name__}({self.dataset_name!r}, {len(self)} samples, "
-            f"{len(self.shards)} shards)"
-        )
 
 
 class _StreamedShard(Sequence[Sample]):

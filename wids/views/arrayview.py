@@ -124,6 +124,8 @@ def describe_array(name: str, array: np.ndarray) -> dict[str, Any]:
 
 def _element(value: Any) -> Any:
     """Return one element as JSON: a number, a truth value or short text."""
+    if isinstance(value, np.floating):
+        return safe_number(float(str(value)))  # 0.1, where float32's item() has 0.10000000149
     plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(plain, bool | np.bool_):
         return bool(plain)

@@ -7,10 +7,18 @@ from typing import Any
 from wids.codecs.images import open_image
 from wids.codecs.media import VIDEO_FORMATS
 from wids.errors import DecodeError
-from wids.extras import load_if_present
+from wids.extras import load, load_if_present
 from wids.views.safejson import safe_text
 
-__all__ = ["checked_image", "orientation", "summarise_audio", "summarise_image", "summarise_video"]
+__all__ = [
+    "AV_FORMATS",
+    "MAX_PIXELS",
+    "checked_image",
+    "orientation",
+    "summarise_audio",
+    "summarise_image",
+    "summarise_video",
+]
 
 MAX_NBYTES = 256 << 20  # of a compressed image, sound or video; each opening copies it
 MAX_PIXELS = 1 << 26  # of an image that is decoded for a thumbnail: at most 256 MiB as RGBA
@@ -28,11 +36,11 @@ def checked_image(data: bytes | memoryview) -> Any:
         A `PIL.Image.Image`.
 
     Raises:
-        DecodeError: The file has over 256 MiB, or the image over 64 million pixels.
-        OSError: It is no image.
+        DecodeError: It is none of the image formats that are read, the file has over 256 MiB, or
+            the image over 64 million pixels.
+        OSError: Its header is damaged.
     """
-    _check_size(data)
-    image = open_image(data)
+    image = _opened(data)
     if image.width * image.height > MAX_PIXELS:
         raise DecodeError(
             f"the image has {image.width} x {image.height} pixels, more than the {MAX_PIXELS} "
@@ -52,10 +60,10 @@ def summarise_image(_suffix: str, data: bytes | memoryview) -> dict[str, Any]:
         `orientation`, EXIF's number from 1 (upright) to 8.
 
     Raises:
-        OSError: It is no image.
+        DecodeError: It is none of the image formats that are read, or has over 256 MiB.
+        OSError: Its header is damaged.
     """
-    _check_size(data)
-    image = open_image(data)
+    image = _opened(data)
     return {
         "width": image.width,
         "height": image.height,
@@ -63,6 +71,18 @@ def summarise_image(_suffix: str, data: bytes | memoryview) -> dict[str, Any]:
         "format": image.format,
         "orientation": orientation(image),
     }
+
+
+def _opened(data: bytes | memoryview) -> Any:
+    _check_size(data)
+    try:
+        return open_image(data)
+    except load("PIL.Image", "pillow").UnidentifiedImageError as error:
+        # Pillow's own message names a stream in memory, which tells nobody anything.
+        start = bytes(data[:8])
+        raise DecodeError(
+            f"none of the image formats that are read begins with {start!r}"
+        ) from error
 
 
 def orientation(image: Any) -> int:

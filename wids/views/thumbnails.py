@@ -5,6 +5,7 @@ trailing bytes) ever reaches whoever looks at it.
 """
 
 import io
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,11 +19,13 @@ from wids.views.arrayview import named_arrays, picture_in
 from wids.views.fieldview import unpacked
 from wids.views.mediatypes import field_kind, format_suffix
 from wids.views.mediaview import checked_image, orientation
+from wids.views.poster import draw_wave, first_frame
 
 __all__ = ["Thumbnail", "thumbnail"]
 
 JPEG_QUALITY = 85
 MAX_SIDE = 4096  # pixels; whoever wants more wants the image itself
+MAX_ARRAY_SIDE = 1024  # of larger arrays each n-th row and column is looked at
 
 
 @dataclass(frozen=True)
@@ -76,21 +79,31 @@ def thumbnail(extension: str, data: bytes | memoryview, *, size: int) -> Thumbna
     if not 1 <= size <= MAX_SIDE:
         raise ValueError(f"size: expected 1 to {MAX_SIDE} pixels, got {size}")
     kind = field_kind(extension)
+    if kind not in PICTURES:
+        raise DecodeError(f"no picture of {extension!r}: a field of kind {kind!r} makes none")
     try:
-        content = unpacked(extension, data)
-        if kind == "image":
-            return _of_image(content, size)
-        if kind == "array":
-            array = picture_in(named_arrays(format_suffix(extension), content))
-            return _of_pixels(pixels_of(array, MAX_SIDE // 4), size)
+        return PICTURES[kind](format_suffix(extension), unpacked(extension, data), size)
     except Exception as error:  # whatever a decoder raises belongs to the field
         raise DecodeError(
             f"no picture of {extension!r}: {type(error).__name__}: {error}"
         ) from error
-    raise DecodeError(f"no picture of {extension!r}: a field of kind {kind!r} makes none")
 
 
-def _of_image(data: bytes | memoryview, size: int) -> Thumbnail:
+def _of_array(suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
+    return _of_pixels(pixels_of(picture_in(named_arrays(suffix, data)), MAX_ARRAY_SIDE), size)
+
+
+def _of_sound(_suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
+    return _of_pixels(draw_wave(data, size), size)
+
+
+def _of_film(suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
+    image = first_frame(suffix, data)
+    _, wanted = _Fit(size).frame(*image.size)
+    return _encoded(image.resize(wanted), lossless=False)
+
+
+def _of_image(_suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
     image = checked_image(data)
     if image.mode.startswith(("I", "F")):  # 16 bits and more, which Pillow would cut off at 255
         return _of_pixels(levels(np.asarray(image)), size)
@@ -129,3 +142,11 @@ def _encoded(image: Any, *, lossless: bool) -> Thumbnail:
         image.save(stream, "JPEG", quality=JPEG_QUALITY, subsampling=0)
         media_type = "image/jpeg"
     return Thumbnail(media_type, stream.getvalue(), image.width, image.height)
+
+
+PICTURES: dict[str, Callable[[str, bytes | memoryview, int], Thumbnail]] = {
+    "array": _of_array,
+    "audio": _of_sound,
+    "image": _of_image,
+    "video": _of_film,
+}

@@ -1,0 +1,322 @@
+"""Samples and datasets as HTML for notebooks: pictures inline, everything else escaped.
+
+Styles stand in the elements, as some notebooks drop style sheets, and colours are shades of the
+text's own or translucent greys, so that a page looks right on light and on dark ground. Nothing is
+loaded from anywhere and no script is there, so the page shows wherever HTML does.
+"""
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from wids.errors import DecodeError
+from wids.views.fieldview import FieldView
+from wids.views.markup import Markup, tag
+from wids.views.mediatypes import media_type
+from wids.views.oneline import array_line, bars, content_line
+from wids.views.samplefields import Field, SampleFields
+from wids.views.thumbnails import thumbnail
+from wids.wording import clean, format_nbytes
+
+__all__ = ["DatasetFacts", "dataset_html", "sample_html"]
+
+MAX_FIELDS = 50  # of a sample; the others are counted
+MAX_TEXT = 4_000  # characters of a text or document
+MAX_ROWS = 16  # of a dump of bytes
+MAX_MEDIA_NBYTES = 2 << 20  # of a sound or film that goes into the page
+MAX_PICTURES_NBYTES = 2 << 20  # of all pictures of a page
+PICTURE_SIDE = 256  # pixels, in the page of a sample
+TILE_SIDE = 128  # pixels, in the grid of a dataset
+
+GREY = "rgba(128,128,128,.14)"
+LINE = "1px solid rgba(128,128,128,.28)"
+BASE = "font:13px/1.5 system-ui,sans-serif;text-align:left"
+CARD = f"{BASE};border:{LINE};border-radius:8px;padding:12px 16px;max-width:820px;overflow:hidden"
+# A stranger's text keeps its direction to itself: a mirrored key must not turn what follows it.
+ISOLATED = "unicode-bidi:isolate;overflow-wrap:anywhere"
+CODE = "font-family:ui-monospace,monospace;font-size:12px"
+CHIP = (
+    f"{CODE};background:{GREY};border-radius:5px;padding:1px 6px;margin:0 6px 2px 0;"
+    "display:inline-block;max-width:220px;unicode-bidi:isolate;overflow-wrap:break-word"
+)
+FAINT = "opacity:.65"
+PLAIN = (
+    "border:0;background:none;color:inherit"  # what notebooks give tables and `pre` of their own
+)
+PRE = (
+    f"{CODE};{ISOLATED};{PLAIN};margin:0;padding:0;max-height:18em;overflow:auto;"
+    "white-space:pre-wrap"
+)
+CELL = f"{PLAIN};border-top:{LINE};padding:6px 14px 6px 0;vertical-align:top;text-align:left"
+BAD = "color:#d1495b;overflow-wrap:anywhere"
+
+
+@dataclass(frozen=True)
+class DatasetFacts:
+    """What a dataset says of itself.
+
+    Attributes:
+        kind: The name of its class.
+        name: Its name.
+        nsamples: How many samples.
+        nshards: How many shards.
+        nbytes: Bytes of the shards; None where a spec does not say it of all of them.
+        fields: The fields of the first sample and their sizes in bytes; None where not known.
+    """
+
+    kind: str
+    name: str
+    nsamples: int
+    nshards: int
+    nbytes: int | None
+    fields: Sequence[tuple[str, int]] | None = None
+
+
+def dataset_html(
+    facts: DatasetFacts, samples: Iterable[SampleFields | Exception], note: str | None = None
+) -> Markup:
+    """Show a dataset: what it says of itself, and a grid of samples.
+
+    Args:
+        facts: What it says of itself.
+        samples: The samples of the grid; an error stands for one that could not be read.
+        note: What else is to be said.
+    """
+    counts = [_counted(facts.nsamples, "sample"), _counted(facts.nshards, "shard")]
+    if facts.nbytes is not None:
+        counts.append(format_nbytes(facts.nbytes))
+    parts = [
+        tag(
+            "div",
+            tag("b", clean(facts.name, 100), style=f"font-size:15px;{ISOLATED}"),
+            tag("span", f" {facts.kind}", style=FAINT),
+        ),
+        tag("div", " · ".join(counts)),
+    ]
+    if facts.fields:
+        chips = [_chip(name, format_nbytes(nbytes)) for name, nbytes in facts.fields[:MAX_FIELDS]]
+        parts.append(tag("div", chips, style="margin-top:4px"))
+    pictures = _Pictures(TILE_SIDE)
+    tiles = [_tile(sample, pictures) for sample in samples]
+    if tiles:
+        grid = "display:flex;flex-wrap:wrap;gap:10px;margin-top:10px"
+        parts.append(tag("div", tiles, style=grid))
+    if note is not None:
+        parts.append(tag("div", clean(note, 500), style=f"{FAINT};margin-top:8px"))
+    return tag("div", parts, style=CARD)
+
+
+def sample_html(sample: SampleFields) -> Markup:
+    """Show a sample: its fields one below the other, each by its kind."""
+    pictures = _Pictures(PICTURE_SIDE)
+    views = sample.views()
+    rows = [
+        tag(
+            "tr",
+            tag("td", _chip(field.name), style=CELL),
+            tag(
+                "td",
+                format_nbytes(views[field.name].nbytes) if field.stored else "",
+                style=f"{CELL};white-space:nowrap;{FAINT}",
+            ),
+            tag("td", _content(field, views[field.name], pictures), style=f"{CELL};width:100%"),
+        )
+        for field in sample.fields[:MAX_FIELDS]
+    ]
+    parts = [tag("b", clean(sample.title, 200), style=ISOLATED)]
+    if "shard" in sample.facts:
+        parts.append(tag("div", _place(sample.facts), style=f"{FAINT};{ISOLATED}"))
+    table = "border-collapse:collapse;margin:8px 0 0;width:100%;font:inherit"
+    parts.append(tag("table", rows, style=table))
+    if len(sample.fields) > MAX_FIELDS:
+        parts.append(tag("div", f"and {len(sample.fields) - MAX_FIELDS} more fields", style=FAINT))
+    return tag("div", parts, style=CARD)
+
+
+class _Pictures:
+    """Draws the pictures of one page, which together are bounded."""
+
+    def __init__(self, side: int) -> None:
+        self.side = side
+        self.left = MAX_PICTURES_NBYTES
+
+    def draw(self, extension: str, data: bytes | memoryview) -> Markup | None:
+        """Return an `img` of a field; None where it makes no picture, or the page is full."""
+        try:
+            picture = thumbnail(extension, data, size=self.side)
+        except DecodeError:
+            return None
+        self.left -= len(picture.data)
+        if self.left < 0:
+            return None
+        # Small masks are enlarged, sharply: 28 pixels of a digit are hard to see.
+        scale = max(1, self.side // 2 // max(picture.width, picture.height))
+        return tag(
+            "img",
+            src=f"data:{picture.media_type};base64,{base64.b64encode(picture.data).decode()}",
+            width=picture.width * scale,
+            height=picture.height * scale,
+            alt=extension,
+            style="max-width:100%;border-radius:4px;margin:0;display:block"
+            + (";image-rendering:pixelated" if scale > 1 else ""),
+        )
+
+
+def _counted(count: int, noun: str) -> str:
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
+def _chip(name: str, size: str = "") -> Markup:
+    parts = [clean(name, 60)]
+    if size:
+        parts.append(tag("span", f" {size}", style=FAINT))
+    return tag("span", parts, style=CHIP)
+
+
+def _place(facts: Any) -> str:
+    # What follows "?" in a URL may be a signature, and notebooks are shared.
+    shard = clean(str(facts["shard"]).split("?", maxsplit=1)[0], 300)
+    return f"{shard}, sample {facts['shardindex']} in it" if "shardindex" in facts else shard
+
+
+def _tile(sample: SampleFields | Exception, pictures: _Pictures) -> Markup:
+    """Show a sample of the grid: its picture or else some text, its index, key and label."""
+    frame = f"width:{TILE_SIDE}px;font-size:12px;line-height:1.35"
+    box = (
+        f"height:{TILE_SIDE}px;display:flex;align-items:center;justify-content:center;"
+        f"overflow:hidden;background:{GREY};border-radius:6px;margin-bottom:4px"
+    )
+    if isinstance(sample, Exception):
+        text = f"{type(sample).__name__}: {sample}"
+        return tag("div", tag("div", clean(text, 160), style=f"{box};{BAD}"), style=frame)
+    views = sample.views()
+    picture = _first_picture(sample, views, pictures)
+    cut = f"overflow:hidden;text-overflow:ellipsis;white-space:nowrap;{ISOLATED}"
+    lines = [
+        tag("span", str(sample.facts.get("index", "")), style=FAINT),
+        f" {clean(sample.facts.get('key', ''), 80)}",
+    ]
+    label = _label(views, with_text=picture is not None)
+    return tag(
+        "div",
+        tag("div", picture or _instead(views), style=box),
+        tag("div", lines, style=cut, title=clean(sample.facts.get("key", ""), 300)),
+        tag("div", clean(label, 80), style=f"{cut};{FAINT}", title=clean(label, 300)),
+        style=frame,
+    )
+
+
+def _first_picture(
+    sample: SampleFields, views: dict[str, FieldView], pictures: _Pictures
+) -> Markup | None:
+    """Draw the first field that makes a picture; images go before arrays and films."""
+    for kinds in (("image",), ("array", "audio", "video")):
+        for field in sample.fields:
+            view = views[field.name]
+            if view.kind in kinds and view.error is None and view.summary.get("picture", True):
+                picture = pictures.draw(field.format, field.data)
+                if picture is not None:
+                    return picture
+    return None
+
+
+def _instead(views: dict[str, FieldView]) -> Markup:
+    """Fill the place of a picture: with an error, or the beginning of what is there."""
+    failed = next((view for view in views.values() if view.kind == "image" and view.error), None)
+    if failed is not None:
+        return tag("div", clean(content_line(failed), 160), style=f"{BAD};padding:6px")
+    order = ("text", "json", "array", "class", "audio", "video", "bytes")
+    found = sorted(
+        views.values(), key=lambda view: order.index(view.kind) if view.kind in order else 0
+    )
+    text = (found[0].summary.get("text") or content_line(found[0])) if found else "no fields"
+    return tag("div", clean(text, 120), style=f"{ISOLATED};padding:6px;{FAINT}")
+
+
+def _label(views: dict[str, FieldView], *, with_text: bool) -> str:
+    """Find what names a sample: its class, or else its text."""
+    kinds = ("class", "text") if with_text else ("class",)
+    for kind in kinds:
+        for view in views.values():
+            if view.kind == kind and view.error is None:
+                return view.summary["text"] if kind == "text" else content_line(view)
+    return ""
+
+
+# --- the fields of a sample, by kind -------------------------------------------------------------
+
+
+def _content(field: Field, view: FieldView, pictures: _Pictures) -> list[str]:
+    if view.error is not None:
+        shown = _text(view.summary) if "text" in view.summary else _dump(view.summary)
+        return [tag("div", clean(content_line(view), 500), style=BAD), *shown]
+    return CONTENTS.get(view.kind, _as_line)(field, view, pictures)
+
+
+def _as_line(_field: Field, view: FieldView, _pictures: _Pictures) -> list[str]:
+    return [tag("span", clean(content_line(view), 500), style=ISOLATED)]
+
+
+def _image(field: Field, view: FieldView, pictures: _Pictures) -> list[str]:
+    picture = pictures.draw(field.format, field.data)
+    missing = tag("div", "its pixels cannot be decoded", style=BAD)
+    return [picture or missing, tag("div", clean(content_line(view)), style=FAINT)]
+
+
+def _array(field: Field, view: FieldView, pictures: _Pictures) -> list[str]:
+    parts: list[str] = []
+    if view.summary["picture"]:
+        parts.append(pictures.draw(field.format, field.data) or Markup())
+    for figures in view.summary["arrays"]:
+        parts.append(tag("div", clean(array_line(figures), 500), style=ISOLATED))
+        histogram = figures.get("histogram")
+        if histogram is not None and len(histogram["counts"]) > 1:
+            drawn = bars(histogram["counts"])
+            parts.append(tag("div", drawn, style=f"{CODE};{FAINT};line-height:1;white-space:pre"))
+    hidden = view.summary["num_arrays"] - len(view.summary["arrays"])
+    return [*parts, f"and {hidden} more arrays"] if hidden else parts
+
+
+def _document(_field: Field, view: FieldView, _pictures: _Pictures) -> list[str]:
+    if "tree" not in view.summary:
+        return _text(view.summary) if "text" in view.summary else _dump(view.summary)
+    text = json.dumps(view.summary["tree"], indent=2, ensure_ascii=False)
+    return _text({"text": text, "truncated": False})
+
+
+def _player(field: Field, view: FieldView, _pictures: _Pictures) -> list[str]:
+    """Show a player, where the browser knows the format and the file is small."""
+    line = tag("div", clean(content_line(view), 200), style=FAINT)
+    kind = media_type(field.format)
+    if not kind.startswith(("audio/", "video/")) or len(field.data) > MAX_MEDIA_NBYTES:
+        return [line]
+    source = f"data:{kind};base64,{base64.b64encode(field.data).decode()}"
+    style = f"max-width:100%;{f'max-height:{PICTURE_SIDE}px' if view.kind == 'video' else ''}"
+    return [tag(view.kind, src=source, controls="", preload="metadata", style=style), line]
+
+
+def _text(summary: dict[str, Any]) -> list[str]:
+    text = summary["text"]
+    cut = summary.get("truncated") or len(text) > MAX_TEXT
+    # Line breaks stay; other control characters would be dropped or obeyed.
+    lines = "\n".join(clean(line) for line in text[:MAX_TEXT].splitlines())
+    return [tag("pre", lines + (" …" if cut else ""), style=PRE)]
+
+
+def _dump(summary: dict[str, Any]) -> list[str]:
+    rows = summary["hex"][:MAX_ROWS]
+    more = " …" if summary["truncated"] or len(summary["hex"]) > MAX_ROWS else ""
+    return [tag("pre", "\n".join(rows) + more, style=f"{PRE};white-space:pre")]
+
+
+CONTENTS: dict[str, Callable[[Field, FieldView, _Pictures], list[str]]] = {
+    "array": _array,
+    "audio": _player,
+    "bytes": lambda _field, view, _pictures: _dump(view.summary),
+    "image": _image,
+    "json": _document,
+    "text": lambda _field, view, _pictures: _text(view.summary),
+    "video": _player,
+}

@@ -1,0 +1,60 @@
+"""One sample to look at: printed, or shown by a notebook."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from wids.views.fieldview import ClassNames
+from wids.views.notebook import sample_html
+from wids.views.oneline import content_line
+from wids.views.samplefields import SampleFields
+from wids.wording import clean, format_nbytes
+
+__all__ = ["SampleView", "show"]
+
+LINE_WIDTH = 120  # characters of a line of `repr`
+
+
+class SampleView(SampleFields):
+    """A sample to look at: `print` gives lines of text, a notebook shows pictures.
+
+    >>> print(SampleView.of({"__key__": "a", "__index__": 3, ".cls": b"1", ".txt": b"one"}))
+    sample 3, key a
+      .cls       1 B  1
+      .txt       3 B  'one'
+    """
+
+    def lines(self, width: int = LINE_WIDTH) -> list[str]:
+        """Lay the sample out as text that is safe to print.
+
+        Args:
+            width: Most characters of a line.
+        """
+        name_width = max((len(clean(field.name)) for field in self.fields), default=0)
+        lines = [clean(self.title, width)]
+        for field, view in zip(self.fields, self.views().values(), strict=True):
+            size = format_nbytes(view.nbytes) if field.stored else ""
+            line = f"  {clean(field.name):<{name_width}}  {size:>8}  {clean(content_line(view))}"
+            lines.append(clean(line, width))
+        return lines
+
+    def __repr__(self) -> str:
+        return "\n".join(self.lines())
+
+    def _repr_html_(self) -> str:
+        return sample_html(self)
+
+
+def show(sample: Mapping[str, Any], *, class_names: ClassNames | None = None) -> SampleView:
+    """Show a sample that you have: in a notebook as a table with pictures, else as text.
+
+    Args:
+        sample: What a dataset gave, decoded or raw.
+        class_names: The name of each class, by its number.
+
+    >>> show({"__key__": "a", ".cls": 1}, class_names=["cat", "dog"])
+    sample, key a
+      .cls            1 (dog)
+    """
+    if not isinstance(sample, Mapping):
+        raise TypeError(f"expected a sample, a dict of fields, got a {type(sample).__name__}")
+    return SampleView.of(sample, class_names)
