@@ -16,8 +16,8 @@ import tarfile
 import time
 from collections import Counter
 from pathlib import Path
-from zlib import crc32
 
+from sidecarbytes import HEADER_NBYTES, fingerprinted, sealed
 from tarbytes import END, header, member, pax, repair_checksum
 
 from wids.errors import ShardFormatError
@@ -200,16 +200,7 @@ def samples_of(path, sidecar):
     return [shard.read(place, copy=True) for place in range(min(len(shard), 100))]
 
 
-def reseal(image):
-    """Make the header's check fit a changed header, as a hostile writer would."""
-    members, samples, sets, skipped = struct.unpack_from("<4Q", image, 40)
-    start = 112 + 16 * members + 16 * (samples + 1) + (4 * members if image[12] & 8 else 0)
-    image[104:108] = bytes(4)
-    tables = bytes(image[start : start + sets + skipped])
-    image[104:108] = struct.pack("<I", crc32(tables, crc32(bytes(image[:112]))))
-
-
-def damage(chance, image):
+def damage(chance, image, shard):
     """Return a damaged sidecar, and whether somebody made its check fit again."""
     image = bytearray(image)
     for _ in range(chance.choice([1, 1, 2, 4])):
@@ -230,12 +221,10 @@ def damage(chance, image):
             image += bytes(chance.choice([0, len(image)]))
         else:
             image[place : place + 16] = chance.randbytes(16)
-        if len(image) < 112:
+        if len(image) < HEADER_NBYTES:
             return bytes(image), False
     hostile = chance.random() < 0.5
-    if hostile:
-        reseal(image)
-    return bytes(image), hostile
+    return sealed(fingerprinted(image, shard)) if hostile else bytes(image), hostile
 
 
 def fuzz_sidecars(num_inputs, seed, folder):
@@ -247,9 +236,10 @@ def fuzz_sidecars(num_inputs, seed, folder):
     names = [b"README", *(b"%d.%s" % (i // 2, b"ab"[i % 2 : i % 2 + 1]) for i in range(9)), b"x.c"]
     path.write_bytes(b"".join(member(name, name * i) for i, name in enumerate(names)) + END)
     TarIndex.from_tar(path).save(sidecar)
+    shard = path.read_bytes()
     good, expected = sidecar.read_bytes(), samples_of(path, sidecar)
     for _ in range(num_inputs):
-        image, hostile = damage(chance, good)
+        image, hostile = damage(chance, good, shard)
         sidecar.write_bytes(image)
         start = time.perf_counter()
         try:

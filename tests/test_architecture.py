@@ -15,6 +15,7 @@ PACKAGE = Path(wids.__file__).parent
 # in an import, at a module's top or inside a function. Within a package, imports run one way too.
 MAY_IMPORT = {
     "errors": "",
+    "dates": "",
     "log": "",
     "progress": "",
     "extras": "",
@@ -22,9 +23,9 @@ MAY_IMPORT = {
     "wording": "",
     "urls": "errors",
     "fetching": "errors urls",
-    "tar": "errors",
+    "tar": "dates errors",
     "codecs": "errors extras",
-    "caching": "errors fetching urls",
+    "caching": "dates errors fetching urls",
     "specs": "caching errors fetching outfile progress tar urls",
     "ordering": "",
     "views": "codecs errors extras wording",

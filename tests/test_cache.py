@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -436,6 +437,21 @@ def test_a_sidecar_beside_a_local_shard_is_found(cache: ShardCache, tmp_path: Pa
     beside.write_bytes(b"")
     assert cache.sidecar_path(str(path), path, ".idx") == beside
     assert not cache.cache_dir.exists()
+
+
+def test_an_older_sidecar_that_must_stay_is_not_used(
+    cache: ShardCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where a sidecar would have to be verified at each open and cannot be renewed, another is."""
+    path, beside = tmp_path / "a.tar", tmp_path / "a.tar.idx"
+    beside.write_bytes(b"")
+    time.sleep(0.02)
+    path.write_bytes(SHARD)
+    assert cache.sidecar_path(str(path), path, ".idx") == beside
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    chosen = cache.sidecar_path(str(path), path, ".idx")
+    assert chosen is not None
+    assert chosen.parent == cache.cache_dir
 
 
 def test_local_shards_need_no_usable_folder(

@@ -3,7 +3,9 @@
 import logging
 import os
 import pickle
+import shutil
 import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -79,10 +81,11 @@ def test_a_changed_shard_is_indexed_anew(shard, sidecar):
 
 
 def test_a_shard_changed_in_place_is_noticed(shard, sidecar):
-    """With the same size and another time, it is the headers that decide."""
+    """With the same size and another date, it is the headers that decide."""
     TarIndex.open(shard, sidecar)
     content = shard.read_bytes()
-    os.utime(shard, ns=(5, 5))
+    later = time.time_ns() + 10**9
+    os.utime(shard, ns=(later, later))
     assert TarIndex.load(sidecar, tar=shard).names[0] == "a.cls"
     shard.write_bytes(member(b"z.cls", b"a.cls") + content[1024:])
     with pytest.raises(ShardFormatError, match="stale"):
@@ -90,10 +93,101 @@ def test_a_shard_changed_in_place_is_noticed(shard, sidecar):
     assert TarIndex.open(shard, sidecar).names[0] == "z.cls"
 
 
-def test_a_touched_shard_is_looked_through_once(shard, sidecar, monkeypatch):
-    """After open has verified a shard with a new time, the sidecar knows that time."""
+def large_shard(path, names):
+    """Write a shard of many members, of which a fingerprint looks at a few only."""
+    path.write_bytes(b"".join(member(name, b"x") for name in names) + END)
+
+
+def test_one_header_changed_under_the_old_date_is_noticed(tmp_path, sidecar):
+    """A rewrite in place that puts size and date back is found by the time of change."""
+    path = tmp_path / "large.tar"
+    names = [b"%03d.txt" % i for i in range(100)]
+    large_shard(path, names)
+    TarIndex.open(path, sidecar)
+    before = path.stat()
+    large_shard(path, [*names[:50], b"odd.txt", *names[51:]])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    with pytest.raises(ShardFormatError, match="was changed since"):
+        TarIndex.load(sidecar, tar=path)
+    assert TarIndex.open(path, sidecar).names[50] == "odd.txt"
+
+
+def test_an_older_shard_moved_into_place_is_noticed(tmp_path, sidecar):
+    """A file with an older date than the sidecar's, renamed over the shard, is another shard."""
+    path, other = tmp_path / "large.tar", tmp_path / "other.tar"
+    names = [b"%03d.txt" % i for i in range(100)]
+    large_shard(other, [*names[:50], b"odd.txt", *names[51:]])
+    large_shard(path, names)
+    TarIndex.open(path, sidecar)
+    other.replace(path)
+    assert TarIndex.open(path, sidecar).names[50] == "odd.txt"
+
+
+def test_a_member_appended_into_the_padding_is_noticed(tmp_path, sidecar):
+    """Writers pad archives to 10 KiB: a longer archive may be a file of the same size and date."""
+    path = tmp_path / "padded.tar"
+    first = member(b"a.txt", b"x")
+    path.write_bytes(first.ljust(10240, b"\0"))
+    os.utime(path, ns=(10**18, 10**18))
+    TarIndex.open(path, sidecar)
+    shutil.copystat(path, sidecar)
+    path.write_bytes((first + member(b"b.txt", b"y")).ljust(10240, b"\0"))
+    os.utime(path, ns=(10**18, 10**18))
+    later = tmp_path / "later.widx"  # copied after the change, so that dates tell nothing
+    shutil.copy(sidecar, later)
+    with pytest.raises(ShardFormatError, match="other headers"):
+        TarIndex.load(later, tar=path)
+
+
+def test_a_sidecar_says_nothing_of_when_and_where(tmp_path, shard):
+    """The same shard gives the same sidecar, whatever its name and its dates."""
+    copy = tmp_path / "copy.tar"
+    copy.write_bytes(shard.read_bytes())
+    os.utime(copy, ns=(5, 5))
+    for path in (shard, copy):
+        TarIndex.open(path, path.with_suffix(".widx"))
+    assert copy.with_suffix(".widx").read_bytes() == shard.with_suffix(".widx").read_bytes()
+
+
+def test_a_pair_that_was_copied_is_used_as_it_is(tmp_path, shard, sidecar, monkeypatch):
+    """A sidecar that was copied after its shard, dates lost, is not made anew."""
     TarIndex.open(shard, sidecar)
-    os.utime(shard, ns=(5, 5))
+    folder = tmp_path / "elsewhere"
+    folder.mkdir()
+    for path in (shard, sidecar):
+        shutil.copyfile(path, folder / path.name)
+        time.sleep(0.02)
+    monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
+    assert TarIndex.open(folder / "x.tar", folder / "x.tar.widx").num_samples == 2
+
+
+def test_a_shard_from_the_future_is_indexed_once(shard, sidecar, monkeypatch):
+    """A shard dated by a clock that is ahead has a sidecar that counts as newer."""
+    tomorrow = time.time() + 86400
+    os.utime(shard, (tomorrow, tomorrow))
+    TarIndex.open(shard, sidecar)
+    monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
+    assert TarIndex.open(shard, sidecar).num_samples == 2
+
+
+def test_a_shard_that_grows_while_it_is_indexed_is_refused(shard, monkeypatch):
+    """An index of half the old and half the new is never made."""
+    from wids.tar.tarscan import scan_tar
+
+    def scan_while_written(path, **options):
+        members = scan_tar(path, **options)
+        os.truncate(path, 100_000)
+        return members
+
+    monkeypatch.setattr("wids.tar.tarindex.scan_tar", scan_while_written)
+    with pytest.raises(ShardFormatError, match="at rest"):
+        TarIndex.from_tar(shard)
+
+
+def test_a_touched_shard_is_looked_through_once(shard, sidecar, monkeypatch):
+    """After open has read a shard with a new date again, its sidecar is the newer one."""
+    TarIndex.open(shard, sidecar)
+    os.utime(shard)
     TarIndex.open(shard, sidecar)
     monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
     assert TarIndex.open(shard, sidecar).num_samples == 2

@@ -25,6 +25,7 @@ from wids.caching.locking import turn_to_fetch
 from wids.caching.prefetch import Prefetcher
 from wids.caching.tarcheck import check_tar
 from wids.caching.unpack import compression_of, is_compressed_name, unpack
+from wids.dates import is_newer
 from wids.errors import CacheError, FetchError, WidsError
 from wids.fetching.digests import digest_file
 from wids.fetching.fetch import Fetcher
@@ -196,11 +197,12 @@ class ShardCache:
 
         Returns:
             The path beside a cached shard; for one used in place the path beside it if a file is
-            there, else one in the cache folder that changes when the shard does. None where the
-            folder cannot be used: a dataset of local files needs none.
+            there that is newer or can be replaced, else one in the cache folder that changes when
+            the shard does. None where the folder cannot be used: a dataset of local files needs
+            none.
         """
         beside = path.with_name(path.name + suffix)
-        if path.parent == self.cache_dir or beside.exists():
+        if path.parent == self.cache_dir or _is_of_use(beside, path):
             return beside
         try:
             self._check_folder()
@@ -452,6 +454,14 @@ def _last_sign(target: Path) -> float:
         with suppress(OSError):
             times.append(part.stat().st_mtime)
     return max(times)
+
+
+def _is_of_use(beside: Path, shard: Path) -> bool:
+    """Tell whether a sidecar is there, and need not be verified anew each time it is opened."""
+    try:
+        return is_newer(beside.stat(), shard.stat()) or os.access(beside.parent, os.W_OK)
+    except OSError:
+        return False
 
 
 def _is_whole(shard: CachedShard) -> bool:

@@ -68,25 +68,36 @@ class Shard(IndexedShard):
         self.path = Path(path)
         self.index = TarIndex.from_tar(path) if index is None else index
         with self.path.open("rb", buffering=0) as stream:
-            # Of the descriptor, as the name may stand for another file by now.
-            mtime_ns = os.fstat(stream.fileno()).st_mtime_ns
+            self._verify(stream.fileno())
             view = map_file(stream.fileno())
-        if len(view) != self.index.source.nbytes:
-            raise ShardFormatError(
-                f"{path}: expected the {self.index.source.nbytes} bytes that its index was made "
-                f"for, found {len(view)}; make the index anew"
-            )
-        if mtime_ns != self.index.shard_mtime_ns:
-            raise ShardFormatError(
-                f"{path}: expected the modification time {self.index.shard_mtime_ns} ns that its "
-                f"index was verified with, found {mtime_ns} ns: the shard was changed or copied "
-                "since; make the index anew, or verify it by TarIndex.load(..., tar=...)"
-            )
         self._view: memoryview | None = view
         # Slices of a view are views; slices of the map behind it are bytes.
         self._mapped: Any = view.obj
         # Looked up once: this is called for each sample.
         self._cut = self.index.cut
+
+    def _verify(self, file_descriptor: int) -> None:
+        """Demand that the open file is the one that the index was made from or verified with."""
+        # Of the descriptor, as the name may stand for another file by now.
+        status = os.fstat(file_descriptor)
+        index = self.index
+        if status.st_size != index.source.nbytes:
+            raise ShardFormatError(
+                f"{self.path}: expected the {index.source.nbytes} bytes that its index was made "
+                f"for, found {status.st_size}; make the index anew"
+            )
+        if index.shard_mtime_ns is None and not index.belongs_to(file_descriptor):
+            raise ShardFormatError(
+                f"{self.path}: expected a sidecar that is newer than its shard, found an older "
+                "one: the shard may have been changed since; verify it by "
+                "TarIndex.load(..., tar=...), or make it anew"
+            )
+        if status.st_mtime_ns != index.shard_mtime_ns:
+            raise ShardFormatError(
+                f"{self.path}: expected the modification time {index.shard_mtime_ns} ns that its "
+                f"index was verified with, found {status.st_mtime_ns} ns: the shard was changed "
+                "or copied since; make the index anew, or verify it by TarIndex.load(..., tar=...)"
+            )
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
         return self.read(local_index)

@@ -11,7 +11,7 @@ import os
 import secrets
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.errors import ShardFormatError
+from wids.tar.fingerprint import FINGERPRINT_NBYTES, probed_rows
 from wids.tar.grouping import Grouping, KeyRule, SampleTable
 from wids.tar.mapping import map_file
 
@@ -41,8 +42,9 @@ SIDECAR_SUFFIX = ".widx"
 
 MAGIC = b"widsidx\0"
 VERSION = 1
-HEADER = struct.Struct("<8sIIQqQQQQQQQ16sI4x")
+HEADER = struct.Struct("<8sII9Q16s16sI4x")
 ROW = struct.Struct("<4I")
+_OFFSET = struct.Struct("<q")
 
 _LAST_DOT, _WHOLE_SHARD, _CONCATENATED, _ORDER = 1, 2, 4, 8
 _MAX_COUNT = 2**32 - 1
@@ -59,19 +61,22 @@ class Source:
 
     Attributes:
         nbytes: Size of the shard, in bytes.
-        mtime_ns: Its modification time, nanoseconds since 1970.
+        end: Where the zero blocks stand that end the archive, in bytes.
         trailing_nbytes: Bytes behind the end of the archive that are no padding.
         key_rule: Which dot of a name parts key and extension.
         grouping: Whether the members of a sample had to be neighbours.
         concatenated: Whether archives behind the first one were read.
+        fingerprint: Digest of a few of the shard's headers; 16 bytes (see `fingerprint.py`).
     """
 
+    # No time is among them: the same shard must give the same sidecar, whenever it was made.
     nbytes: int
-    mtime_ns: int
+    end: int
     trailing_nbytes: int = 0
     key_rule: KeyRule = "first_dot"
     grouping: Grouping = "adjacent"
     concatenated: bool = False
+    fingerprint: bytes = bytes(FINGERPRINT_NBYTES)
 
 
 class SidecarHeader(NamedTuple):
@@ -81,7 +86,7 @@ class SidecarHeader(NamedTuple):
     version: int
     flags: int
     shard_nbytes: int
-    shard_mtime_ns: int
+    shard_end: int
     trailing_nbytes: int
     num_members: int
     num_samples: int
@@ -89,6 +94,7 @@ class SidecarHeader(NamedTuple):
     skipped_nbytes: int
     keys_nbytes: int
     names_nbytes: int
+    fingerprint: bytes
     digest: bytes
     check: int
 
@@ -112,6 +118,8 @@ class Sidecar:
         keys: The keys, one behind the other.
         other_names: Names of the members of no sample, each ended by a zero byte.
         image: The whole sidecar; None where the rows have no checks yet.
+        probed_offsets: Offsets of the members that the shard's fingerprint is made of.
+        status: The file that was mapped; None where there is none.
     """
 
     source: Source
@@ -125,6 +133,8 @@ class Sidecar:
     keys: memoryview
     other_names: memoryview
     image: memoryview | None = None
+    probed_offsets: tuple[int, ...] = ()
+    status: os.stat_result | None = None
 
     @property
     def digest(self) -> bytes:
@@ -194,7 +204,7 @@ def pack_sidecar(sidecar: Sidecar) -> bytes:
         version=VERSION,
         flags=_flags(source) | (_ORDER if len(sidecar.order) else 0),
         shard_nbytes=source.nbytes,
-        shard_mtime_ns=source.mtime_ns,
+        shard_end=source.end,
         trailing_nbytes=source.trailing_nbytes,
         num_members=sidecar.num_members,
         num_samples=sidecar.num_samples,
@@ -202,6 +212,7 @@ def pack_sidecar(sidecar: Sidecar) -> bytes:
         skipped_nbytes=len(skipped),
         keys_nbytes=len(sidecar.keys),
         names_nbytes=len(sidecar.other_names),
+        fingerprint=source.fingerprint,
         digest=_digest(body),
         check=0,
     )
@@ -243,7 +254,8 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
         def read(start: int, end: int) -> bytes:
             return os.pread(stream.fileno(), end - start, start)
 
-        return parse_sidecar(map_file(stream.fileno()), path, read)
+        status = os.fstat(stream.fileno())
+        return replace(parse_sidecar(map_file(stream.fileno()), path, read), status=status)
 
 
 def parse_sidecar(
@@ -300,6 +312,10 @@ def parse_sidecar(
         keys=sections[5],
         other_names=sections[6],
         image=image,
+        probed_offsets=tuple(
+            _OFFSET.unpack(read(HEADER.size + 16 * row, HEADER.size + 16 * row + 8))[0]
+            for row in probed_rows(header.num_members)
+        ),
     )
 
 
@@ -378,11 +394,12 @@ def _flags(source: Source) -> int:
 def _source(header: SidecarHeader) -> Source:
     return Source(
         nbytes=header.shard_nbytes,
-        mtime_ns=header.shard_mtime_ns,
+        end=header.shard_end,
         trailing_nbytes=header.trailing_nbytes,
         key_rule="last_dot" if header.flags & _LAST_DOT else "first_dot",
         grouping="shard" if header.flags & _WHOLE_SHARD else "adjacent",
         concatenated=bool(header.flags & _CONCATENATED),
+        fingerprint=header.fingerprint,
     )
 
 

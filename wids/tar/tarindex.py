@@ -6,11 +6,17 @@ and from then on mapped by every process that opens the shard (`TarIndex.open`).
 
 import logging
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
+from typing import Self, TypedDict
 
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.dates import is_newer
 from wids.errors import ShardFormatError
+from wids.tar.fingerprint import fingerprint, probed_rows
 from wids.tar.grouping import Grouping, KeyRule, group_members
 from wids.tar.membertable import MemberTable
 from wids.tar.sidecar import (
@@ -22,11 +28,13 @@ from wids.tar.sidecar import (
     read_sidecar,
     write_sidecar,
 )
-from wids.tar.tarscan import scan_tar
+from wids.tar.tarscan import Members, scan_tar
+from wids.tar.turns import turn_to_index
 
 __all__ = ["TarIndex"]
 
 _log = logging.getLogger(__name__)
+_TICK_SECONDS, _NUM_TICKS = 0.002, 8
 
 
 class TarIndex(MemberTable):
@@ -38,8 +46,8 @@ class TarIndex(MemberTable):
 
     Attributes:
         source: What it was built from, and by which rules.
-        shard_mtime_ns: Modification time of the shard that it was last verified against,
-            nanoseconds since 1970; `load` may find another than the source's, and the same headers.
+        shard_mtime_ns: Modification time of the shard that it was made from or verified against,
+            nanoseconds since 1970; None for one that was loaded without its shard.
         num_samples: Number of samples.
         keys: The samples' keys; cut out of the index when asked for.
         skipped: How many entries of the tar are in no sample, by reason.
@@ -61,9 +69,11 @@ class TarIndex(MemberTable):
     (['a.txt', 'a.cls', 'b.txt'], ['a', 'b'], [('.txt', 512, 2), ('.cls', 1536, 2)])
     """
 
-    def __init__(self, sidecar: Sidecar, path: Path | None = None) -> None:
+    def __init__(
+        self, sidecar: Sidecar, path: Path | None = None, shard_mtime_ns: int | None = None
+    ) -> None:
         super().__init__(sidecar, path)
-        self.shard_mtime_ns = sidecar.source.mtime_ns
+        self.shard_mtime_ns = shard_mtime_ns
 
     @classmethod
     def from_tar(
@@ -96,11 +106,12 @@ class TarIndex(MemberTable):
             table.skipped[reason] = table.skipped.get(reason, 0) + count
         source = Source(
             nbytes=members.shard_nbytes,
-            mtime_ns=members.shard_mtime_ns,
+            end=members.end,
             trailing_nbytes=members.trailing_nbytes,
             key_rule=key_rule,
             grouping=grouping,
             concatenated=concatenated,
+            fingerprint=_fingerprint(path, members, table.spans),
         )
         if source.trailing_nbytes:
             _log.warning(
@@ -109,7 +120,7 @@ class TarIndex(MemberTable):
                 path,
                 source.trailing_nbytes,
             )
-        return cls(lay_out(source, table))
+        return cls(lay_out(source, table), shard_mtime_ns=members.shard_mtime_ns)
 
     @classmethod
     def load(
@@ -119,15 +130,24 @@ class TarIndex(MemberTable):
 
         Args:
             path: The sidecar.
-            tar: Its shard, to verify it against: size and modification time must be those that
-                the sidecar was built from. Where only the time differs, the shard's headers are
-                read again, and the sidecar holds if they say the same.
+            tar: Its shard, to verify it against: size and a few headers must be those that the
+                sidecar was made from, and all headers are read again where the shard may have
+                changed since, judged by the dates of the two files.
 
         Raises:
             ShardFormatError: It is no sidecar, damaged, or not that shard's.
             OSError: A file cannot be opened.
         """
-        return cls._load(Path(path), tar)[0]
+        path = Path(path)
+        index = cls(read_sidecar(path), path)
+        if tar is None or index.belongs_to(tar):
+            return index
+        now = cls.from_tar(tar, **index._rules())
+        if now.digest != index.digest:
+            raise index._stale(f"{tar} was changed since, and has other members now")
+        # The time of the file that was read just now, which need not be the one looked at above.
+        index.shard_mtime_ns = now.shard_mtime_ns
+        return index
 
     @classmethod
     def open(
@@ -153,56 +173,88 @@ class TarIndex(MemberTable):
             ShardFormatError: The shard cannot be read.
             OSError: The shard cannot be opened.
         """
-        rules = {"key_rule": key_rule, "grouping": grouping, "concatenated": concatenated}
-        if sidecar is not None:
-            try:
-                index, fresh = cls._load(Path(sidecar), tar)
-            except (ShardFormatError, FileNotFoundError) as error:
-                _log.debug("%s: made anew: %s", sidecar, error)
-            else:
-                # One that had to be verified is saved again with the shard's time, for the next.
-                if fresh and all(getattr(index.source, k) == rules[k] for k in rules):
-                    return index
-        index = cls.from_tar(tar, key_rule=key_rule, grouping=grouping, concatenated=concatenated)
-        if sidecar is not None:
-            try:
-                index.save(sidecar)
-            except OSError as error:
-                _log.info("%s: not kept: %s", sidecar, error)
+        rules = _Rules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
+        if sidecar is None:
+            return cls.from_tar(tar, **rules)
+        path = Path(sidecar)
+        index = cls._kept(path, tar, rules)
+        if index is None:
+            with turn_to_index(path):
+                # Whoever had the turn before has made it, most likely.
+                index = cls._kept(path, tar, rules)
+                return cls._made(path, tar, rules) if index is None else index
         return index
 
     @classmethod
-    def _load(cls, path: Path, tar: str | os.PathLike[str] | None) -> tuple[Self, bool]:
-        """Load a sidecar; say also whether the shard's modification time is the recorded one."""
-        index = cls(read_sidecar(path), path)
-        if tar is None:
-            return index, True
-        status = Path(tar).stat()
-        source = index.source
-        # A sidecar that was made for other bytes is found by their number; for the rest see below.
+    def _kept(cls, path: Path, tar: str | os.PathLike[str], rules: "_Rules") -> Self | None:
+        """Load a sidecar that fits shard and rules beyond doubt; None: it has to be made."""
+        try:
+            index = cls(read_sidecar(path), path)
+        except (ShardFormatError, OSError) as error:
+            _log.debug("%s: made anew: %s", path, error)
+            return None
+        try:
+            fits = index._rules() == rules and index.belongs_to(tar)
+        except ShardFormatError as error:
+            _log.debug("%s", error)
+            return None
+        return index if fits else None
+
+    @classmethod
+    def _made(cls, path: Path, tar: str | os.PathLike[str], rules: "_Rules") -> Self:
+        """Read a shard's headers, and keep what they say as a sidecar if that can be."""
+        index = cls.from_tar(tar, **rules)
+        try:
+            index.save(path)
+            _outlast_tick(path, tar)
+        except OSError as error:
+            _log.info("%s: not kept: %s", path, error)
+        return index
+
+    def belongs_to(self, tar: str | os.PathLike[str] | int) -> bool:
+        """Compare the index, loaded from a sidecar, with the shard it was made from.
+
+        Args:
+            tar: The shard, or an open descriptor of it.
+
+        Returns:
+            Whether it is proven to fit. Otherwise the shard may have been changed since, in a place
+            that was not looked at: the sidecar is not the newer one of the two files.
+
+        Raises:
+            ShardFormatError: It does not fit: the shard has another size or other headers.
+            OSError: The shard cannot be opened.
+        """
+        if not isinstance(tar, int):
+            with Path(tar).open("rb", buffering=0) as stream:
+                return self.belongs_to(stream.fileno())
+        status, source = os.fstat(tar), self.source
         if status.st_size != source.nbytes:
-            raise ShardFormatError(
-                f"{path}: a stale sidecar: made for a shard of {source.nbytes} bytes, but {tar} "
-                f"has {status.st_size}; delete it, and it is made anew"
+            raise self._stale(
+                f"made for a shard of {source.nbytes} bytes, but it has {status.st_size} now"
             )
-        if status.st_mtime_ns == source.mtime_ns:
-            return index, True
-        # Copied, fetched or touched shards have another time and the same members; a shard that
-        # was written anew has others. The headers tell them apart.
-        now = cls.from_tar(
-            tar,
-            key_rule=source.key_rule,
-            grouping=source.grouping,
-            concatenated=source.concatenated,
+        try:
+            found = fingerprint(tar, source.nbytes, source.end, self._sidecar.probed_offsets)
+        except ValueError as error:
+            raise self._damaged(str(error)) from error
+        if found != source.fingerprint:
+            raise self._stale("its shard has other headers now")
+        dated = self._sidecar.status
+        if dated is None or not is_newer(dated, status):
+            return False
+        self.shard_mtime_ns = status.st_mtime_ns
+        return True
+
+    def _rules(self) -> "_Rules":
+        source = self.source
+        return _Rules(
+            key_rule=source.key_rule, grouping=source.grouping, concatenated=source.concatenated
         )
-        if now.digest != index.digest:
-            raise ShardFormatError(
-                f"{path}: a stale sidecar: {tar} was changed since, and has other members now; "
-                "delete it, and it is made anew"
-            )
-        # The time of the file that was read just now, which need not be the one looked at above.
-        index.shard_mtime_ns = now.source.mtime_ns
-        return index, False
+
+    def _stale(self, why: str) -> ShardFormatError:
+        return ShardFormatError(
+            f"{self._path}: a stale sidecar: {why}; delete it, and it is made anew"
+        )
 
     @property
     def digest(self) -> bytes:
@@ -212,28 +264,66 @@ class TarIndex(MemberTable):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the index as a sidecar: whole, or not at all.
 
+        The same shard gives the same bytes, on any machine and at any time.
+
         Raises:
             OSError: It cannot be written there.
         """
         write_sidecar(path, pack_sidecar(self._sidecar))
+        # A shard from a machine whose clock is ahead would for ever look newer than its sidecar.
+        if self.shard_mtime_ns is not None and self.shard_mtime_ns > time.time_ns():
+            os.utime(path, ns=(self.shard_mtime_ns, self.shard_mtime_ns))
 
     def __reduce__(self) -> tuple[Callable[..., "TarIndex"], tuple[object, ...]]:
-        if self._path is not None:
-            if self.shard_mtime_ns == self.source.mtime_ns:
-                return TarIndex.load, (self._path,)
-            return _load_verified, (self._path, self.digest, self.shard_mtime_ns)
-        return _from_image, (pack_sidecar(self._sidecar),)
+        if self._path is None:
+            return _from_image, (pack_sidecar(self._sidecar), self.shard_mtime_ns)
+        # Whoever unpickles it may have another working folder.
+        return _load_again, (self._path.absolute(), self.digest, self.shard_mtime_ns)
 
     def __repr__(self) -> str:
         return f"TarIndex({len(self)} members, {self.num_samples} samples)"
 
 
-def _from_image(image: bytes) -> TarIndex:
-    return TarIndex(parse_sidecar(memoryview(image), "(pickled tar index)"))
+class _Rules(TypedDict):
+    """By which rules a shard was read: the keyword arguments of `from_tar`."""
+
+    key_rule: KeyRule
+    grouping: Grouping
+    concatenated: bool
 
 
-def _load_verified(path: Path, digest: bytes, shard_mtime_ns: int) -> TarIndex:
-    """Load a sidecar that was verified against a shard's headers, if it is still that one."""
+def _fingerprint(path: str | os.PathLike[str], members: Members, spans: NDArray[np.int64]) -> bytes:
+    """Look at a shard that was just scanned once more, for its fingerprint."""
+    probed = spans[probed_rows(len(spans)), 0].tolist()
+    with Path(path).open("rb", buffering=0) as stream:
+        status = os.fstat(stream.fileno())
+        if (status.st_size, status.st_mtime_ns) == (members.shard_nbytes, members.shard_mtime_ns):
+            return fingerprint(stream.fileno(), members.shard_nbytes, members.end, probed)
+    raise ShardFormatError(
+        f"{path}: at byte 0: expected a file at rest, found one that was changed while its headers "
+        "were read; wait until whoever writes it is done"
+    )
+
+
+def _outlast_tick(sidecar: Path, shard: str | os.PathLike[str]) -> None:
+    """See to it that a sidecar is newer than a shard that was changed in this very moment."""
+    # On many kernels the clock of files ticks each 4 ms. Where it ticks more slowly yet, the next
+    # process makes the sidecar anew, and that one is newer.
+    for _ in range(_NUM_TICKS):
+        status = sidecar.stat()
+        if is_newer(status, Path(shard).stat()):
+            return
+        time.sleep(_TICK_SECONDS)
+        os.utime(sidecar, ns=(status.st_atime_ns, status.st_mtime_ns))  # a change all the same
+
+
+def _from_image(image: bytes, shard_mtime_ns: int | None) -> TarIndex:
+    sidecar = parse_sidecar(memoryview(image), "(pickled tar index)")
+    return TarIndex(sidecar, shard_mtime_ns=shard_mtime_ns)
+
+
+def _load_again(path: Path, digest: bytes, shard_mtime_ns: int | None) -> TarIndex:
+    """Load a sidecar in another process; if it is the same one, its shard was verified before."""
     index = TarIndex.load(path)
     if index.digest == digest:
         index.shard_mtime_ns = shard_mtime_ns

@@ -68,6 +68,7 @@ class Members:
         spans: Offset of the first data byte and data length of each member, in bytes; shape
             `(num_members, 2)`, int64.
         skipped: How many entries are no members (directories, links to nowhere, ...), by reason.
+        end: Where the zero blocks stand that end the (last) archive, in bytes.
         trailing_nbytes: Bytes from the first non-zero block behind the end of the archive to the
             end of the file; 0 when nothing but padding follows.
         shard_nbytes: Size of the file, in bytes.
@@ -77,6 +78,7 @@ class Members:
     names: bytes
     spans: NDArray[np.int64]
     skipped: dict[str, int]
+    end: int
     trailing_nbytes: int
     shard_nbytes: int
     shard_mtime_ns: int
@@ -143,6 +145,7 @@ class _Walk:
         self._names = bytearray()
         self._spans = array("q")
         self._skipped: Counter[str] = Counter()
+        self._archive_end = 0
         self._trailing_nbytes = 0
         self._globals_matter = False
         self._globals: dict[bytes, bytes] = {}
@@ -157,6 +160,7 @@ class _Walk:
             names=bytes(self._names),
             spans=np.frombuffer(self._spans.tobytes(), np.int64).reshape(-1, 2),
             skipped=dict(self._skipped),
+            end=self._archive_end,
             trailing_nbytes=self._trailing_nbytes,
             shard_nbytes=self._nbytes,
             shard_mtime_ns=self._mtime_ns,
@@ -357,6 +361,7 @@ class _Walk:
         second = self._read(position + BLOCK_SIZE, BLOCK_SIZE)
         if second.strip(b"\0"):
             self._fail(position + BLOCK_SIZE, "a second zero block, the end of the tar", "data")
+        self._archive_end = position
         start = self._next_data(position + BLOCK_SIZE)
         if self._concatenated and start < self._nbytes:
             self._globals = {}

@@ -260,15 +260,17 @@ class _OpenShard:
 
     def publish(self, folder: Path, *, sidecar: bool, fsync: bool) -> dict[str, Any]:
         """Finish the archive, give it its name, and describe it as a spec does."""
+        beside = self.path.with_name(self.path.name + SIDECAR_SUFFIX)
         try:
             self.archive.close()
             digests = self._file.close()
             self._out.stream.flush()
             if sidecar:
                 # Named before its shard: a shard that is there has all that belongs to it.
-                index = TarIndex.from_tar(self._out.part_path)
-                index.save(self.path.with_name(self.path.name + SIDECAR_SUFFIX))
+                TarIndex.from_tar(self._out.part_path).save(beside)
             self._out.publish(fsync=fsync)
+            if sidecar:
+                beside.touch()  # a renamed file is a changed one: the sidecar must be the newer
         finally:
             self.discard()
         name = name_in_spec(str(self.path), folder)
