@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from wids.codecs.arrays import decode_npy, decode_npz, decode_safetensors
+from wids.codecs.arrays import decode_npy, decode_npz
 from wids.codecs.compressed import gunzip, unzstd
 from wids.codecs.documents import (
     decode_cbor,
@@ -27,6 +27,7 @@ from wids.codecs.documents import (
 )
 from wids.codecs.images import IMAGE_EXTENSIONS, IMAGE_TARGETS, ImageDecoder
 from wids.codecs.media import AUDIO_EXTENSIONS, VIDEO_FORMATS, decode_audio, decode_video
+from wids.codecs.safetensors import decode_safetensors
 from wids.codecs.tenbin import decode_tenbin
 from wids.errors import DecodeError
 
@@ -203,16 +204,13 @@ class SampleDecoder:
         """
         return self._decoder_of[extension]
 
-    def with_images(self, images: str | ImageDecoder) -> "SampleDecoder":
-        """Return a decoder with the same settings, and another one for images.
+    def replace(self, **settings: Any) -> "SampleDecoder":
+        """Return a decoder with some settings changed, by the names of the class's arguments.
 
-        Args:
-            images: What images become, as for the class.
-
-        >>> SampleDecoder(on_error="collect").with_images("numpy")
+        >>> SampleDecoder(on_error="collect").replace(images="numpy")
         SampleDecoder('numpy', on_error='collect')
         """
-        return type(self)(images, **self._options())
+        return type(self)(**{"images": self.images, **self._options(), **settings})
 
     def _answer(
         self, error: Exception, extension: str, sample: dict[str, Any], decoded: dict[str, Any]

@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from wids.codecs.arrays import decode_npy, decode_npz, decode_safetensors
+from wids.codecs.arrays import decode_npy, decode_npz
+from wids.codecs.safetensors import decode_safetensors
 from wids.codecs.tenbin import decode_tenbin_named
 from wids.errors import DecodeError
 from wids.views.arraypicture import is_picture

@@ -1,0 +1,192 @@
+"""Tensors in `.safetensors` members: read as views of their bytes, and written.
+
+Source:
+    The README of huggingface/safetensors, section "Format".
+"""
+
+import json
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from wids.errors import DecodeError
+from wids.extras import load
+
+__all__ = ["decode_safetensors", "encode_safetensors", "safetensors_metadata"]
+
+HEADER_LIMIT = 100_000_000  # bytes; the limit of the reference implementation
+NUMPY_DTYPES = {
+    "BOOL": "?",
+    "U8": "u1",
+    "I8": "i1",
+    "U16": "<u2",
+    "I16": "<i2",
+    "F16": "<f2",
+    "U32": "<u4",
+    "I32": "<i4",
+    "F32": "<f4",
+    "U64": "<u8",
+    "I64": "<i8",
+    "F64": "<f8",
+    "C64": "<c8",
+}
+# What numpy has no type for: the bytes of an element, and torch's name of the type.
+TORCH_DTYPES = {
+    "BF16": (2, "bfloat16"),
+    "F8_E4M3": (1, "float8_e4m3fn"),
+    "F8_E5M2": (1, "float8_e5m2"),
+    "F8_E8M0": (1, "float8_e8m0fnu"),
+}
+
+# The types from last to first as the reference implementation lays tensors out: wide ones come
+# first in a file, so that each tensor is aligned to its elements.
+TYPE_ORDER = (
+    *("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "I16", "U16", "F16", "BF16"),
+    *("I32", "U32", "F32", "C64", "F64", "I64", "U64"),
+)
+
+
+def decode_safetensors(data: bytes | memoryview) -> dict[str, Any]:
+    """Read all tensors of a `.safetensors` file as views of its bytes.
+
+    Args:
+        data: The whole file; the tensors keep it alive.
+
+    Returns:
+        Tensor by name, in the order of the header: numpy arrays, read-only where `data` is. Types
+        that numpy lacks (bfloat16, float8) come as torch tensors, which own their memory.
+
+    Raises:
+        DecodeError: The header is malformed, or does not account for each byte exactly once.
+        ModuleNotFoundError: A type needs torch, which is not installed.
+
+    >>> decode_safetensors(encode_safetensors({"weight": np.ones(2, "f4")}))
+    {'weight': array([1., 1.], dtype=float32)}
+    """
+    header, start = _parse_header(data)
+    header.pop("__metadata__", None)
+    try:
+        # Sorted by where they begin, each range must begin where the one before it ended.
+        spans = sorted(entry["data_offsets"] for entry in header.values())
+        ends = [0, *(end for _, end in spans)]
+        if ends[:-1] != [begin for begin, _ in spans] or ends[-1] != len(data) - start:
+            raise DecodeError(
+                f"safetensors: the tensors must cover the {len(data) - start} bytes of data "
+                f"without hole or overlap, got the ranges {spans[:20]}"
+            )
+        return {name: _tensor(name, entry, data, start) for name, entry in header.items()}
+    except (TypeError, KeyError, AttributeError, ValueError) as error:
+        if isinstance(error, DecodeError):
+            raise
+        raise DecodeError(f"safetensors: malformed header: {error!r}") from error
+
+
+def _parse_header(data: bytes | memoryview) -> tuple[dict[str, Any], int]:
+    """Return the parsed header and the offset of the first data byte."""
+    start = 8 + int.from_bytes(data[:8], "little")
+    if len(data) < 8 or start > min(len(data), HEADER_LIMIT):
+        raise DecodeError(
+            f"safetensors: the header should end at byte {start}; the file has {len(data)} bytes, "
+            f"and {HEADER_LIMIT} are allowed for a header"
+        )
+    try:
+        header = json.loads(bytes(data[8:start]))
+    except (ValueError, RecursionError) as error:
+        raise DecodeError(f"safetensors: the header is no JSON: {error}") from error
+    if not isinstance(header, dict):
+        raise DecodeError(f"safetensors: expected a JSON object as header, got {type(header)}")
+    return header, start
+
+
+def _tensor(name: str, entry: dict[str, Any], data: bytes | memoryview, start: int) -> Any:
+    """Build one tensor over its range, which lies inside `data`."""
+    begin, end = entry["data_offsets"]
+    kind, shape = entry["dtype"], entry["shape"]
+    if any(type(n) is not int or n < 0 for n in shape):
+        raise DecodeError(f"safetensors: tensor {name!r}: impossible shape {shape}")
+    if math.prod(shape) * _itemsize(kind) != end - begin:
+        raise DecodeError(
+            f"safetensors: tensor {name!r}: shape {shape} of {kind} does not fill the range "
+            f"[{begin}, {end})"
+        )
+    if kind in TORCH_DTYPES:
+        torch = load("torch", "torch")
+        owned = bytearray(data[start + begin : start + end])  # torch warns of read-only memory
+        torch_dtype = getattr(torch, TORCH_DTYPES[kind][1])
+        if not owned:
+            return torch.empty(shape, dtype=torch_dtype)
+        return torch.frombuffer(owned, dtype=torch_dtype).reshape(shape)
+    return np.ndarray(shape, NUMPY_DTYPES[kind], data, start + begin)
+
+
+def safetensors_metadata(data: bytes | memoryview) -> dict[str, str]:
+    """Read what a `.safetensors` file says of itself.
+
+    Args:
+        data: The whole file, or its beginning with the header.
+
+    Raises:
+        DecodeError: The header is malformed.
+
+    >>> safetensors_metadata(encode_safetensors({}, {"epoch": "3"}))
+    {'epoch': '3'}
+    """
+    header, _ = _parse_header(data)
+    metadata: Any = header.get("__metadata__", {})
+    strings = isinstance(metadata, dict) and all(isinstance(v, str) for v in metadata.values())
+    if not strings:
+        raise DecodeError(f"safetensors: expected strings by name as metadata, got {metadata!r}")
+    return dict(metadata)
+
+
+def encode_safetensors(
+    tensors: Mapping[str, Any], metadata: Mapping[str, str] | None = None
+) -> bytes:
+    """Write named arrays as `.safetensors`, byte for byte as the reference library does.
+
+    Args:
+        tensors: Array or torch tensor by name.
+        metadata: What the file says of itself, under names of your choice.
+
+    Raises:
+        ValueError: An array is of a type that the format cannot name.
+
+    >>> encode_safetensors({})[8:]
+    b'{}      '
+    """
+    parts = [(name, *_tensor_parts(name, tensor)) for name, tensor in tensors.items()]
+    parts.sort(key=lambda part: (-TYPE_ORDER.index(part[1]), part[0]))
+    header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
+    offset = 0
+    for name, kind, shape, content in parts:
+        span = [offset, offset + len(content)]
+        header[name] = {"dtype": kind, "shape": shape, "data_offsets": span}
+        offset += len(content)
+    text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    text += b" " * (-len(text) % 8)
+    return b"".join([len(text).to_bytes(8, "little"), text, *(part[3] for part in parts)])
+
+
+def _itemsize(kind: str) -> int:
+    """Return the bytes of an element of a type that the format names."""
+    return TORCH_DTYPES[kind][0] if kind in TORCH_DTYPES else np.dtype(NUMPY_DTYPES[kind]).itemsize
+
+
+def _tensor_parts(name: str, tensor: Any) -> tuple[str, list[int], bytes]:
+    """Return the type's name, the shape, and the bytes in C order, little-endian."""
+    torch_name = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
+    for kind, (_, known) in TORCH_DTYPES.items():
+        if torch_name == known:
+            raw = tensor.detach().cpu().reshape(-1).view(load("torch", "torch").uint8)
+            return kind, list(tensor.shape), raw.numpy().tobytes()
+    array = np.asarray(tensor)
+    little = array.dtype.newbyteorder("<")
+    for kind, code in NUMPY_DTYPES.items():
+        if little == np.dtype(code):
+            return kind, list(array.shape), array.astype(little, copy=False).tobytes()
+    raise ValueError(
+        f"safetensors: tensor {name!r} is of type {array.dtype}; the format holds "
+        f"{', '.join([*NUMPY_DTYPES, *TORCH_DTYPES])}"
+    )
