@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import ShardedSampler as ShardedSampler
     from wids.ordering.samplers import ShardListSampler as ShardListSampler
     from wids.reading.dataset import ShardListDataset as ShardListDataset
+    from wids.reading.ragged import Ragged as Ragged
     from wids.specs.spec import DatasetSpec as DatasetSpec
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
@@ -54,6 +55,7 @@ _HOME_OF = {
     "FetchError": "errors",
     "ImageDecoder": "codecs.images",
     "IntegrityError": "errors",
+    "Ragged": "reading.ragged",
     "RandomResizedCrop": "codecs.framing",
     "Resize": "codecs.framing",
     "SampleCountError": "errors",

@@ -212,6 +212,46 @@ class ShardCache:
             return None
         return self.cache_dir / f"{entry.name}{suffix}"
 
+    def derived_path(
+        self,
+        url: str,
+        suffix: str,
+        *,
+        filesize: int | None = None,
+        md5sum: str | None = None,
+        sha256: str | None = None,
+    ) -> Path | None:
+        """Return where something that is made from a shard belongs, such as a column of it.
+
+        Always in the cache folder, so that nobody else put it there, and never fetches the shard.
+        The path changes when a local shard does, or what is promised of a remote one.
+
+        Args:
+            url: The shard.
+            suffix: What the name adds to the shard's.
+            filesize: As for `get`.
+            md5sum: As for `get`.
+            sha256: As for `get`.
+
+        Returns:
+            The path; None where the folder cannot be used, or a local shard is not there.
+        """
+        try:
+            self._check_folder()
+            local = local_path(os.fspath(self.localname(url))) if self.localname else None
+            if local is None and is_local(url):
+                local = local_path(url)
+            if local is not None:
+                return self.cache_dir / f"{self._entry_of_local(local).name}{suffix}"
+        except OSError as error:
+            _log.info("%s: nothing made from it is kept: %s", display_url(url), error)
+            return None
+        entry = self._entry_of_remote(url, Expected(filesize, md5sum, sha256))
+        if md5sum is None and sha256 is None:
+            return self.cache_dir / f"{entry.name}{suffix}"  # goes when the shard goes
+        # A digest vouches for the content, so this outlives the shard: an entry of its own.
+        return self.cache_dir / f"{Entry.of(self.cache_dir, url, entry.name).name}{suffix}"
+
     def shards(self) -> list[CachedShard]:
         """Return what lies in the folder, of all datasets, the least recently used first."""
         return eviction.list_shards(self.cache_dir) if self.cache_dir.is_dir() else []

@@ -25,6 +25,8 @@ from wids.codecs.images import ImageDecoder
 from wids.errors import FetchError, SampleCountError, ShardFormatError
 from wids.log import logger, show_if_verbose
 from wids.progress import progress
+from wids.reading.columns import ColumnReader
+from wids.reading.columnvalues import Values
 from wids.reading.display import Displayed
 from wids.reading.locate import Locator
 from wids.reading.openshards import OpenShards, default_max_open_shards
@@ -260,13 +262,44 @@ class ShardList(Displayed):
 
     def _transformation(self, transformation: str | Transformation) -> Transformation:
         if _is_decoding(transformation):
-            return self._decoder.with_images(transformation)
+            return self._decoder.replace(images=transformation)
         if not callable(transformation):
             raise TypeError(
                 f"transformations: expected a callable or one of {IMAGE_MODES + RAW_KINDS}, "
                 f"got {transformation!r}"
             )
         return transformation
+
+    def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
+        """Return one field of all samples, decoded, without reading the others.
+
+        A column of numbers, strings or arrays is kept in the cache folder, per shard, and the next
+        process that asks for it reads nothing else; a shard that changes has its column made anew.
+
+        Args:
+            extension: The field, such as ".cls".
+            path: For one value inside of the field, such as `"label"` in `.json`: the keys and
+                places that lead to it.
+            fill: What stands for a field or value that a sample lacks, or that is null.
+
+        Returns:
+            An array with a row for each sample, where the values are numbers or arrays of one type
+            and shape; a `Ragged` of arrays or strings of different lengths; else a list. Images
+            are arrays, whatever the dataset makes of them.
+
+        Raises:
+            DecodeError: A field is damaged and the dataset does not say what stands for it, or is
+                missing and there is no `fill`; the message names sample, shard and field.
+        """
+        decoder = next((t for t in self._transformations if isinstance(t, SampleDecoder)), None)
+        return ColumnReader(
+            extension,
+            path,
+            decoder or self._decoder,
+            cache=self.cache,
+            open_shard=lambda shard_index: self._open_shard(shard_index).shard,
+            **self._index_options,
+        ).read(self.shards, fill)
 
     # Shards.
 

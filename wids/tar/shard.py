@@ -124,6 +124,17 @@ class Shard(IndexedShard):
             local_index += self.index.num_samples
         return self._cut(local_index, data, fields)
 
+    @property
+    def memory(self) -> memoryview:
+        """All bytes of the shard, mapped; fields lie in it where the index says.
+
+        Raises:
+            ValueError: The shard is closed.
+        """
+        if self._view is None:
+            raise ValueError(f"{self.path}: the shard is closed")
+        return self._view
+
     def close(self) -> None:
         """Let go of the memory; views that were handed out keep it until they are gone."""
         self._view = self._mapped = None

@@ -1,0 +1,176 @@
+"""One column of one shard as a file: written once, mapped and verified from then on.
+
+The file is a `.safetensors` (docs/decoding.md, "Columns"), which any reader of that format opens.
+It lies in the cache folder under a name that stands for what it was made from; the same stands in
+it, with a digest of its arrays. Nothing of a file that does not fit is believed: it is made anew.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.caching.cachefolder import write_beside
+from wids.codecs.safetensors import decode_safetensors, encode_safetensors, safetensors_metadata
+from wids.errors import ShardFormatError
+from wids.reading.ragged import Ragged, RaggedText
+from wids.tar.mapping import map_file
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from wids.reading.columnvalues import Values
+
+__all__ = ["ColumnPart", "ColumnSource", "load_column", "save_column"]
+
+VERSION = "1"
+KINDS: dict[str, type[Ragged] | None] = {"array": None, "ragged": Ragged, "text": RaggedText}
+
+
+@dataclass(frozen=True)
+class ColumnSource:
+    """What a column was made from; another source means another file.
+
+    Attributes:
+        extension: The field.
+        path: Which value in the field: keys and places, from the outermost one on.
+        decoder: Name of what decoded it, with its settings.
+        key_rule: Which dot of a member's name parts key and extension.
+        grouping: How members were gathered into samples.
+        num_samples: Samples of the shard.
+    """
+
+    extension: str
+    path: tuple[str | int, ...]
+    decoder: str
+    key_rule: str
+    grouping: str
+    num_samples: int
+
+    def as_json(self) -> str:
+        """Return it as text, the same for equal sources."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def suffix(self) -> str:
+        """Return what the file's name adds to its shard's.
+
+        >>> ColumnSource(".cls", (), "", "first_dot", "adjacent", 3).suffix()
+        '.555b6098f357104b.column'
+        """
+        digest = hashlib.sha256(self.as_json().encode("utf-8", "surrogatepass")).hexdigest()
+        return f".{digest[:16]}.column"
+
+
+@dataclass(frozen=True)
+class ColumnPart:
+    """The column of one shard.
+
+    Attributes:
+        values: Those of the samples that have one, in order.
+        missing: Places of the samples that have none; int64, ascending.
+    """
+
+    values: Values
+    missing: npt.NDArray[np.int64]
+
+
+def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
+    """Write a column, whole or not at all.
+
+    Args:
+        path: Where.
+        source: What it was made from.
+        part: The column.
+
+    Returns:
+        Whether it was written: lists, and types that the format cannot name, are not.
+
+    Raises:
+        OSError: It cannot be written there.
+    """
+    values = part.values
+    if isinstance(values, list):
+        return False
+    tensors = {"missing": part.missing}
+    if isinstance(values, np.ndarray):
+        kind, tensors["values"] = "array", values
+    else:
+        kind = "text" if isinstance(values, RaggedText) else "ragged"
+        tensors |= {"values": values.values, "offsets": values.offsets}
+    about = {"wids_column": VERSION, "kind": kind, "source": source.as_json()}
+    try:
+        data = encode_safetensors(tensors, about | {"digest": _digest(tensors)})
+    except ValueError:
+        return False
+    write_beside(path, data)
+    return True
+
+
+def load_column(path: Path, source: ColumnSource) -> ColumnPart:
+    """Map a column that was kept, and verify all of it.
+
+    Args:
+        path: Where.
+        source: What it must have been made from.
+
+    Returns:
+        The column, over read-only memory.
+
+    Raises:
+        OSError: It is not there.
+        ShardFormatError: It is damaged, or was made from something else.
+    """
+    with path.open("rb", buffering=0) as stream:
+        data = map_file(stream.fileno())
+        made = os.fstat(stream.fileno()).st_mtime_ns
+    try:
+        part = _verified(path, source, data, made)
+    except (ValueError, KeyError, ImportError) as error:
+        raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
+    with suppress(OSError):  # a folder that may only be read
+        os.utime(path)  # what is in use is evicted last
+    return part
+
+
+def _verified(path: Path, source: ColumnSource, data: memoryview, made_ns: int) -> ColumnPart:
+    # A remote shard without a digest in the spec may have been fetched anew, and be another.
+    shard = path.with_name(path.name.removesuffix(source.suffix()))
+    if shard.exists() and shard.stat().st_mtime_ns > made_ns:
+        raise ValueError(f"{shard} is newer")
+    about, tensors = safetensors_metadata(data), decode_safetensors(data)
+    expected = {"wids_column": VERSION, "source": source.as_json()}
+    if {name: about.get(name) for name in expected} != expected:
+        raise ValueError(f"made from {about}, expected {expected}")
+    if about.get("digest") != _digest(tensors):
+        raise ValueError("the digest does not fit")
+    return _checked_part(about["kind"], tensors, source.num_samples)
+
+
+def _checked_part(kind: str, tensors: dict[str, Any], num_samples: int) -> ColumnPart:
+    """Build a column whose parts fit each other and the shard; `Ragged` checks its offsets."""
+    values, missing = tensors["values"], tensors["missing"]
+    wrapper = KINDS[kind]
+    column = values if wrapper is None else wrapper(values, tensors["offsets"])
+    if missing.dtype != np.int64 or missing.ndim != 1 or len(column) + len(missing) != num_samples:
+        raise ValueError(f"{len(column)} values and {len(missing)} gaps in {num_samples} samples")
+    inside = not len(missing) or (missing[0] >= 0 and missing[-1] < num_samples)
+    if not inside or (missing[1:] <= missing[:-1]).any():
+        raise ValueError("the gaps do not ascend within the shard")
+    return ColumnPart(column, missing)
+
+
+def _digest(tensors: dict[str, npt.NDArray[Any]]) -> str:
+    """Return a digest of names, types, shapes and elements."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in sorted(tensors.items()):
+        array = np.ascontiguousarray(tensor).reshape(np.shape(tensor))
+        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
+        digest.update(array.reshape(-1).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,0 +1,228 @@
+"""Columns: one field of all samples, without reading the others, and kept for the next time."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.codecs.framing import CenterCrop, Resize
+from wids.codecs.images import ImageDecoder
+from wids.errors import DecodeError, ShardFormatError
+from wids.log import logger
+from wids.progress import progress
+from wids.reading.columnfile import ColumnPart, ColumnSource, load_column, save_column
+from wids.reading.columnvalues import Values, fill_in, join, pack
+from wids.reading.fieldstream import read_field
+from wids.urls import display_url
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from wids.caching.cache import ShardCache
+    from wids.codecs.decode import Decoder, SampleDecoder
+    from wids.reading.rangeshard import RangeShard
+    from wids.specs.shardtable import ShardTable
+    from wids.tar.shard import Shard
+
+__all__ = ["ColumnReader"]
+
+# Framings that give the same part of a picture each time.
+STEADY_FRAMINGS = (type(None), Resize, CenterCrop)
+
+
+@dataclass(frozen=True)
+class ColumnReader:
+    """Reads the column of one field from every shard of a dataset.
+
+    Attributes:
+        extension: The field.
+        path: Which value in the field: keys and places, from the outermost one on.
+        decoder: What decodes the field.
+        key_rule: Which dot of a member's name parts key and extension.
+        grouping: How members are gathered into samples.
+        cache: Where columns are kept.
+        open_shard: From the number of a shard to the open shard.
+    """
+
+    extension: str
+    path: tuple[str | int, ...]
+    decoder: SampleDecoder
+    key_rule: str
+    grouping: str
+    cache: ShardCache
+    open_shard: Callable[[int], Shard | RangeShard]
+
+    def __post_init__(self) -> None:
+        if not self.extension.startswith("."):
+            raise ValueError(f"column: an extension begins with a dot, got {self.extension!r}")
+
+    def read(self, shards: ShardTable, fill: Any = None) -> Values:
+        """Read the column of all shards, in order.
+
+        Args:
+            shards: The dataset's shards.
+            fill: What stands for a value that a sample lacks; None makes it an error.
+
+        Raises:
+            DecodeError: A field is missing or damaged.
+        """
+        parts, start = [], 0
+        name = "".join([self.extension, *(f"[{step!r}]" for step in self.path)])
+        numbers = range(len(shards))
+        for number in progress(numbers, desc=f"reading {name}", unit="shard"):
+            part = self._part(number, shards[number], start)
+            if len(part.missing) and fill is None:
+                raise self._missing(number, shards[number], start, int(part.missing[0]))
+            parts.append(fill_in(part.values, part.missing, fill))
+            start += shards[number]["nsamples"]
+        return join(parts)
+
+    def _part(self, number: int, description: Mapping[str, Any], start: int) -> ColumnPart:
+        """Return the column of one shard: the one kept, or a new one, which is then kept."""
+        if not description["nsamples"]:
+            return ColumnPart([], np.empty(0, np.int64))
+        source = ColumnSource(
+            self.extension,
+            self.path,
+            self._name or "",
+            self.key_rule,
+            self.grouping,
+            description["nsamples"],
+        )
+        path = self._path_of(description, source)
+        if path is not None:
+            try:
+                return load_column(path, source)
+            except FileNotFoundError:
+                logger.debug("%s: not there yet", path)
+            except (OSError, ShardFormatError) as error:
+                logger.warning("%s; it is read from its shard again", error)
+        part = self._made(self.open_shard(number), description, start)
+        if path is not None:
+            self._keep(path, source, part)
+        return part
+
+    def _path_of(self, description: Mapping[str, Any], source: ColumnSource) -> Path | None:
+        """Return where the column of a shard is kept; None where it is not to be."""
+        if self._name is None:
+            return None
+        digests = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
+        return self.cache.derived_path(description["url"], source.suffix(), **digests)
+
+    def _keep(self, path: Path, source: ColumnSource, part: ColumnPart) -> None:
+        try:
+            if save_column(path, source, part) and self.cache.cache_size is not None:
+                self.cache.trim(self.cache.cache_size)
+        except OSError as error:  # a folder that may only be read; the next time reads it again
+            logger.info("%s: the column is not kept: %s", path, error)
+
+    def _made(
+        self, shard: Shard | RangeShard, description: Mapping[str, Any], start: int
+    ) -> ColumnPart:
+        values: list[Any] = []
+        missing: list[int] = []
+        decode = self._decode
+        for place, data in enumerate(read_field(shard, self.extension)):
+            if data is None:
+                missing.append(place)
+                continue
+            try:
+                value = decode(data)
+            except Exception:  # noqa: BLE001 (the sample decoder says what it means)
+                value = self._decoded_again(shard, description, start, place, data)
+            value = _followed(value, self.path)
+            if value is None:
+                missing.append(place)
+            else:
+                values.append(value)
+        return ColumnPart(pack(values), np.array(missing, np.int64))
+
+    @cached_property
+    def _settled(self) -> SampleDecoder:
+        """The decoder with images as arrays, and no copy before the arrays become one."""
+        images = self.decoder.images
+        if isinstance(images, str):
+            return self.decoder.replace(images="numpy", copy=False)
+        mode = images.mode or ("RGB" if images.to == "torch" else None)
+        return self.decoder.replace(images=replace(images, to="numpy", mode=mode), copy=False)
+
+    @cached_property
+    def _name(self) -> str | None:
+        """What stands for the decoder in the name of a kept column; None for one not to keep."""
+        on_error = self.decoder.on_error
+        name = name_decoder(self._decode)
+        return f"{name}, {on_error}" if name and isinstance(on_error, str) else None
+
+    @cached_property
+    def _decode(self) -> Decoder:
+        """The function that decodes the field; bytes that nothing decodes are an array of them."""
+        decode = self._settled.decoder_of(self.extension)
+        return _as_bytes if decode is None or decode is io.BytesIO else decode
+
+    def _decoded_again(
+        self,
+        shard: Shard | RangeShard,
+        description: Mapping[str, Any],
+        start: int,
+        place: int,
+        data: memoryview,
+    ) -> Any:
+        """Decode a field that failed as part of its sample: the dataset's settings answer it."""
+        sample = {
+            "__key__": shard.index.key(place),
+            "__index__": start + place,
+            "__shard__": description["url"],
+            self.extension: data,
+        }
+        return self._settled(sample)[self.extension]
+
+    def _missing(
+        self, number: int, description: Mapping[str, Any], start: int, place: int
+    ) -> DecodeError:
+        index = self.open_shard(number).index
+        found = ", ".join(extension for extension, _, _ in index.fields(place))
+        what = f"no value at {list(self.path)} in field" if self.path else "no field"
+        return DecodeError(
+            f"column {self.extension!r}: sample {start + place}, key {index.key(place)!r}, shard "
+            f"{display_url(description['url'])!r}: {what} {self.extension!r} (its fields: "
+            f"{found}); fill= says what stands for what is missing"
+        )
+
+
+def _as_bytes(data: bytes | memoryview) -> np.ndarray:
+    return np.frombuffer(data, np.uint8)
+
+
+def _followed(value: Any, path: tuple[str | int, ...]) -> Any:
+    """Go into a value, step by step; None where a step leads nowhere."""
+    for step in path:
+        inside = isinstance(value, Mapping) or (isinstance(value, list) and isinstance(step, int))
+        try:
+            value = value[step] if inside else None
+        except LookupError:
+            return None
+    return value
+
+
+def name_decoder(decode: Decoder) -> str | None:
+    """Name a decoder with its settings, so that equal names mean equal values.
+
+    Returns:
+        None where it cannot be known: functions of the user, and pictures cut at random.
+    """
+    if isinstance(decode, ImageDecoder):
+        return repr(decode) if type(decode.size) in STEADY_FRAMINGS else None
+    if isinstance(decode, partial):
+        parts = [decode.func, *decode.args]
+        names = [name_decoder(part) if callable(part) else repr(part) for part in parts]
+        known = [name for name in names if name is not None]
+        settings = [f"{name}={value!r}" for name, value in sorted(decode.keywords.items())]
+        return f"({', '.join(known + settings)})" if len(known) == len(names) else None
+    home, name = getattr(decode, "__module__", ""), getattr(decode, "__qualname__", "<")
+    return None if "<" in name or not home.startswith("wids.") else f"{home}.{name}"

@@ -1,0 +1,81 @@
+"""One field of each sample of a shard, touching hardly anything else of it."""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from wids.reading.rangeshard import RangeShard
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from wids.tar.shard import Shard
+
+__all__ = ["read_field"]
+
+BLOCK = 1024  # samples at once: enough for remote neighbours to share a request, few to hold
+# Fields nearer to each other than this are read in one piece: a disk takes as long for the gap.
+NEAR_NBYTES = 4 * mmap.PAGESIZE
+
+Span = tuple[int, int]  # offset and size, in bytes
+
+
+def read_field(shard: Shard | RangeShard, extension: str) -> Iterator[memoryview | None]:
+    """Yield one field of each sample, in order, without a copy; None for a sample without it.
+
+    Args:
+        shard: Open, and in no other use: it is told that it will be read here and there.
+        extension: The field.
+
+    Raises:
+        FetchError: A server refuses, or all tries failed.
+        ShardFormatError: The index is damaged, or not this shard's.
+    """
+    for start in range(0, len(shard), BLOCK):
+        places = range(start, min(start + BLOCK, len(shard)))
+        if isinstance(shard, RangeShard):
+            for sample in shard.read_many(places, (extension,)):
+                yield sample.get(extension)
+            continue
+        memory = shard.memory
+        offsets, sizes = shard.index.find_spans(np.arange(places.start, places.stop), extension)
+        spans = list(zip(offsets.tolist(), sizes.tolist(), strict=True))
+        _announce(memory, [span for span in spans if span[0] >= 0])
+        for offset, size in spans:
+            yield memory[offset : offset + size] if offset >= 0 else None
+
+
+def _announce(memory: memoryview, spans: Sequence[Span]) -> None:
+    """Tell the kernel which bytes come next, so that it reads these, side by side, and no others.
+
+    Measured cold, with fields of a few bytes every 20 KB: reading as it comes takes the whole
+    shard from the disk, reading at random a seek for each; announced, it takes a page for each,
+    in half the time.
+    """
+    mapped = memory.obj
+    if not isinstance(mapped, mmap.mmap):  # an empty shard
+        return
+    mapped.madvise(mmap.MADV_RANDOM)
+    for start, stop in _pieces(spans):
+        mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
+
+
+def _pieces(spans: Sequence[Span]) -> Iterator[tuple[int, int]]:
+    """Join neighbours to ranges `[start, stop)` that begin on a page.
+
+    >>> list(_pieces([(5000, 10), (9000, 10), (90000, 10), (600, 3)]))
+    [(0, 9010), (86016, 90010)]
+    """
+    first = last = -1
+    for offset, size in sorted(spans):
+        if last >= 0 and offset <= last + NEAR_NBYTES:
+            last = max(last, offset + size)
+            continue
+        if last >= 0:
+            yield first, last
+        first, last = offset // mmap.PAGESIZE * mmap.PAGESIZE, offset + size
+    if last >= 0:
+        yield first, last
