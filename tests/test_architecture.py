@@ -34,8 +34,10 @@ MAY_IMPORT = {
     "tools": (
         "codecs errors extras ordering outfile progress reading specs tar views wording writing"
     ),
+    "browse": "errors ordering reading specs tar tools urls views",
     "commands": (
-        "caching codecs ordering outfile progress reading specs tools urls views wording writing"
+        "browse caching codecs extras ordering outfile progress reading specs tools urls views "
+        "wording writing"
     ),
     "cli": "commands errors",
     "__init__": "caching codecs errors ordering reading specs tar views writing",

@@ -363,3 +363,13 @@ def test_real_shards_read_as_tarfile_reads_them(shared_data: Path) -> None:
         for sample in dataset:
             fields = {key: value for key, value in sample.items() if key.startswith(".")}
             assert fields == expected[sample["__key__"]]
+
+
+def test_the_header_is_what_the_spec_says_beside_its_shards(spec: Path) -> None:
+    """Own keys of a spec, such as names of classes, are there without listing the shards."""
+    document = json.loads(spec.read_text()) | {"class_names": ["cat", "dog"], "name": "pets"}
+    spec.write_text(json.dumps(document))
+    header = ShardListDataset(spec).header
+    assert header["class_names"] == ["cat", "dog"]
+    assert header["name"] == "pets"
+    assert "shardlist" not in header

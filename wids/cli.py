@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import wids
+from wids.commands.browse import add_browse_commands
 from wids.commands.cache import add_cache_commands
 from wids.commands.check import add_check_commands
 from wids.commands.copy import add_copy_commands
@@ -43,6 +44,7 @@ examples:
   wids info train.json                               how many samples, how large, where
   wids ls train.json 0:10                            keys and fields of the first ten samples
   wids show train.json 42                            one sample, its image drawn in the terminal
+  wids browse train.json                             all of it, in a web browser
   wids cat train.json 42 .jpg > 42.jpg               one field as it is
   wids check train.json                              is everything as the spec says?
   wids stats train.json                              which fields there are, and how large
@@ -103,6 +105,7 @@ def _make_parser() -> argparse.ArgumentParser:
     for add in (
         add_make_commands,
         add_look_commands,
+        add_browse_commands,
         add_check_commands,
         add_copy_commands,
         add_order_commands,

@@ -434,6 +434,11 @@ class ShardList(Displayed):
         """The folder that fetched shards are kept in."""
         return self.cache.cache_dir
 
+    @property
+    def header(self) -> dict[str, Any]:
+        """The top-level keys of the spec besides its shards; `name` is None where it has none."""
+        return dict(self._header)
+
     @cached_property
     def spec(self) -> dict[str, Any]:
         """The JSON spec as it was read, its URLs resolved and its nested datasets laid out flat."""

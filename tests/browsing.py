@@ -1,0 +1,65 @@
+"""A browse server for tests: in this process, on a free port of the loopback, ended by the test."""
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import requests
+
+from wids.browse.answers import Answers
+from wids.browse.server import BrowseServer
+from wids.browse.source import Source
+from wids.reading.shardlist import ShardList
+
+
+@dataclass
+class Browsing:
+    """A server that runs, and how to ask it."""
+
+    url: str
+    answers: Answers
+    session: requests.Session
+    token: str
+
+    def get(self, path: str, headers: dict[str, str] | None = None, **query: Any) -> Any:
+        """Send a GET; returns the response."""
+        return self.session.get(
+            self.url + path, params=query, headers=headers, timeout=60, allow_redirects=False
+        )
+
+    def ask(self, name: str, **query: Any) -> Any:
+        """Ask a question of the page; returns its JSON."""
+        response = self.get(f"api/{name}", **query)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def ask_until_finished(self, name: str, **query: Any) -> Any:
+        """Ask again until a filter or the statistics are through."""
+        for _ in range(600):
+            found = self.ask(name, **query)
+            if (found.get("filtering") or found)["finished"]:
+                return found
+            time.sleep(0.05)
+        raise TimeoutError(name)
+
+
+@contextmanager
+def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsing]:
+    """Serve a dataset; options are those of `Answers`, and `host`."""
+    host = options.pop("host", "127.0.0.1")
+    with ShardList(spec, transformations="memoryview", remote="range") as dataset:
+        answers = Answers(Source(dataset), title, **options)
+        server = BrowseServer(answers, host, 0)
+        thread = threading.Thread(target=server.run)
+        thread.start()
+        try:
+            with requests.Session() as session:
+                session.trust_env = False
+                url, _, token = server.url.partition("?token=")
+                yield Browsing(url, answers, session, token)
+        finally:
+            server.stop()
+            thread.join()

@@ -1,0 +1,414 @@
+"""What the server of the page answers: samples, fields, keys, filters, shards, statistics."""
+
+import io
+import json
+import random
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from browsing import Browsing, browsing
+from conftest import write_shard
+from PIL import Image
+
+from wids import TarIndex
+from wids.tar.sidecar import SIDECAR_SUFFIX
+
+
+def jpeg(number: int, size: tuple[int, int] = (60, 40)) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", size, (number * 9 % 256, 80, 120)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def npy(array: np.ndarray) -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def samples_of(shard: int) -> list[dict[str, Any]]:
+    rng = random.Random(shard)
+    return [
+        {
+            "__key__": f"part{shard}/{place:03d}",
+            ".jpg": jpeg(10 * shard + place),
+            ".cls": str((shard + place) % 4),
+            ".json": json.dumps({"number": 10 * shard + place, "name": f"n{place}"}),
+            ".bin": rng.randbytes(3_000),
+        }
+        for place in range(10)
+    ]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Make three shards of ten samples, with sidecars and a spec that names two classes."""
+    folder = tmp_path_factory.mktemp("served")
+    rows = []
+    for shard in range(3):
+        path = write_shard(folder / f"s-{shard}.tar", samples_of(shard))
+        TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
+        rows.append({"url": path.name, "nsamples": 10, "filesize": path.stat().st_size})
+    spec = {"wids_version": 1, "name": "three", "shardlist": rows, "class_names": ["cat", "dog"]}
+    (folder / "three.json").write_text(json.dumps(spec))
+    return folder
+
+
+@pytest.fixture
+def served(folder: Path) -> Iterator[Browsing]:
+    with browsing(str(folder / "three.json"), class_names={0: "cat", 1: "dog"}) as server:
+        yield server
+
+
+def test_the_page_and_all_it_loads_come_from_here(served: Browsing):
+    """The page names only files of this server, and each of them is there."""
+    page = served.get("")
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert "http" not in page.text
+    for name in ("main.js", "page.css", "icon.svg", "grid.js", "sample.js", "dataset.js"):
+        response = served.get(f"static/{name}")
+        assert response.status_code == 200
+        assert response.content
+    assert served.get("static/nothing.js").status_code == 404
+
+
+def test_a_tile_says_what_the_sample_is(served: Browsing):
+    """Index, key, class with its name, the field that makes a picture, and a few words."""
+    page = served.ask("page", at=10, count=3)
+    assert page["total"] == 30
+    assert [tile["index"] for tile in page["tiles"]] == [10, 11, 12]
+    assert [tile["key"] for tile in page["tiles"]] == ["part1/000", "part1/001", "part1/002"]
+    first = page["tiles"][0]
+    assert first["label"] == {"value": 1, "name": "dog"}
+    assert first["picture"] == 0
+    assert json.loads(first["caption"]) == {"number": 10, "name": "n0"}
+    assert page["tiles"][1]["label"] == {"value": 2, "name": None}
+
+
+def test_pages_end_where_the_dataset_ends(served: Browsing):
+    """Beyond the last position there are no tiles, and no page is larger than is allowed."""
+    assert len(served.ask("page", at=25, count=60)["tiles"]) == 5
+    assert served.ask("page", at=30)["tiles"] == []
+    assert served.ask("page", at=10**18)["tiles"] == []
+    assert len(served.ask("page", count=10**9)["tiles"]) == 30
+
+
+def test_a_sample_has_every_field_by_its_kind(served: Browsing):
+    """Kinds, figures, places in the shard; a negative number counts from the end."""
+    sample = served.ask("sample", i=11)
+    assert (sample["key"], sample["shard"], sample["local_index"]) == ("part1/001", 1, 1)
+    fields = {field["extension"]: field for field in sample["fields"]}
+    assert [fields[e]["kind"] for e in (".jpg", ".cls", ".json", ".bin")] == [
+        "image",
+        "class",
+        "json",
+        "bytes",
+    ]
+    assert fields[".jpg"]["summary"]["width"] == 60
+    assert fields[".json"]["summary"]["tree"]["number"] == 11
+    assert fields[".jpg"]["media_type"] == "image/jpeg"
+    assert fields[".bin"]["media_type"] is None
+    index = TarIndex.from_tar(Path(sample["url"]))
+    places = {name: (offset, size) for name, offset, size in index.fields(1)}
+    assert {e: (f["offset"], f["nbytes"]) for e, f in fields.items()} == places
+    assert served.ask("sample", i=-1)["index"] == 29
+
+
+def test_a_position_of_an_order_names_a_sample(served: Browsing):
+    """The grid and the page of one sample agree on what stands where."""
+    order = {"order": "shuffled", "seed": 4}
+    tiles = served.ask("page", at=5, count=20, **order)["tiles"]
+    for tile in tiles:
+        sample = served.ask("sample", p=tile["position"], **order)
+        assert (sample["index"], sample["position"]) == (tile["index"], tile["position"])
+    assert served.get("api/sample", p=30, **order).status_code == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "status", "message"),
+    [
+        ("api/sample", {"i": 30}, 404, "sample 30 lies outside a dataset of 30 samples"),
+        ("api/sample", {"i": "x"}, 400, "i: expected a whole number, got 'x'"),
+        ("api/sample", {"i": "9" * 5000}, 400, "i: expected a whole number"),
+        ("api/page", {"order": "x"}, 400, "order: expected one of"),
+        ("api/page", {"where": "cls"}, 400, "filter: expected a comparison"),
+        ("api/page", {"where": ".cls == 1", "order": "shards"}, 400, "goes with no filter"),
+        ("api/search", {"q": ""}, 400, "q: expected a key"),
+        ("raw", {"i": 0, "f": 9}, 404, "sample 0 has 4 fields, counted from 0"),
+        ("raw", {"i": -1, "f": 0}, 400, "i: expected a number from 0 on, got '-1'"),
+        ("thumb", {"i": 0, "f": 0, "s": 7}, 400, "s: expected one of"),
+        ("thumb", {"i": 30, "f": 0, "s": 96}, 404, "sample 30 lies outside"),
+    ],
+)
+def test_a_wrong_question_is_answered_with_what_is_wrong(
+    served: Browsing, path: str, query: dict[str, Any], status: int, message: str
+):
+    """The status is that of a wrong request, the message names the parameter."""
+    response = served.get(path, **query)
+    assert response.status_code == status
+    assert message in response.json()["error"]
+
+
+def test_a_field_is_sent_as_it_is(served: Browsing):
+    """Every byte; shown where it is pixels, saved where it is anything else or asked to be."""
+    sample = samples_of(2)[4]
+    picture = served.get("raw", i=24, f=0)
+    assert picture.content == sample[".jpg"]
+    assert picture.headers["Content-Type"] == "image/jpeg"
+    assert picture.headers["Content-Disposition"].startswith("inline;")
+    data = served.get("raw", i=24, f=3)
+    assert data.content == sample[".bin"]
+    assert data.headers["Content-Type"] == "application/octet-stream"
+    assert data.headers["Content-Disposition"].startswith('attachment; filename="004.bin"')
+    assert "sandbox" in data.headers["Content-Security-Policy"]
+    assert served.get("raw", i=24, f=0, save=1).headers["Content-Disposition"].startswith("attach")
+
+
+@pytest.mark.parametrize(
+    ("asked", "start", "stop"),
+    [
+        ("bytes=0-9", 0, 10),
+        ("bytes=2990-", 2990, 3000),
+        ("bytes=-5", 2995, 3000),
+        ("bytes=100-99999", 100, 3000),
+        ("bytes=-99999", 0, 3000),
+    ],
+)
+def test_a_range_is_a_part(served: Browsing, asked: str, start: int, stop: int):
+    """Players seek by ranges: the part asked for comes, and is said to be one."""
+    whole = samples_of(0)[3][".bin"]
+    response = served.get("raw", {"Range": asked}, i=3, f=3)
+    assert response.status_code == 206
+    assert response.content == whole[start:stop]
+    assert response.headers["Content-Range"] == f"bytes {start}-{stop - 1}/3000"
+    assert response.headers["Accept-Ranges"] == "bytes"
+
+
+@pytest.mark.parametrize(
+    ("asked", "status"),
+    [
+        ("bytes=3000-", 416),
+        ("bytes=9999-99999", 416),
+        ("bytes=-0", 416),
+        ("bytes=5-2", 200),
+        ("bytes=0-1,5-6", 200),
+        ("bytes=a-b", 200),
+        ("lines=1-2", 200),
+        ("bytes=-", 200),
+    ],
+)
+def test_a_range_that_is_none_is_no_part(served: Browsing, asked: str, status: int):
+    """Behind the end there is nothing; what is not understood is answered with the whole."""
+    response = served.get("raw", {"Range": asked}, i=3, f=3)
+    assert response.status_code == status
+    if status == 416:
+        assert response.headers["Content-Range"] == "bytes */3000"
+    else:
+        assert len(response.content) == 3000
+
+
+def test_head_tells_the_size_without_the_bytes(served: Browsing):
+    """A HEAD of a field has its length and no body."""
+    response = served.session.head(served.url + "raw", params={"i": 3, "f": 3}, timeout=10)
+    assert response.headers["Content-Length"] == "3000"
+    assert response.content == b""
+
+
+def test_a_thumbnail_is_small_and_drawn_anew(served: Browsing):
+    """Its longer side is as asked, and nothing of the file but pixels is in it."""
+    response = served.get("thumb", i=5, f=0, s=96)
+    image = Image.open(io.BytesIO(response.content))
+    assert image.size == (60, 40)
+    assert response.headers["Content-Type"].startswith("image/")
+    assert "immutable" in response.headers["Cache-Control"]
+    again = served.get("thumb", i=5, f=0, s=96)
+    assert again.content == response.content
+
+
+def test_what_makes_no_picture_is_a_picture_that_says_so(served: Browsing):
+    """A field that cannot be drawn is no error of the page."""
+    response = served.get("thumb", i=5, f=3, s=96)
+    assert response.status_code == 200
+    assert response.headers["Content-Type"] == "image/svg+xml"
+
+
+def test_keys_are_found_by_their_beginning_and_whole(served: Browsing):
+    """Across all shards, in storage order, with the way to go on."""
+    found = served.ask("search", q="part1/00")
+    assert [hit["index"] for hit in found["hits"]] == list(range(10, 20))
+    assert (found["next"], found["shards_done"]) == (None, 3)
+    whole = served.ask("search", q="part2/004", whole=1)
+    assert whole["hits"] == [{"index": 24, "key": "part2/004"}]
+    assert served.ask("search", q="part2/00", whole=1)["hits"] == []
+    later = served.ask("search", q="part", shard=1, place=8)
+    assert [hit["index"] for hit in later["hits"]] == list(range(18, 30))
+
+
+def test_a_search_goes_on_where_it_stopped(tmp_path: Path):
+    """More hits than an answer holds come piece by piece, each once."""
+    keys = [f"k{number:04d}" for number in range(700)]
+    path = write_shard(tmp_path / "a.tar", [{"__key__": key, ".txt": ""} for key in keys])
+    found: list[str] = []
+    with browsing([str(path)]) as server:
+        place = [0, 0]
+        while place:
+            part = server.ask("search", q="k", shard=place[0], place=place[1])
+            found += [hit["key"] for hit in part["hits"]]
+            place = part["next"]
+    assert found == keys
+
+
+@pytest.mark.parametrize(
+    ("where", "fulfils"),
+    [
+        (".cls == 3", lambda n: (n // 10 + n % 10) % 4 == 3),
+        (".json:number >= 12 and .json:number < 15", lambda n: 12 <= n < 15),
+        ("key contains part2 and .cls != 0", lambda n: n >= 20 and (2 + n % 10) % 4 != 0),
+        (".cls == 9", lambda n: False),
+    ],
+)
+def test_a_filter_finds_what_fulfils_it(served: Browsing, where: str, fulfils: Any):
+    """Over classes, JSON fields and keys; pages and samples then count its positions."""
+    expected = [number for number in range(30) if fulfils(number)]
+    page = served.ask_until_finished("page", where=where)
+    assert [tile["index"] for tile in page["tiles"]] == expected
+    assert page["filtering"]["found"] == page["total"] == len(expected)
+    drawn = served.ask_until_finished("page", where=where, order="shuffled")
+    assert sorted(tile["index"] for tile in drawn["tiles"]) == expected
+    for position, index in enumerate(expected):
+        assert served.ask("sample", where=where, p=position)["index"] == index
+
+
+def test_shards_are_listed_with_what_is_known_of_them(served: Browsing, folder: Path):
+    """Size, first sample, state; what `wids check` found stands at its shard."""
+    url = str(folder / "s-1.tar")
+    fault = {"shard": url, "place": "byte 5", "what": "odd", "cure": "none", "severity": "error"}
+    report = {"num_shards": 3, "num_errors": 1, "faults": [fault]}
+    found = served.ask("shards")
+    assert [row["state"] for row in found["shards"]] == ["local"] * 3
+    assert [row["first_index"] for row in found["shards"]] == [0, 10, 20]
+    assert found["shards"][2]["nbytes"] == (folder / "s-2.tar").stat().st_size
+    assert [row["shard"] for row in served.ask("shards", **{"from": 1, "count": 1})["shards"]] == [
+        1
+    ]
+    with browsing(str(folder / "three.json"), report=report) as server:
+        row = server.ask("shards")["shards"][1]
+        assert (row["state"], row["messages"]) == ("damaged", ["byte 5: odd"])
+        assert server.ask("dataset")["checked"] == {"num_shards": 3, "num_errors": 1}
+        assert server.ask("faults")["faults"] == [fault]
+
+
+def test_statistics_are_those_of_the_samples(served: Browsing):
+    """Counts, bytes and classes agree with what was written."""
+    found = served.ask_until_finished("statistics")
+    written = [sample for shard in range(3) for sample in samples_of(shard)]
+    fields = {row["name"]: row for row in found["fields"]}
+    for extension in (".jpg", ".cls", ".json", ".bin"):
+        sizes = [len(sample[extension]) for sample in written]
+        row = fields[extension]
+        assert (row["count"], row["nbytes"]) == (30, sum(sizes))
+        assert (row["smallest"], row["largest"]) == (min(sizes), max(sizes))
+    assert found["class_field"] == ".cls"
+    counts = {label: sum(s[".cls"] == label for s in written) for label in "0123"}
+    assert found["classes"] == [
+        [label, {"0": "cat", "1": "dog"}.get(label), count] for label, count in counts.items()
+    ]
+
+
+def test_damaged_and_missing_shards_leave_the_others_alone(tmp_path: Path):
+    """Their tiles say what is wrong, their rows are marked, and the rest is shown."""
+    good = write_shard(tmp_path / "good.tar", samples_of(0))
+    broken = tmp_path / "broken.tar"
+    broken.write_bytes(b"<html>" * 2000)
+    rows = [(str(broken), 2), (str(tmp_path / "gone.tar"), 3), (str(good), 10)]
+    with browsing(rows) as server:
+        tiles = server.ask("page")["tiles"]
+        assert [tile["key"] is None for tile in tiles] == [True] * 5 + [False] * 10
+        assert "broken.tar" in tiles[0]["error"]
+        assert server.get("api/sample", i=0).status_code == 500
+        assert "No such file" in server.get("api/sample", i=3).json()["error"]
+        states = [row["state"] for row in server.ask("shards")["shards"]]
+        assert states == ["damaged", "missing", "local"]
+        found = server.ask("search", q="part0")
+        assert (len(found["hits"]), found["skipped"]) == (10, 2)
+        assert server.ask_until_finished("statistics")["skipped"] == 2
+        page = server.ask_until_finished("page", where=".cls == 1")
+        assert page["filtering"]["skipped"] == 2
+        assert page["total"] == sum(sample[".cls"] == "1" for sample in samples_of(0))
+
+
+def test_an_empty_dataset_is_shown(tmp_path: Path):
+    """No samples are no error."""
+    path = write_shard(tmp_path / "empty.tar", [])
+    with browsing([(str(path), 0)]) as server:
+        assert server.ask("dataset")["num_samples"] == 0
+        for order in ("stored", "shuffled", "shards", "chunks"):
+            assert server.ask("page", order=order)["tiles"] == []
+        assert server.ask("search", q="a")["hits"] == []
+        assert server.ask_until_finished("statistics")["fields"] == []
+        assert server.get("api/sample", i=0).status_code == 404
+
+
+def serve_remotely(folder: Path, shard_server: Any, *, sidecars: bool = True) -> list[Any]:
+    rows = []
+    for shard in range(3):
+        path = folder / f"s-{shard}.tar"
+        rows.append((shard_server.put(path.name, path.read_bytes()), 10))
+        if sidecars:
+            sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
+            shard_server.put(sidecar.name, sidecar.read_bytes())
+    return rows
+
+
+def test_a_remote_page_costs_little_more_than_its_samples(folder: Path, shard_server: Any):
+    """The first page of a remote dataset fetches pictures and labels, no shard."""
+    rows = serve_remotely(folder, shard_server)
+    with browsing(rows) as server:
+        tiles = server.ask("page", count=5)["tiles"]
+        pictures = [server.get("thumb", i=tile["index"], f=0, s=96) for tile in tiles]
+        assert all(picture.headers["Content-Type"] != "image/svg+xml" for picture in pictures)
+        shown = sum(len(s[".jpg"]) + len(s[".json"]) + 1 for s in samples_of(0)[:5])
+        tars = [r for r in shard_server.requests if r.path.endswith(".tar")]
+        assert sum(request.nbytes for request in tars) < shown + 5 * 6_000
+        assert {request.path for request in tars} == {"/s-0.tar"}
+        assert [row["state"] for row in server.ask("shards")["shards"]] == ["remote"] * 3
+
+
+def test_a_part_of_a_remote_field_costs_that_part(folder: Path, shard_server: Any):
+    """Seeking in a remote film does not fetch the film."""
+    rows = serve_remotely(folder, shard_server)
+    with browsing(rows) as server:
+        server.ask("page", count=1)
+        before = shard_server.nbytes
+        part = server.get("raw", {"Range": "bytes=1000-1099"}, i=4, f=3)
+        assert part.content == samples_of(0)[4][".bin"][1000:1100]
+        assert shard_server.nbytes - before < 2_000
+
+
+def test_no_search_downloads_a_shard(folder: Path, shard_server: Any):
+    """Shards without a sidecar are left out and counted, not fetched."""
+    rows = serve_remotely(folder, shard_server, sidecars=False)
+    with browsing(rows) as server:
+        found = server.ask("search", q="part")
+        assert (found["hits"], found["skipped"]) == ([], 3)
+        assert server.ask_until_finished("statistics")["skipped"] == 3
+        assert server.ask_until_finished("page", where=".cls == 1")["filtering"]["skipped"] == 3
+        assert not any(request.nbytes > 2_000 for request in shard_server.requests)
+
+
+def test_many_ask_at_once(served: Browsing):
+    """Several tabs and users get what each asked for."""
+
+    def ask(number: int) -> bool:
+        index = number % 30
+        sample = samples_of(index // 10)[index % 10]
+        assert served.ask("sample", i=index)["key"] == sample["__key__"]
+        assert served.get("raw", i=index, f=3).content == sample[".bin"]
+        return served.get("thumb", i=index, f=0, s=96).status_code == 200
+
+    with ThreadPoolExecutor(8) as pool:
+        assert all(pool.map(ask, range(120)))

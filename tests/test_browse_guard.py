@@ -1,0 +1,137 @@
+"""Who is answered: by name, by page, by method, by token; and how every answer is marked."""
+
+import socket
+
+import pytest
+import requests
+from browsing import browsing
+from conftest import write_shard
+
+from wids.browse.guard import host_name, new_token
+
+
+@pytest.fixture
+def served(tmp_path):
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x", ".html": "<b>x</b>"}])
+    with browsing([str(path)]) as server:
+        yield server
+
+
+@pytest.mark.parametrize(
+    "host", ["localhost", "127.0.0.1", "LOCALHOST:1234", "127.0.0.1:9", "[::1]:80"]
+)
+def test_the_names_of_the_loopback_are_answered_at_any_port(served, host: str):
+    """An SSH tunnel may end at another port than it begins."""
+    assert served.get("api/dataset", {"Host": host}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "evil.example",
+        "localhost.evil.example",
+        "127.0.0.1.evil.example:80",
+        "192.168.0.1",
+        "x:y:z",
+        "localhost@evil.example",
+    ],
+)
+def test_other_names_are_refused(served, host: str):
+    """A name that was rebound to this address gets nothing, not even a static file."""
+    for path in ("", "api/dataset", "static/page.css", "raw"):
+        response = served.get(path, {"Host": host}, i=0, f=0)
+        assert response.status_code == 400
+        assert b"not known by that name" in response.content
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
+def test_only_questions_are_answered(served, method: str):
+    """Anything but GET and HEAD is refused."""
+    response = requests.request(method, served.url + "api/dataset", timeout=10)
+    assert response.status_code == 405
+    assert response.headers["Allow"] == "GET, HEAD"
+
+
+def test_pages_of_other_sites_may_link_but_not_ask(served):
+    """A picture or a request of another site is refused, a link to the page is followed."""
+    for site in ("cross-site", "same-site"):
+        asked = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
+        assert served.get("thumb", asked, i=0, f=0, s=96).status_code == 403
+        link = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "navigate"}
+        assert served.get("", link).status_code == 200
+    own = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Mode": "cors"}
+    assert served.get("api/dataset", own).status_code == 200
+
+
+def test_every_answer_is_marked_as_safe_to_show(served):
+    """Refusals and errors too carry the headers that keep a browser from guessing."""
+    for path, query in (
+        ("", {}),
+        ("static/main.js", {}),
+        ("api/page", {}),
+        ("api/none", {}),
+        ("raw", {"i": 0, "f": 0}),
+        ("raw", {"i": 9, "f": 0}),
+    ):
+        headers = served.get(path, **query).headers
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["Cross-Origin-Resource-Policy"] == "same-origin"
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        assert "unsafe" not in headers["Content-Security-Policy"]
+
+
+def test_no_path_of_a_url_is_a_path_of_a_file(served):
+    """What is not among the page's own files is not there, however it is written."""
+    host, port = served.url.removeprefix("http://").strip("/").split(":")
+    for path in (
+        "/static/../app.py",
+        "/static/%2e%2e/app.py",
+        "/../../etc/passwd",
+        "/static//etc/passwd",
+        "/%2fetc%2fpasswd",
+        "/static/..%5capp.py",
+    ):
+        with socket.create_connection((host, int(port)), timeout=10) as connection:
+            connection.sendall(
+                f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+            )
+            answer = connection.makefile("rb").read()
+        assert answer.startswith(b"HTTP/1.1 404"), path
+        assert b"root:" not in answer
+
+
+def test_beyond_the_loopback_the_token_opens_the_door_once(tmp_path):
+    """Without it nothing is told; with it a cookie is given, and the URL loses the secret."""
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
+    with browsing([str(path)], host="0.0.0.0") as server:
+        port = server.url.rstrip("/").rpartition(":")[2]
+        server.url = f"http://127.0.0.1:{port}/"
+        token = server.token
+        assert server.get("api/dataset").status_code == 403
+        assert server.get("static/main.js").status_code == 403
+        assert server.get("", token="wrong").status_code == 403
+        assert server.get("", token="ü").status_code == 403
+        opened = server.get("", i=3, token=token)
+        assert opened.status_code == 303
+        assert opened.headers["Location"] == ".?i=3"
+        cookie = opened.headers["Set-Cookie"]
+        assert "HttpOnly" in cookie
+        assert "samesite=strict" in cookie.lower()
+        assert server.ask("dataset")["num_samples"] == 1
+        refused = {"Host": "evil.example"}
+        assert server.get("api/dataset", refused).status_code == 400
+
+
+def test_tokens_are_long_and_never_the_same():
+    """Nobody guesses one."""
+    tokens = {new_token() for _ in range(100)}
+    assert len(tokens) == 100
+    assert min(map(len, tokens)) >= 32
+
+
+def test_host_headers_are_read_as_they_are_written():
+    """Ports and brackets fall away; garbage is no name of ours."""
+    assert host_name("[::1]") == "::1"
+    assert host_name(" A.Example:80 ") == "a.example"
+    assert host_name("[::1") == "::1"

@@ -1,0 +1,138 @@
+"""The questions that the page asks, each a function from a request's parameters to JSON."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from wids.browse.checkreport import CheckReport
+from wids.browse.grid import Grid
+from wids.browse.samples import sample_page, tiles
+from wids.browse.scans import Scans
+from wids.browse.search import search_keys
+from wids.browse.shards import dataset_facts, shard_rows
+from wids.browse.source import Source
+from wids.browse.statistics import StatisticsVisitor, spread
+
+__all__ = ["Answers"]
+
+Query = Mapping[str, str]
+
+_MOST_TILES = 240
+_MOST_ROWS = 500
+_MOST_KEY = 4096
+# Enough for a fair picture, few enough to be read while one looks; the rest on request.
+_FIRST_LOOK_SHARDS = 32
+
+
+@dataclass
+class Answers:
+    """What the page wants to know of one dataset.
+
+    Attributes:
+        source: The dataset.
+        title: What it is called at the head of the page.
+        class_names: Names of classes, by number.
+        report: What `wids check` found, if that is known.
+    """
+
+    source: Source
+    title: str
+    class_names: Mapping[int, str] = field(default_factory=dict)
+    report: CheckReport | None = None
+
+    def __post_init__(self) -> None:
+        self.scans = Scans()
+        self._grid = Grid(self.source, self.scans)
+        self._faults: dict[str, list[dict[str, str]]] = {}
+        for fault in (self.report or {}).get("faults", []):
+            self._faults.setdefault(fault["shard"], []).append(fault)
+
+    def dataset(self, _query: Query) -> dict[str, Any]:
+        """Sum up the dataset."""
+        checked = None
+        if self.report is not None:
+            checked = {name: self.report[name] for name in ("num_shards", "num_errors")}
+        return {**dataset_facts(self.source), "title": self.title, "checked": checked}
+
+    def page(self, query: Query) -> dict[str, Any]:
+        """Describe the samples at some positions: `at`, `count`, an order, perhaps a filter."""
+        start = max(0, _number(query, "at", 0))
+        count = min(_number(query, "count", 60), _MOST_TILES)
+        order, filtering = self._grid.shown(query)
+        indexes = order.slice(start, count)
+        return {
+            "total": order.size,
+            "filtering": filtering,
+            "tiles": tiles(self.source, enumerate(indexes, start), self.class_names),
+        }
+
+    def sample(self, query: Query) -> dict[str, Any]:
+        """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.
+
+        Raises:
+            LookupError: There is none.
+        """
+        position, total = None, len(self.source)
+        if query.get("p"):
+            position = _number(query, "p", 0)
+            order, filtering = self._grid.shown(query)
+            total = order.size
+            if not 0 <= position < total:
+                more = "" if filtering is None or filtering["finished"] else " found so far"
+                raise LookupError(f"position {position} lies outside the {total} samples{more}")
+            index = order.slice(position, 1)[0]
+        else:
+            index = _number(query, "i", 0)
+        page = sample_page(self.source, self.source.place(index), self.class_names)
+        return {**page, "position": position, "total": total}
+
+    def search(self, query: Query) -> dict[str, Any]:
+        """Search the keys, from a place on."""
+        text = query.get("q", "")
+        if not text or len(text) > _MOST_KEY:
+            raise ValueError(f"q: expected a key or its beginning, got {len(text)} characters")
+        found = search_keys(
+            self.source,
+            text,
+            whole=query.get("whole") == "1",
+            shard=_number(query, "shard", 0),
+            place=_number(query, "place", 0),
+        )
+        return found.as_dict(self.source.num_shards)
+
+    def shards(self, query: Query) -> dict[str, Any]:
+        """List some shards."""
+        count = min(_number(query, "count", 100), _MOST_ROWS)
+        rows = shard_rows(self.source, _number(query, "from", 0), count, self._faults)
+        return {"num_shards": self.source.num_shards, "shards": rows}
+
+    def statistics(self, query: Query) -> dict[str, Any]:
+        """Sum up fields and classes: of some shards, or of all with `all=1`."""
+        every = query.get("all") == "1"
+        count = self.source.num_shards
+        shards = list(range(count)) if every else spread(count, _FIRST_LOOK_SHARDS)
+        scan = self.scans.get(
+            ("statistics", len(shards)),
+            lambda: StatisticsVisitor(self.source, self.class_names),
+            shards,
+        )
+        visitor = scan.visitor
+        if not isinstance(visitor, StatisticsVisitor):
+            raise TypeError(f"expected the scan of statistics, found {visitor!r}")
+        return {**visitor.as_dict(), **scan.progress(), "all_shards": count}
+
+    def faults(self, query: Query) -> dict[str, Any]:
+        """List what `wids check` found."""
+        start = max(0, _number(query, "from", 0))
+        faults = [] if self.report is None else self.report["faults"]
+        return {"num_faults": len(faults), "faults": faults[start : start + _MOST_ROWS]}
+
+
+def _number(query: Query, name: str, default: int) -> int:
+    text = query.get(name, "")
+    # int() takes seconds for millions of digits, and numbers here are short.
+    if not text:
+        return default
+    if len(text) > 20 or not text.removeprefix("-").isdecimal():
+        raise ValueError(f"{name}: expected a whole number, got {text[:40]!r}")
+    return int(text)

@@ -1,0 +1,218 @@
+"""The ASGI application: routes, and what a route sends."""
+
+import asyncio
+import json
+import re
+import secrets
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from importlib import resources
+from typing import Any
+from urllib.parse import quote
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response, StreamingResponse
+from starlette.routing import Route
+
+from wids.browse.answers import Answers
+from wids.browse.byteranges import UnsatisfiableRangeError, parse_range
+from wids.browse.guard import Guard
+from wids.browse.source import SamplePlace
+from wids.browse.thumbs import SIZES, Thumbnails
+from wids.errors import WidsError
+from wids.views.mediatypes import OCTET_STREAM, media_type
+
+__all__ = ["make_app"]
+
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+_STATIC_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+}
+# What comes out of a dataset, opened as a page of its own, can do nothing and belongs nowhere.
+_FIELD_POLICY = "default-src 'none'; sandbox"
+# URLs of what is kept hold a number drawn at the start, so a new server never meets old pictures.
+_KEPT = "private, max-age=86400, immutable"
+_CHUNK_NBYTES = 1 << 20
+_UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
+_MOST_DIGITS = 20
+
+
+def make_app(
+    answers: Answers, *, hosts: frozenset[str] = frozenset(), token: str | None = None
+) -> Guard:
+    """Make the application for one dataset.
+
+    Args:
+        answers: What answers the page's questions.
+        hosts: Names of this server besides those of the loopback.
+        token: The secret that a first request must hold; None to ask for none.
+    """
+    thumbnails = Thumbnails(answers.source)
+    version = secrets.token_hex(4)
+    questions: dict[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
+        "dataset": lambda query: {**answers.dataset(query), "version": version},
+        "page": answers.page,
+        "sample": answers.sample,
+        "search": answers.search,
+        "shards": answers.shards,
+        "statistics": answers.statistics,
+        "faults": answers.faults,
+    }
+    files = _static_files()
+
+    @asynccontextmanager
+    async def lifespan(_app: Starlette) -> AsyncIterator[None]:
+        yield
+        answers.scans.close()
+        thumbnails.close()
+
+    routes = [
+        Route("/", _file(files, "index.html")),
+        Route("/favicon.ico", _file(files, "icon.svg")),
+        *(Route(f"/static/{name}", _file(files, name)) for name in files),
+        *(Route(f"/api/{name}", _json_of(answer)) for name, answer in questions.items()),
+        Route("/thumb", _thumbnail_of(answers, thumbnails, files["broken.svg"])),
+        Route("/raw", _raw_of(answers)),
+    ]
+    return Guard(Starlette(routes=routes, lifespan=lifespan), hosts, token)
+
+
+def _static_files() -> dict[str, bytes]:
+    """Read the files of the page; from here on a request can only choose among these names."""
+    folder = resources.files("wids.browse") / "static"
+    kept = (each for each in folder.iterdir() if _suffix(each.name) in _STATIC_TYPES)
+    return {each.name: each.read_bytes() for each in kept}
+
+
+def _suffix(name: str) -> str:
+    return name[name.rfind(".") :]
+
+
+def _file(files: Mapping[str, bytes], name: str) -> Endpoint:
+    content, kind = files[name], _STATIC_TYPES[_suffix(name)]
+
+    async def send_file(_request: Request) -> Response:
+        # Small, and of another version after an update: fetched anew with each page.
+        return Response(content, headers={"Content-Type": kind, "Cache-Control": "no-cache"})
+
+    return send_file
+
+
+def _json_of(answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
+    async def send_json(request: Request) -> Response:
+        try:
+            found = await run_in_threadpool(answer, request.query_params)
+            text = json.dumps(found, allow_nan=False, separators=(",", ":"))
+        except (WidsError, OSError, ValueError, LookupError) as error:
+            return _failure(error)
+        return Response(text, media_type="application/json")
+
+    return send_json
+
+
+def _failure(error: Exception) -> Response:
+    """Say what went wrong: the request, something that is not there, or the data."""
+    status = 400 if isinstance(error, ValueError) else 404
+    if isinstance(error, WidsError | OSError):
+        status = 500
+    message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    text = message.encode("utf-8", "backslashreplace").decode()
+    return JSONResponse({"error": text[:2000]}, status)
+
+
+def _thumbnail_of(answers: Answers, thumbnails: Thumbnails, broken: bytes) -> Endpoint:
+    async def send_thumbnail(request: Request) -> Response:
+        try:
+            place, number = await run_in_threadpool(_asked_for, answers, request)
+            size = _size(request)
+        except (WidsError, OSError, ValueError, LookupError) as error:
+            return _failure(error)
+        # Who scrolled past has gone; what nobody waits for is not drawn.
+        if await request.is_disconnected():
+            return Response(status_code=204)
+        headers = {"Cache-Control": _KEPT, "Content-Security-Policy": _FIELD_POLICY}
+        try:
+            drawn = await asyncio.wrap_future(thumbnails.get(place, number, size))
+        except (WidsError, OSError, ImportError):
+            # A picture that says so, and no error: the page around it is in order.
+            return Response(broken, media_type="image/svg+xml", headers=headers)
+        return Response(drawn.data, media_type=drawn.media_type, headers=headers)
+
+    return send_thumbnail
+
+
+def _raw_of(answers: Answers) -> Endpoint:
+    async def send_raw(request: Request) -> Response:
+        try:
+            place, number = await run_in_threadpool(_asked_for, answers, request)
+            field = place.field(number)
+            asked = parse_range(request.headers.get("range"), field.nbytes)
+        except UnsatisfiableRangeError:
+            return Response(status_code=416, headers={"Content-Range": f"bytes */{field.nbytes}"})
+        except (WidsError, OSError, ValueError, LookupError) as error:
+            return _failure(error)
+        start, stop = asked or (0, field.nbytes)
+        headers = _field_headers(place, number, save=request.query_params.get("save") == "1")
+        headers["Content-Length"] = str(stop - start)
+        if asked is not None:
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{field.nbytes}"
+        status = 200 if asked is None else 206
+        if request.method == "HEAD":
+            return Response(status_code=status, headers=headers)
+        chunks = _chunks(answers, place, number, start, stop)
+        return StreamingResponse(chunks, status, headers)
+
+    return send_raw
+
+
+def _field_headers(place: SamplePlace, number: int, *, save: bool) -> dict[str, str]:
+    """Mark strangers' bytes: shown where they are pixels or sound, else only ever saved."""
+    extension = place.fields[number].extension
+    kind = media_type(extension)
+    shown = "inline" if kind != OCTET_STREAM and not save else "attachment"
+    name = f"{place.key.rpartition('/')[2]}{extension}"
+    plain = _UNSAFE_IN_NAMES.sub("_", name)[-100:]
+    exact = quote(name.encode("utf-8", "surrogateescape")[-200:], safe="")
+    return {
+        "Accept-Ranges": "bytes",
+        "Cache-Control": _KEPT,
+        "Content-Disposition": f"{shown}; filename=\"{plain}\"; filename*=UTF-8''{exact}",
+        "Content-Security-Policy": _FIELD_POLICY,
+        "Content-Type": kind,
+    }
+
+
+def _chunks(
+    answers: Answers, place: SamplePlace, number: int, start: int, stop: int
+) -> Iterator[bytes]:
+    """Cut a field into pieces, so that a film of gigabytes takes a megabyte of memory."""
+    for first in range(start, stop, _CHUNK_NBYTES):
+        yield bytes(answers.source.read(place, number, first, min(first + _CHUNK_NBYTES, stop)))
+
+
+def _asked_for(answers: Answers, request: Request) -> tuple[SamplePlace, int]:
+    """Locate the field that a request names by two numbers: sample `i`, field `f` of it."""
+    place = answers.source.place(_integer(request, "i"))
+    number = _integer(request, "f")
+    place.field(number)
+    return place, number
+
+
+def _size(request: Request) -> int:
+    size = _integer(request, "s")
+    if size not in SIZES:
+        raise ValueError(f"s: expected one of {SIZES}, got {size}")
+    return size
+
+
+def _integer(request: Request, name: str) -> int:
+    text = request.query_params.get(name, "")
+    if not text.isdecimal() or len(text) > _MOST_DIGITS:
+        raise ValueError(f"{name}: expected a number from 0 on, got {text[:40]!r}")
+    return int(text)

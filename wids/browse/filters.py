@@ -1,0 +1,102 @@
+"""The samples that a filter chooses, shard by shard."""
+
+import json
+import threading
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from wids.browse.conditions import Comparison
+from wids.browse.source import Source
+from wids.ordering.permute import Integers
+
+__all__ = ["FilterVisitor", "plain_value"]
+
+# A field beyond this is no label and no description; it fulfils no comparison but "!=".
+_MOST_FIELD_NBYTES = 1 << 20
+_MOST_FOUND = 20_000_000  # indexes of 8 bytes each
+
+
+class FilterVisitor:
+    """Gathers the indexes of the samples that fulfil all conditions.
+
+    Args:
+        source: The dataset.
+        conditions: What must hold.
+
+    Attributes:
+        count: Number of samples found so far.
+        full: Whether more were found than are kept.
+    """
+
+    def __init__(self, source: Source, conditions: Sequence[Comparison]) -> None:
+        self.count = 0
+        self.full = False
+        self._source = source
+        self._conditions = conditions
+        self._extensions = tuple({each.field for each in conditions} - {"key"})
+        # Pieces are joined when they are asked for, and a page asks while the scan goes on.
+        self._pieces: list[Integers] = []
+        self._lock = threading.Lock()
+
+    def visit(self, shard_index: int) -> bool:
+        """Look at the samples of one shard."""
+        rows = self._source.rows(shard_index, self._extensions, _MOST_FIELD_NBYTES)
+        if rows is None or self.full:
+            return self._source.num_samples(shard_index) == 0
+        places = [place for place, row in enumerate(rows) if self._holds(row)]
+        found = np.array(places, np.int64) + self._source.first_index(shard_index)
+        with self._lock:
+            self.full = self.count + found.size > _MOST_FOUND
+            if found.size and not self.full:
+                self._pieces.append(found)
+                self.count += int(found.size)
+        return True
+
+    def indexes(self) -> Integers:
+        """Return the indexes found so far, ascending."""
+        with self._lock:
+            if len(self._pieces) > 1:
+                self._pieces = [np.concatenate(self._pieces)]
+            return self._pieces[0] if self._pieces else np.empty(0, np.int64)
+
+    def _holds(self, row: Mapping[str, Any]) -> bool:
+        values: dict[str, Any] = {"key": row["__key__"]}
+        for condition in self._conditions:
+            field = condition.field
+            if field not in values:
+                values[field] = plain_value(field, row.get(field))
+            if not condition.holds(values[field]):
+                return False
+        return True
+
+
+def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
+    """Read a field as a filter compares it: JSON, a number, or text.
+
+    Args:
+        extension: Its extension.
+        data: Its bytes; None where the sample has no such field.
+
+    Returns:
+        What it holds; None where there is nothing, or no JSON where JSON should be.
+
+    >>> plain_value(".cls", b"3"), plain_value(".txt", b"a cat"), plain_value(".json", b"[1]")
+    (3, 'a cat', [1])
+    """
+    if data is None:
+        return None
+    text = bytes(data).decode("utf-8", "replace").strip()
+    if extension.lower().endswith(".json"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+    # Numbers are short; what is long is not tried, as int() is slow for very long ones.
+    for kind in (int, float) if len(text) <= 40 else ():
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

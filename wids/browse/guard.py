@@ -1,0 +1,136 @@
+"""Who may ask: requests by a name of this machine, from our own page, with the token if any.
+
+A web page of a stranger can make a browser send requests to local servers, and by DNS rebinding
+even read the answers. So a request must name the host as its user types it, must not come from
+another site's page, and must only ask (GET). A server that others can reach wants a secret, too.
+"""
+
+import ipaddress
+import secrets
+from urllib.parse import parse_qsl, urlencode
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, RedirectResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+__all__ = ["LOOPBACK", "Guard", "host_name", "new_token"]
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+
+# Nothing from elsewhere, no inline script or style, no frames; and what would put text into the
+# page as HTML is off altogether, so that a slip in our own scripts cannot run a dataset's.
+_PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; "
+    "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "X-Frame-Options": "DENY",
+}
+
+
+def new_token() -> str:
+    """Draw a secret of 192 bits, in letters that a URL may hold."""
+    return secrets.token_urlsafe(24)
+
+
+def host_name(header: str) -> str:
+    """Return the host of a Host header without its port, in small letters.
+
+    >>> host_name("LocalHost:8765"), host_name("[::1]:80"), host_name("::1"), host_name("")
+    ('localhost', '::1', '::1', '')
+    """
+    header = header.strip().lower()
+    if header.startswith("["):
+        return header[1:].partition("]")[0]
+    return header if header.count(":") > 1 else header.partition(":")[0]
+
+
+class Guard:
+    """Refuses what must not be answered, and marks every answer as safe to show.
+
+    Args:
+        app: What answers.
+        hosts: Names by which requests may call this server, besides those of the loopback.
+        token: The secret that the first URL must hold; a cookie holds it from then on. None where
+            only this machine can reach the server.
+    """
+
+    def __init__(
+        self, app: ASGIApp, hosts: frozenset[str] = frozenset(), token: str | None = None
+    ) -> None:
+        self._app = app
+        self._hosts = hosts | LOOPBACK
+        self._token = token
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+
+        async def send_marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                headers = MutableHeaders(scope=message)
+                for name, value in _HEADERS.items():
+                    headers[name] = value
+                headers.setdefault("Content-Security-Policy", _PAGE_POLICY)
+                headers.setdefault("Cache-Control", "no-store")
+            await send(message)
+
+        refusal = self._refusal(scope)
+        await (refusal or self._app)(scope, receive, send_marked)
+
+    def _refusal(self, scope: Scope) -> Response | None:
+        headers = Headers(scope=scope)
+        if not self._is_ours(host_name(headers.get("host", ""))):
+            return PlainTextResponse(
+                "This server is not known by that name; open the URL that `wids browse` printed.\n",
+                400,
+            )
+        if scope["method"] not in ("GET", "HEAD"):
+            return PlainTextResponse("Only GET is answered here.\n", 405, {"Allow": "GET, HEAD"})
+        # A link to us may stand on any page; pictures, scripts and requests of other sites may not.
+        site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
+        if site in ("cross-site", "same-site") and mode != "navigate":
+            return PlainTextResponse("Pages of other sites may not ask here.\n", 403)
+        return None if self._token is None else self._unless_known(scope)
+
+    def _is_ours(self, host: str) -> bool:
+        if host in self._hosts:
+            return True
+        # Others reach the server by an address too, and rebinding needs a name.
+        return self._token is not None and _is_address(host)
+
+    def _unless_known(self, scope: Scope) -> Response | None:
+        """Ask for the token: in the URL, or in the cookie that it was exchanged for."""
+        token = self._token or ""
+        request = Request(scope)
+        cookie = f"wids-{(scope.get('server') or ('', 0))[1]}"
+        if secrets.compare_digest(request.cookies.get(cookie, "").encode(), token.encode()):
+            return None
+        if not secrets.compare_digest(
+            request.query_params.get("token", "").encode(), token.encode()
+        ):
+            return PlainTextResponse(
+                "This server wants its token; open the URL that `wids browse` printed.\n", 403
+            )
+        # The URL that stays in the history and is shown to others holds no secret.
+        query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        rest = urlencode([(name, value) for name, value in query if name != "token"])
+        response = RedirectResponse(f".?{rest}" if rest else ".", 303)
+        response.set_cookie(cookie, token, httponly=True, samesite="strict")
+        return response
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,178 @@
+"""The order of the grid: which sample stands at a position. Functions of positions, never lists.
+
+    stored    as the samples lie in the shards
+    shuffled  one permutation of all samples, drawn from a seed
+    shards    an epoch of `DistributedShardSampler`, as one rank sees it
+    chunks    an epoch of `DistributedChunkedSampler`, as one rank sees it
+
+So a page of a billion samples costs what a page of ten costs, and it shows what training sees.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from wids.ordering.chunks import chunk_layout
+from wids.ordering.order import OrderSpec, RankShare
+from wids.ordering.permute import Integers, derive_key, permute
+
+__all__ = ["ORDERS", "Order", "OrderQuery"]
+
+ORDERS = ("stored", "shuffled", "shards", "chunks")
+
+# Lanes are kept in tables, so a request may not ask for as many as it likes.
+_MOST_LANES = 4096
+_MOST = 2**62
+
+
+@dataclass(frozen=True)
+class Order:
+    """Positions in, indexes out.
+
+    Attributes:
+        size: Number of positions.
+        at: From positions in `[0, size)`, int64, to the index at each.
+    """
+
+    size: int
+    at: Callable[[Integers], Integers]
+
+    def slice(self, start: int, count: int) -> list[int]:
+        """Return the indexes at positions `[start, start + count)`, as far as there are any.
+
+        >>> Order(5, lambda positions: positions * 10).slice(3, 10)
+        [30, 40]
+        """
+        first = min(max(start, 0), self.size)
+        last = min(first + max(count, 0), self.size)
+        indexes: list[int] = self.at(np.arange(first, last, dtype=np.int64)).tolist()
+        return indexes
+
+
+@dataclass(frozen=True)
+class OrderQuery:
+    """What a request says of the order, checked.
+
+    Attributes:
+        kind: One of `ORDERS`.
+        seed: Seed of what is drawn; any integer.
+        epoch: Number of the epoch; any integer.
+        rank: Whose share is shown, in `[0, replicas)`.
+        replicas: Number of ranks.
+        interleave: Shards or chunks mixed at once.
+        lanes: Parts side by side: as many as nodes, for "shards"; as ranks, for "chunks".
+        chunksize: Samples a chunk, for "chunks".
+
+    Raises:
+        ValueError: A value is out of its range; the message names it.
+
+    >>> OrderQuery.parse({"order": "shards", "rank": "1", "replicas": "4"})
+    OrderQuery(kind='shards', seed=0, epoch=0, rank=1, replicas=4, interleave=16, lanes=1, \
+chunksize=1000000)
+    """
+
+    kind: str = "stored"
+    seed: int = 0
+    epoch: int = 0
+    rank: int = 0
+    replicas: int = 1
+    interleave: int = 16
+    lanes: int = 1
+    chunksize: int = 1_000_000
+
+    def __post_init__(self) -> None:
+        if self.kind not in ORDERS:
+            raise ValueError(f"order: expected one of {', '.join(ORDERS)}, got {self.kind!r}")
+        bounds = {
+            "seed": (-_MOST, _MOST),
+            "epoch": (-_MOST, _MOST),
+            "replicas": (1, _MOST),
+            "rank": (0, self.replicas),
+            "interleave": (1, _MOST_LANES),
+            "lanes": (1, _MOST_LANES),
+            "chunksize": (1, _MOST),
+        }
+        for name, (low, high) in bounds.items():
+            value = getattr(self, name)
+            if not low <= value <= high or (name == "rank" and value == high):
+                raise ValueError(f"{name}: expected a number from {low} on, got {value}")
+
+    @classmethod
+    def parse(cls, query: Mapping[str, str]) -> "OrderQuery":
+        """Read the parameters of a request; what it does not say is as the samplers have it.
+
+        Raises:
+            ValueError: A value is no number, or out of its range.
+        """
+        kind = query.get("order") or "stored"
+        numbers = {
+            name: _integer(name, query[name])
+            for name in ("seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize")
+            if query.get(name)
+        }
+        if kind == "chunks":
+            # The defaults of that sampler: each rank keeps a range of its own.
+            numbers.setdefault("lanes", numbers.get("replicas", 1))
+            numbers.setdefault("interleave", 1)
+        return cls(kind, **numbers)
+
+    def over(self, lengths: Sequence[int] | Integers) -> Order:
+        """Order all samples of a dataset.
+
+        Args:
+            lengths: Samples in each shard.
+        """
+        total = int(np.sum(lengths, dtype=np.int64))
+        if self.kind in ("stored", "shuffled") or not total:
+            return self.within(np.arange(0), total)
+        chunksize, of_shards = (self.chunksize, None) if self.kind == "chunks" else (None, lengths)
+        layout = chunk_layout(0, total, chunksize, of_shards)
+        partition = "contiguous" if self.kind == "chunks" else "global"
+        spec = OrderSpec(layout, self.seed, partition, self.lanes, self.interleave)
+        share = RankShare(total, self.rank, self.replicas, self.lanes)
+        epoch = spec.epoch(self.epoch, lane=share.only_lane)
+        return Order(share.count, lambda steps: epoch.at(_positions(share, steps)))
+
+    def within(self, chosen: Integers, total: int | None = None) -> Order:
+        """Order the samples that a filter chose, as stored or shuffled.
+
+        Args:
+            chosen: Their indexes, ascending.
+            total: Number of samples of a dataset that stands for `chosen`, where all are shown.
+
+        Raises:
+            ValueError: The order is a sampler's, which knows no filter.
+
+        >>> OrderQuery().within(np.array([3, 5, 8])).slice(1, 9)
+        [5, 8]
+        """
+        if total is None and self.kind not in ("stored", "shuffled"):
+            raise ValueError(
+                f"order: a sampler's order is of all samples, so {self.kind!r} goes with no "
+                "filter; choose stored or shuffled"
+            )
+        size = chosen.size if total is None else total
+        key = derive_key(self.seed)
+
+        def at(positions: Integers) -> Integers:
+            if self.kind == "shuffled" and positions.size:
+                positions = permute(positions, size, key)
+            picked: Integers = chosen[positions] if total is None else positions
+            return picked
+
+        return Order(size, at)
+
+
+def _positions(share: RankShare, steps: Integers) -> Integers:
+    """Turn steps of one rank, which follow each other, into positions of the epoch."""
+    if not steps.size:
+        return steps
+    return share.positions(int(steps[0]), int(steps[-1]) + 1)
+
+
+def _integer(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise ValueError(f"{name}: expected a whole number, got {text[:40]!r}") from None

@@ -1,0 +1,169 @@
+"""Samples as JSON: a tile of the grid, and the page of one sample with all its fields."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from wids.browse.source import SamplePlace, Source
+from wids.errors import WidsError
+from wids.views.fieldview import FieldView, hex_rows, view_field
+from wids.views.mediatypes import OCTET_STREAM, field_kind, media_type
+from wids.views.safejson import safe_text
+
+__all__ = ["fields_ahead", "sample_page", "tiles"]
+
+_CAPTION_CHARACTERS = 160
+_MOST_CAPTION_NBYTES = 64 << 10
+_MOST_FIELDS = 200
+_MOST_KEY = 300
+
+# Beyond this a field is not read to be described: its beginning is shown, and a player, where the
+# browser has one, reads what it needs.
+_MOST_VIEW_NBYTES = 64 << 20
+_HEAD_NBYTES = 4096
+
+
+def tiles(
+    source: Source, positions: Iterable[tuple[int, int]], class_names: Mapping[int, str]
+) -> list[dict[str, Any]]:
+    """Describe the samples of a page of the grid; what cannot be read says why.
+
+    Args:
+        source: The dataset.
+        positions: `(position in the order, index)` of each.
+        class_names: Names of classes, by number.
+    """
+    found: list[tuple[int, int, SamplePlace | Exception]] = []
+    for position, index in positions:
+        try:
+            found.append((position, index, source.place(index)))
+        except (WidsError, OSError) as error:
+            found.append((position, index, error))
+    source.fetch_ahead(
+        (place for *_, place in found if isinstance(place, SamplePlace)), fields_ahead
+    )
+    return [_tile(source, *each, class_names) for each in found]
+
+
+def fields_ahead(place: SamplePlace) -> list[int]:
+    """Choose the fields that a tile shows: its picture, and small ones that say something."""
+    picture = _picture(place)
+    numbers = [] if picture is None else [picture]
+    return numbers + [number for number in (_labels(place), _caption(place)) if number is not None]
+
+
+def _tile(
+    source: Source,
+    position: int,
+    index: int,
+    place: SamplePlace | Exception,
+    class_names: Mapping[int, str],
+) -> dict[str, Any]:
+    tile: dict[str, Any] = {"position": position, "index": index}
+    if isinstance(place, Exception):
+        return {**tile, "key": None, "error": safe_text(str(place), 500)}
+    tile["key"] = safe_text(place.key, _MOST_KEY)
+    tile["fields"] = [safe_text(field.extension, 40) for field in place.fields[:12]]
+    tile["picture"] = _picture(place)
+    tile["kind"] = _main_kind(place)
+    try:
+        for name, number in (("label", _labels(place)), ("caption", _caption(place))):
+            if number is not None:
+                tile[name] = _short(source, place, number, class_names)
+    except (WidsError, OSError) as error:
+        tile["error"] = safe_text(str(error), 500)
+    return tile
+
+
+def _first(place: SamplePlace, kinds: tuple[str, ...], most_nbytes: int) -> int | None:
+    """Find the first field of the first kind that the sample has."""
+    for kind in kinds:
+        for number, field in enumerate(place.fields):
+            if field.nbytes <= most_nbytes and field_kind(field.extension) == kind:
+                return number
+    return None
+
+
+def _picture(place: SamplePlace) -> int | None:
+    return _first(place, ("image", "array"), 1 << 62)
+
+
+def _labels(place: SamplePlace) -> int | None:
+    return _first(place, ("class",), 200)
+
+
+def _caption(place: SamplePlace) -> int | None:
+    return _first(place, ("text", "json"), _MOST_CAPTION_NBYTES)
+
+
+def _main_kind(place: SamplePlace) -> str:
+    """Name the kind that stands for a sample without a picture."""
+    kinds = [field_kind(field.extension) for field in place.fields]
+    order = ("image", "video", "audio", "array", "text", "json", "class", "bytes")
+    return min(kinds, key=order.index, default="bytes")
+
+
+def _short(
+    source: Source, place: SamplePlace, number: int, class_names: Mapping[int, str]
+) -> dict[str, Any] | str:
+    """Say a class with its name, or the beginning of a text."""
+    extension = place.fields[number].extension
+    data = source.read(place, number)
+    if field_kind(extension) == "class":
+        view = view_field(extension, data, class_names=class_names)
+        if view.error is None:
+            return dict(view.summary)
+        return {"value": "?", "name": None}
+    text = bytes(data[: 4 * _CAPTION_CHARACTERS]).decode("utf-8", "replace")
+    return safe_text(" ".join(text.split()), _CAPTION_CHARACTERS)
+
+
+def sample_page(
+    source: Source, place: SamplePlace, class_names: Mapping[int, str]
+) -> dict[str, Any]:
+    """Describe one sample and each of its fields."""
+    shown = place.fields[:_MOST_FIELDS]
+    source.fetch_ahead([place], lambda _: range(len(shown)))
+    return {
+        "index": place.index,
+        "key": safe_text(place.key, 10 * _MOST_KEY),
+        "shard": place.shard_index,
+        "local_index": place.local_index,
+        "url": safe_text(place.url, 2000),
+        "nbytes": sum(field.nbytes for field in place.fields),
+        "fields": [_field(source, place, number, class_names) for number in range(len(shown))],
+        "fields_left_out": len(place.fields) - len(shown),
+    }
+
+
+def _field(
+    source: Source, place: SamplePlace, number: int, class_names: Mapping[int, str]
+) -> dict[str, Any]:
+    field = place.fields[number]
+    try:
+        view = _view(source, place, number, class_names)
+    except (WidsError, OSError) as error:
+        view = FieldView("bytes", field.nbytes, {}, safe_text(str(error), 1000))
+    plain = media_type(field.extension)
+    return {
+        "number": number,
+        "extension": safe_text(field.extension, 200),
+        "offset": field.offset,
+        "nbytes": field.nbytes,
+        "kind": view.kind,
+        "summary": view.summary,
+        "error": view.error,
+        "media_type": None if plain == OCTET_STREAM else plain,
+    }
+
+
+def _view(
+    source: Source, place: SamplePlace, number: int, class_names: Mapping[int, str]
+) -> FieldView:
+    field = place.fields[number]
+    if field.nbytes <= _MOST_VIEW_NBYTES:
+        return view_field(field.extension, source.read(place, number), class_names=class_names)
+    kind = field_kind(field.extension)
+    summary = {"hex": hex_rows(source.read(place, number, 0, _HEAD_NBYTES)), "truncated": True}
+    note = f"not read whole to be shown: more than {_MOST_VIEW_NBYTES >> 20} MiB"
+    kept = kind if kind in ("audio", "video") else "bytes"
+    return FieldView(kept, field.nbytes, {**summary, "note": note})

@@ -1,0 +1,127 @@
+"""Work that goes through all shards, in the background, with progress: filters and statistics."""
+
+import threading
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+from wids.errors import WidsError
+
+__all__ = ["Scan", "Scans", "Visitor"]
+
+# A scan that no page asks about any more is given up, and begun anew should one ask again.
+_ABANDONED_SECONDS = 60.0
+_MOST_KEPT = 8
+_MOST_MESSAGES = 20
+
+
+class Visitor(Protocol):
+    """What is done with each shard."""
+
+    def visit(self, shard_index: int) -> bool:
+        """Look at a shard; False where it was left out, as it would have to be downloaded."""
+
+
+class Scan:
+    """A visitor on its way through some shards, in a thread of its own.
+
+    Args:
+        visitor: Who visits, and gathers what it finds.
+        shards: Whom, in order.
+        turn: Held while a shard is visited; several scans take turns by sharing it.
+
+    Attributes:
+        visitor: As given.
+        total: Number of shards to visit.
+        done: Number of shards visited.
+        skipped: Of these, those left out or unreadable.
+        messages: Why some could not be read.
+        finished: Whether all were visited.
+    """
+
+    def __init__(self, visitor: Visitor, shards: Sequence[int], turn: threading.Lock) -> None:
+        self.visitor = visitor
+        self.total = len(shards)
+        self.done = 0
+        self.skipped = 0
+        self.messages: list[str] = []
+        self.finished = False
+        self._shards = shards
+        self._turn = turn
+        self._asked_at = time.monotonic()
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="wids-scan", daemon=True)
+        self._thread.start()
+
+    @property
+    def running(self) -> bool:
+        """Whether it is still on its way."""
+        return self._thread.is_alive()
+
+    def progress(self) -> dict[str, Any]:
+        """Tell how far it is, as JSON holds it; asking keeps it alive."""
+        self._asked_at = time.monotonic()
+        return {
+            "shards_done": self.done,
+            "num_shards": self.total,
+            "skipped": self.skipped,
+            "messages": self.messages,
+            "finished": self.finished,
+        }
+
+    def stop(self) -> None:
+        """Let it end before the next shard, and wait for that."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        for shard_index in self._shards:
+            if self._stopped.is_set() or time.monotonic() - self._asked_at > _ABANDONED_SECONDS:
+                return
+            try:
+                with self._turn:
+                    seen = self.visitor.visit(shard_index)
+            except (WidsError, OSError, ValueError, LookupError) as error:
+                seen = False
+                if len(self.messages) < _MOST_MESSAGES:
+                    self.messages.append(str(error))
+            self.skipped += not seen
+            self.done += 1
+        self.finished = True
+
+
+class Scans:
+    """The scans of a server: one for each question, however many pages ask it.
+
+    Those under way take turns, a shard each, so that together they take one core at most and the
+    pages keep the others.
+    """
+
+    def __init__(self) -> None:
+        self._scans: OrderedDict[Any, Scan] = OrderedDict()
+        self._lock = threading.Lock()
+        self._turn = threading.Lock()
+
+    def get(self, key: Any, make: Callable[[], Visitor], shards: Sequence[int]) -> Scan:
+        """Return the scan of a question, begun now if it is new or was given up.
+
+        Args:
+            key: The question; equal ones share a scan.
+            make: Makes the visitor of a new scan.
+            shards: The shards that it visits, in order.
+        """
+        with self._lock:
+            scan = self._scans.get(key)
+            if scan is None or not (scan.finished or scan.running):
+                scan = self._scans[key] = Scan(make(), shards, self._turn)
+            self._scans.move_to_end(key)
+            while len(self._scans) > _MOST_KEPT:
+                self._scans.popitem(last=False)[1].stop()
+            return scan
+
+    def close(self) -> None:
+        """End all of them."""
+        with self._lock:
+            for scan in self._scans.values():
+                scan.stop()

@@ -1,0 +1,105 @@
+"""Starting and ending the server: a socket, a URL, and what to type on another machine."""
+
+import socket
+from contextlib import suppress
+
+import uvicorn
+
+from wids.browse.answers import Answers
+from wids.browse.app import make_app
+from wids.browse.guard import LOOPBACK, new_token
+
+__all__ = ["BrowseServer", "bind", "is_loopback"]
+
+DEFAULT_PORT = 8765
+_BACKLOG = 128
+# A player may hold a connection open for hours; the end of the server does not wait for it.
+_GRACE_SECONDS = 1
+
+
+def is_loopback(host: str) -> bool:
+    """Tell whether only this machine reaches a server that listens on a host.
+
+    >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
+    (True, False)
+    """
+    return host.lower() in LOOPBACK
+
+
+def bind(host: str, port: int | None) -> socket.socket:
+    """Listen on a host and port.
+
+    Args:
+        host: A name or address of this machine.
+        port: The port; 0 for any free one. None for the usual one, or any if that is taken.
+
+    Raises:
+        OSError: There is no such host, or the port is taken; the message says which.
+    """
+    wanted = [DEFAULT_PORT, 0] if port is None else [port]
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    for number in wanted:
+        listening = socket.socket(family, socket.SOCK_STREAM)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind((host, number))
+        except OSError as error:
+            listening.close()
+            if number != wanted[-1]:
+                continue
+            raise OSError(
+                error.errno,
+                f"cannot listen on {host}, port {number}: {error.strerror}; "
+                "another --port or --host may do",
+            ) from error
+        listening.listen(_BACKLOG)
+        return listening
+    raise OSError(f"no port to listen on at {host}")
+
+
+class BrowseServer:
+    """One dataset on one port.
+
+    Args:
+        answers: What answers the page's questions.
+        host: Where to listen. Beyond the loopback, the URL holds a secret.
+        port: As for `bind`.
+
+    Attributes:
+        url: What to open in a browser.
+        port: The port it listens on.
+
+    Raises:
+        OSError: It cannot listen there.
+    """
+
+    def __init__(self, answers: Answers, host: str = "127.0.0.1", port: int | None = None) -> None:
+        self._socket = bind(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        token = None if is_loopback(host) else new_token()
+        names = {host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
+        app = make_app(
+            answers, hosts=frozenset() if token is None else frozenset(names), token=token
+        )
+        shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
+        address = f"[{shown}]" if ":" in shown else shown
+        self.url = f"http://{address}:{self.port}/" + (f"?token={token}" if token else "")
+        self._server = uvicorn.Server(
+            uvicorn.Config(
+                app,
+                log_level="warning",
+                access_log=False,
+                server_header=False,
+                timeout_graceful_shutdown=_GRACE_SECONDS,
+            )
+        )
+
+    def run(self) -> None:
+        """Serve until Ctrl-C, or until `stop` is called from another thread."""
+        # uvicorn ends in good order and then sends itself the signal again.
+        with suppress(KeyboardInterrupt), self._socket:
+            self._server.run([self._socket])
+
+    def stop(self) -> None:
+        """Let `run` return soon."""
+        self._server.should_exit = True

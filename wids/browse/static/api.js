@@ -1,0 +1,40 @@
+// Questions to the server. Only GET, only JSON.
+
+let version = "0";
+
+/** Ask a question; throws an Error with the server's message. */
+export async function ask(name, query = {}, signal = undefined) {
+  const parameters = new URLSearchParams();
+  for (const [key, value] of Object.entries(query)) {
+    if (value !== null && value !== undefined && value !== "") parameters.set(key, value);
+  }
+  let response;
+  try {
+    response = await fetch(`api/${name}?${parameters}`, { signal });
+  } catch (error) {
+    if (error.name === "AbortError") throw error;
+    throw new Error("The server does not answer. Was `wids browse` ended?");
+  }
+  const answer = await response.json().catch(() => ({ error: `status ${response.status}` }));
+  if (!response.ok) throw new Error(answer.error ?? `status ${response.status}`);
+  if (answer.version) version = answer.version;
+  return answer;
+}
+
+/** The URL of a small picture of a field. */
+export function thumb(index, field, size) {
+  return `thumb?i=${index}&f=${field}&s=${size}&v=${version}`;
+}
+
+/** The URL of a field as it is. */
+export function raw(index, field, save = false) {
+  return `raw?i=${index}&f=${field}&v=${version}${save ? "&save=1" : ""}`;
+}
+
+/** Call again and again until it returns true, or the signal ends it. */
+export async function poll(call, signal, pause = 600) {
+  while (!signal.aborted) {
+    if (await call()) return;
+    await new Promise((resolve) => setTimeout(resolve, pause));
+  }
+}

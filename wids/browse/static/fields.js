@@ -1,0 +1,126 @@
+// One field of a sample, by its kind.
+
+import { raw, thumb } from "./api.js";
+import { button, h } from "./dom.js";
+import { bytes, number, seconds } from "./format.js";
+import { valueHistogram } from "./plots.js";
+import { tree } from "./tree.js";
+
+const LARGEST = 4096; // pixels of the longest side that the server draws
+
+/** Make the card of a field. */
+export function card(index, field) {
+  const body = field.error ? broken(index, field) : (BODIES[field.kind] ?? dump)(index, field);
+  return h("section", { class: `card ${field.kind}`, "aria-label": `Field ${field.extension}` },
+    h("header", {},
+      h("h3", {}, field.extension),
+      h("span", { class: "muted" }, `${WORDS[field.kind] ?? field.kind} · ${bytes(field.nbytes)}`),
+      h("a", { class: "download", href: raw(index, field.number, true), download: "", "aria-label": `Download ${field.extension}` }, "Download")),
+    body,
+    h("footer", {}, facts(field)));
+}
+
+const WORDS = { json: "JSON", class: "class", bytes: "bytes" };
+
+const BODIES = { image, text, json, class: classOf, array, audio, video, bytes: dump };
+
+function facts(field) {
+  const summary = field.summary;
+  const known = [];
+  if (summary.width) known.push(`${summary.width} × ${summary.height} pixels`);
+  if (summary.format) known.push(summary.format);
+  if (summary.mode) known.push(`mode ${summary.mode}`);
+  if (summary.orientation > 1) known.push(`turned by EXIF (${summary.orientation})`);
+  if (typeof summary.duration === "number") known.push(seconds(summary.duration));
+  if (summary.rate) known.push(field.kind === "audio" ? `${number(summary.rate)} Hz` : `${number(summary.rate)} frames/s`);
+  if (summary.channels) known.push(`${summary.channels} channel${summary.channels === 1 ? "" : "s"}`);
+  if (summary.note) known.push(summary.note);
+  return h("span", { class: "muted" }, [...known, `at byte ${number(field.offset)} of the shard`].join(" · "));
+}
+
+function broken(index, field) {
+  return [
+    h("p", { class: "problem" }, h("strong", {}, "Cannot be decoded. "), field.error),
+    field.summary.text ? h("pre", {}, field.summary.text) : null,
+    field.summary.hex ? dump(index, field) : null,
+  ];
+}
+
+function image(index, field) {
+  const { width, height } = field.summary;
+  const drawn = h("img", { src: thumb(index, field.number, 1280), alt: `Image ${field.extension}`, class: "whole" });
+  drawn.addEventListener("load", () => {
+    drawn.classList.toggle("small", Math.max(drawn.naturalWidth, drawn.naturalHeight) < 160);
+  });
+  const frame = h("div", { class: "frame" }, drawn);
+  const toggle = button("Zoom to pixels", () => {
+    const zoomed = frame.classList.toggle("zoomed");
+    toggle.setAttribute("aria-pressed", String(zoomed));
+    if (!zoomed) return;
+    // The file itself where the browser draws its kind, unless it is too large to be drawn safely.
+    const plain = field.media_type && width * height <= 64e6;
+    drawn.src = plain ? raw(index, field.number) : thumb(index, field.number, LARGEST);
+    // Pixels of a digit are seen at eight times their size, of a photograph at their own.
+    const scale = Math.max(width, height) < 160 ? 8 : 1;
+    drawn.width = width * scale;
+    drawn.classList.toggle("small", scale > 1);
+  }, { "aria-pressed": "false", "data-key": "z", title: "Zoom (z)" });
+  frame.tabIndex = 0;
+  frame.setAttribute("role", "region");
+  frame.setAttribute("aria-label", `Image ${field.extension}`);
+  return [frame, toggle];
+}
+
+function text(_index, field) {
+  return [
+    h("pre", { tabindex: 0, "aria-label": `Text ${field.extension}`, role: "region" }, field.summary.text),
+    field.summary.truncated ? h("p", { class: "muted" }, "This is the beginning; download the field for all of it.") : null,
+  ];
+}
+
+function json(index, field) {
+  return "tree" in field.summary ? tree(field.summary.tree) : text(index, field);
+}
+
+function classOf(_index, field) {
+  const { value, name } = field.summary;
+  return h("p", { class: "class-value" }, h("strong", {}, String(value)), name ? ` ${name}` : null);
+}
+
+function array(index, field) {
+  const { arrays = [], num_arrays: total = arrays.length, picture } = field.summary;
+  return [
+    picture ? h("div", { class: "frame" }, h("img", { src: thumb(index, field.number, 640), alt: `Array ${field.extension} as a picture`, class: "whole array-picture" })) : null,
+    arrays.map((one) => describeArray(one, field.extension)),
+    total > arrays.length ? h("p", { class: "muted" }, `and ${number(total - arrays.length)} more`) : null,
+  ];
+}
+
+function describeArray(one, extension) {
+  const shape = one.shape.length ? one.shape.map(number).join(" × ") : "one number";
+  const figures = ["min", "max", "mean", "std", "nan", "inf"].filter((name) => one[name] !== null && one[name] !== undefined && !(name in ABSENT && one[name] === 0));
+  return h("div", { class: "array" },
+    h("p", {}, one.name ? h("strong", {}, one.name, " ") : null, h("code", {}, one.dtype), ` ${shape}`),
+    figures.length ? h("dl", { class: "figures" }, figures.map((name) => h("div", {}, h("dt", {}, name), h("dd", {}, number(one[name]))))) : null,
+    one.histogram && one.histogram.counts.length > 1 ? valueHistogram(one.histogram, one.name || extension) : null,
+    one.values?.length ? h("p", { class: "values" }, one.values.map((value) => (typeof value === "number" ? number(value) : String(value))).join(", "), " …") : null,
+    one.sampled ? h("p", { class: "muted" }, "figures from a sample of the values") : null);
+}
+
+const ABSENT = { nan: true, inf: true };
+
+function audio(index, field) {
+  if (!field.media_type) return dump(index, field);
+  return h("audio", { controls: true, preload: "metadata", src: raw(index, field.number), "aria-label": `Sound ${field.extension}` });
+}
+
+function video(index, field) {
+  if (!field.media_type) return dump(index, field);
+  return h("video", { controls: true, preload: "metadata", src: raw(index, field.number), "aria-label": `Video ${field.extension}` });
+}
+
+function dump(_index, field) {
+  const lines = field.summary.hex ?? [];
+  if (!lines.length) return h("p", { class: "muted" }, field.nbytes ? "Not shown; it can be downloaded." : "Empty.");
+  return h("pre", { class: "hex", tabindex: 0, "aria-label": `Bytes of ${field.extension}`, role: "region" }, lines.join("\n"));
+}

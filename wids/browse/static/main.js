@@ -1,0 +1,92 @@
+// The head of the page, and which view is shown for which state.
+
+import { ask } from "./api.js";
+import { showDataset } from "./dataset.js";
+import { announce, h } from "./dom.js";
+import { bytes, counted } from "./format.js";
+import { showGrid } from "./grid.js";
+import { fillHelp, listen } from "./keys.js";
+import { showSample } from "./sample.js";
+import { showSearch } from "./search.js";
+import { current, go, gridPart, link, onChange } from "./state.js";
+
+const view = document.getElementById("view");
+const query = document.getElementById("query");
+
+let dataset = null;
+let leave = new AbortController();
+let shownName = null;
+
+function nameOf(state) {
+  if (state.view === "dataset") return "dataset";
+  if (state.q) return "search";
+  return "i" in state || "p" in state ? "sample" : "grid";
+}
+
+const VIEWS = { dataset: showDataset, grid: showGrid, sample: showSample, search: showSearch };
+
+async function render() {
+  const state = current();
+  const name = nameOf(state);
+  // What the last view still asks for is of no use any more.
+  leave.abort();
+  leave = new AbortController();
+  markHead(state, name);
+  const changed = name !== shownName;
+  shownName = name;
+  try {
+    await VIEWS[name]({ view, state, dataset, signal: leave.signal });
+  } catch (error) {
+    if (error.name !== "AbortError") showFailure(error);
+  }
+  if (changed) scrollTo(0, 0);
+}
+
+function showFailure(error) {
+  announce(error.message);
+  view.replaceChildren(
+    h("section", { class: "failure" },
+      h("h2", {}, "This cannot be shown"),
+      h("p", {}, error.message),
+      h("p", {}, h("a", { href: "?" }, "Back to the first samples"))),
+  );
+}
+
+function markHead(state, name) {
+  const samples = document.getElementById("to-samples");
+  const inDataset = name === "dataset";
+  samples.href = link({ ...gridPart(state), at: state.at });
+  samples.toggleAttribute("aria-current", !inDataset);
+  document.getElementById("to-dataset").toggleAttribute("aria-current", inDataset);
+  if (document.activeElement !== query) query.value = state.q ?? "";
+}
+
+function fillHead() {
+  const facts = [counted(dataset.num_samples, "sample"), counted(dataset.num_shards, "shard")];
+  if (dataset.nbytes) facts.push(bytes(dataset.nbytes));
+  document.title = `${dataset.title} · wids`;
+  document.getElementById("home").textContent = dataset.title;
+  document.getElementById("facts").textContent = facts.join(" · ");
+}
+
+document.getElementById("search").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = query.value.trim();
+  query.blur();
+  if (text) go({ ...gridPart(current()), q: text });
+  else go(gridPart(current()));
+});
+
+const help = document.getElementById("help");
+document.getElementById("to-help").addEventListener("click", () => help.showModal());
+fillHelp(help);
+listen(help, query);
+
+try {
+  dataset = await ask("dataset");
+  fillHead();
+  onChange(render);
+  await render();
+} catch (error) {
+  showFailure(error);
+}

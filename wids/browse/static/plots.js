@@ -1,0 +1,62 @@
+// Plots: bars in SVG, drawn by hand, with their figures as text beside them for who cannot see them.
+
+import { h, svg } from "./dom.js";
+import { bytes, number } from "./format.js";
+
+const WIDTH = 320;
+const HEIGHT = 72;
+
+/** Bars of equal width. `marks` are pairs of a place in [0, 1] and its text. */
+export function bars(counts, { label, marks = [], titles = [] }) {
+  const top = Math.max(...counts, 1);
+  const step = WIDTH / counts.length;
+  const drawn = counts.map((count, place) => {
+    // What is there at all is seen, however few.
+    const height = count ? Math.max(1.5, (count / top) * HEIGHT) : 0;
+    return svg("rect", {
+      x: place * step + 0.5, y: HEIGHT - height, width: Math.max(0.5, step - 1), height, rx: Math.min(1.5, step / 4),
+    }, svg("title", {}, titles[place] ?? number(count)));
+  });
+  const texts = marks.map(([place, text]) => svg("text", {
+    x: place * WIDTH, y: HEIGHT + 14,
+    "text-anchor": place < 0.1 ? "start" : place > 0.9 ? "end" : "middle",
+  }, text));
+  return svg("svg", {
+    class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT + 18}`, role: "img", "aria-label": label,
+  }, svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT + 0.5, y2: HEIGHT + 0.5 }), ...drawn, ...texts);
+}
+
+/** How large things are: bin 0 holds those without a byte, bin b those of [2**(b-1), 2**b) bytes. */
+export function sizeHistogram(bins, name) {
+  const first = bins.findIndex((count) => count);
+  if (first < 0) return null;
+  // At least a few bins, so that a single one does not look like a wall.
+  const low = Math.max(0, Math.min(first - 1, bins.length - 10));
+  const shown = [...bins.slice(low), 0];
+  const start = (bin) => (bin ? 2 ** (bin - 1) : 0);
+  const titles = shown.map((count, place) => `${bytes(start(low + place))} to ${bytes(start(low + place + 1))}: ${number(count)}`);
+  const middle = Math.floor(shown.length / 2);
+  return bars(shown, {
+    label: `Sizes of ${name}: from ${bytes(start(first))} to ${bytes(start(bins.length))}`,
+    titles,
+    marks: [[0, bytes(start(low))], [middle / shown.length, bytes(start(low + middle))], [1, bytes(start(low + shown.length - 1))]],
+  });
+}
+
+/** The histogram of an array's values. */
+export function valueHistogram({ low, high, counts }, name) {
+  return bars(counts, {
+    label: `Values of ${name} from ${number(low)} to ${number(high)}`,
+    marks: [[0, number(low)], [1, number(high)]],
+  });
+}
+
+/** Horizontal bars with their names and counts: rows of [name, count, href]. */
+export function rows(entries) {
+  const top = Math.max(...entries.map(([, count]) => count), 1);
+  return h("ul", { class: "bars" }, entries.map(([name, count, href]) => {
+    const meter = svg("svg", { viewBox: "0 0 100 10", preserveAspectRatio: "none", "aria-hidden": "true" },
+      svg("rect", { x: 0, y: 0, width: Math.max(0.5, (100 * count) / top), height: 10 }));
+    return h("li", {}, h("a", { href }, h("span", { class: "name" }, name), meter, h("span", { class: "count" }, number(count))));
+  }));
+}

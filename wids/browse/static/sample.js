@@ -1,0 +1,78 @@
+// One sample: all its fields, where it lies, and the way to its neighbours.
+
+import { ask } from "./api.js";
+import { announce, button, h } from "./dom.js";
+import { card } from "./fields.js";
+import { bytes, number } from "./format.js";
+import { jump } from "./grid.js";
+import { gridPart, link, orderPart } from "./state.js";
+
+// The field one came to see stands first.
+const ORDER = ["image", "video", "audio", "array", "class", "text", "json", "bytes"];
+
+/** Show the sample that the state names by its number or by its position in an order. */
+export async function showSample({ view, state, dataset, signal }) {
+  const byPosition = "p" in state;
+  const query = byPosition ? { ...orderPart(state), p: state.p } : { i: state.i };
+  const sample = await askUntilFound(query, signal);
+  const here = byPosition ? sample.position : sample.index;
+  const total = byPosition ? sample.total : dataset.num_samples;
+  const fields = [...sample.fields].sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
+  const left = sample.fields_left_out
+    ? h("p", { class: "muted" }, `and ${number(sample.fields_left_out)} more fields`)
+    : null;
+  view.replaceChildren(h("article", { class: "sample" },
+    head(sample, state, here, total, byPosition),
+    h("div", { class: "cards" }, fields.map((field) => card(sample.index, field)), left)));
+  announce(`Sample ${sample.index}, key ${sample.key}`);
+}
+
+/** A position of a filter that still runs may not be there yet. */
+async function askUntilFound(query, signal) {
+  for (let tries = 0; ; tries += 1) {
+    try {
+      return await ask("sample", query, signal);
+    } catch (error) {
+      if (!query.where || tries > 100 || !error.message.includes("found so far")) throw error;
+      await new Promise((resolve) => setTimeout(resolve, 600));
+    }
+  }
+}
+
+function head(sample, state, here, total, byPosition) {
+  const grid = gridPart(state);
+  const to = (place) => link({ ...grid, at: state.at, [byPosition ? "p" : "i"]: place });
+  const step = (text, place, key, label) => (place >= 0 && place < total
+    ? h("a", { class: "button", href: to(place), "data-key": key, "aria-label": label }, text)
+    : h("span", { class: "button off", "aria-hidden": "true" }, text));
+  const place = byPosition
+    ? `position ${number(here)} of ${number(total)}, sample ${number(sample.index)}`
+    : `sample ${number(sample.index)} of ${number(total)}`;
+  return h("header", { class: "sample-head" },
+    h("div", { class: "steps" },
+      h("a", { class: "button", href: link({ ...grid, at: pageOf(state, here) }), "data-key": "Escape" }, "Grid"),
+      step("‹", here - 1, "ArrowLeft", "Previous sample"),
+      step("›", here + 1, "ArrowRight", "Next sample"),
+      jump(state)),
+    h("h2", {}, sample.key || "(no key)"),
+    h("p", { class: "muted" }, `${place} · ${bytes(sample.nbytes)} · sample ${number(sample.local_index)} of `,
+      h("a", { href: link({ view: "dataset", at: String(Math.floor(sample.shard / 100) * 100) }) }, `shard ${number(sample.shard)}`),
+      ", ", h("span", { class: "url" }, sample.url), " ", copy(sample.url)));
+}
+
+/** The page of the grid to go back to: the one that one came from if the sample is on it. */
+function pageOf(state, here) {
+  const count = { s: 120, m: 60, l: 24 }[state.size ?? "m"];
+  const at = Number(state.at ?? 0);
+  if (here >= at && here < at + count) return state.at ?? null;
+  return Math.floor(here / count) * count || null;
+}
+
+function copy(text) {
+  if (!navigator.clipboard) return null;
+  const done = button("Copy", async () => {
+    await navigator.clipboard.writeText(text);
+    done.textContent = "Copied";
+  }, { class: "plain", "aria-label": "Copy the location of the shard" });
+  return done;
+}

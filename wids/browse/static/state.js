@@ -1,0 +1,59 @@
+// The state of the page is its URL: every view can be linked to, reloaded and left by "back".
+
+// What belongs to the grid, and stays while one looks at a sample of it.
+const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes", "chunksize",
+  "where", "size"];
+const ALL = [...GRID, "at", "i", "p", "view", "q", "whole"];
+
+let listener = () => {};
+
+/** Read the state off the URL: an object of strings, without what is not set. */
+export function current() {
+  const found = {};
+  for (const [name, value] of new URLSearchParams(location.search)) {
+    if (ALL.includes(name) && value !== "") found[name] = value;
+  }
+  return found;
+}
+
+/** Write a state as the query of a URL; null takes a name out. */
+export function link(state) {
+  const query = new URLSearchParams();
+  for (const name of ALL) {
+    const value = state[name];
+    if (value !== null && value !== undefined && value !== "") query.set(name, value);
+  }
+  const text = query.toString();
+  return text ? `?${text}` : "?";
+}
+
+/** Only what says which samples are shown, in which order. */
+export function gridPart(state) {
+  return Object.fromEntries(GRID.filter((name) => name in state).map((name) => [name, state[name]]));
+}
+
+/** Only what the server has to know to find an order. */
+export function orderPart(state) {
+  const { size, ...rest } = gridPart(state);
+  return rest;
+}
+
+/** Go to another state; `replace` leaves no step to come back to. */
+export function go(state, { replace = false } = {}) {
+  history[replace ? "replaceState" : "pushState"](null, "", link(state));
+  listener();
+}
+
+/** Call a function whenever the state changes. */
+export function onChange(call) {
+  listener = call;
+  addEventListener("popstate", () => call());
+  document.addEventListener("click", (event) => {
+    const anchor = event.target.closest("a[href^='?']");
+    const plain = event.button === 0 && !(event.metaKey || event.ctrlKey || event.shiftKey);
+    if (!anchor || !plain || anchor.target) return;
+    event.preventDefault();
+    history.pushState(null, "", anchor.getAttribute("href"));
+    call();
+  });
+}

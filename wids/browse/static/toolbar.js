@@ -1,0 +1,73 @@
+// The order, the filter, and how large the tiles are.
+
+import { button, h } from "./dom.js";
+import { go, gridPart, link } from "./state.js";
+
+// Which numbers an order has, with what they are called and what they are when not given.
+const NUMBERS = {
+  "": [],
+  shuffled: [["seed", "seed", 0]],
+  shards: [["epoch", "epoch", 0], ["rank", "rank", 0], ["replicas", "of ranks", 1], ["seed", "seed", 0],
+    ["interleave", "interleave", 16], ["lanes", "nodes", 1]],
+  chunks: [["epoch", "epoch", 0], ["rank", "rank", 0], ["replicas", "of ranks", 1], ["seed", "seed", 0],
+    ["chunksize", "chunk size", 1000000]],
+};
+const ORDERS = [
+  ["", "As stored"],
+  ["shuffled", "Shuffled"],
+  ["shards", "Epoch of DistributedShardSampler"],
+  ["chunks", "Epoch of DistributedChunkedSampler"],
+];
+const TILES = [["s", "Small tiles"], ["m", "Medium tiles"], ["l", "Large tiles"]];
+
+/** Make the toolbar for a state. */
+export function toolbar(state) {
+  return h("div", { class: "toolbar" }, orderForm(state), filterForm(state), sizeChoice(state));
+}
+
+function orderForm(state) {
+  const kind = state.order in NUMBERS ? state.order : "";
+  const select = h("select", {
+    "aria-label": "Order",
+    onchange: (event) => go({ size: state.size, where: state.where, seed: state.seed, order: event.target.value }),
+  }, ORDERS.map(([value, text]) => h("option", { value, selected: value === kind }, text)));
+  const fields = NUMBERS[kind].map(([name, label, usual]) => h("label", {}, label,
+    h("input", {
+      type: "number", name, value: state[name] ?? usual, step: 1,
+      min: name === "seed" || name === "epoch" ? null : name === "rank" ? 0 : 1,
+      onchange: (event) => {
+        const value = event.target.value;
+        go({ ...gridPart(state), [name]: value === String(usual) ? null : value });
+      },
+    })));
+  return h("div", { class: "order" }, select, fields);
+}
+
+function filterForm(state) {
+  const input = h("input", {
+    type: "text", value: state.where ?? "", placeholder: ".cls == 3   .json:width > 500",
+    "aria-label": "Filter", "data-key": "f", spellcheck: "false", autocapitalize: "off",
+    maxlength: 1000,
+  });
+  const clear = state.where
+    ? h("a", { class: "button", href: link({ ...gridPart(state), where: null }), "aria-label": "Clear the filter" }, "✕")
+    : null;
+  return h("form", {
+    class: "filter",
+    onsubmit: (event) => {
+      event.preventDefault();
+      // A sampler's order is of all samples, so a filter goes with the stored or a shuffled one.
+      const order = state.order === "shuffled" ? { order: "shuffled", seed: state.seed } : {};
+      input.blur();
+      go({ size: state.size, ...order, where: input.value.trim() });
+    },
+  }, input, button("Filter", null, { type: "submit" }), clear);
+}
+
+function sizeChoice(state) {
+  const now = state.size ?? "m";
+  return h("div", { class: "sizes", role: "group", "aria-label": "Size of the tiles" },
+    TILES.map(([value, text]) => button(value.toUpperCase(), () => {
+      go({ ...gridPart(state), at: state.at, size: value === "m" ? null : value }, { replace: true });
+    }, { "aria-pressed": String(value === now), title: text, "aria-label": text })));
+}

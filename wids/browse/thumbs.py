@@ -1,0 +1,97 @@
+"""Thumbnails for many pages at once: each is drawn once, by as many threads as there are cores."""
+
+import os
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+
+from wids.browse.keptbytes import KeptBytes
+from wids.browse.source import SamplePlace, Source
+from wids.errors import DecodeError
+from wids.views.thumbnails import Thumbnail, thumbnail
+
+__all__ = ["SIZES", "Thumbnails"]
+
+_KEPT_NBYTES = 96 << 20
+# Beyond this a picture is not read to be made small; the sample's own page offers it as it is.
+_MOST_FIELD_NBYTES = 128 << 20
+
+# Few sizes, so that no page makes the server draw each picture in a thousand of them.
+SIZES = (96, 192, 320, 640, 1280)
+
+_Key = tuple[int, int, int]
+
+
+class Thumbnails:
+    """Draws small pictures of fields, keeps them, and never draws one twice at the same time.
+
+    Args:
+        source: The dataset.
+        draw: What draws; a test passes another.
+    """
+
+    def __init__(self, source: Source, draw: Callable[..., Thumbnail] = thumbnail) -> None:
+        self._source = source
+        self._draw = draw
+        self._kept: KeptBytes[_Key, Thumbnail | DecodeError] = KeptBytes(_KEPT_NBYTES)
+        self._lock = threading.Lock()
+        self._under_way: dict[_Key, Future[Thumbnail]] = {}
+        # Pillow lets go of the interpreter while it decodes, so threads use all cores.
+        self._pool = ThreadPoolExecutor(os.cpu_count() or 1, "wids-thumbnail")
+
+    def get(self, place: SamplePlace, number: int, size: int) -> "Future[Thumbnail]":
+        """Draw a field, or return it as it was drawn before.
+
+        Args:
+            place: The sample.
+            number: Number of the field.
+            size: One of `SIZES`: most pixels of the longer side.
+
+        Returns:
+            The picture to come; it raises DecodeError where the field makes none.
+        """
+        key = (place.index, number, size)
+        kept = self._kept.get(key)
+        if kept is not None:
+            return _finished(kept)
+        with self._lock:
+            future = self._under_way.get(key)
+            if future is None:
+                future = self._under_way[key] = self._pool.submit(self._make, place, number, size)
+        return future
+
+    def close(self) -> None:
+        """Draw what was begun, and no more."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _make(self, place: SamplePlace, number: int, size: int) -> Thumbnail:
+        key = (place.index, number, size)
+        try:
+            drawn = self._drawn(place, number, size)
+            self._kept.put(key, drawn, len(drawn.data))
+        except DecodeError as error:
+            # A broken picture stays broken; trying again for each tile would only cost.
+            self._kept.put(key, error, len(str(error)))
+            raise
+        finally:
+            with self._lock:
+                self._under_way.pop(key, None)
+        return drawn
+
+    def _drawn(self, place: SamplePlace, number: int, size: int) -> Thumbnail:
+        field = place.field(number)
+        if field.nbytes > _MOST_FIELD_NBYTES:
+            raise DecodeError(
+                f"{field.extension}: {field.nbytes} bytes are more than the {_MOST_FIELD_NBYTES} "
+                "that are read for a thumbnail; download the field to see it"
+            )
+        return self._draw(field.extension, self._source.read(place, number), size=size)
+
+
+def _finished(kept: Thumbnail | DecodeError) -> "Future[Thumbnail]":
+    future: Future[Thumbnail] = Future()
+    if isinstance(kept, DecodeError):
+        future.set_exception(kept)
+    else:
+        future.set_result(kept)
+    return future

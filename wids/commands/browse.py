@@ -1,0 +1,108 @@
+"""The command that shows a dataset in a web browser: `wids browse`."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+from wids.commands.terminal import DONE, Arguments, add_command, note, out
+
+if TYPE_CHECKING:
+    from wids.browse.answers import Answers
+
+__all__ = ["add_browse_commands"]
+
+
+def add_browse_commands(commands: Any) -> None:
+    """Declare it."""
+    parser = add_command(
+        commands,
+        browse,
+        "show a dataset in a web browser: samples, fields, shards, statistics",
+        [
+            "wids browse train.json",
+            "wids browse train-000.tar --index 42",
+            "wids browse https://host/data/train.json   # samples are read by byte range",
+        ],
+    )
+    parser.add_argument("spec", metavar="SPEC", help="the dataset")
+    parser.add_argument("--index", type=int, metavar="N", help="open this sample first")
+    parser.add_argument("--port", type=int, metavar="N", help="port (8765, or a free one; 0: any)")
+    parser.add_argument(
+        "--host",
+        default="127.0.0.1",
+        metavar="HOST",
+        help="address to listen on (%(default)s); beyond this machine, the URL holds a secret",
+    )
+    parser.add_argument("--class-names", metavar="FILE", help="names of classes: JSON, or lines")
+    parser.add_argument("--check", metavar="FILE", help="what `wids check --json` printed")
+    parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards and indexes there")
+    parser.add_argument("--no-open", action="store_true", help="open no browser, print the URL")
+    parser.add_argument("--json", action="store_true", help="print the URL as JSON, nothing else")
+
+
+def browse(args: Arguments) -> int:
+    """Serve the page of a dataset until Ctrl-C."""
+    from wids.extras import load
+
+    # Said before the dataset is opened, which may take a while.
+    load("starlette", "browse")
+    load("uvicorn", "browse")
+    from wids.browse.server import BrowseServer
+    from wids.reading.shardlist import ShardList
+
+    with ShardList(
+        args.spec, transformations="memoryview", remote="range", cache_dir=args.cache_dir
+    ) as dataset:
+        server = BrowseServer(_answers(args, dataset), args.host, args.port)
+        url = server.url
+        if args.index is not None:
+            index = range(len(dataset))[args.index]  # an IndexError before anything is served
+            url += f"{'&' if '?' in url else '?'}i={index}"
+        _announce(args, url, server.port)
+        server.run()
+    return DONE
+
+
+def _answers(args: Arguments, dataset: Any) -> Answers:
+    from wids.browse.answers import Answers
+    from wids.browse.checkreport import find_report, read_report
+    from wids.browse.classnames import find_class_names, parse_class_names
+    from wids.browse.source import Source
+    from wids.urls import display_url
+
+    names = (
+        parse_class_names(Path(args.class_names))
+        if args.class_names
+        else find_class_names(dataset.header, dataset.base)
+    )
+    report = read_report(Path(args.check)) if args.check else find_report(args.spec)
+    title = dataset.header["name"] or PurePosixPath(display_url(args.spec)).name or args.spec
+    return Answers(Source(dataset), title, names, report)
+
+
+def _announce(args: Arguments, url: str, port: int) -> None:
+    if args.json:
+        out(json.dumps({"url": url}))
+        sys.stdout.flush()
+        return
+    out(url)
+    sys.stdout.flush()
+    if "SSH_CONNECTION" in os.environ and args.host == "127.0.0.1":
+        host = os.uname().nodename
+        note(f"from your own machine: ssh -L {port}:localhost:{port} {host}, then open the URL")
+    note("Ctrl-C ends it")
+    if not args.no_open and sys.stdout.isatty() and _has_display():
+        import webbrowser
+
+        webbrowser.open(url)
+
+
+def _has_display() -> bool:
+    """Tell whether a browser would open before the user's eyes, not on a machine far away."""
+    if "SSH_CONNECTION" in os.environ:
+        return False
+    return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())
