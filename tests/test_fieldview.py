@@ -1,0 +1,406 @@
+"""Views of fields: what each kind shows, and that no bytes whatever can do harm."""
+
+import gzip
+import io
+import json
+import mmap
+import os
+import subprocess
+import sys
+import tempfile
+
+import cbor2
+import msgpack
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from pictures import save
+from PIL import Image
+from specimens import npy, npz_bomb, png_bomb, specimens, tone, turned_jpeg
+
+from wids.views.classnames import class_names_of
+from wids.views.fieldview import FieldView, hex_rows, unpacked, view_field
+from wids.views.mediatypes import KINDS, field_kind, media_type
+
+pytest.importorskip("soundfile")
+pytest.importorskip("av")
+
+MOST_JSON = 1 << 21  # bytes; what any view stays below
+EXTENSIONS = sorted({*KINDS, *specimens(), ".seg.png", ".NPY", ".pkl", ".gz", ".", ".é", ".a.b.c"})
+
+
+def depth(value) -> int:
+    """Count the levels of a JSON value."""
+    children = value.values() if isinstance(value, dict) else value
+    if not isinstance(value, dict | list):
+        return 0
+    return 1 + max(map(depth, children), default=0)
+
+
+def check_json(view: FieldView) -> None:
+    """Check what every view promises of its summary."""
+    text = json.dumps(view.summary, allow_nan=False, ensure_ascii=False)
+    assert len(text.encode()) < MOST_JSON  # lone surrogates would not be encoded at all
+    assert depth(view.summary) < 64
+    assert json.loads(text) == view.summary
+    assert view.error is None or 0 < len(view.error.encode()) < 10_000
+
+
+@pytest.mark.parametrize("extension", specimens())
+def test_valid_fields_are_viewed_without_an_error(extension: str) -> None:
+    """A field that its format's own library wrote has a view, from bytes and from a memoryview."""
+    data = specimens()[extension]
+    view = view_field(extension, data)
+    check_json(view)
+    assert (view.error, view.nbytes) == (None, len(data))
+    assert view_field(extension, memoryview(data)) == view
+
+
+@given(st.sampled_from(EXTENSIONS), st.binary(max_size=500))
+@settings(deadline=None)
+def test_no_bytes_make_a_view_fail(extension: str, data: bytes) -> None:
+    """Whatever a field holds, the answer is a view that is JSON within a bound."""
+    check_json(view_field(extension, data))
+
+
+@given(st.sampled_from(sorted(specimens())), st.data())
+@settings(deadline=None, max_examples=300)
+def test_damaged_fields_are_viewed(extension: str, data: st.DataObject) -> None:
+    """Valid files that were cut, or changed in a few bytes, are viewed too."""
+    content = bytearray(specimens()[extension])
+    for _ in range(data.draw(st.integers(0, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(0, len(content)))
+    check_json(view_field(extension, bytes(content[:end])))
+
+
+json_values = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
+)
+
+
+@given(json_values)
+def test_documents_become_trees(value: object) -> None:
+    """What JSON and JavaScript can say comes through unchanged, from any of the formats."""
+    view = view_field(".json", json.dumps(value).encode())
+    check_json(view)
+    assert view.error is None
+    plain = json.loads(
+        json.dumps(value),
+        parse_constant=str,
+        parse_int=lambda digits: int(digits) if abs(int(digits)) <= 2**53 else digits,
+    )
+    assert view.summary["tree"] == plain
+
+
+def test_numbers_that_json_lacks_become_text() -> None:
+    """NaN, infinities and integers that JavaScript would round are written out."""
+    view = view_field(".json", b"[NaN, -Infinity, 9007199254740993, 9007199254740992]")
+    assert view.summary["tree"] == ["NaN", "-Infinity", "9007199254740993", 9007199254740992]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [b"[" * 100_000, b"[" * 60 + b"]" * 60, b"[" + b"1," * 10_000 + b"1]", b'{"a":' * 3000],
+)
+def test_large_and_deep_documents_are_shown_as_text(data: bytes) -> None:
+    """What is no tree of a size one can read is shown as it stands, up to 20,000 characters."""
+    view = view_field(".json", data)
+    check_json(view)
+    assert "tree" not in view.summary
+    assert data.decode().startswith(view.summary["text"].removesuffix("…"))
+    assert view.summary["truncated"] == (len(data) > 20_000)
+
+
+def test_documents_that_hold_themselves_are_refused_as_trees() -> None:
+    """CBOR can name a list inside itself, and one list many times over: neither runs away."""
+    endless = bytes.fromhex("d81c81d81d00")  # 28([29(0)])
+    check_json(view_field(".cbor", endless))
+    shared = [["ha"] * 10]
+    for _ in range(10):
+        shared = [shared] * 10
+    laughs = cbor2.dumps(shared, value_sharing=True)
+    check_json(view_field(".cbor", laughs))
+    check_json(view_field(".cbor", cbor2.dumps({("a", ("b",)): 1, frozenset({1}): 2})))
+    assert "tree" not in view_field(".cbor", laughs).summary
+
+
+def test_values_that_json_lacks_become_text() -> None:
+    """Bytes, dates and keys that are no text, as msgpack and CBOR have them."""
+    packed = msgpack.packb({1: b"\x00\xff", "time": 1.5}, strict_types=False)
+    assert view_field(".mp", packed).error is not None  # msgpack itself refuses such a key
+    tree = view_field(
+        ".cbor", cbor2.dumps({1: b"\x00\xff", None: cbor2.CBORTag(4000, [1])})
+    ).summary
+    assert tree["tree"] == {"1": "b'\\x00\\xff'", "None": {"tag 4000": [1]}}
+
+
+class TestText:
+    """Text, cut where it is long."""
+
+    @given(st.text(min_size=1, max_size=50), st.integers(19_990, 20_010))
+    @settings(max_examples=50)
+    def test_long_text_is_cut_between_characters(self, text: str, length: int) -> None:
+        """The beginning is shown, whole characters only, and it is said that there is more."""
+        long = (text * (length // len(text) + 1))[:length]
+        summary = view_field(".txt", long.encode()).summary
+        assert summary["truncated"] == (length > 20_000)
+        assert long.startswith(summary["text"].removesuffix("…"))
+
+    def test_bytes_that_are_no_text_are_named_and_shown(self) -> None:
+        """Latin-1 under `.txt` is an error that names the byte, beside what can be read."""
+        view = view_field(".txt", "grün".encode("latin-1"))
+        assert "byte 0xfc in position 2" in view.error
+        assert view.summary["text"] == "gr\ufffdn"
+        assert view.summary["hex"][0].startswith("00000000  67 72 fc 6e")
+
+    def test_unknown_fields_that_read_as_text_are_text(self) -> None:
+        """A field of an unknown name is text where it is printable, else a dump."""
+        assert view_field(".transcript", "größer\n".encode()).kind == "text"
+        assert view_field(".transcript", b"ab\x00c").kind == "bytes"
+        assert view_field(".transcript", b"").kind == "bytes"
+        cut = ("x" * 1023 + "ü" * 100).encode()  # the part that is looked at ends inside an ü
+        assert view_field(".transcript", cut).kind == "text"
+
+
+class TestClass:
+    """Classes with and without names."""
+
+    @pytest.mark.parametrize(
+        ("names", "shown"),
+        [(["a", "b", "c"], "c"), ({2: "two"}, "two"), ({"2": "deux"}, "deux"), (["a"], None),
+         (None, None), ({}, None), ([], None)],
+    )  # fmt: skip
+    def test_names_come_from_lists_and_mappings(self, names: object, shown: str | None) -> None:
+        """A list counts from 0; a mapping has numbers for keys, as such or as text."""
+        summary = view_field(".cls", b"2", class_names=names).summary
+        assert summary == {"value": 2, "name": shown}
+
+    def test_negative_numbers_do_not_count_from_the_end(self) -> None:
+        """Class -1 mostly says that there is no class: it is not the last one."""
+        assert view_field(".cls", b"-1", class_names=["a", "b"]).summary["name"] is None
+
+    def test_words_are_an_error_that_shows_them(self) -> None:
+        """A class that is no number cannot be decoded, and one sees what it is."""
+        view = view_field(".cls", b"cat")
+        assert view.kind == "class"
+        assert "'cat'" in view.error
+        assert view.summary["text"] == "cat"
+
+    @given(st.integers())
+    def test_all_integers_are_shown(self, number: int) -> None:
+        """Numbers beyond 2**53 come as their digits."""
+        value = view_field(".cls", str(number).encode()).summary["value"]
+        assert int(value) == number
+        assert isinstance(value, int) == (abs(number) <= 2**53)
+
+    @pytest.mark.parametrize(
+        ("header", "names"),
+        [
+            ({"class_names": ["a"]}, ["a"]),
+            ({"info": {"class_names": {"0": "a"}}}, {"0": "a"}),
+            ({"info": "some words about class_names"}, None),
+            ({"class_names": "abc"}, None),
+            ({"class_names": [1, 2]}, None),
+            ({"class_names": None}, None),
+            ({}, None),
+        ],
+    )
+    def test_a_spec_may_name_its_classes(self, header: dict, names: object) -> None:
+        """The names stand at the top of a spec or in its info; whatever makes no sense is none."""
+        assert class_names_of(header) == names
+
+
+class TestImages:
+    """Images by their headers."""
+
+    @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "I;16", "LA"])
+    def test_size_mode_and_format_are_those_of_pillow(self, mode: str) -> None:
+        """What the header says."""
+        summary = view_field(".png", save(Image.new(mode, (7, 5)), "PNG")).summary
+        assert summary == {
+            "width": 7, "height": 5, "mode": mode, "format": "PNG", "orientation": 1
+        }  # fmt: skip
+
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    def test_exif_orientation_is_told(self, orientation: int) -> None:
+        """Sizes are those stored; the orientation says how they are meant."""
+        summary = view_field(".jpg", turned_jpeg(orientation)).summary
+        assert (summary["width"], summary["height"]) == (40, 30)
+        assert summary["orientation"] == orientation
+
+    @pytest.mark.parametrize("orientation", [0, 9, 77])
+    def test_orientations_that_do_not_exist_count_as_upright(self, orientation: int) -> None:
+        """EXIF holds whatever a stranger put there."""
+        assert view_field(".jpg", turned_jpeg(orientation)).summary["orientation"] == 1
+
+    def test_bombs_are_described_or_refused_undecoded(self) -> None:
+        """A PNG that claims 3.6 gigapixels is an error; nothing of it is unpacked."""
+        view = view_field(".png", png_bomb())
+        check_json(view)
+        assert "decompression bomb" in view.error
+
+    def test_what_is_no_image_says_what_it_begins_with(self) -> None:
+        """A login page under `.jpg` is seen at a glance, and no address of memory is shown."""
+        view = view_field(".jpg", b"<!DOCTYPE html>")
+        assert "b'<!DOCTYP'" in view.error
+        assert " at 0x" not in view.error
+
+
+class TestMedia:
+    """Sound and film by their headers."""
+
+    @pytest.mark.parametrize("file_format", ["WAV", "FLAC", "OGG", "AIFF", "MP3"])
+    @pytest.mark.parametrize("channels", [1, 2])
+    def test_sound_tells_length_rate_and_channels(self, file_format: str, channels: int) -> None:
+        """As soundfile wrote it; MP3 pads its end."""
+        data = tone(file_format, 0.5, 8000, channels)
+        summary = view_field(f".{file_format.lower()}", data).summary
+        assert (summary["rate"], summary["channels"]) == (8000, channels)
+        assert summary["duration"] == pytest.approx(0.5, abs=0.2 if file_format == "MP3" else 0)
+
+    def test_films_tell_length_and_size(self) -> None:
+        """Five frames at ten a second last half a second."""
+        summary = view_field(".mp4", specimens()[".mp4"]).summary
+        assert (summary["width"], summary["height"], summary["rate"]) == (64, 48, 10)
+        assert summary["duration"] == pytest.approx(0.5)
+        assert summary["format"] == "mpeg4"
+
+    def test_playlists_are_not_followed(self) -> None:
+        """A film that is a list of URLs and files in truth opens none of them."""
+        view = view_field(".mp4", b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n")
+        assert view.error is not None
+
+    def test_a_film_without_picture_is_an_error(self) -> None:
+        """A sound file under the name of a film says that it holds no video."""
+        assert view_field(".mp4", specimens()[".wav"]).error is not None
+
+
+class TestBytes:
+    """The dump of what nothing else shows."""
+
+    @given(st.binary(max_size=100))
+    def test_rows_are_those_of_hexdump(self, data: bytes) -> None:
+        """Offset, bytes and ASCII, sixteen a row."""
+        rows = hex_rows(data)
+        assert len(rows) == -(-len(data) // 16)
+        assert bytes.fromhex("".join(row[10:57] for row in rows)) == data
+        assert [row[:8] for row in rows] == [f"{16 * n:08x}" for n in range(len(rows))]
+        assert "".join(row[59:] for row in rows) == "".join(
+            chr(byte) if 32 <= byte < 127 else "." for byte in data
+        )
+
+    def test_the_dump_is_cut(self) -> None:
+        """Four kilobytes are shown, and it is said that there is more."""
+        summary = view_field(".bin", b"\0" * 5000).summary
+        assert len(summary["hex"]) == 256
+        assert summary["truncated"]
+
+    def test_pickles_are_dumped_not_read(self, tmp_path) -> None:
+        """A pickle that would create a file is shown byte by byte, and creates none."""
+        trap = tmp_path / "trap"
+        pickled = b"cos\nsystem\n(S'touch " + os.fsencode(trap) + b"'\ntR."
+        for extension in (".pkl", ".pickle", ".pth", ".pt", ".npy", ".npz", ".safetensors"):
+            check_json(view_field(extension, pickled))
+        objects = view_field(".npy", npy(np.array([object()], object), allow_pickle=True))
+        assert objects.error.startswith("PermissionError")
+        assert not trap.exists()
+
+
+class TestCompressed:
+    """Fields inside `.gz` and `.zst`."""
+
+    def test_what_is_inside_is_viewed(self) -> None:
+        """The size is that of what is stored; kind and summary are of what is inside."""
+        packed = gzip.compress(b'{"a": 1}')
+        view = view_field(".meta.JSON.gz", packed)
+        assert (view.kind, view.nbytes) == ("json", len(packed))
+        assert view.summary == {"tree": {"a": 1}}
+
+    def test_bombs_are_refused(self) -> None:
+        """What unpacks to more than 64 MiB is an error, whatever it claims."""
+        bomb = gzip.compress(bytes(80 << 20))
+        for data in (bomb, bomb[:-4] + b"\1\0\0\0"):
+            view = view_field(".txt.gz", data)
+            check_json(view)
+            assert "max_nbytes" in view.error
+        assert view_field(".npz", npz_bomb()).error is not None
+
+    def test_a_bare_wrapper_says_nothing_of_its_content(self) -> None:
+        """`.gz` alone stays the packed bytes."""
+        assert unpacked(".gz", b"as they are") == b"as they are"
+        assert view_field(".gz", gzip.compress(b"x")).kind == "bytes"
+
+
+@pytest.mark.parametrize("extension", [".bin", ".txt", ".json", ".npy", ".cls", ".jpg", ".wav"])
+def test_gigabyte_fields_are_viewed_from_little_memory(extension: str) -> None:
+    """A mapped field of four gigabytes, most of it a hole, is viewed without being read."""
+    head = npy(np.zeros(0, "u1"))[:10] + (
+        b"{'descr': '|u1', 'fortran_order': False, 'shape': (4294967000,), }"
+    )
+    with tempfile.TemporaryFile() as file:
+        file.truncate(1 << 32)
+        file.write(head.ljust(127) + b"\n" if extension == ".npy" else b" ")
+        file.flush()
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            view = view_field(extension, memoryview(mapped))
+            check_json(view)
+            assert view.nbytes == 1 << 32
+            if extension == ".npy":
+                assert view.error is None
+                assert view.summary["arrays"][0]["sampled"] is True
+                del view
+
+
+def test_views_need_no_torch_and_no_optional_library() -> None:
+    """Where av, soundfile and the like are missing, the view says what would tell more."""
+    code = (
+        "import sys\n"
+        "for name in ('av', 'soundfile', 'torch', 'simplejpeg', 'orjson', 'cv2', 'msgpack'):\n"
+        "    sys.modules[name] = None\n"
+        "from wids.views.fieldview import view_field\n"
+        "from wids.views.thumbnails import thumbnail\n"
+        "print(view_field('.wav', b'RIFF').summary, view_field('.mp4', b'x').summary)\n"
+        "print(view_field('.mp', b'x').error)\n"
+        "print(len(thumbnail('.ppm', b'P6 9 9 255 ' + bytes(243), size=9).data) > 0)"
+    )
+    run = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(run, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert done[0].count("'note': 'the extra wids[") == 2
+    assert "wids[msgpack]" in done[1]
+    assert done[2] == "True"
+
+
+@pytest.mark.parametrize("extension", [".svg", ".html", ".htm", ".xml", ".pdf", ".js", ".jpg.html"])
+def test_what_can_hold_scripts_is_never_a_media_type(extension: str) -> None:
+    """A browser is given it as bytes to save, and text is what a view makes of it."""
+    assert media_type(extension) == "application/octet-stream"
+    assert field_kind(extension) in {"text", "bytes"}
+
+
+@given(st.text(max_size=12))
+@example(".png\r\nSet-Cookie: x")
+@example(".wav.gz")
+def test_media_types_are_from_the_list(extension: str) -> None:
+    """Whatever the extension, the type is one of pixels, sound and film, or a plain file."""
+    kind = media_type(extension)
+    assert kind.split("/")[0] in {"image", "audio", "video"} or kind == "application/octet-stream"
+    assert kind.replace("/", "").replace("-", "").isalnum()
+
+
+def test_kinds_and_media_types_agree() -> None:
+    """A field that a browser may play or show is of that kind here too."""
+    for extension in KINDS:
+        top = media_type(extension).split("/")[0]
+        assert top in {field_kind(extension), "application"}
+
+
+def test_streams_are_left_alone() -> None:
+    """Viewing changes nothing of the data it is given."""
+    data = bytearray(specimens()[".npy"])
+    before = bytes(data)
+    view_field(".npy", memoryview(data))
+    assert bytes(data) == before
+    assert io.BytesIO(data).read() == before

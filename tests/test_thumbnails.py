@@ -1,0 +1,299 @@
+"""Small pictures: of the right shape and colours, of nothing but pixels, within bounds."""
+
+import io
+import resource
+import subprocess
+import sys
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import pytest
+import safetensors.numpy
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pictures import draw, psnr, save
+from PIL import Image
+from specimens import film, npy, npz, png_bomb, specimens, tone, turned_jpeg
+
+from wids.errors import DecodeError
+from wids.views.arraypicture import is_picture, levels, pixels_of
+from wids.views.thumbnails import Thumbnail, thumbnail
+
+PICTURES = [".jpg", ".jpeg", ".png", ".gif", ".webp", ".tif", ".bmp", ".ppm", ".mask.PNG",
+            ".depth.png", ".npy", ".npz", ".ten", ".wav", ".flac", ".mp4"]  # fmt: skip
+
+
+def opened(small: Thumbnail) -> Image.Image:
+    """Decode a thumbnail, and check what it says of itself."""
+    image = Image.open(io.BytesIO(small.data))
+    assert image.get_format_mimetype() == small.media_type
+    assert image.size == (small.width, small.height)
+    image.load()
+    return image
+
+
+@pytest.mark.parametrize("extension", PICTURES)
+def test_every_kind_of_picture_has_a_thumbnail(extension: str) -> None:
+    """Images, arrays that make a picture, sound and film, at most as large as asked for."""
+    for size in (1, 16, 4096):
+        image = opened(thumbnail(extension, specimens()[extension], size=size))
+        assert max(image.size) <= size
+
+
+@pytest.mark.parametrize("extension", [".txt", ".cls", ".svg", ".pkl", ".gz", ".safetensors"])
+def test_other_fields_have_none(extension: str) -> None:
+    """What makes no picture is a DecodeError that says of which kind it is."""
+    with pytest.raises(DecodeError, match=r"no picture of"):
+        thumbnail(extension, specimens()[extension], size=16)
+
+
+@pytest.mark.parametrize("size", [0, -1, 4097])
+def test_impossible_sizes_are_refused(size: int) -> None:
+    """The message names the size."""
+    with pytest.raises(ValueError, match=str(size)):
+        thumbnail(".jpg", specimens()[".jpg"], size=size)
+
+
+@given(st.sampled_from(sorted(specimens())), st.data())
+@settings(deadline=None)
+def test_damaged_fields_have_a_picture_or_a_decode_error(extension: str, data) -> None:
+    """Nothing else is ever raised, so one handler serves a whole page."""
+    content = bytearray(specimens()[extension])
+    for _ in range(data.draw(st.integers(0, 4))):
+        content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
+    end = data.draw(st.integers(0, len(content)))
+    with suppress(DecodeError):
+        opened(thumbnail(extension, bytes(content[:end]), size=32))
+
+
+class TestImages:
+    """Thumbnails of images."""
+
+    @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP"])
+    @pytest.mark.parametrize("mode", ["RGB", "L"])
+    def test_pixels_are_those_of_pillow(self, file_format: str, mode: str) -> None:
+        """Scaled decoding and the coding anew leave the picture what it was."""
+        whole = Image.fromarray(draw(400, 300)).convert(mode)
+        data = save(whole, file_format)
+        small = opened(thumbnail(f".{file_format.lower()}", data, size=100))
+        expected = Image.open(io.BytesIO(data)).resize((100, 75), Image.Resampling.BOX)
+        assert small.size == (100, 75)
+        assert psnr(small.convert(mode), expected.convert(mode)) > 22
+
+    def test_small_images_are_not_enlarged(self) -> None:
+        """Twelve pixels stay twelve."""
+        assert opened(thumbnail(".png", save(draw(12, 9), "PNG"), size=100)).size == (12, 9)
+
+    def test_thin_images_keep_a_pixel(self) -> None:
+        """A strip of 4000 x 1 pixels has a thumbnail of one line."""
+        assert opened(thumbnail(".png", save(draw(4000, 1), "PNG"), size=40)).size == (40, 1)
+
+    @pytest.mark.parametrize("orientation", range(1, 9))
+    def test_exif_orientation_is_applied(self, orientation: int) -> None:
+        """The red half is where Pillow's exif_transpose puts it."""
+        from PIL import ImageOps
+
+        data = turned_jpeg(orientation)
+        expected = ImageOps.exif_transpose(Image.open(io.BytesIO(data)))
+        small = opened(thumbnail(".jpg", data, size=40))
+        assert small.size == expected.size
+        assert psnr(small, expected) > 25
+
+    @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
+    def test_all_modes_of_png_are_drawn(self, mode: str) -> None:
+        """Transparency stays, 16 bits become eight, the rest is grey or colours."""
+        image = opened(thumbnail(".png", save(Image.new(mode, (20, 10)), "PNG"), size=20))
+        assert image.mode == ("RGBA" if mode in {"LA", "RGBA"} else image.mode)
+        assert image.mode in {"L", "RGB", "RGBA"}
+
+    @pytest.mark.parametrize("mode", ["CMYK", "F", "I", "RGB"])
+    def test_all_modes_of_tiff_are_drawn(self, mode: str) -> None:
+        """Printers' inks and float pixels too."""
+        assert opened(thumbnail(".tif", save(Image.new(mode, (20, 10)), "TIFF"), size=20))
+
+    def test_palettes_with_transparency_keep_it(self) -> None:
+        """A GIF cut-out shows the ground through its holes."""
+        image = Image.new("P", (20, 20), 0)
+        image.putpalette([0, 0, 0, 255, 0, 0])
+        small = opened(thumbnail(".gif", save(image, "GIF", transparency=0), size=20))
+        assert small.mode == "RGBA"
+        assert small.getpixel((3, 3))[3] == 0
+
+    def test_sixteen_bits_are_stretched(self) -> None:
+        """A depth map of values far below 65,535 is seen, not black."""
+        depth = np.linspace(0, 900, 1200).astype("u2").reshape(30, 40)
+        small = np.asarray(opened(thumbnail(".png", save(Image.fromarray(depth), "PNG"), size=40)))
+        assert (small.min(), small.max()) == (0, 255)
+
+    def test_nothing_but_pixels_comes_through(self) -> None:
+        """Texts, EXIF, profiles and what stands behind the image are gone."""
+        from PIL import PngImagePlugin
+
+        script = "<script>alert(1)</script>"
+        texts = PngImagePlugin.PngInfo()
+        texts.add_text("Comment", script)
+        exif = Image.Exif()
+        exif[0x010E] = script
+        for data, extension in (
+            (save(draw(40, 30), "PNG", pnginfo=texts, exif=exif), ".png"),
+            (save(draw(40, 30), "JPEG", comment=script, exif=exif), ".jpg"),
+        ):
+            assert script.encode() in data
+            small = thumbnail(extension, data + script.encode(), size=40)
+            assert b"script" not in small.data
+
+    def test_content_is_found_whatever_the_name(self) -> None:
+        """A PNG named .jpg is drawn; PostScript named .jpg is not even looked at."""
+        assert thumbnail(".jpg", specimens()[".png"], size=10).media_type == "image/jpeg"
+        with pytest.raises(DecodeError, match="begins with"):
+            thumbnail(".jpg", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", size=10)
+
+    def test_bombs_are_refused(self) -> None:
+        """A file of a few bytes that claims gigapixels, or just 65 megapixels more than a view."""
+        for width, height in ((60_000, 60_000), (8_200, 8_200)):
+            with pytest.raises(DecodeError, match=r"pixels|bomb"):
+                thumbnail(".png", png_bomb(width, height), size=10)
+
+    def test_cut_images_are_refused(self) -> None:
+        """Half a JPEG is no picture, as the decoder of samples says."""
+        whole = save(draw(400, 300), "JPEG")
+        with pytest.raises(DecodeError, match="truncated"):
+            thumbnail(".jpg", whole[: len(whole) // 2], size=10)
+
+
+class TestArrays:
+    """Arrays that make a picture."""
+
+    @pytest.mark.parametrize(
+        ("shape", "picture"),
+        [
+            ((28, 28), (28, 28)), ((3, 28, 40), (28, 40)), ((28, 40, 3), (28, 40)),
+            ((1, 28, 40), (28, 40)), ((28, 40, 1), (28, 40)), ((1, 1, 4, 28, 40), (28, 40)),
+            ((28, 40, 4), (28, 40)), ((768,), None), ((4, 4), None), ((2, 28, 28), None),
+            ((8, 2000), None), ((), None), ((0, 9), None), ((5, 3, 28, 28), None),
+        ],
+    )  # fmt: skip
+    @pytest.mark.parametrize("dtype", ["u1", "?", "f4", ">i2", "f2", "u8"])
+    def test_shapes_decide(self, shape: tuple, picture: tuple | None, dtype: str) -> None:
+        """Planes with 1, 3 or 4 channels, first or last; no vectors, no small or thin matrices."""
+        array = np.ones(shape, dtype)
+        assert is_picture(shape, array.dtype) == (picture is not None)
+        if picture is None:
+            with pytest.raises(ValueError, match="is no picture"):
+                pixels_of(array, 100)
+        else:
+            assert pixels_of(array, 100).shape[:2] == picture
+            small = opened(thumbnail(".npy", npy(array), size=100))
+            assert small.size == picture[::-1]
+
+    @pytest.mark.parametrize("dtype", ["c8", "M8[s]", "S3", "i4,f4", "U2"])
+    def test_only_plain_numbers_are_drawn(self, dtype: str) -> None:
+        """Complex numbers, dates, texts and records are no pictures."""
+        assert not is_picture((28, 28), np.dtype(dtype))
+
+    def test_bytes_are_drawn_as_they_are(self) -> None:
+        """uint8 is taken for pixels, channels first or last."""
+        pixels = draw(40, 30)
+        for array in (pixels, pixels.transpose(2, 0, 1), np.asfortranarray(pixels)):
+            small = opened(thumbnail(".npy", npy(array), size=40))
+            assert np.array_equal(np.asarray(small), pixels)
+
+    def test_floats_in_the_unit_range_keep_their_colours(self) -> None:
+        """Colours divided by 255 look as before; a dim one is not stretched."""
+        pixels = draw(40, 30) // 2
+        small = opened(thumbnail(".npy", npy(pixels.astype("f4") / 255), size=40))
+        assert np.abs(np.asarray(small).astype(int) - pixels).max() <= 1
+
+    @given(
+        st.lists(st.floats(width=64), min_size=1, max_size=30),
+        st.sampled_from([(-1, 1), (1, -1)]),
+    )
+    def test_levels_keep_the_order_of_values(self, values: list[float], shape: tuple) -> None:
+        """From the least finite value, black, to the greatest; no warning, whatever they are."""
+        array = np.array(values).reshape(shape)
+        drawn = levels(array).ravel()
+        finite = np.isfinite(values)
+        assert (drawn[~finite] == 0).all()
+        order = np.argsort(np.array(values)[finite], kind="stable")
+        assert (np.diff(drawn[finite][order].astype(int)) >= 0).all()
+
+    def test_truth_values_are_black_and_white(self) -> None:
+        """A mask that is true everywhere is white."""
+        assert levels(np.ones((2, 2), bool)).tolist() == [[255, 255], [255, 255]]
+        assert levels(np.zeros((2, 2), bool)).tolist() == [[0, 0], [0, 0]]
+
+    def test_the_first_array_that_makes_a_picture_is_drawn(self) -> None:
+        """Of several in a file, the one to look at."""
+        pixels = draw(40, 30)
+        for extension, data in (
+            (".npz", npz(vector=np.arange(9), picture=pixels)),
+            (".safetensors", safetensors.numpy.save({"a": np.arange(9), "b": pixels})),
+        ):
+            assert opened(thumbnail(extension, data, size=40)).size == (40, 30)
+
+    def test_large_arrays_are_drawn_from_some_rows(self) -> None:
+        """A plane of 5000 x 3000 becomes one of a thousand pixels before it is scaled."""
+        plane = np.broadcast_to(np.arange(5000, dtype="f4"), (3000, 5000))
+        assert pixels_of(plane, 1024).shape == (600, 1000)
+
+
+class TestSoundAndFilm:
+    """Waves and first frames."""
+
+    def test_the_wave_grows_with_the_sound(self) -> None:
+        """A tone that swells is drawn thin at the left and thick at the right."""
+        picture = np.asarray(opened(thumbnail(".wav", tone(seconds=1), size=90)))
+        assert picture.shape == (30, 90, 4)
+        thickness = (picture[..., 3] > 0).sum(axis=0)
+        assert thickness[:10].max() < 10
+        assert thickness[-10:].min() > 24
+
+    def test_silence_is_a_line(self) -> None:
+        """A sound of zeros is drawn as what it is."""
+        import soundfile
+
+        stream = io.BytesIO()
+        soundfile.write(stream, np.zeros(100), 8000, format="WAV")
+        picture = np.asarray(opened(thumbnail(".wav", stream.getvalue(), size=60)))
+        assert ((picture[..., 3] > 0).sum(axis=0) <= 2).all()
+
+    def test_a_sound_without_frames_has_no_picture(self) -> None:
+        """Zero frames are an error, not a division by zero."""
+        with pytest.raises(DecodeError, match="no frames"):
+            thumbnail(".wav", tone(seconds=0), size=60)
+
+    def test_the_first_frame_stands_for_a_film(self) -> None:
+        """What PyAV decodes first, but for the coding."""
+        small = opened(thumbnail(".mp4", film(3), size=64))
+        assert psnr(np.asarray(small), draw(64, 48, 0)) > 15
+
+
+def test_memory_stays_bounded() -> None:
+    """Files that claim much, and those that hold much, are drawn or refused within 700 MB."""
+    code = (
+        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import io, numpy as np\n"
+        "from PIL import Image\n"
+        "from specimens import npz_bomb, png_bomb\n"
+        "from pictures import save\n"
+        "from wids.errors import DecodeError\n"
+        "from wids.views.thumbnails import thumbnail\n"
+        "large = save(Image.new('L', (8000, 8000)), 'PNG', compress_level=1)\n"
+        "for extension, data in (('.npz', npz_bomb()), ('.png', png_bomb()), ('.png', large),\n"
+        "                        ('.png', png_bomb(8000, 8000))):\n"
+        "    try:\n"
+        "        thumbnail(extension, data, size=64)\n"
+        "    except DecodeError as error:\n"
+        "        print(error)\n"
+    )
+    bound = 700 << 20
+
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_DATA, (bound, bound))
+
+    run = [sys.executable, "-c", code]
+    done = subprocess.run(run, preexec_fn=limit, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert "MemoryError" not in done.stdout
+    assert len(done.stdout.splitlines()) == 3
