@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "caching": "dates errors fetching urls",
     "specs": "caching errors fetching outfile progress tar urls",
     "ordering": "",
-    "views": "codecs errors extras wording",
+    "views": "codecs errors extras urls wording",
     "reading": "caching codecs errors fetching log progress specs tar urls views wording",
     "writing": "codecs outfile specs tar",
     "tools": (

@@ -19,7 +19,6 @@ from pictures import save
 from PIL import Image
 from specimens import npy, npz_bomb, png_bomb, specimens, tone, turned_jpeg
 
-from wids.views.classnames import class_names_of
 from wids.views.fieldview import FieldView, hex_rows, unpacked, view_field
 from wids.views.mediatypes import KINDS, field_kind, media_type
 
@@ -195,22 +194,6 @@ class TestClass:
         value = view_field(".cls", str(number).encode()).summary["value"]
         assert int(value) == number
         assert isinstance(value, int) == (abs(number) <= 2**53)
-
-    @pytest.mark.parametrize(
-        ("header", "names"),
-        [
-            ({"class_names": ["a"]}, ["a"]),
-            ({"info": {"class_names": {"0": "a"}}}, {"0": "a"}),
-            ({"info": "some words about class_names"}, None),
-            ({"class_names": "abc"}, None),
-            ({"class_names": [1, 2]}, None),
-            ({"class_names": None}, None),
-            ({}, None),
-        ],
-    )
-    def test_a_spec_may_name_its_classes(self, header: dict, names: object) -> None:
-        """The names stand at the top of a spec or in its info; whatever makes no sense is none."""
-        assert class_names_of(header) == names
 
 
 class TestImages:

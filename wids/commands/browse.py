@@ -70,9 +70,9 @@ def browse(args: Arguments) -> int:
 def _answers(args: Arguments, dataset: Any) -> Answers:
     from wids.browse.answers import Answers
     from wids.browse.checkreport import find_report, read_report
-    from wids.browse.classnames import find_class_names, parse_class_names
     from wids.browse.source import Source
     from wids.urls import display_url
+    from wids.views.classnames import find_class_names, parse_class_names
 
     names = (
         parse_class_names(Path(args.class_names))

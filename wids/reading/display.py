@@ -38,6 +38,7 @@ class Displayed:
 
     shards: ShardTable
     cache: ShardCache
+    base: str
     dataset_name: str
     _fields: tuple[str, ...] | None
     _header: Mapping[str, Any]
@@ -62,7 +63,6 @@ class Displayed:
 
     def _view_sample(self, index: int, most_nbytes: int | None) -> SampleView:
         """View a sample, perhaps without its larger fields."""
-        from wids.views.classnames import class_names_of
         from wids.views.sampleview import SampleView
 
         shard, local_index, entry = self.locate_sample(index)
@@ -77,7 +77,15 @@ class Displayed:
         sample["__index__"] = index if index >= 0 else index + self._locate.total
         sample["__shard__"] = display_url(entry["url"])
         sample["__shardindex__"] = local_index
-        return SampleView.of(sample, class_names_of(self._header))
+        return SampleView.of(sample, self._class_names())
+
+    def _class_names(self) -> dict[int, str]:
+        from wids.views.classnames import find_class_names
+
+        try:
+            return find_class_names(self._header, self.base)
+        except (OSError, ValueError):  # a sample can be shown without names
+            return {}
 
     def locate_sample(self, index: int) -> tuple[Any, int, dict[str, Any]]:
         """Find where a sample lies; a dataset says how."""
