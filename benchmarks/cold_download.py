@@ -10,8 +10,8 @@ Three questions, each over shards of random bytes:
 - `limited`: one shard of 400 MB from a server that gives each connection 50 MB/s. wids notices that
   the first segment was slow to come and asks for the rest over 16 connections.
 - `ahead`: an epoch over twenty shards of 20 MB from a server that gives 100 MB/s in all, with a
-  reader that needs 0.8 times the transfer's time itself. Without `prefetch` the two times add up;
-  with it, the last shard's reading is what remains.
+  DataLoader of two workers that needs 0.8 times the transfer's time itself. Without `fetch_ahead`
+  the two times add up; with it, the last shard's reading is what remains.
 """
 
 import argparse
@@ -31,9 +31,12 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import common
+from torch.utils.data import DataLoader
 
+import wids
 from wids.caching.cache import ShardCache
 
 sys.path.insert(0, str(common.HERE.parent / "tests"))
@@ -171,32 +174,50 @@ def limited(url: str, www: Path, rounds: int) -> list[dict[str, object]]:
     return summed(in_turn(ways, rounds), "curl, one connection")
 
 
+class Rest:
+    """Reads a sample, and takes a while over it as a decoder would."""
+
+    def __init__(self, seconds: float) -> None:
+        self.seconds = seconds
+
+    def __call__(self, sample: dict[str, Any]) -> int:
+        """Return the bytes of a sample."""
+        time.sleep(self.seconds)
+        return len(sample[".bin"].read())
+
+
+def epoch(
+    rows: list[tuple[str, int]], folder: Path, rest: Rest, *, fetch_ahead: bool
+) -> ShardCache:
+    """Read an epoch through a DataLoader of two workers, into an empty folder."""
+    dataset = wids.ShardListDataset(rows, cache_dir=folder, transformations=[rest])
+    sampler = wids.ShardListSampler(dataset)
+    if fetch_ahead:
+        dataset.fetch_ahead(sampler)
+    loader = DataLoader(dataset, batch_size=20, sampler=sampler, num_workers=2, collate_fn=sum)
+    if sum(loader) != sum(nsamples for _, nsamples in rows) * 100_000:
+        raise RuntimeError("the epoch is not whole")
+    dataset.close()
+    return dataset.cache
+
+
 def ahead(rounds: int) -> list[dict[str, object]]:
     """An epoch with a reader that is nearly as slow as the network."""
     state = ShardServer()
     server = serve(state)
     state.faults = Faults(rate_in_all=100e6)
-    shards = []
+    rows = []
     with tempfile.TemporaryDirectory() as folder:
         for number in range(20):
             data = make_tar(Path(folder) / "a.tar", 20_000_000, number).read_bytes()
-            shards.append({"url": state.put(f"{number}.tar", data)})
+            rows.append((state.put(f"{number}.tar", data), 200))
     nbytes = sum(len(data) for data in state.files.values())
-    pause = 0.8 * nbytes / 100e6 / len(shards)
-
-    def epoch(folder: Path, *, prefetch: bool) -> ShardCache:
-        cache = ShardCache(folder)
-        if prefetch:
-            cache.prefetch(shards)
-        for shard in shards:
-            cache.get(**shard).read_bytes()
-            time.sleep(pause)
-        return cache
-
+    # Two workers share the samples.
+    rest = Rest(2 * 0.8 * nbytes / 100e6 / (200 * len(rows)))
     ways = {
-        "curl, transfer alone": by_curl([shard["url"] for shard in shards]),
-        "wids, no prefetch": lambda folder: epoch(folder, prefetch=False),
-        "wids, prefetch": lambda folder: epoch(folder, prefetch=True),
+        "curl, transfer alone": by_curl([url for url, _ in rows]),
+        "wids, on demand": lambda folder: epoch(rows, folder, rest, fetch_ahead=False),
+        "wids, fetch_ahead": lambda folder: epoch(rows, folder, rest, fetch_ahead=True),
     }
     runs = in_turn(ways, rounds)
     stop(server)
@@ -207,23 +228,38 @@ def main() -> None:
     """Run the three questions and save the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument(
+        "--only", choices=["cold", "limited", "ahead"], help="ask this, save nothing"
+    )
     parser.add_argument("--out", type=Path, default=common.HERE / "results")
     arguments = parser.parse_args()
     common.data.BENCH.mkdir(exist_ok=True)
-    root = Path(tempfile.mkdtemp(dir=common.data.BENCH))
-    www = root / "www"
-    www.mkdir()
-    try:
-        with nginx(root) as url:
-            tables = {"cold": cold(url, www, arguments.rounds)}
-            tables["limited"] = limited(url, www, arguments.rounds)
-    finally:
-        shutil.rmtree(root)
-    tables["ahead"] = ahead(min(arguments.rounds, 3))
+    tables = {}
+    if arguments.only != "ahead":
+        with served() as (url, www):
+            if arguments.only != "limited":
+                tables["cold"] = cold(url, www, arguments.rounds)
+            if arguments.only != "cold":
+                tables["limited"] = limited(url, www, arguments.rounds)
+    if arguments.only in (None, "ahead"):
+        tables["ahead"] = ahead(min(arguments.rounds, 3))
     for name, rows in tables.items():
         for row in rows:
             print(f"{name:8} {row['label']:24} {row['seconds']:7.2f} s  {row['ratio']:5.2f}")
-    print(common.save(arguments.out, "cold_download", {"rounds": arguments.rounds}, tables))
+    if arguments.only is None:
+        print(common.save(arguments.out, "cold_download", {"rounds": arguments.rounds}, tables))
+
+
+@contextlib.contextmanager
+def served() -> Iterator[tuple[str, Path]]:
+    """Make a folder for the data and serve it; yields its URL and the folder."""
+    root = Path(tempfile.mkdtemp(dir=common.data.BENCH))
+    (root / "www").mkdir()
+    try:
+        with nginx(root) as url:
+            yield url, root / "www"
+    finally:
+        shutil.rmtree(root)
 
 
 if __name__ == "__main__":

@@ -25,11 +25,13 @@ MAY_IMPORT = {
     "fetching": "errors urls",
     "tar": "dates errors",
     "codecs": "errors extras",
-    "caching": "dates errors fetching urls",
+    "caching": "dates errors fetching progress urls",
     "specs": "caching errors fetching outfile progress tar urls",
     "ordering": "",
     "views": "codecs errors extras urls wording",
-    "reading": "caching codecs errors fetching log progress specs tar urls views wording",
+    "reading": (
+        "caching codecs errors fetching log ordering progress specs tar urls views wording"
+    ),
     "writing": "codecs outfile specs tar",
     "tools": (
         "codecs errors extras ordering outfile progress reading specs tar views wording writing"

@@ -2,9 +2,9 @@
 
 import sys
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["progress"]
+__all__ = ["progress", "progress_bar"]
 
 T = TypeVar("T")
 
@@ -34,12 +34,31 @@ def progress(
     >>> list(progress([1, 2], desc="counting"))
     [1, 2]
     """
-    if not sys.stderr.isatty():
-        yield from iterable
-        return
+    bar = progress_bar(iterable, total=total, desc=desc, unit=unit, scale=scale)
+    yield from iterable if bar is None else bar
+
+
+def progress_bar(
+    iterable: Iterable[T] | None = None,
+    *,
+    total: int | None = None,
+    desc: str = "",
+    unit: str = "it",
+    scale: bool = False,
+) -> Any:
+    """Return a bar of tqdm's, to be updated and closed by the caller; None where none is drawn.
+
+    Takes what `progress` takes. Without items to pass through, its `update` counts.
+
+    >>> progress_bar(total=3) is None or sys.stderr.isatty()
+    True
+    """
+    # Python sets it to None where there is no console at all.
+    if sys.stderr is None or not sys.stderr.isatty():
+        return None
     from tqdm import tqdm
 
-    yield from tqdm(
+    return tqdm(
         iterable,
         total=total,
         desc=desc,

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
 import os
-import threading
+import time
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path  # noqa: TC003 (named in public signatures)
@@ -17,25 +16,27 @@ from wids.caching.cachefolder import (
     Record,
     check_folder,
     choose_folder,
-    claim_part,
     parts_of,
 )
 from wids.caching.durable import boot_token, settle
+from wids.caching.filling import download_part, unpack_part
+from wids.caching.holding import Held, Hold
 from wids.caching.locking import turn_to_fetch
-from wids.caching.prefetch import Prefetcher
-from wids.caching.tarcheck import check_tar
-from wids.caching.unpack import compression_of, is_compressed_name, unpack
+from wids.caching.unpack import is_compressed_name
 from wids.dates import is_newer
 from wids.errors import CacheError, FetchError, WidsError
 from wids.fetching.digests import digest_file
 from wids.fetching.fetch import Fetcher
-from wids.fetching.partfile import Expected, PartFile, no_space
+from wids.fetching.partfile import Expected, no_space
 from wids.urls import display_url, is_local, local_path
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
+    import threading
+    from collections.abc import Callable, Iterator
 
     from wids.caching.eviction import CachedShard
+    from wids.caching.waits import WaitLog
+    from wids.fetching.partfile import PartFile
 
     Fill = Callable[[Path], tuple[PartFile, dict[str, str]]]
 
@@ -60,6 +61,9 @@ class ShardCache:
         shared: Trust everyone who can write to the folder; without, such a folder is refused.
         fetcher: How to fetch.
 
+    Attributes:
+        waits: Where `get` notes how long it took, or None.
+
     >>> ShardCache().get("/no/such.tar")
     Traceback (most recent call last):
     wids.errors.FetchError: /no/such.tar: No such file or directory
@@ -82,13 +86,13 @@ class ShardCache:
         self.localname = localname
         self.shared = shared
         self.fetcher = fetcher or Fetcher(allow_pipe=allow_pipe)
+        self.waits: WaitLog | None = None
         self._pid = 0
         self._settling: list[threading.Thread] = []
-        self._prefetcher: Prefetcher | None = None
         self._begin_process()
 
     def __getstate__(self) -> dict[str, Any]:
-        mine = ("_held", "_pid", "_boot", "_checked", "_swept", "_settling", "_prefetcher")
+        mine = ("_held", "_pid", "_boot", "_checked", "_swept", "_settling")
         return {name: value for name, value in self.__dict__.items() if name not in mine}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -102,10 +106,7 @@ class ShardCache:
 
     def close(self) -> None:
         """Close connections, let go of the shards last given out, and wait for the disk."""
-        if self._prefetcher is not None and self._pid == os.getpid():
-            self._prefetcher.close()
-        self._prefetcher = None
-        self._held = _Held()
+        self._held = Held()
         self.fetcher.close()
         while self._settling:
             self._settling.pop().join()
@@ -136,11 +137,57 @@ class ShardCache:
             ShardFormatError: It is compressed and damaged.
             CacheError: The folder cannot be used: no space, no permission, not safe.
         """
-        url = os.fspath(url)
-        prefetcher = self._prefetcher
-        if prefetcher is not None:
-            prefetcher.used(url)
-        return self._get(url, filesize=filesize, md5sum=md5sum, sha256=sha256)
+        began = time.monotonic()
+        try:
+            return self._get(os.fspath(url), Expected(filesize, md5sum, sha256))
+        finally:
+            if self.waits is not None:
+                self.waits.note(began, time.monotonic())
+
+    def prepare(
+        self,
+        url: str,
+        *,
+        filesize: int | None = None,
+        md5sum: str | None = None,
+        sha256: str | None = None,
+        stopped: Callable[[], bool] = lambda: False,
+    ) -> Path:
+        """Fetch a shard that will be read soon; takes the arguments of `get` and returns its path.
+
+        It counts as just used, but nothing is held for the caller.
+
+        Args:
+            url: As for `get`, like the next three.
+            filesize: Bytes it must have.
+            md5sum: MD5 it must have when fetched, hexadecimal.
+            sha256: SHA-256 it must have when fetched, hexadecimal.
+            stopped: Asked as bytes come; a download is given up once this is true.
+
+        Raises:
+            StoppedError: It was given up.
+            WidsError: All that `get` raises.
+        """
+        path = self._get(os.fspath(url), Expected(filesize, md5sum, sha256), stopped)
+        self._held.last = None
+        return path
+
+    def touch(self, path: Path) -> bool:
+        """Count a shard as used just now; False if it is no longer there.
+
+        Args:
+            path: What `get` or `prepare` returned.
+        """
+        # The record's date is that of the last use. The clock is read here, since the kernel's date
+        # of "now" stands still for some milliseconds, and who touches several means an order.
+        now = time.time_ns()
+        try:
+            os.utime(Entry(path.parent, path.name).record_path, ns=(now, now))
+        except (
+            OSError
+        ):  # no record where `localname` put it; no permission where nothing is evicted
+            return path.exists()
+        return True
 
     def holds(
         self,
@@ -160,32 +207,26 @@ class ShardCache:
         version = Expected(filesize, md5sum, sha256)
         return self._entry_of_remote(url, version).path.exists()
 
-    def prefetch(self, shards: Iterable[Mapping[str, Any]], *, ahead: int = 2) -> None:
-        """Fetch shards in the background, in order, a few ahead of their use by `get`.
-
-        One thread in each process does so; a new call replaces what is left of the last one.
-
-        Args:
-            shards: Keyword arguments of `get` for each, in the order in which they will be used.
-            ahead: How many may be here before they are used; leave room for them in `cache_size`.
-        """
-        self._check_folder()
-        coming = [shard for shard in shards if not is_local(os.fspath(shard["url"]))]
-        if self._prefetcher is None:
-            self._prefetcher = Prefetcher(self._get, ahead)
-        self._prefetcher.plan(coming)
-
-    def _get(self, url: str, **promised: Any) -> Path:
-        expected = Expected(**promised)
+    def _get(
+        self, url: str, expected: Expected, stopped: Callable[[], bool] = lambda: False
+    ) -> Path:
         if self.localname is not None:
             path = local_path(os.fspath(self.localname(url)))
             if not path.exists() and not is_local(url):
-                self._fetch_to(path, url, expected)
+                self._fetch_to(path, url, expected, stopped)
             return self._local(path, expected)
         if is_local(url):
             return self._local(local_path(url), expected)
         entry = self._entry_of_remote(url, expected)
-        return self._cached(entry, display_url(url), partial(self._download, url, expected))
+        fill = partial(
+            download_part,
+            url,
+            expected,
+            fetcher=self.fetcher,
+            make_room=self._make_room,
+            stopped=stopped,
+        )
+        return self._cached(entry, display_url(url), fill)
 
     def sidecar_path(self, url: str, path: Path, suffix: str) -> Path | None:
         """Return where the sidecar of a shard belongs.
@@ -285,12 +326,11 @@ class ShardCache:
 
     def _begin_process(self) -> None:
         """Start without what belongs to one process only."""
-        self._held = _Held()
+        self._held = Held()
         self._pid = os.getpid()
         self._boot = boot_token()
         self._checked = self._swept = False
         self._settling = []
-        self._prefetcher = None
 
     def _check_folder(self) -> None:
         """Check the folder, once in each process."""
@@ -308,7 +348,8 @@ class ShardCache:
         expected.check_size(str(path), size)
         if not is_compressed_name(path.name):
             return path
-        return self._cached(self._entry_of_local(path), str(path), partial(self._unpack, path))
+        unpacked = partial(unpack_part, path, make_room=self._make_room)
+        return self._cached(self._entry_of_local(path), str(path), unpacked)
 
     def _entry_of_remote(self, url: str, expected: Expected) -> Entry:
         """Name a shard by URL and version, so that a new version never meets the old file."""
@@ -339,7 +380,7 @@ class ShardCache:
             return False
         except OSError as error:
             raise CacheError(f"{entry.path}: {error.strerror}; remove it") from error
-        held = _Hold(descriptor)
+        held = Hold(descriptor)
         record = Record.load(entry.record_path)
         status = os.fstat(descriptor)
         # An evictor may have unlinked it between the opening and the lock.
@@ -374,7 +415,7 @@ class ShardCache:
             part, digests = fill(entry.path)
             try:
                 # Held before it has its name: no evictor can come between.
-                held = _Hold(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
+                held = Hold(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
                 status = part.path.stat()
                 stamp = (status.st_size, status.st_mtime_ns)
                 record = Record(*stamp, shown, digests, boot=self._boot)
@@ -389,7 +430,9 @@ class ShardCache:
             finally:
                 part.discard()
 
-    def _fetch_to(self, path: Path, url: str, expected: Expected) -> None:
+    def _fetch_to(
+        self, path: Path, url: str, expected: Expected, stopped: Callable[[], bool]
+    ) -> None:
         """Fetch a shard to the place that `localname` gave it."""
         self._check_folder()
         lock_path = Entry.of(self.cache_dir, str(path.absolute()), "").lock_path
@@ -398,49 +441,19 @@ class ShardCache:
                 return
             with _folder_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
-                part, _ = self._download(url, expected, path, plain=False)
+                part, _ = download_part(
+                    url,
+                    expected,
+                    path,
+                    fetcher=self.fetcher,
+                    make_room=self._make_room,
+                    stopped=stopped,
+                    plain=False,
+                )
                 try:
                     part.publish(path)
                 finally:
                     part.discard()
-
-    def _download(
-        self, url: str, expected: Expected, target: Path, *, plain: bool = True
-    ) -> tuple[PartFile, dict[str, str]]:
-        """Fetch into a part beside the target, check it, and unpack it if need be."""
-        shown = display_url(url)
-        part = PartFile(claim_part(target), shown, expected)
-        try:
-            with part:
-                answer = self.fetcher.download(url, part, partial(self._make_room, part))
-                check_tar(part, answer.content_type, delimited=answer.delimited)
-                digests = part.finish()
-                compressed = compression_of(part.head(8)) is not None
-            if compressed and plain:
-                unpacked = self._unpack(part.path, target, shown=shown)
-                part.discard()
-                return unpacked
-        except BaseException:
-            part.discard()
-            raise
-        return part, digests
-
-    def _unpack(
-        self, source: Path, target: Path, *, shown: str | None = None
-    ) -> tuple[PartFile, dict[str, str]]:
-        """Unpack a compressed shard into a part beside the target."""
-        shown = shown or str(source)
-        _log.info("unpacking %s, once, to %s", shown, target)
-        part = PartFile(claim_part(target), shown, Expected())
-        try:
-            with part:
-                unpack(source, part, shown)
-                check_tar(part)
-                self._make_room(part, part.nbytes)
-                return part, part.finish()
-        except BaseException:
-            part.discard()
-            raise
 
     def _make_room(self, part: PartFile, size: int | None) -> None:
         """Evict what must go for a part to grow to a size, and see that the disk has the space."""
@@ -453,24 +466,6 @@ class ShardCache:
         stat = os.statvfs(folder)
         if size is not None and stat.f_bavail * stat.f_frsize < size - part.nbytes:
             raise no_space(part.path, size, "the disk is too full")
-
-
-class _Hold:
-    """A descriptor with a shared lock, by which evictors see that a shard is about to be used."""
-
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        with suppress(OSError):  # no locks here: a shard may then be evicted before it is opened
-            fcntl.flock(descriptor, fcntl.LOCK_SH)
-
-    def __del__(self) -> None:
-        os.close(self._descriptor)
-
-
-class _Held(threading.local):
-    """The shard that this thread was given last."""
-
-    last: _Hold | None = None
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -86,12 +86,25 @@ class PartFile:
         size: Bytes of the whole as the server says, or None.
         validator: The server's strong ETag or date for this content, or None.
         name: What it becomes, as messages name it: a URL without its query.
+
+    Args:
+        path: The file.
+        name: What it becomes.
+        expected: What was promised of it.
+        grown: Told how many bytes it holds, each time that some came; may raise.
     """
 
-    def __init__(self, path: Path, name: str, expected: Expected) -> None:
+    def __init__(
+        self,
+        path: Path,
+        name: str,
+        expected: Expected,
+        grown: Callable[[int], None] = lambda _nbytes: None,
+    ) -> None:
         self.path = path
         self.name = name
         self.expected = expected
+        self._grown = grown
         self.size: int | None = None
         self.validator: str | None = None
         self._load_state()
@@ -155,6 +168,7 @@ class PartFile:
             self._stream.write(chunk)
         self._digests.update(chunk)
         self.nbytes += len(chunk)
+        self._grown(self.nbytes)
 
     def tail(self, nbytes: int) -> bytes:
         """Return the last bytes, fewer when there are not so many."""

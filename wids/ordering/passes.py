@@ -162,8 +162,8 @@ class Progress(Iterator[Iterator[int]]):
         self.start = start
         self.exhausted = False
         self._plan: tuple[EpochOrder, RankShare] | None = None
-        self._computed = 0
-        self._block: Iterator[int] = iter(())
+        # Indexes computed, and the block that the last of them are in; in one piece, for threads.
+        self._computed: tuple[int, Iterator[int]] = (0, iter(()))
 
     def __next__(self) -> Iterator[int]:
         # The tables of an epoch are made with the first index, so an unused iterator costs nothing.
@@ -171,21 +171,27 @@ class Progress(Iterator[Iterator[int]]):
             self._plan = self._sampler.plan(self.start)
             self._sampler.begun(self)
         order, share = self._plan
-        length = min(max(_FIRST_BLOCK, 4 * self._computed), _LAST_BLOCK)
-        stop = min(share.count, self._computed + length)
-        if stop == self._computed:
+        computed, _ = self._computed
+        stop = min(share.count, computed + min(max(_FIRST_BLOCK, 4 * computed), _LAST_BLOCK))
+        if stop == computed:
             self.exhausted = True
             self._sampler.ended(self)
             raise StopIteration
-        self._block = iter(order.at(share.positions(self._computed, stop)).tolist())
-        self._computed = stop
-        return self._block
+        block: Iterator[int] = iter(order.at(share.positions(computed, stop)).tolist())
+        self._computed = (stop, block)
+        return block
+
+    @property
+    def handed_out(self) -> int:
+        """Number of indexes that the pass has yielded; may be asked from any thread."""
+        # A list iterator knows how much it has left, so counting costs nothing per index.
+        computed, block = self._computed
+        return computed - operator.length_hint(block)
 
     def state(self, consumed: int | None = None) -> OrderState:
         """The state after `consumed` indexes; after those handed out, if that is not given."""
-        # A list iterator knows how much it has left, so counting costs nothing per index.
         if consumed is None:
-            consumed = self._computed - operator.length_hint(self._block)
+            consumed = self.handed_out
         return self.start.moved(self.start.position + consumed * self._sampler.num_replicas)
 
 

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import SupportsIndex
 
-__all__ = ["number_of_lanes", "replica"]
+__all__ = ["lanes_here", "number_of_lanes", "replica"]
 
 logger = logging.getLogger(__name__)
 
@@ -107,3 +107,25 @@ def _agreed_ranks_a_node(num_replicas: int) -> int:
     dist.all_gather_object(told_to, told)
     agreed = told.isdecimal() and set(told_to) == {told} and int(told) > 0
     return int(told) if agreed and num_replicas % int(told) == 0 else 0
+
+
+def lanes_here(lanes: int, num_replicas: int) -> int:
+    """Return how many lanes the ranks of this machine follow: each draws from shards of its own.
+
+    Where the launcher does not say how many ranks are on this machine, all of them are.
+
+    Args:
+        lanes: Lanes of the order.
+        num_replicas: Number of ranks.
+
+    >>> lanes_here(lanes=1, num_replicas=8), lanes_here(lanes=8, num_replicas=8)
+    (1, 8)
+    """
+    ranks = num_replicas
+    # SLURM writes "8(x4)" for eight on each of four nodes.
+    for name in ("LOCAL_WORLD_SIZE", "SLURM_TASKS_PER_NODE"):
+        told = os.environ.get(name, "").partition("(")[0]
+        if told.isdecimal() and int(told) > 0:
+            ranks = min(int(told), num_replicas)
+            break
+    return max(1, -(-ranks * lanes // num_replicas))

@@ -358,6 +358,20 @@ class ChunkedSampler(Sampler[int]):
         )
         return order, share
 
+    def course(self) -> tuple[OrderState, int]:
+        """Where the pass under way began, or the next one will; how many indexes it handed out.
+
+        May be asked from another thread than the one that draws indexes.
+        """
+        progress = self._progress
+        if progress is None or progress.exhausted:
+            return self._state(), 0
+        return progress.start, progress.handed_out
+
+    def following(self, state: OrderState) -> OrderState:
+        """Where the pass after one from `state` begins, if nobody sets another epoch."""
+        return self._epoch_start(state.epoch + 1)
+
     def begun(self, progress: Progress) -> None:
         """Take note that a pass is about to hand out its first index."""
         self._progress = progress

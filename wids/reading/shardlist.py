@@ -24,10 +24,12 @@ from wids.codecs.decode import Decoder, ErrorHandler, SampleDecoder
 from wids.codecs.images import ImageDecoder
 from wids.errors import FetchError, SampleCountError, ShardFormatError
 from wids.log import logger, show_if_verbose
+from wids.ordering.lookahead import Foreseeable
 from wids.progress import progress
 from wids.reading.columns import ColumnReader
 from wids.reading.columnvalues import Values
 from wids.reading.display import Displayed
+from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.locate import Locator
 from wids.reading.openshards import OpenShards, default_max_open_shards
 from wids.reading.rangeshard import RangeShard, fetch_index, read_samples, sidecar_url
@@ -165,6 +167,7 @@ class ShardList(Displayed):
             )
         self.lru_size = lru_size or default_max_open_shards()
         self._opened = OpenShards(self.lru_size, self._open_shard)
+        self._ahead: FetchAhead | None = None
         self.shards = self._counted(spec.shards)
         self._locate = Locator(self.shards.nsamples)
         show_if_verbose()
@@ -386,8 +389,34 @@ class ShardList(Displayed):
             nsamples[unknown] = list(shown)
         return shards.with_nsamples(nsamples)
 
+    def fetch_ahead(self, sampler: Foreseeable) -> FetchAhead:
+        """Fetch the shards that a sampler is coming to while the present ones are read.
+
+        One thread of this process does so from now on, epoch after epoch, as far ahead as
+        `cache_size` allows, until `close`. Call it before a DataLoader starts its workers.
+
+        Args:
+            sampler: The one that draws the indexes, in this process; one of this library.
+
+        Returns:
+            What tells for how long readers had to wait: `waited_seconds`.
+
+        Raises:
+            TypeError: The sampler cannot say what comes next.
+            ValueError: It draws from other samples, or the dataset fetches no shards.
+            CacheError: The cache folder cannot be used.
+        """
+        check_foreseeable(sampler, len(self), by_range=self._by_range)
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = FetchAhead(self.cache, self.shards, self._locate.ends, sampler)
+        return self._ahead
+
     def close(self) -> None:
         """Forget the open shards and close connections; reading afterwards opens them again."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = None
         self._opened.clear()
         self.cache.close()
 
@@ -405,7 +434,7 @@ class ShardList(Displayed):
     # Handles don't travel: a worker opens its own.
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": self._opened.limit}
+        return {**self.__dict__, "_opened": self._opened.limit, "_ahead": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)

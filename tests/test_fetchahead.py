@@ -1,0 +1,461 @@
+"""Fetching ahead of a sampler: in its order, within the bound, never in the way of the reader."""
+
+import gc
+import logging
+import multiprocessing
+import os
+import pickle
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server import Faults, ShardServer
+from test_http_faults import tar_of
+
+import wids
+from wids.caching.cache import ShardCache
+from wids.caching.cachefolder import Entry
+from wids.reading.shardlist import ShardList
+
+NSAMPLES = 20
+SHARD_NBYTES = len(tar_of(NSAMPLES))
+CACHED_NBYTES = SHARD_NBYTES + 3000  # with its record and sidecar
+MARGIN_NBYTES = 20_000
+
+OpenRemote = Callable[..., ShardList]
+
+
+@pytest.fixture
+def remote(shard_server: ShardServer, tmp_path: Path) -> Iterator[OpenRemote]:
+    """Serve shards; returns what opens a dataset of so many of them, closed in the end."""
+    opened: list[ShardList] = []
+
+    def open_remote(count: int = 8, room: float | None = None, **options: Any) -> ShardList:
+        """Open `count` shards with room for so many of them."""
+        rows = [
+            (shard_server.put(f"{number}.tar", tar_of(NSAMPLES, seed=number)), NSAMPLES)
+            for number in range(count)
+        ]
+        bound = None if room is None else int(room * CACHED_NBYTES) + MARGIN_NBYTES
+        options = {"cache_dir": tmp_path / "cache", "transformations": "bytes", **options}
+        opened.append(ShardList(rows, cache_size=bound, **options))
+        return opened[-1]
+
+    yield open_remote
+    for dataset in opened:
+        dataset.close()
+
+
+def eventually(condition: Callable[[], bool]) -> bool:
+    """Wait up to five seconds for a condition."""
+    deadline = time.monotonic() + 5
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.005)
+    return condition()
+
+
+def paths(server: ShardServer) -> list[str]:
+    """Name the paths asked for, in order."""
+    return [request.path for request in server.requests]
+
+
+def read_all(dataset: ShardList, sampler: Any, pause: float = 0.0) -> list[int]:
+    """Read an epoch, a sample at a time; returns the indexes."""
+    seen = []
+    for index in sampler:
+        seen.append(dataset[index]["__index__"])
+        time.sleep(pause)
+    return seen
+
+
+def test_shards_come_in_the_order_of_the_sampler(
+    remote: OpenRemote, shard_server: ShardServer
+) -> None:
+    """Without a bound all come, each once, in the order in which they will be read."""
+    dataset = remote()
+    sampler = wids.ShardListSampler(dataset, seed=4)
+    expected = list(wids.ShardListSampler(dataset, seed=4))
+    shards = list(dict.fromkeys(index // NSAMPLES for index in expected))
+    ahead = dataset.fetch_ahead(sampler)
+    assert eventually(lambda: ahead.num_fetched == 8)
+    assert paths(shard_server) == [f"/{shard}.tar" for shard in shards]
+    assert read_all(dataset, sampler) == expected
+    assert len(shard_server.requests) == 8
+
+
+def test_no_further_ahead_than_the_bound_allows(
+    remote: OpenRemote, shard_server: ShardServer
+) -> None:
+    """With room for four shards three come; the next one comes when the first is done with."""
+    dataset = remote(room=4)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    dataset.fetch_ahead(sampler)
+    assert eventually(lambda: len(shard_server.requests) == 3)
+    time.sleep(0.2)
+    assert paths(shard_server) == ["/0.tar", "/1.tar", "/2.tar"]
+    indexes = iter(sampler)
+    for _ in range(NSAMPLES + 1):
+        dataset[next(indexes)]
+    assert eventually(lambda: paths(shard_server)[3:] == ["/3.tar"])
+
+
+def test_nothing_ahead_is_evicted_before_it_is_read(
+    remote: OpenRemote, shard_server: ShardServer
+) -> None:
+    """Over three epochs of a bound of half the data, no shard is fetched twice in an epoch."""
+    dataset = remote(12, room=6, lru_size=1)
+    sampler = wids.ShardListSampler(dataset, seed=1)
+    ahead = dataset.fetch_ahead(sampler)
+    for _ in range(3):
+        assert sorted(read_all(dataset, sampler, pause=0.0005)) == list(range(12 * NSAMPLES))
+        assert held_nbytes(dataset.cache) <= dataset.cache.cache_size
+    assert len(shard_server.requests) <= 3 * 12 + 6
+    assert ahead.num_fetched >= len(shard_server.requests) - 3
+
+
+def held_nbytes(cache: ShardCache) -> int:
+    """Count what lies in the cache folder."""
+    return sum(path.stat().st_size for path in cache.cache_dir.iterdir() if path.is_file())
+
+
+def test_a_bound_below_two_shards_works(remote: OpenRemote, shard_server: ShardServer) -> None:
+    """With room for one shard or for none, the epoch is right, only slower."""
+    for room in (1.5, 0.0):
+        dataset = remote(4, room=room, lru_size=1, cache_dir=None)
+        sampler = wids.ShardListSampler(dataset, seed=1)
+        dataset.fetch_ahead(sampler)
+        assert sorted(read_all(dataset, sampler)) == list(range(4 * NSAMPLES))
+
+
+def test_the_next_epoch_begins_to_come_in_this_one(
+    remote: OpenRemote, shard_server: ShardServer
+) -> None:
+    """While the last shards are read, the first ones of the next epoch are fetched."""
+    dataset = remote(6, room=4)
+    sampler = wids.ShardListSampler(dataset, seed=2)
+    dataset.fetch_ahead(sampler)
+    read_all(dataset, sampler, pause=0.001)
+    following = wids.ShardListSampler(dataset, seed=2)
+    following.set_epoch(1)
+    first = next(iter(following)) // NSAMPLES
+    url = dataset.shards[first]["url"]
+    assert eventually(lambda: dataset.cache.holds(url))
+
+
+def test_a_jump_of_the_sampler_is_followed(remote: OpenRemote, shard_server: ShardServer) -> None:
+    """After `load_state_dict` the shards from there on come."""
+    dataset = remote(8, room=2)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    dataset.fetch_ahead(sampler)
+    assert eventually(lambda: len(shard_server.requests) == 2)
+    sampler.load_state_dict({**sampler.state_dict(), "position": 5 * NSAMPLES + 3})
+    assert eventually(lambda: paths(shard_server)[2:] == ["/5.tar", "/6.tar"])
+
+
+def test_an_epoch_left_early_and_begun_again(remote: OpenRemote) -> None:
+    """A pass that is given up leaves nothing stuck: the next ones are read to their end."""
+    dataset = remote(6, room=3)
+    sampler = wids.ShardListSampler(dataset, seed=1)
+    sampler.set_epoch(0)
+    dataset.fetch_ahead(sampler)
+    for index in sampler:
+        dataset[index]
+        if dataset[index]["__shardindex__"] == NSAMPLES // 2:
+            break
+    for _ in range(2):
+        assert sorted(read_all(dataset, sampler)) == list(range(6 * NSAMPLES))
+
+
+def test_readers_find_what_came_and_the_wait_is_told(
+    remote: OpenRemote, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A reader slower than the network waits for the first shard alone; a log line says so."""
+    dataset = remote(6)
+    sampler = wids.ShardListSampler(dataset, seed=1)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 0.1, piece=4096)
+    with caplog.at_level(logging.INFO, "wids"):
+        ahead = dataset.fetch_ahead(sampler)
+        read_all(dataset, sampler, pause=0.3 / NSAMPLES)
+        waited = ahead.waited_seconds
+        dataset.close()
+    assert 0.05 < waited < 6 * 0.1
+    assert ahead.waited_seconds == pytest.approx(waited)
+    assert f"epoch 0: readers waited {waited:.1f} s for shards; 6 shards came ahead" in caplog.text
+
+
+def test_without_help_the_wait_is_that_of_every_shard(
+    remote: OpenRemote, shard_server: ShardServer
+) -> None:
+    """Where nothing fits ahead, the figure counts each download."""
+    dataset = remote(4, room=0.0)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    ahead = dataset.fetch_ahead(sampler)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 0.1, piece=4096)
+    read_all(dataset, sampler)
+    assert ahead.waited_seconds > 0.35
+
+
+def test_each_epoch_counts_anew(
+    remote: OpenRemote, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The second epoch finds all shards here: nobody waits, and its line says so."""
+    dataset = remote(3)
+    sampler = wids.ShardListSampler(dataset)
+    shard_server.faults = Faults(rate=SHARD_NBYTES / 0.1, piece=4096)
+    with caplog.at_level(logging.INFO, "wids"):
+        ahead = dataset.fetch_ahead(sampler)
+        read_all(dataset, sampler)
+        assert ahead.waited_seconds > 0.05
+        read_all(dataset, sampler, pause=0.005)
+        assert ahead.waited_seconds == 0.0
+        dataset.close()
+    assert "epoch 1: readers waited 0.0 s for shards; 0 shards came ahead" in caplog.text
+
+
+def test_failures_are_left_to_the_reader(
+    remote: OpenRemote, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A shard that cannot be had is skipped and logged; who reads it gets the error."""
+    dataset = remote(4)
+    del shard_server.files["/1.tar"]
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    ahead = dataset.fetch_ahead(sampler)
+    assert eventually(lambda: ahead.num_fetched == 3)
+    assert "not fetched ahead of its use" in caplog.text
+    with pytest.raises(wids.FetchError, match="404"):
+        dataset[NSAMPLES]
+
+
+def test_closing_gives_up_the_download(remote: OpenRemote, shard_server: ShardServer) -> None:
+    """`close` ends the thread in the middle of a shard and leaves no part; reading still works."""
+    dataset = remote(3)
+    shard_server.faults = Faults(rate=50_000, piece=2048)
+    sampler = wids.ShardListSampler(dataset)
+    dataset.fetch_ahead(sampler)
+    assert eventually(lambda: shard_server.nbytes > 4000)
+    dataset.close()
+    assert shard_server.nbytes < SHARD_NBYTES
+    assert not [thread for thread in threading.enumerate() if thread.name == "wids-fetch-ahead"]
+    assert not [path for path in dataset.cache_dir.iterdir() if path.name.startswith(".")]
+    shard_server.heal()
+    assert dataset[0]["__index__"] == 0
+
+
+def test_a_forgotten_sampler_ends_the_thread(remote: OpenRemote) -> None:
+    """Nothing need be closed: with the sampler goes the thread that followed it."""
+    dataset = remote(3)
+    sampler = wids.ShardListSampler(dataset)
+    ahead = dataset.fetch_ahead(sampler)
+    assert eventually(lambda: ahead.num_fetched == 3)
+    del sampler
+    gc.collect()
+    assert eventually(lambda: not ahead._thread.is_alive())
+
+
+def test_a_new_sampler_takes_the_place_of_the_old(remote: OpenRemote) -> None:
+    """One thread a dataset: the second call ends what the first began."""
+    dataset = remote(3)
+    samplers = [wids.ShardListSampler(dataset) for _ in range(2)]
+    first, second = (dataset.fetch_ahead(sampler) for sampler in samplers)
+    assert (first._thread.is_alive(), second._thread.is_alive()) == (False, True)
+
+
+def test_local_shards_need_no_thread(make_shard: Callable[..., Path]) -> None:
+    """A dataset that lies here has nothing to fetch."""
+    path = make_shard("a.tar", [{"__key__": "0", ".txt": b"x"}])
+    with ShardList([path]) as dataset:
+        ahead = dataset.fetch_ahead(wids.ShardListSampler(dataset))
+        assert (ahead.num_fetched, ahead.waited_seconds) == (0, 0.0)
+        assert not [each for each in threading.enumerate() if each.name == "wids-fetch-ahead"]
+    assert not dataset.cache_dir.exists() or not list(dataset.cache_dir.glob(".waits*"))
+
+
+def test_shards_that_another_evicts_are_not_fetched_over_and_over(
+    remote: OpenRemote, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is taken away before its use is left to the reader, who fetches it once."""
+    monkeypatch.setattr("wids.reading.fetchahead._TOUCH_SECONDS", 0.05)
+    dataset = remote(3)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    ahead = dataset.fetch_ahead(sampler)
+    assert eventually(lambda: ahead.num_fetched == 3)
+    dataset.cache.clear()
+    time.sleep(0.3)
+    assert len(shard_server.requests) == 3
+    assert read_all(dataset, sampler) == list(range(3 * NSAMPLES))
+    assert len(shard_server.requests) == 6
+
+
+def test_what_is_to_come_counts_as_used(
+    remote: OpenRemote, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The shards ahead are the last that an evictor would take, the next one the very last."""
+    monkeypatch.setattr("wids.reading.fetchahead._TOUCH_SECONDS", 0.05)
+    dataset = remote(3)
+    other = ShardCache(dataset.cache_dir)
+    sampler = wids.ShardListSampler(dataset, shuffle=False)
+    ahead = dataset.fetch_ahead(sampler)
+    assert eventually(lambda: ahead.num_fetched == 3)
+    used_elsewhere = other.get(dataset.shards[2]["url"])
+    order = lambda: [shard.path.name[33:] for shard in other.shards()]  # noqa: E731
+    assert eventually(lambda: order() == ["2.tar", "1.tar", "0.tar"])
+    assert used_elsewhere.exists()
+
+
+def test_shards_under_names_of_the_user(
+    remote: OpenRemote, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """With `localname` they come to the places it names, where nothing is ever evicted."""
+    dataset = remote(4, room=1, localname=lambda url: tmp_path / "mine" / url.rpartition("/")[2])
+    sampler = wids.ShardListSampler(dataset)
+    dataset.fetch_ahead(sampler)
+    assert eventually(lambda: len(list((tmp_path / "mine").glob("*.tar"))) == 4)
+
+
+def test_a_dataset_travels_without_its_thread(remote: OpenRemote) -> None:
+    """A copy in another process fetches nothing ahead, but notes its waits in the same place."""
+    dataset = remote(3)
+    sampler = wids.ShardListSampler(dataset)
+    ahead = dataset.fetch_ahead(sampler)
+    copy = pickle.loads(pickle.dumps(dataset))
+    copy.cache.waits.note(time.monotonic(), time.monotonic() + 60)
+    assert ahead.waited_seconds >= 60
+    copy.close()
+    assert ahead._thread.is_alive()
+
+
+def test_a_folder_that_may_only_be_read(
+    remote: OpenRemote, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing can be written, what is there is read and nobody waits."""
+    dataset = remote(2)
+    sampler = wids.ShardListSampler(dataset)
+    read_all(dataset, sampler)
+    dataset.close()
+    real = os.open
+
+    def refuse(path, flags, *args, **kwargs):
+        if flags & os.O_CREAT and str(path).startswith(str(dataset.cache_dir)):
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags, *args, **kwargs)
+
+    monkeypatch.setattr(os, "open", refuse)
+    ahead = dataset.fetch_ahead(sampler)
+    assert sorted(read_all(dataset, sampler)) == list(range(2 * NSAMPLES))
+    assert (ahead.waited_seconds, len(shard_server.requests)) == (0.0, 2)
+
+
+def test_what_cannot_look_ahead_is_refused(remote: OpenRemote) -> None:
+    """The error says what to do instead."""
+    dataset = remote(2)
+    with pytest.raises(TypeError, match="DistributedShardSampler; got list"):
+        dataset.fetch_ahead([1, 2, 3])
+    with pytest.raises(ValueError, match="draws from 10 samples, this dataset has 40"):
+        dataset.fetch_ahead(wids.ChunkedSampler(range(10)))
+    by_range = remote(2, remote="range")
+    with pytest.raises(ValueError, match='open the dataset with remote="whole"'):
+        by_range.fetch_ahead(wids.ShardListSampler(by_range))
+
+
+def read_as_rank(rank: int, urls: list[str], folder: Path, seen: Any, start: Any) -> None:
+    """Read one rank's share of two epochs, fetching ahead, in step with the other rank."""
+    rows = [(url, NSAMPLES) for url in urls]
+    bound = 6 * CACHED_NBYTES + MARGIN_NBYTES
+    with ShardList(rows, cache_dir=folder, cache_size=bound, transformations="bytes") as dataset:
+        sampler = wids.DistributedShardSampler(dataset, 2, rank, interleave=2, lanes=1)
+        start.wait()
+        dataset.fetch_ahead(sampler)
+        for _ in range(2):
+            seen.put((rank, read_all(dataset, sampler, pause=0.001)))
+
+
+def test_ranks_of_a_machine_share_what_came(
+    remote: OpenRemote, shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """Two ranks over the same shards: one of them fetches each, and the epochs are exact."""
+    dataset = remote(10)
+    urls = list(dataset.shards.urls)
+    context = multiprocessing.get_context("spawn")
+    seen, start = context.SimpleQueue(), context.Barrier(2)
+    arguments = [(rank, urls, tmp_path / "shared", seen, start) for rank in range(2)]
+    ranks = [context.Process(target=read_as_rank, args=each) for each in arguments]
+    for process in ranks:
+        process.start()
+    shares = [seen.get() for _ in range(4)]
+    for process in ranks:
+        process.join()
+        assert process.exitcode == 0
+        process.close()
+    for epoch in range(2):
+        first, second = (
+            [share for each, share in shares if each == rank][epoch] for rank in range(2)
+        )
+        assert sorted(first + second) == list(range(10 * NSAMPLES))
+    assert len(shard_server.requests) <= 2 * 10 + 6
+
+
+def test_workers_find_what_the_main_process_fetched(
+    remote: OpenRemote, shard_server: ShardServer
+) -> None:
+    """Under a plain DataLoader with workers: exact epochs, hardly a shard fetched by a worker."""
+    data = pytest.importorskip("torch.utils.data")
+    dataset = remote(10, room=5, lru_size=2)
+    sampler = wids.ShardListSampler(dataset, seed=5)
+    ahead = dataset.fetch_ahead(sampler)
+    loader = data.DataLoader(
+        dataset,
+        batch_size=4,
+        sampler=sampler,
+        num_workers=2,
+        collate_fn=indexes_of,
+        persistent_workers=True,
+    )
+    for _ in range(2):
+        seen = []
+        for batch in loader:
+            seen += batch
+            time.sleep(0.005)
+        assert sorted(seen) == list(range(10 * NSAMPLES))
+    assert ahead.num_fetched >= len(shard_server.requests) - 4
+    assert len(shard_server.requests) <= 2 * 10 + 6
+    del loader
+
+
+def indexes_of(samples: list[dict[str, Any]]) -> list[int]:
+    """Collate a batch into its indexes, after a little work."""
+    time.sleep(0.01)
+    return [sample["__index__"] for sample in samples]
+
+
+def test_an_error_in_the_loop_leaves_all_in_order(
+    remote: OpenRemote, shard_server: ShardServer, no_fd_leaks: None
+) -> None:
+    """A training loop that fails leaves the block with the thread ended and nothing open."""
+    dataset = remote(5)
+    sampler = wids.ShardListSampler(dataset)
+
+    def train() -> None:
+        with dataset:
+            dataset.fetch_ahead(sampler)
+            for index in sampler:
+                dataset[index]
+                index // 0
+
+    with pytest.raises(ZeroDivisionError):
+        train()
+    assert not [thread for thread in threading.enumerate() if thread.name == "wids-fetch-ahead"]
+
+
+def test_records_of_the_folder_are_kept_apart(remote: OpenRemote) -> None:
+    """What notes the waits is no shard: it is not listed, and swept when its process has died."""
+    dataset = remote(1)
+    sampler = wids.ShardListSampler(dataset)
+    ahead = dataset.fetch_ahead(sampler)
+    assert eventually(lambda: ahead.num_fetched == 1)
+    (shard,) = dataset.cache.shards()
+    assert shard.path == Entry(dataset.cache_dir, shard.path.name).path
+    dataset.cache.clear()
+    assert [path.name for path in dataset.cache_dir.glob(".waits.*.part")]

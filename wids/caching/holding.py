@@ -1,0 +1,32 @@
+"""Shards just given out: locked against eviction until their reader has opened them."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import threading
+from contextlib import suppress
+
+__all__ = ["Held", "Hold"]
+
+
+class Hold:
+    """A descriptor with a shared lock, by which evictors see that a shard is about to be used.
+
+    Args:
+        descriptor: Of the open shard; this object closes it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        with suppress(OSError):  # no locks here: a shard may then be evicted before it is opened
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+    def __del__(self) -> None:
+        os.close(self._descriptor)
+
+
+class Held(threading.local):
+    """The shard that this thread was given last."""
+
+    last: Hold | None = None
