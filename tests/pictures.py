@@ -29,11 +29,18 @@ def save(image, file_format, **settings):
     return stream.getvalue()
 
 
+# Libraries that ship real photos, and where: the portrait of Grace Hopper is matplotlib's.
+PHOTO_FOLDERS = {"matplotlib": "mpl-data/sample_data", "skimage": "data"}
+
+
 def photos():
-    """List real photos: those that scikit-image ships, where it is installed."""
-    spec = find_spec("skimage")
-    folders = list(spec.submodule_search_locations) if spec else []
-    return sorted(path for folder in folders for path in Path(folder, "data").glob("*.[jp][pn]g"))
+    """List real photos: those of the libraries that are installed, one of which always is."""
+    found = []
+    for library, folder in PHOTO_FOLDERS.items():
+        spec = find_spec(library)
+        for place in spec.submodule_search_locations if spec else ():
+            found += sorted(Path(place, folder).glob("*.[jp][pn]g"))
+    return found
 
 
 def psnr(one, other):

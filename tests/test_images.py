@@ -68,6 +68,9 @@ FILES = dict(files())
 
 def pillow(data, mode=None):
     image = Image.open(io.BytesIO(data))
+    if image.mode == "I;16" and mode is not None:
+        # Pillow would cut off what is above 255; OpenCV's way is the oracle of a test below.
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
     if mode == "L":
         image.draft("L", image.size)  # colour JPEGs hold their luma; other formats ignore this
     return np.asarray(image if mode in (None, image.mode) else image.convert(mode))
@@ -109,12 +112,105 @@ def test_the_fast_decoder_gives_pillows_pixels(name, mode, size):
 
 @pytest.mark.parametrize("path", photos(), ids=lambda path: path.name)
 def test_real_photos_decode_as_pillow_decodes_them(path):
-    """Every photo that scikit-image ships, whole, and shrunk within 35 dB of Pillow's way."""
+    """Every photo that a library here ships, whole, and shrunk within 35 dB of Pillow's way."""
     data = path.read_bytes()
     np.testing.assert_array_equal(ImageDecoder("numpy")(data), pillow(data))
     resized = Image.fromarray(pillow(data, "RGB")).resize((112, 112), Image.Resampling.BILINEAR)
     got = ImageDecoder("numpy", "RGB", Resize((112, 112)))(data)
     assert psnr(got, resized) > 35
+
+
+PHOTO = next(path for path in photos() if path.suffix == ".jpg").read_bytes()
+FLAVOURS = {
+    "progressive": {"progressive": True},
+    "optimised": {"optimize": True, "quality": 40},
+    "restarts": {"restart_marker_blocks": 7},
+    "444": {"subsampling": 0},
+    "411": {"subsampling": "4:1:1"},
+    "grey": {"mode": "L"},
+    "cmyk": {"mode": "CMYK"},
+}
+
+
+@pytest.mark.parametrize("flavour", FLAVOURS)
+def test_a_real_photo_in_every_flavour_of_jpeg(flavour):
+    """Whole it equals Pillow bit by bit, in any mode; shrunk it stays within a level of it."""
+    options = dict(FLAVOURS[flavour])
+    data = save(
+        Image.open(io.BytesIO(PHOTO)).convert(options.pop("mode", "RGB")), "JPEG", **options
+    )
+    for mode in (None, "L", "RGB", "RGBA"):
+        np.testing.assert_array_equal(ImageDecoder("numpy", mode)(data), pillow(data, mode))
+    size = Resize((120, 100))
+    fast = ImageDecoder("numpy", "RGB", size, scaled=False)(data)
+    whole = Image.fromarray(pillow(data, "RGB"))
+    slow = np.asarray(whole.resize((100, 120), Image.Resampling.BILINEAR))
+    assert np.abs(fast.astype(int) - slow).max() <= 1
+
+
+@pytest.mark.parametrize("file_format", ["PNG", "WEBP", "AVIF", "JPEG2000", "TIFF", "BMP", "GIF"])
+def test_a_real_photo_in_every_other_format(file_format):
+    """The pixels are Pillow's, through whichever name it comes."""
+    data = save(Image.open(io.BytesIO(PHOTO)).resize((130, 150)), file_format)
+    np.testing.assert_array_equal(ImageDecoder("numpy")(data), pillow(data))
+    np.testing.assert_array_equal(ImageDecoder("numpy", "RGB")(data), pillow(data, "RGB"))
+
+
+DEEP = (np.arange(64 * 48).reshape(48, 64) * 21).astype(np.uint16)
+
+
+@pytest.mark.parametrize("name", ["png", "pgm", "tiff"])
+def test_sixteen_bits_become_eight_by_their_high_byte(name):
+    """As OpenCV reads them; whole and unconverted they keep all sixteen."""
+    cv2 = pytest.importorskip("cv2")
+    files = {
+        "png": save(DEEP, "PNG"),
+        "tiff": save(DEEP, "TIFF"),
+        "pgm": b"P5 64 48 65535 " + DEEP.astype(">u2").tobytes(),
+    }
+    expected = cv2.imdecode(np.frombuffer(files[name], np.uint8), cv2.IMREAD_COLOR)
+    for mode in ("RGB", "L"):
+        got = ImageDecoder("numpy", mode)(files[name])
+        np.testing.assert_array_equal(got, expected if mode == "RGB" else expected[..., 0])
+        assert np.asarray(ImageDecoder("PIL", mode)(files[name])).mean() == got.mean()
+    assert ImageDecoder("numpy", size=Resize((48, 64)))(files[name]).mean() == expected.mean()
+    np.testing.assert_array_equal(ImageDecoder("numpy")(files[name]), DEEP)
+
+
+@pytest.mark.parametrize("pixels", [np.float32([[0.1, 0.9]]), np.int32([[1, 1 << 20]])])
+def test_values_without_a_range_are_never_cut_to_bytes(pixels):
+    """Floats and wide integers come whole in their own mode, and are refused in any other."""
+    data = save(pixels, "TIFF")
+    np.testing.assert_array_equal(ImageDecoder("numpy")(data), pixels)
+    for decode in (ImageDecoder("torch"), ImageDecoder(mode="L"), ImageDecoder(size=Resize(1))):
+        with pytest.raises(DecodeError, match="no range that would make bytes"):
+            decode(data)
+
+
+def test_what_is_transparent_in_a_palette_becomes_alpha():
+    """A colour of the palette or of the image that stands for nothing, as Pillow reads it."""
+    colour = Image.fromarray(PICTURE).quantize(16)
+    for data in (
+        save(colour, "PNG", transparency=3),
+        save(colour, "GIF", transparency=3),
+        save(Image.fromarray(PICTURE), "PNG", transparency=tuple(map(int, PICTURE[0, 0]))),
+    ):
+        got = ImageDecoder("numpy", "RGBA")(data)
+        np.testing.assert_array_equal(got, pillow(data, "RGBA"))
+        assert set(np.unique(got[..., 3])) == {0, 255}
+
+
+@pytest.mark.parametrize("file_format", ["GIF", "WEBP", "PNG", "TIFF"])
+def test_the_first_frame_stands_for_an_animation(file_format):
+    """What moves further on is left to decoders of the user."""
+    frames = [Image.fromarray(draw(40, 30, seed)) for seed in range(3)]
+    if file_format == "GIF":
+        frames = [frame.quantize(64) for frame in frames]
+    options = {"lossless": True} if file_format == "WEBP" else {}
+    data = save(frames[0], file_format, save_all=True, append_images=frames[1:], **options)
+    assert Image.open(io.BytesIO(data)).n_frames == 3
+    first = np.asarray(frames[0].convert("RGB"))
+    np.testing.assert_array_equal(ImageDecoder("numpy", "RGB")(data), first)
 
 
 def test_pil_images_are_opened_lazily_in_their_own_mode():

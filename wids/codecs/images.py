@@ -6,7 +6,7 @@ goes to Pillow again, so damaged and unusual files are judged by Pillow alone.
 
 What is not done unless asked for: EXIF orientation is not applied (`exif_transpose`), as in PIL.
 CMYK and YCCK JPEGs are read by Pillow, which undoes Adobe's inversion but knows no colour profiles.
-Alpha is dropped, not blended, where RGB is wanted.
+Alpha is dropped, not blended, where RGB is wanted. Values of 16 bits give bytes by their high byte.
 """
 
 import io
@@ -47,6 +47,7 @@ IMAGE_MODES = ("L", "RGB", "RGBA")
 COMMON_FORMATS = ("JPEG", "PNG", "PPM", "GIF", "BMP")
 MORE_FORMATS = ("WEBP", "TIFF", "AVIF", "JPEG2000", "TGA", "ICO", "QOI", "PCX", "DDS")
 
+WIDE_MODES = {"I": "32-bit integer", "F": "floating-point"}
 JPEG_MAGIC = b"\xff\xd8"
 EXIF_ORIENTATION = 0x0112
 # simplejpeg's name of the colour space of a file, and the mode in which Pillow opens it.
@@ -133,7 +134,7 @@ class ImageDecoder:
         """
         if self.to == "PIL" and self.size is None and not self.exif_transpose:
             image = open_image(data)
-            return image if self.mode in (None, image.mode) else image.convert(self.mode)
+            return _converted(image, self.mode or image.mode)
         pixels = self._decode_jpeg(data)
         if pixels is None:
             pixels = self._decode_pillow(data)
@@ -191,8 +192,7 @@ class ImageDecoder:
         if image.format == "JPEG":
             # A draft is decoded at 1/divisor of the size, and from colour to grey by luma alone.
             image.draft(mode, tuple(max(1, side // plan.divisor) for side in image.size))
-        if image.mode != mode:
-            image = image.convert(mode)
+        image = _converted(image, mode)
         if plan.shares is not None and fast_library(self.backend, antialias=self.antialias) is None:
             # Pillow all the way, without a turn through numpy.
             part = image.crop(plan.box(*image.size))
@@ -244,6 +244,27 @@ class _Plan(NamedTuple):
         left, top = round(left * width), round(top * height)
         # Scaled decoding may shrink a thin box to less than a pixel.
         return left, top, max(round(right * width), left + 1), max(round(bottom * height), top + 1)
+
+
+def _converted(image: Any, mode: str) -> Any:
+    """Convert an image to a mode, values beyond a byte by their high byte.
+
+    Raises:
+        DecodeError: Its values have no range that could be brought to bytes.
+    """
+    if image.mode == mode:
+        return image
+    # Pillow would cut off all above 255: a picture of 16 bits would become white without a word.
+    if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PPM"):
+        high = np.asarray(image).astype(np.uint16) >> 8
+        image = load("PIL.Image", "pillow").fromarray(high.astype(np.uint8))
+    elif image.mode in WIDE_MODES:
+        raise DecodeError(
+            f"an image of {WIDE_MODES[image.mode]} values has no range that would make bytes of "
+            f'them, and cannot become {mode!r}; ask for it whole, in its own mode, as "numpy" or '
+            '"PIL", and bring it to your range'
+        )
+    return image if image.mode == mode else image.convert(mode)
 
 
 def _pixel_limit() -> float:
