@@ -196,6 +196,27 @@ class TestCreate:
         assert (code, "x.json: is no JSON" in err) == (1, True)
         assert Path("x.json").read_text() == "no json"
 
+    @pytest.mark.parametrize("workers", ["0", "-1", "two", ""])
+    def test_workers_must_be_a_number(self, folder: Path, capsys, workers: str):
+        """The message says what is expected."""
+        with pytest.raises(SystemExit) as ended:
+            main(["create", "train-000.tar", f"--workers={workers}"])
+        assert ended.value.code == 2
+        assert "expected a number of processes, >= 1" in capsys.readouterr().err
+
+    def test_output_that_cannot_be_written_is_told_before_the_work(self, folder: Path, capsys):
+        """A folder in the place of the spec, or below a file, costs no reading of shards."""
+        Path("here").mkdir()
+        Path("train-000.tar").write_bytes(b"never read")
+        for output, message in (
+            ("here", "here: is a folder"),
+            ("train-001.tar/x.json", "train-001.tar: File exists"),
+        ):
+            code, _, err = run(capsys, "create", "train-000.tar", "-o", output)
+            assert code == 1
+            assert message in err
+            assert "train-000.tar" not in err
+
     def test_interrupt_ends_quietly(self, folder: Path, monkeypatch, capsys):
         """Ctrl-C gives the exit code that shells expect, and no traceback."""
 
@@ -417,6 +438,39 @@ class TestErrors:
             check=False,
         )
         assert (done.stdout, done.stderr) == ("[", "")
+
+    @pytest.mark.parametrize(
+        ("arguments", "code"),
+        [("ls large.tar", 1), ("cat large.tar 0 .txt", 1), ("create large.tar -o x.json", 0)],
+    )
+    def test_closed_standard_output_is_told(
+        self, folder: Path, make_shard: MakeShard, arguments: str, code: int
+    ):
+        """What would be printed into nothing is an error; what prints nothing works."""
+        make_shard("large.tar", [{"__key__": "a", ".txt": "x"}])
+        done = subprocess.run(
+            f"{sys.executable} -m wids {arguments} >&-",
+            shell=True,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code
+        assert ("standard output is closed" in done.stderr) == bool(code)
+        assert "Traceback" not in done.stderr
+
+    def test_full_disk_is_told(self, folder: Path):
+        """What could not be written to standard output is an error, not a success."""
+        done = subprocess.run(
+            f"{sys.executable} -m wids ls train-000.tar > /dev/full",
+            shell=True,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert "No space left" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 class TestStart:

@@ -66,7 +66,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parse(parser, argv)
     try:
         code: int = args.run(args)
-        sys.stdout.flush()
+        if sys.stdout is not None:  # closed by the shell: only what prints needs it
+            sys.stdout.flush()
     except BrokenPipeError:  # `wids ls ... | head` has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE

@@ -4,10 +4,18 @@ from __future__ import annotations
 
 import os
 import shutil
-import sys
 from typing import TYPE_CHECKING, Any
 
-from wids.commands.terminal import DONE, Arguments, add_command, add_json, note, out, print_json
+from wids.commands.terminal import (
+    DONE,
+    Arguments,
+    add_command,
+    add_json,
+    note,
+    out,
+    print_json,
+    standard_output,
+)
 
 if TYPE_CHECKING:
     from wids.reading.shardlist import ShardList
@@ -113,9 +121,9 @@ def show(args: Arguments) -> int:
         print_json(description)
         return DONE
     columns, rows = shutil.get_terminal_size((100, 40))
-    width = columns if sys.stdout.isatty() else 1000
+    width = columns if standard_output().isatty() else 1000
     out(sample_lines(description, total, width))
-    drawable = sys.stdout.isatty() and "NO_COLOR" not in os.environ
+    drawable = standard_output().isatty() and "NO_COLOR" not in os.environ
     if args.image or (drawable and os.environ.get("TERM") != "dumb" and not args.no_image):
         _draw_images(values, min(columns, 80), max(rows - 12, 12))
     return DONE
@@ -146,7 +154,7 @@ def _write_field(sample: dict[str, Any], field: str) -> None:
             f"sample {sample['__index__']} ({sample['__key__']}) has no field {field!r}; "
             f"it has {' '.join(field_names(sample))}"
         )
-    sys.stdout.buffer.write(sample[extension])
+    standard_output().buffer.write(sample[extension])
 
 
 def sample(args: Arguments) -> int:

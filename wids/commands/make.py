@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import sys
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,12 +20,14 @@ from wids.commands.terminal import (
     message_of,
     note,
     print_json,
+    standard_output,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Collection
 
     from wids.specs.build import Build
+    from wids.specs.journal import Journal
 
 __all__ = ["add_make_commands"]
 
@@ -38,6 +43,7 @@ def create(args: Arguments) -> int:
     from wids.outfile import write_whole
 
     shards = _expand(_listed(args.files))
+    _check_writable(args.output)
     built = _build(args, shards)
     for shard, error in built.failures.items():
         complain(f"{shard} failed: {message_of(error)}")
@@ -45,9 +51,10 @@ def create(args: Arguments) -> int:
         raise ValueError(f"none of {len(shards)} shards could be indexed; nothing was written")
     text = f"{built.spec.to_json()}\n"
     if args.output == "-":
-        sys.stdout.write(text)
+        standard_output().write(text)
     else:
         write_whole(Path(args.output), text.encode())
+        _journal(args.output).remove()
     _report_create(args, built, len(shards))
     return FAULTY if built.failures else DONE
 
@@ -59,6 +66,10 @@ def _build(args: Arguments, shards: list[str]) -> Build:
     output = Path("." if args.output == "-" else args.output)
     # With a base, names count from there, and where the spec lies says nothing about them.
     folder = None if args.base is not None else output.parent
+    journal, started = _journal(args.output), time.time_ns()
+    known = _known(output, digests) if args.resume else {}
+    if not args.resume:
+        journal.remove()
     return build_spec(
         shards,
         folder=folder,
@@ -67,7 +78,8 @@ def _build(args: Arguments, shards: list[str]) -> Build:
             "info": None if args.info is None else Path(args.info).read_text(encoding="utf-8"),
             "base": args.base,
         },
-        known=_known(output, digests) if args.resume else None,
+        known=known,
+        note=lambda entry: journal.note({**entry, "indexed_since": started}),
         workers=args.workers,
         digests=digests,
         sidecar=args.sidecars,
@@ -117,19 +129,46 @@ def _expand(files: list[str]) -> list[str]:
     return [shard for file in files for shard in find_shards(file) or [file]]
 
 
-def _known(output: Path, digests: Iterable[str]) -> dict[str, dict[str, Any]]:
-    """Take the entries of an earlier spec whose shards have not changed since it was written."""
+def _journal(output: str) -> Journal:
+    """Keep notes beside the spec while it is being made."""
+    from wids.specs.journal import Journal
+
+    return Journal(None if output == "-" else Path(f"{output}.indexing"))
+
+
+def _check_writable(output: str) -> None:
+    """Find out now, and not hours later, that the spec cannot be written."""
+    path = Path(output)
+    if output == "-":
+        return
+    if path.is_dir():
+        raise IsADirectoryError(errno.EISDIR, "is a folder, expected the spec's file name", output)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if not os.access(path.parent, os.W_OK):
+        raise PermissionError(errno.EACCES, "cannot be written to", str(path.parent))
+
+
+def _known(output: Path, digests: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Take the entries of earlier runs whose shards have not changed since they were read."""
     from wids.specs.specedit import read_document
 
-    if not output.is_file():
-        return {}
-    written = output.stat().st_mtime_ns
+    known = {}
+    if output.is_file():
+        written = output.stat().st_mtime_ns
+        for entry in read_document(output)["shardlist"]:
+            if _says_all(entry, digests) and _is_unchanged(output.parent, entry, written):
+                known[entry["url"]] = entry
+    # A run that was killed left notes, and no spec.
+    for entry in _journal(str(output)).entries().values():
+        since = entry.pop("indexed_since", 0)
+        if _says_all(entry, digests) and _is_unchanged(output.parent, entry, since):
+            known[entry["url"]] = entry
+    return known
+
+
+def _says_all(entry: dict[str, Any], digests: Collection[str]) -> bool:
     wanted = {"nsamples", "filesize"} | {"md5sum" if name == "md5" else name for name in digests}
-    return {
-        entry["url"]: entry
-        for entry in read_document(output)["shardlist"]
-        if wanted <= entry.keys() and _is_unchanged(output.parent, entry, written)
-    }
+    return wanted <= entry.keys()
 
 
 def _is_unchanged(folder: Path, entry: dict[str, Any], written_ns: int) -> bool:
@@ -141,7 +180,7 @@ def _is_unchanged(folder: Path, entry: dict[str, Any], written_ns: int) -> bool:
         status = (folder / local_path(entry["url"])).stat()
     except OSError:
         return False
-    # As make does it: what is older than the spec was there when the spec was made.
+    # As make does it: what is older than the notes was there when they were made.
     return status.st_size == entry["filesize"] and status.st_mtime_ns <= written_ns
 
 

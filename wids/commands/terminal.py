@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -22,6 +22,7 @@ __all__ = [
     "note",
     "out",
     "print_json",
+    "standard_output",
 ]
 
 Arguments = argparse.Namespace
@@ -66,15 +67,27 @@ def add_workers(parser: Any) -> None:
 
 
 def _positive(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise ValueError
-    return number
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a number of processes, >= 1, got {text!r}")
+    return int(text)
 
 
 def out(lines: str | Iterable[str]) -> None:
     """Print one line or several on standard output."""
-    sys.stdout.writelines(f"{line}\n" for line in ([lines] if isinstance(lines, str) else lines))
+    standard_output().writelines(
+        f"{line}\n" for line in ([lines] if isinstance(lines, str) else lines)
+    )
+
+
+def standard_output() -> TextIO:
+    """Return standard output.
+
+    Raises:
+        OSError: The shell closed it, so that what a program waits for would be lost.
+    """
+    if sys.stdout is None:
+        raise OSError("standard output is closed; send it to a file, a pipe or /dev/null")
+    return sys.stdout
 
 
 def print_json(value: Any) -> None:
@@ -99,7 +112,11 @@ def message_of(error: BaseException) -> str:
 
     >>> message_of(KeyError("no such key")), message_of(ValueError("two\nlines"))
     ('no such key', 'two lines')
+    >>> message_of(FileNotFoundError(2, "No such file or directory", "a.json"))
+    'a.json: No such file or directory'
     """
+    if isinstance(error, OSError) and error.strerror and error.filename is not None:
+        return f"{error.filename}: {error.strerror}"  # without number and quotes
     # A KeyError's text is its argument in quotes.
     text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     return " ".join(text.split()) or type(error).__name__

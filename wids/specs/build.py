@@ -21,7 +21,7 @@ from wids.urls import base_name, is_local, local_path
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
 
@@ -172,6 +172,7 @@ def build_spec(
     folder: str | os.PathLike[str] | None = None,
     header: Mapping[str, Any] | None = None,
     known: Mapping[str, Mapping[str, Any]] | None = None,
+    note: Callable[[dict[str, Any]], object] | None = None,
     executor: Executor | None = None,
     workers: int | None = None,
     **options: Any,
@@ -187,6 +188,7 @@ def build_spec(
         header: Top-level keys of the spec, such as `name`, `info` and `base`.
         known: Entries of shards that need not be read again, by the name that they have in the
             spec.
+        note: Called with the entry of each shard as soon as it is read, to keep it from a crash.
         executor: Who runs `index_shard`; a process pool of its own by default.
         workers: Processes of that pool; by default one per core.
         options: `digests`, `sidecar` and `cache_dir`, as `index_shard` takes them.
@@ -197,12 +199,19 @@ def build_spec(
     names = _names_in_spec(shards, folder)
     entries = {name: known[name] for name in names if known and name in known}
     missing = {name: shard for name, shard in names.items() if name not in entries}
+    name_of = {shard: name for name, shard in missing.items()}
+
+    def done(shard: str, outcome: ShardRecord | Exception) -> None:
+        if note is not None and isinstance(outcome, ShardRecord):
+            note({**outcome.entry, "url": name_of[shard]})
+
     outcomes = run_each(
         partial(index_shard, **options),
         list(missing.values()),
         executor=executor,
         workers=workers,
         desc="indexing shards",
+        done=done,
     )
     records, failures = [], {}
     for (name, shard), outcome in zip(missing.items(), outcomes, strict=True):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import threading
+import time
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -28,6 +30,7 @@ def run_each(
     executor: Executor | None = None,
     workers: int | None = None,
     desc: str = "",
+    done: Callable[[T, R | Exception], object] | None = None,
 ) -> list[R | Exception]:
     """Call a function for each item, in parallel, and keep what each call gave.
 
@@ -39,6 +42,7 @@ def run_each(
             None for a process pool of its own.
         workers: Processes of that pool; by default one per core. 1 runs all in this process.
         desc: What the progress bar says is being done.
+        done: Called here with an item and what came of it, as soon as it is known.
 
     Returns:
         One result or the exception it ended with per item, in the order of the items.
@@ -49,13 +53,35 @@ def run_each(
     if executor is None:
         workers = min(workers or _num_cores(), len(items))
         if workers > 1:
-            with ProcessPoolExecutor(workers) as pool:
-                return run_each(function, items, executor=pool, desc=desc)
+            with ProcessPoolExecutor(
+                workers, initializer=_end_with, initargs=(os.getpid(),)
+            ) as pool:
+                return run_each(function, items, executor=pool, desc=desc, done=done)
     outcomes: Iterator[tuple[int, R | Exception]] = (
         _run_here(function, items) if executor is None else _run_with(executor, function, items)
     )
     shown = progress(outcomes, total=len(items), desc=desc, unit="shard")
-    return [outcome for _, outcome in sorted(shown, key=lambda pair: pair[0])]
+    results: dict[int, R | Exception] = {}
+    for place, outcome in shown:
+        results[place] = outcome
+        if done is not None:
+            done(items[place], outcome)
+    return [results[place] for place in range(len(items))]
+
+
+def _end_with(parent: int) -> None:
+    """End this worker once its parent is gone.
+
+    Workers hold the ends of each other's pipes, so none of them would notice: after a kill they
+    would wait for work for ever, and the machine would fill up with them.
+    """
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)  # nobody is left to hear of it
+
+    threading.Thread(target=watch, name="wids-parent", daemon=True).start()
 
 
 def _num_cores() -> int:

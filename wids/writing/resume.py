@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from wids.specs.build import file_digests
@@ -13,50 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
-__all__ = ["Journal", "WholeShards"]
-
-
-class Journal:
-    """The spec entries of whole shards, noted one by one, so that a crash loses none.
-
-    It lies beside the spec as `<spec>.journal` and is gone when the spec is there.
-
-    >>> Journal(None).entries()
-    {}
-    """
-
-    def __init__(self, spec: Path | None) -> None:
-        """Use the journal of a spec.
-
-        Args:
-            spec: Where the spec will be; None keeps no journal.
-        """
-        self._path = None if spec is None else spec.with_name(f"{spec.name}.journal")
-
-    def entries(self) -> dict[str, dict[str, Any]]:
-        """Read what was noted, by URL; a line that a crash cut off is left out."""
-        if self._path is None or not self._path.exists():
-            return {}
-        entries = {}
-        for line in self._path.read_bytes().splitlines():
-            try:
-                entry = json.loads(line)
-                entries[entry["url"]] = entry
-            except (ValueError, TypeError, KeyError):
-                continue
-        return entries
-
-    def note(self, entry: dict[str, Any]) -> None:
-        """Add the entry of a shard that is whole now."""
-        if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
-            with self._path.open("a", encoding="utf-8") as stream:
-                stream.write(f"\n{json.dumps(entry)}\n")  # after a cut line, a line of its own
-
-    def remove(self) -> None:
-        """Remove it: the spec says the same."""
-        if self._path is not None:
-            self._path.unlink(missing_ok=True)
+__all__ = ["WholeShards"]
 
 
 class WholeShards:
@@ -90,7 +46,7 @@ class WholeShards:
         self.unnoted: list[tuple[Path, dict[str, Any]]] = []
         for path, name in paths:
             entry = noted.get(name)
-            if entry is None or entry.get("filesize") != path.stat().st_size:
+            if entry is None or not _still_says_all(entry, path, digests):
                 entry = _read_entry(path, name, digests)
                 self.unnoted.append((path, entry))
             self._paths.append(path)
@@ -143,6 +99,12 @@ class WholeShards:
                 f"resume: only {self.num_passed} samples came, the shards that are there hold "
                 f"{self.num_samples}; give the same samples again, or remove the shards"
             )
+
+
+def _still_says_all(entry: dict[str, Any], path: Path, digests: tuple[str, ...]) -> bool:
+    """Say whether a noted entry is of this file, and has the digests that are wanted now."""
+    fields = shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, ""))
+    return fields.keys() <= entry.keys() and entry["filesize"] == path.stat().st_size
 
 
 def _read_entry(path: Path, name: str, digests: tuple[str, ...]) -> dict[str, Any]:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any, Self
 
 from wids.outfile import OutFile, write_whole
 from wids.specs.entries import name_in_spec, new_spec, shard_entry
+from wids.specs.journal import Journal
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 from wids.writing.digesting import DigestingFile
 from wids.writing.members import Encoder, SampleEncoder
 from wids.writing.memberwriter import SampleArchive, member_nbytes
-from wids.writing.resume import Journal, WholeShards
+from wids.writing.resume import WholeShards
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -118,7 +119,8 @@ class ShardWriter:
         self._fsync = fsync
         self._open: _OpenShard | None = None
         self._closed = False
-        self._journal = Journal(self._spec)
+        journal = None if self._spec is None else self._spec.with_name(f"{self._spec.name}.journal")
+        self._journal = Journal(journal)
         self.shardlist: list[dict[str, Any]] = []
         self._whole = self._find_whole() if resume else None
         if not resume:

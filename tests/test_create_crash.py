@@ -1,0 +1,150 @@
+"""`wids create` when it is killed: no half spec, nothing runs on, a rerun does what is missing."""
+
+import hashlib
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import REPOSITORY
+
+import wids
+from wids.cli import main
+from wids.specs.journal import Journal
+
+ENVIRONMENT = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+NUM_SHARDS = 12
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Stand in a folder with twelve shards of some hundred kilobytes."""
+    with wids.ShardWriter(tmp_path / "x-%02d.tar", maxcount=5, digests=()) as writer:
+        for number in range(5 * NUM_SHARDS):
+            writer.write({"__key__": f"{number:04}", "bin": bytes([number]) * 90_000})
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def start(*options: str) -> subprocess.Popen[bytes]:
+    """Begin to index the folder, in a session of its own."""
+    command = [sys.executable, "-m", "wids", "create", ".", "-o", "all.json", "--sidecars"]
+    return subprocess.Popen(
+        [*command, *options], env=ENVIRONMENT, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Digest every file of a folder."""
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in folder.iterdir()}
+
+
+def wait_for(condition: Callable[[], Any]) -> None:
+    """Wait until something is so, for ten seconds at most."""
+    end = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def processes_of(session: int) -> list[str]:
+    """Name the processes of a session that still run."""
+    listed = subprocess.run(
+        ["ps", "-o", "stat=,pid=", "--sid", str(session)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    return [line for line in listed.stdout.splitlines() if not line.startswith("Z")]
+
+
+def test_killed_at_any_moment_a_rerun_makes_the_same_spec(folder: Path):
+    """There is no spec or a whole one at any time, and the last rerun's is that of one run."""
+    assert start("--workers", "2").wait() == 0
+    expected = contents(folder)
+    kills = int(os.environ.get("WIDS_TEST_KILLS", "6"))
+    rng = random.Random(2)
+    while kills > 0:
+        for made in (*folder.glob("*.widx"), folder / "all.json"):
+            made.unlink(missing_ok=True)
+        ended = None
+        while ended != 0 and kills > 0:
+            process = start("--workers", "2", "--resume")
+            time.sleep(0.1 + rng.random() * 0.5)
+            process.send_signal(signal.SIGKILL)
+            ended = process.wait()
+            kills -= ended != 0
+            if (folder / "all.json").exists():
+                assert contents(folder)["all.json"] == expected["all.json"]
+        wait_for(lambda: not processes_of(process.pid))  # noqa: B023 (called at once)
+        assert start("--workers", "2", "--resume").wait() == 0
+        # Sidecars of workers that were killed while writing may leave a part beside them.
+        assert {n: d for n, d in contents(folder).items() if not n.endswith(".part")} == expected
+
+
+def test_workers_end_when_their_parent_is_killed(folder: Path):
+    """Nothing is left to run for ever on the machine."""
+    process = start("--workers", "3")
+    wait_for(lambda: len(processes_of(process.pid)) > 1)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    wait_for(lambda: not processes_of(process.pid))
+
+
+class TestNotes:
+    """What a killed run noted, and how far it is believed."""
+
+    def note(self, since: int, **changes: Any) -> None:
+        """Note the first shard as a killed run would, with a digest that shows who read it."""
+        entry = {
+            "url": "x-00.tar",
+            "nsamples": 5,
+            "filesize": Path("x-00.tar").stat().st_size,
+            "md5sum": "0" * 32,
+            "indexed_since": since,
+        }
+        Journal(Path("a.json.indexing")).note({**entry, **changes})
+
+    def created(self, *options: str) -> dict[str, Any]:
+        """Index two shards; return the first one's entry."""
+        assert main(["create", "x-{00..01}.tar", "-o", "a.json", *options]) == 0
+        assert not Path("a.json.indexing").exists()
+        entry: dict[str, Any] = json.loads(Path("a.json").read_text())["shardlist"][0]
+        assert set(entry) <= {"url", "nsamples", "filesize", "md5sum", "sha256"}
+        return entry
+
+    def test_noted_shard_is_not_read_again(self, folder: Path):
+        """Its entry is taken as it was noted."""
+        self.note(time.time_ns())
+        assert self.created("--resume")["md5sum"] == "0" * 32
+
+    def test_without_resume_all_is_read(self, folder: Path):
+        """Notes of an earlier run count only for one that goes on with it."""
+        self.note(time.time_ns())
+        assert self.created()["md5sum"] != "0" * 32
+
+    def test_shard_that_changed_since_is_read_again(self, folder: Path):
+        """Neither another size nor a later time passes for what was read."""
+        self.note(1)
+        assert self.created("--resume")["md5sum"] != "0" * 32
+        Path("a.json").unlink()
+        self.note(time.time_ns(), filesize=7)
+        assert self.created("--resume")["md5sum"] != "0" * 32
+
+    def test_note_without_the_digest_that_is_wanted_does_not_count(self, folder: Path):
+        """The shard is read for it."""
+        self.note(time.time_ns())
+        assert len(self.created("--resume", "--sha256")["sha256"]) == 64
+
+    def test_line_that_was_cut_off_is_left_out(self, folder: Path):
+        """A crash in the middle of a note costs that note alone."""
+        Path("a.json.indexing").write_text('{"url": "x-00.tar", "nsam')
+        self.note(time.time_ns())
+        assert self.created("--resume")["md5sum"] == "0" * 32
