@@ -3,6 +3,8 @@
 import errno
 import resource
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
 
 import pytest
 from hypothesis import given
@@ -11,12 +13,27 @@ from hypothesis import strategies as st
 from wids.reading.openshards import OpenShards, default_max_open_shards
 
 
+@dataclass
+class Opened:
+    """What stands for an open shard."""
+
+    number: int
+    uses: int = 0
+
+
+def use(opened: OpenShards[Opened], shard_index: int) -> int:
+    """Ask for a shard as a reader does, and say which one came."""
+    shard = opened[shard_index]
+    shard.uses += 1
+    return shard.number
+
+
 @given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=60))
 def test_any_access_returns_the_right_shard_within_the_bound(limit: int, asked: list[int]) -> None:
     """Whatever is asked in whatever order comes back right, and never too many stay open."""
-    opened = OpenShards(limit, open_shard=str)
+    opened = OpenShards(limit, open_shard=Opened)
     for shard_index in asked:
-        assert opened.get(shard_index) == str(shard_index)
+        assert use(opened, shard_index) == shard_index
         assert len(opened) <= limit
     assert opened.accesses == len(asked)
     assert opened.misses >= len(set(asked))
@@ -24,19 +41,19 @@ def test_any_access_returns_the_right_shard_within_the_bound(limit: int, asked: 
 
 def test_what_is_used_again_and_again_stays_open() -> None:
     """A shard in steady use survives others passing through."""
-    opened = OpenShards(3, open_shard=str)
+    opened = OpenShards(3, open_shard=Opened)
     for passing in range(1, 20):
-        opened.get(0)
-        opened.get(passing)
-    opened.get(0)
+        use(opened, 0)
+        use(opened, passing)
+    use(opened, 0)
     assert opened.misses == 20
 
 
 def test_a_failure_to_open_is_passed_on_and_not_remembered() -> None:
     """The next access tries again."""
-    outcomes = iter([OSError("gone"), "shard"])
+    outcomes = iter([OSError("gone"), Opened(0)])
 
-    def open_shard(_: int) -> str:
+    def open_shard(_: int) -> Opened:
         outcome = next(outcomes)
         if isinstance(outcome, OSError):
             raise outcome
@@ -44,38 +61,48 @@ def test_a_failure_to_open_is_passed_on_and_not_remembered() -> None:
 
     opened = OpenShards(2, open_shard)
     with pytest.raises(OSError, match="gone"):
-        opened.get(0)
-    assert opened.get(0) == "shard"
+        use(opened, 0)
+    assert use(opened, 0) == 0
 
 
 def test_running_out_of_descriptors_closes_others_and_tries_again() -> None:
     """Where the process has no descriptor left, half of the open shards make room."""
     full = {7}
 
-    def open_shard(shard_index: int) -> int:
+    def open_shard(shard_index: int) -> Opened:
         if shard_index in full:
             full.clear()
             raise OSError(errno.EMFILE, "Too many open files")
-        return shard_index
+        return Opened(shard_index)
 
     opened = OpenShards(8, open_shard)
     for shard_index in range(8):
-        assert opened.get(shard_index) == shard_index
+        assert use(opened, shard_index) == shard_index
     assert len(opened) == 4
 
 
 def test_threads_that_share_it_get_right_shards() -> None:
     """Many threads missing at once, with evictions, each see the shard that they asked for."""
-    opened = OpenShards(2, open_shard=str)
+    opened = OpenShards(2, open_shard=Opened)
     with ThreadPoolExecutor(8) as pool:
         asked = [i % 7 for i in range(4000)]
-        assert list(pool.map(opened.get, asked)) == list(map(str, asked))
+        assert list(pool.map(partial(use, opened), asked)) == asked
+
+
+def test_uses_are_counted_whatever_became_of_the_shards() -> None:
+    """Shards that were dropped, or forgotten all at once, count like those that are open."""
+    opened = OpenShards(2, open_shard=Opened)
+    for shard_index in (0, 1, 2, 0, 3):
+        use(opened, shard_index)
+    opened.clear()
+    use(opened, 0)
+    assert (opened.accesses, len(opened)) == (6, 1)
 
 
 def test_a_limit_below_one_is_refused() -> None:
     """At least one shard has to be open to be read."""
     with pytest.raises(ValueError, match="limit of 0"):
-        OpenShards(0, open_shard=str)
+        OpenShards(0, open_shard=Opened)
 
 
 @pytest.mark.parametrize(("descriptors", "expected"), [(256, 32), (3, 1), (10**6, 4096)])

@@ -1,9 +1,14 @@
 """From a global index to a shard and a place in it."""
 
 from bisect import bisect_right
+from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 __all__ = ["Locator"]
 
@@ -19,30 +24,32 @@ class Locator:
     twice as many rows as there are shards, and never many, however unevenly they are filled. No
     Python object is kept per shard.
 
+    Attributes:
+        ends: Running total of the lengths; shard `s` holds the global indexes
+            `[ends[s - 1], ends[s])`; shape `(num_shards,)`, int64.
+        total: Number of samples.
+        shard_of: From an index in `[0, total)`, which is not checked, to the shard that holds it.
+
     >>> locator = Locator(np.array([8, 4, 0, 5]))
     >>> [locator(index) for index in (0, 8, 12, -1)]
     [(0, 0), (1, 0), (3, 0), (3, 4)]
     """
 
     def __init__(self, lengths: npt.NDArray[np.int64]) -> None:
-        # ends: (num_shards,); shard s holds the global indexes [ends[s - 1], ends[s]).
         # int64 on purpose: searching uint64 for a Python int converts the array at each call.
         self.ends = np.cumsum(lengths, dtype=np.int64)
         self.total = int(self.ends[-1]) if len(self.ends) else 0
         self._prepare()
 
     def _prepare(self) -> None:
-        # Items of these are Python ints at once; NumPy scalars would cost a conversion each.
-        self._ends: list[int] | memoryview = self.ends.data
-        self._table: memoryview | None = None
+        # A list's items are Python ints already, as are a memoryview's; NumPy scalars would cost a
+        # conversion each.
+        self.shard_of: Callable[[int], int]
         if len(self.ends) <= MAX_LIST:
-            self._ends = self.ends.tolist()
-            return
-        num_rows = 2 * len(self.ends)
-        self._shift = max(0, (self.total // num_rows).bit_length() - 1)
-        starts = np.arange(0, self.total, 1 << self._shift, dtype=np.int64)
-        rows = np.searchsorted(self.ends, starts, side="right")
-        self._table = np.append(rows, len(self.ends)).astype(np.int32).data
+            # In C from end to end, which is half of what a method of Python takes.
+            self.shard_of = partial(bisect_right, self.ends.tolist())
+        else:
+            self.shard_of = _Table(self.ends, self.total)
 
     def __call__(self, index: int) -> tuple[int, int]:
         """Find the shard that holds a sample, and the sample's place in it.
@@ -56,16 +63,20 @@ class Locator:
         Raises:
             IndexError: `index` lies outside.
         """
+        position = self.position(index)
+        shard_index = self.shard_of(position)
+        return shard_index, position - (int(self.ends[shard_index - 1]) if shard_index else 0)
+
+    def position(self, index: int) -> int:
+        """Return an index counted from the start.
+
+        Raises:
+            IndexError: It lies outside `[-n, n)`.
+        """
         position = index + self.total if index < 0 else index
         if not 0 <= position < self.total:
             raise IndexError(f"index {index} is out of range for a dataset of {self.total} samples")
-        ends = self._ends
-        if self._table is None:
-            shard_index = bisect_right(ends, position)
-        else:
-            row = position >> self._shift
-            shard_index = bisect_right(ends, position, self._table[row], self._table[row + 1])
-        return shard_index, position - (ends[shard_index - 1] if shard_index else 0)
+        return position
 
     def __getstate__(self) -> dict[str, object]:
         return {"ends": self.ends, "total": self.total}
@@ -73,3 +84,19 @@ class Locator:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._prepare()
+
+
+class _Table:
+    """Finds the shard of an index among many, in a step or two of bisection."""
+
+    def __init__(self, ends: npt.NDArray[np.int64], total: int) -> None:
+        num_rows = 2 * len(ends)
+        self._shift = max(0, (total // num_rows).bit_length() - 1)
+        starts = np.arange(0, total, 1 << self._shift, dtype=np.int64)
+        rows = np.searchsorted(ends, starts, side="right")
+        self._rows = np.append(rows, len(ends)).astype(np.int32).data
+        self._ends = ends.data
+
+    def __call__(self, index: int) -> int:
+        row = index >> self._shift
+        return bisect_right(self._ends, index, self._rows[row], self._rows[row + 1])

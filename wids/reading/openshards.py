@@ -3,11 +3,18 @@
 import errno
 import resource
 from collections.abc import Callable
-from typing import Generic, TypeVar
+from typing import Protocol, TypeVar
 
-__all__ = ["OpenShards", "default_max_open_shards"]
+__all__ = ["Counting", "OpenShards", "default_max_open_shards"]
 
-T = TypeVar("T")
+
+class Counting(Protocol):
+    """What is kept here: it counts how often it was used, since whoever reads does that best."""
+
+    uses: int
+
+
+T = TypeVar("T", bound=Counting)
 
 # The mapped tar and the mapped sidecar each keep a descriptor while they are open.
 DESCRIPTORS_PER_SHARD = 2
@@ -26,11 +33,12 @@ def default_max_open_shards() -> int:
     return max(1, min(MOST_OPEN_SHARDS, limit // (4 * DESCRIPTORS_PER_SHARD)))
 
 
-class OpenShards(Generic[T]):
+class OpenShards(dict[int, T]):
     """Keeps what `open_shard(shard_index)` returned for the shards used last.
 
-    A hit costs two dict look-ups and moves nothing: it only marks the shard as used, and marked
-    shards get a second chance when one has to go (the clock algorithm). No lock is taken. Two
+    `opened[shard_index]` is an open shard, opened first where needed; the caller adds to its
+    `uses`. A hit is a look-up in a dict and moves nothing: shards that were used since the last
+    time get a second chance when one has to go (the clock algorithm). No lock is taken. Two
     threads that miss the same shard at once both open it and one result stays, which is cheap; a
     lock would have to survive `fork` in a DataLoader, which is not.
 
@@ -39,64 +47,56 @@ class OpenShards(Generic[T]):
 
     Attributes:
         limit: Most shards to keep open; at least 1.
-        accesses: How often a shard was asked for.
-        misses: How often it had to be opened.
+        misses: How often one had to be opened.
 
-    >>> opened = OpenShards(1, open_shard=str)
-    >>> opened.get(0), opened.get(0), opened.get(1), opened.misses, len(opened)
-    ('0', '0', '1', 2, 1)
+    >>> from types import SimpleNamespace
+    >>> opened = OpenShards(1, open_shard=lambda number: SimpleNamespace(number=number, uses=0))
+    >>> opened[0].number, opened[0].number, opened[1].number, opened.misses, len(opened)
+    (0, 0, 1, 2, 1)
     """
 
     def __init__(self, limit: int, open_shard: Callable[[int], T]) -> None:
+        super().__init__()
         if limit < 1:
             raise ValueError(f"at least one shard must stay open, got a limit of {limit}")
         self.limit = limit
-        self.accesses = 0
         self.misses = 0
         self._open_shard = open_shard
-        self._shards: dict[int, T] = {}
-        self._used: dict[int, bool] = {}
+        self._spared: dict[int, int] = {}
+        self._past_uses = 0
 
-    def __len__(self) -> int:
-        return len(self._shards)
+    @property
+    def accesses(self) -> int:
+        """How often a shard was used, those included that are not open any more."""
+        return self._past_uses + sum(shard.uses for shard in list(self.values()))
 
-    def get(self, shard_index: int) -> T:
-        """Return an open shard, opening it first where needed.
-
-        Raises:
-            Exception: Whatever `open_shard` raises; nothing is kept then.
-        """
-        self.accesses += 1
-        shard = self._shards.get(shard_index)
-        if shard is None:
-            return self._open(shard_index)
-        self._used[shard_index] = True
-        return shard
-
-    def clear(self) -> None:
-        """Forget all open shards."""
-        self._shards.clear()
-        self._used.clear()
-
-    def _open(self, shard_index: int) -> T:
+    def __missing__(self, shard_index: int) -> T:
         self.misses += 1
         self._make_room(self.limit - 1)
         try:
             shard = self._open_shard(shard_index)
         except OSError as error:
-            if error.errno not in {errno.EMFILE, errno.ENFILE} or not self._shards:
+            if error.errno not in {errno.EMFILE, errno.ENFILE} or not self:
                 raise
             # Others in this process hold descriptors too: make do with half.
-            self._make_room(len(self._shards) // 2)
+            self._make_room(len(self) // 2)
             shard = self._open_shard(shard_index)
-        return self._shards.setdefault(shard_index, shard)
+        return self.setdefault(shard_index, shard)
+
+    def clear(self) -> None:
+        """Forget all open shards."""
+        self._make_room(0)
 
     def _make_room(self, most: int) -> None:
-        """Drop shards until at most `most` are open, the oldest unmarked ones first."""
+        """Drop shards until at most `most` are open, the oldest unused ones first."""
         for second_chance in (True, False):
-            for shard_index in list(self._shards):
-                if len(self._shards) <= most:
+            for shard_index, shard in list(self.items()):
+                if len(self) <= most:
                     return
-                if second_chance and self._used.pop(shard_index, False):
-                    continue
-                self._shards.pop(shard_index, None)
+                # The use that it was opened for is none that speaks for keeping it.
+                if second_chance and shard.uses > self._spared.get(shard_index, 1):
+                    self._spared[shard_index] = shard.uses
+                elif self.pop(shard_index, None) is not None:
+                    # Another thread may have dropped it meanwhile, and counted its uses.
+                    self._spared.pop(shard_index, None)
+                    self._past_uses += shard.uses

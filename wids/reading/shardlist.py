@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property, partial
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, NamedTuple, Self, TypedDict, TypeGuard, overload
+from typing import Any, Literal, Self, TypedDict, TypeGuard, overload
 
 import numpy as np
 
@@ -31,8 +31,10 @@ from wids.reading.columnvalues import Values
 from wids.reading.display import Displayed
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.locate import Locator
+from wids.reading.openshard import OpenShard, Places
 from wids.reading.openshards import OpenShards, default_max_open_shards
 from wids.reading.rangeshard import RangeShard, fetch_index, read_samples, sidecar_url
+from wids.reading.readahead import ReadAhead
 from wids.reading.scanners import Scanners
 from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
@@ -55,14 +57,6 @@ class _IndexOptions(TypedDict):
 
     key_rule: KeyRule
     grouping: Grouping
-
-
-class _OpenShard(NamedTuple):
-    """A mapped shard, with what every sample of it repeats."""
-
-    shard: Shard | RangeShard
-    url: str
-    dataset: str | None
 
 
 class ShardList(Displayed):
@@ -168,6 +162,7 @@ class ShardList(Displayed):
         self.lru_size = lru_size or default_max_open_shards()
         self._opened = OpenShards(self.lru_size, self._open_shard)
         self._ahead: FetchAhead | None = None
+        self._read_ahead = ReadAhead()
         self.shards = self._counted(spec.shards)
         self._locate = Locator(self.shards.nsamples)
         show_if_verbose()
@@ -185,21 +180,34 @@ class ShardList(Displayed):
             FetchError: The shard could not be fetched, or is not what the spec promised.
             DecodeError: A field could not be decoded.
         """
-        index = operator.index(index)
-        shard_index, local_index = self._locate(index)
-        opened = self._opened.get(shard_index)
-        sample = opened.shard.read(local_index, self._fields, copy=self._raw_kind == "bytes")
-        return self._finished(sample, index, opened, local_index)
+        # The hot path: a call less is worth a few lines twice.
+        locate = self._locate
+        if type(index) is not int or not 0 <= index < locate.total:
+            index = locate.position(operator.index(index))
+        opened = self._opened[locate.shard_of(index)]
+        opened.uses += 1
+        local_index = index - opened.start
+        sample = opened.shard.read(local_index, self._fields, self._copies)
+        sample["__dataset__"] = opened.dataset
+        sample["__index__"] = index
+        sample["__shard__"] = opened.url
+        sample["__shardindex__"] = local_index
+        if self._transformations or self._raw_kind is None:
+            return self._transformed(sample)
+        return sample
 
-    def _finished(self, sample: Any, index: int, opened: _OpenShard, local_index: int) -> Any:
+    def _finished(self, sample: Sample, opened: OpenShard, local_index: int) -> Any:
         """Make of raw fields what the caller wants."""
+        sample["__dataset__"] = opened.dataset
+        sample["__index__"] = opened.start + local_index
+        sample["__shard__"] = opened.url
+        sample["__shardindex__"] = local_index
+        return self._transformed(sample)
+
+    def _transformed(self, sample: Any) -> Any:
         transformations = self._transformations
         if self._raw_kind is None and not _takes_views(transformations):
             _wrap_in_streams(sample)
-        sample["__dataset__"] = opened.dataset
-        sample["__index__"] = index if index >= 0 else index + self._locate.total
-        sample["__shard__"] = opened.url
-        sample["__shardindex__"] = local_index
         for transformation in transformations:
             sample = transformation(sample)
         return sample
@@ -214,26 +222,57 @@ class ShardList(Displayed):
         Raises:
             IndexError: One of them is out of range.
         """
-        total = len(self)
-        wanted = [operator.index(index) for index in indexes]
-        if self._by_range and type(self).__getitem__ is ShardList.__getitem__:
-            return self._read_by_range(wanted)
-        places = sorted(range(len(wanted)), key=lambda place: wanted[place] % max(total, 1))
+        wanted = [self._locate.position(operator.index(index)) for index in indexes]
+        places = sorted(range(len(wanted)), key=wanted.__getitem__)
         samples: list[Any] = [None] * len(wanted)
-        for place in places:
-            samples[place] = self[wanted[place]]
+        if type(self).__getitem__ is ShardList.__getitem__:
+            for place, sample in zip(places, self._read_sorted(sorted(wanted)), strict=True):
+                samples[place] = sample
+        else:
+            for place in places:
+                samples[place] = self[wanted[place]]
         return samples
 
-    def _read_by_range(self, indexes: Sequence[int]) -> list[Any]:
+    def _read_sorted(self, indexes: list[int]) -> Iterator[Any]:
+        """Read a batch that is in the order of storage, shard by shard."""
+        for groups in self._by_shard(indexes):
+            if self._by_range:
+                yield from self._read_by_range(groups)
+                continue
+            copies = self._copies
+            with self._read_ahead.batch(groups, self._fields):
+                for opened, places in groups:
+                    read = opened.shard.read
+                    for place in places:
+                        yield self._finished(read(place, self._fields, copies), opened, place)
+
+    def _by_shard(self, indexes: list[int]) -> Iterator[list[Places]]:
+        """Yield the shards that hold ascending indexes, with the places in each.
+
+        They come as a list of as many as may be open at once; mostly that is all of them.
+        """
+        groups: list[Places] = []
+        stop = 0
+        for index in indexes:
+            if index >= stop:
+                if len(groups) == self._opened.limit:
+                    yield groups
+                    groups = []
+                shard_index = self._locate.shard_of(index)
+                stop = int(self._locate.ends[shard_index])
+                opened = self._opened[shard_index]
+                opened.uses += 1
+                groups.append((opened, []))
+            groups[-1][1].append(index - opened.start)
+        yield groups
+
+    def _read_by_range(self, groups: list[Places]) -> Iterator[Any]:
         """Read a batch with the requests to remote shards running side by side."""
-        located = [self._locate(index) for index in indexes]
-        opened = [self._opened.get(shard_index) for shard_index, _ in located]
-        places = [local_index for _, local_index in located]
-        shards = [each.shard for each in opened]
-        raw = read_samples(
-            list(zip(shards, places, strict=True)), self._fields, copy=self._raw_kind == "bytes"
-        )
-        return list(map(self._finished, raw, indexes, opened, places))
+        flat = [(opened, place) for opened, places in groups for place in places]
+        requests = [(opened.shard, place) for opened, place in flat]
+        raw = read_samples(requests, self._fields, copy=self._copies)
+        for sample, (opened, place) in zip(raw, flat, strict=True):
+            yield self._finished(sample, opened, place)
 
     def __len__(self) -> int:
         return self._locate.total
@@ -255,6 +294,7 @@ class ShardList(Displayed):
             self._raw_kind, transformations = transformations, []
         elif isinstance(transformations, str) or not isinstance(transformations, Sequence):
             transformations = [transformations]
+        self._copies = self._raw_kind == "bytes"
         self._decodes = any(_is_decoding(each) for each in transformations)
         self._transformations = [self._transformation(each) for each in transformations]
 
@@ -313,7 +353,9 @@ class ShardList(Displayed):
             IndexError: There is no such sample.
         """
         shard_index, local_index = self._locate(operator.index(index))
-        return self._opened.get(shard_index).shard, local_index, self.shards[shard_index]
+        opened = self._opened[shard_index]
+        opened.uses += 1
+        return opened.shard, local_index, self.shards[shard_index]
 
     def get_shard(self, index: int) -> "tuple[_StreamedShard, int, dict[str, Any]]":
         """Do as `locate_sample`, for old code: `shard[place]` has binary streams for fields.
@@ -324,7 +366,7 @@ class ShardList(Displayed):
         shard, local_index, description = self.locate_sample(index)
         return _StreamedShard(shard), local_index, description
 
-    def _open_shard(self, shard_index: int) -> _OpenShard:
+    def _open_shard(self, shard_index: int) -> OpenShard:
         """Fetch where needed, index where needed, map, and check that the spec counted right."""
         description = self.shards[shard_index]
         ranged = self._ranged(description)
@@ -337,7 +379,8 @@ class ShardList(Displayed):
                 f"shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may help"
             )
         dataset = description.get("dataset", self._name_in_samples)
-        return _OpenShard(shard, description["url"], dataset)
+        start = int(self._locate.ends[shard_index]) - len(shard)
+        return OpenShard(shard, description["url"], dataset, start)
 
     def _ranged(self, description: Mapping[str, Any]) -> RangeShard | None:
         """Open a remote shard where it lies; None where it has to be fetched."""

@@ -1,7 +1,8 @@
 """A shard as a sequence of raw samples: memory that is mapped, and the tar index that cuts it."""
 
+import mmap
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self
 
@@ -28,6 +29,11 @@ class IndexedShard:
     def keys(self) -> Sequence[str]:
         """The samples' keys."""
         return self.index.keys
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the shard, headers and padding included."""
+        return self.index.source.nbytes
 
     def find(self, key: str) -> int:
         """Return the place of a sample, given its key.
@@ -134,6 +140,42 @@ class Shard(IndexedShard):
         if self._view is None:
             raise ValueError(f"{self.path}: the shard is closed")
         return self._view
+
+    def announce(self, local_indexes: Iterable[int], fields: Collection[str] | None = None) -> None:
+        """Tell the kernel that samples will be read soon; pages that are not in memory then come.
+
+        Args:
+            local_indexes: Places of the samples, each in `[0, len)`.
+            fields: The extensions that will be read; None: all.
+
+        Raises:
+            IndexError: There is no such place.
+            ShardFormatError: The index is damaged there.
+        """
+        if not isinstance(self._mapped, mmap.mmap):  # closed, or without a byte
+            return
+        for start, end in self._pages(local_indexes, fields):
+            self._mapped.madvise(mmap.MADV_WILLNEED, start, end - start)
+
+    def _pages(
+        self, local_indexes: Iterable[int], fields: Collection[str] | None
+    ) -> Iterator[tuple[int, int]]:
+        """Yield the pages of some fields as byte ranges, those that touch joined."""
+        spans = sorted(
+            (offset // mmap.PAGESIZE * mmap.PAGESIZE, offset + size)
+            for place in local_indexes
+            for extension, offset, size in self.index.fields(place)
+            if size and (fields is None or extension in fields)
+        )
+        start, end = spans[0] if spans else (0, 0)
+        for next_start, next_end in spans[1:]:
+            # The kernel reads a page that is left out faster than it is asked once more.
+            if next_start > end + mmap.PAGESIZE:
+                yield start, end
+                start = next_start
+            end = max(end, next_end)
+        if spans:
+            yield start, end
 
     def close(self) -> None:
         """Let go of the memory; views that were handed out keep it until they are gone."""

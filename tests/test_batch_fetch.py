@@ -1,0 +1,151 @@
+"""`__getitems__`: a batch read in the order of storage is what its samples are one by one."""
+
+import itertools
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import wids
+from wids.reading.readahead import ReadAhead
+
+LENGTHS = [5, 0, 1, 12, 7]
+TOTAL = sum(LENGTHS)
+KINDS = ["bytes", "memoryview", "numpy", [], [lambda sample: sample[".txt"].read()]]
+
+
+@pytest.fixture
+def shards(make_shard) -> list[Path]:
+    """Shards of uneven length, one of them empty."""
+    numbers = itertools.count()
+    return [
+        make_shard(
+            f"s{shard}.tar",
+            [{"__key__": f"{i:02d}", ".txt": "x" * i, ".cls": str(i)}
+             for i in itertools.islice(numbers, length)],
+        )
+        for shard, length in enumerate(LENGTHS)
+    ]  # fmt: skip
+
+
+def plain(value):
+    """Turn streams and views into bytes, so that samples can be compared."""
+    if isinstance(value, dict):
+        return {name: plain(each) for name, each in value.items()}
+    if hasattr(value, "getvalue"):
+        return value.getvalue()
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    indexes=st.lists(st.integers(-TOTAL, TOTAL - 1), max_size=60),
+    kind=st.sampled_from(KINDS),
+    lru_size=st.sampled_from([1, 2, 100]),
+)
+def test_a_batch_is_its_samples(shards, indexes, kind, lru_size):
+    """Any indexes, doubled and negative ones too, give what each of them gives alone."""
+    dataset = wids.ShardListDataset(shards, transformations=kind, lru_size=lru_size)
+    batch = dataset.__getitems__(indexes)
+    assert [plain(sample) for sample in batch] == [plain(dataset[index]) for index in indexes]
+    assert len(dataset._opened) <= lru_size
+
+
+def test_doubled_indexes_give_samples_of_their_own(shards):
+    """Who changes one sample of a batch changes no other."""
+    dataset = wids.ShardListDataset(shards, transformations="bytes")
+    first, second = dataset.__getitems__([3, 3])
+    first[".txt"] = None
+    assert second == dataset[3]
+
+
+class Squared(wids.ShardListDataset):
+    """A dataset as users derive it."""
+
+    def __getitem__(self, index):
+        return super().__getitem__(index)[".cls"] ** 2
+
+
+def test_a_subclass_is_asked_for_each_sample(shards):
+    """What a subclass makes of a sample is what a DataLoader gets."""
+    dataset = Squared(shards, transformations="numpy")
+    loader = DataLoader(dataset, batch_size=5, collate_fn=list)
+    assert list(itertools.chain(*loader)) == [number**2 for number in range(TOTAL)]
+
+
+@pytest.mark.parametrize("index", [TOTAL, -TOTAL - 1])
+def test_an_index_out_of_range_is_named(shards, index):
+    """The message names the index and the length."""
+    dataset = wids.ShardListDataset(shards)
+    with pytest.raises(IndexError, match=f"index {index} .* {TOTAL} samples"):
+        dataset.__getitems__([0, index])
+
+
+def test_threads_share_a_dataset(shards):
+    """Many threads that read batches through few open shards get the right ones."""
+    dataset = wids.ShardListDataset(shards, transformations="numpy", lru_size=2)
+    batches = [[(7 * i + j) % TOTAL for j in range(9)] for i in range(300)]
+    with ThreadPoolExecutor(8) as pool:
+        for batch, samples in zip(batches, pool.map(dataset.__getitems__, batches), strict=True):
+            assert [sample[".cls"] for sample in samples] == batch
+
+
+# A fresh process has mapped none of the shard, so that its pages can leave the memory.
+COLD = """
+import os, sys, wids
+path = sys.argv[1]
+with open(path, "rb") as stream:
+    os.fsync(stream.fileno())
+    os.posix_fadvise(stream.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+dataset = wids.ShardListDataset([path], transformations="bytes")
+for start in range(0, 60, 10):
+    batch = dataset.__getitems__(list(range(start, start + 10))[::-1])
+    expected = [b"%02d" % (start + i) for i in range(10)][::-1]
+    assert [sample[".bin"][:2] for sample in batch] == expected
+"""
+
+
+def test_reading_from_disk_gives_the_same(make_shard):
+    """Batches whose pages have to come from the disk, announced to the kernel or not, are right."""
+    path = make_shard(
+        "a.tar", [{"__key__": f"{i:02d}", ".bin": b"%02d" % i * 50_000} for i in range(60)]
+    )
+    subprocess.run([sys.executable, "-c", COLD, str(path)], check=True)
+
+
+def test_announcing_reads_nothing_and_breaks_nothing(make_shard, shards):
+    """A shard takes announcements of any places; closed and empty ones have nothing to announce."""
+    shard = wids.Shard(
+        make_shard("b.tar", [{"__key__": str(i), ".bin": b"x" * 9000 * i} for i in range(9)])
+    )
+    shard.announce([8, 0, 3, 3])
+    shard.announce([2], fields=(".png",))
+    shard.announce([])
+    with pytest.raises(IndexError):
+        shard.announce([9])
+    shard.close()
+    shard.announce([1])
+    wids.Shard(shards[1]).announce([])
+
+
+def test_batches_that_wait_for_nothing_are_soon_not_announced(shards):
+    """Where no page has to come from a disk, the kernel is asked for nothing after a while."""
+    dataset = wids.ShardListDataset(shards, transformations="bytes")
+    list(dataset)
+    asked = []
+
+    class Watched(list):
+        def __iter__(self):
+            asked.append(self)
+            return super().__iter__()
+
+    ahead = ReadAhead()
+    for _ in range(50):
+        with ahead.batch(Watched()):
+            dataset[0]
+    assert 0 < len(asked) < 25
