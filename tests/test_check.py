@@ -209,3 +209,44 @@ class TestCommand:
         """Without a spec, headers, keys and fields are checked all the same."""
         spec.unlink()
         assert main(["check", ".", "--decode"]) == 0
+
+
+class TestVerify:
+    """`wids verify`: sizes and digests, and nothing else."""
+
+    def test_sound_dataset_exits_0(self, spec: Path, capsys):
+        """Nothing on standard output, a line on standard error."""
+        assert main(["verify", "x.json"]) == 0
+        captured = capsys.readouterr()
+        assert captured.out == ""
+        assert "2 shards verified, no faults" in captured.err
+
+    def test_changed_byte_and_lost_end_are_found(self, spec: Path, capsys):
+        """What `md5sum --check` finds is found, and a cut shard by its size as well."""
+        first, second = Path("x-0.tar"), Path("x-1.tar")
+        data = bytearray(first.read_bytes())
+        data[700] ^= 1
+        first.write_bytes(data)
+        second.write_bytes(second.read_bytes()[:-512])
+        assert main(["verify", "x.json", "--json"]) == 1
+        faults = json.loads(capsys.readouterr().out)["faults"]
+        assert [(fault["shard"].rpartition("/")[2], fault["place"]) for fault in faults] == [
+            ("x-0.tar", "md5sum"),
+            ("x-0.tar", "sha256"),
+            ("x-1.tar", "filesize"),
+            ("x-1.tar", "md5sum"),
+            ("x-1.tar", "sha256"),
+        ]
+
+    def test_missing_shard_is_a_fault(self, spec: Path, capsys):
+        """It is named, and the others are verified all the same."""
+        Path("x-1.tar").unlink()
+        assert main(["verify", "x.json"]) == 1
+        assert "x-1.tar" in capsys.readouterr().out
+
+    def test_spec_without_digests_is_refused(self, spec: Path, capsys):
+        """Agreeing with nothing does not pass for agreement."""
+        assert main(["create", "x-{0..1}.tar", "-o", "bare.json", "--no-digest"]) == 0
+        for bare in ("bare.json", "x-0.tar"):
+            assert main(["verify", bare]) == 1
+            assert "no digest to compare with" in capsys.readouterr().err

@@ -47,6 +47,7 @@ examples:
   wids browse train.json                             all of it, in a web browser
   wids cat train.json 42 .jpg > 42.jpg               one field as it is
   wids check train.json                              is everything as the spec says?
+  wids verify train.json                             are the bytes those of the digests?
   wids stats train.json                              which fields there are, and how large
 
 'wids COMMAND --help' explains a command, with examples.

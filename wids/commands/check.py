@@ -19,6 +19,7 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
+    from wids.specs.spec import DatasetSpec
     from wids.tools.check import Fault
 
 __all__ = ["add_check_commands"]
@@ -26,7 +27,7 @@ __all__ = ["add_check_commands"]
 
 def add_check_commands(commands: Any) -> None:
     """Declare them."""
-    for add in (_add_check, _add_stats):
+    for add in (_add_check, _add_verify, _add_stats):
         add(commands)
 
 
@@ -43,6 +44,27 @@ def check(args: Arguments) -> int:
         cache_dir=args.cache_dir,
         workers=args.workers,
     )
+    return _report(args, spec, faults, "checked")
+
+
+def verify(args: Arguments) -> int:
+    """Compare sizes and digests with the spec."""
+    from wids.specs.sources import load_spec
+    from wids.tools.check import check_spec
+
+    spec = load_spec(args.spec)
+    bare = sum("md5sum" not in shard and "sha256" not in shard for shard in spec.shards)
+    if bare:
+        # Agreeing with nothing would look like agreement.
+        raise ValueError(
+            f"{args.spec}: {bare} of {len(spec.shards)} shards have no digest to compare with; "
+            "note them with wids create, or check the headers with wids check"
+        )
+    faults = check_spec(spec, headers=False, cache_dir=args.cache_dir, workers=args.workers)
+    return _report(args, spec, faults, "verified")
+
+
+def _report(args: Arguments, spec: DatasetSpec, faults: list[Fault], done: str) -> int:
     errors = [fault for fault in faults if fault.severity == "error"]
     if args.json:
         listed = [fault.as_dict() for fault in faults]
@@ -51,7 +73,7 @@ def check(args: Arguments) -> int:
         out(line for fault in faults for line in _fault_lines(fault))
     bad = len({fault.shard for fault in errors})
     note(
-        f"{args.spec}: {len(spec.shards)} shards checked, "
+        f"{args.spec}: {len(spec.shards)} shards {done}, "
         + (f"{len(errors)} faults in {bad} of them" if errors else "no faults")
     )
     return FAULTY if errors else DONE
@@ -100,6 +122,18 @@ def _add_check(commands: Any) -> None:
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument("--no-digest", action="store_true", help="read headers only")
     parser.add_argument("--decode", action="store_true", help="decode every field")
+    add_workers(parser)
+    add_json(parser)
+
+
+def _add_verify(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        verify,
+        "compare sizes and digests with the spec, and look no further",
+        ["wids verify train.json", "wids verify https://host/train.json --json"],
+    )
+    parser.add_argument("spec", metavar="SPEC")
     add_workers(parser)
     add_json(parser)
 

@@ -196,8 +196,8 @@ def update(args: Arguments) -> int:
         folder="" if args.nodir else args.dir,
         rebased=args.rebase,
     )
-    if args.rebase:
-        note(f"{args.filename}: the base is now {document['base']}")
+    base = f", the base is now {document['base']}" if args.rebase else ""
+    note(f"{args.filename}: written{base}; the old one is {args.filename}.bak")
     return DONE
 
 

@@ -55,6 +55,7 @@ class Fault:
 def check_spec(
     spec: DatasetSpec,
     *,
+    headers: bool = True,
     digests: bool = True,
     decode: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
@@ -65,6 +66,7 @@ def check_spec(
 
     Args:
         spec: The spec.
+        headers: Read the headers; without, sizes and digests alone are compared.
         digests: Compare the digests that the spec has; reads every byte.
         decode: Decode every field.
         cache_dir: Where remote shards are kept; by default they are removed when checked.
@@ -75,7 +77,9 @@ def check_spec(
         All faults and notes, in order of the shards.
     """
     shards = list(spec.shards)
-    check = partial(check_shard, digests=digests, decode=decode, cache_dir=cache_dir)
+    check = partial(
+        check_shard, headers=headers, digests=digests, decode=decode, cache_dir=cache_dir
+    )
     outcomes = run_each(check, shards, executor=executor, workers=workers, desc="checking shards")
     faults = []
     for shard, outcome in zip(shards, outcomes, strict=True):
@@ -90,6 +94,7 @@ def check_spec(
 def check_shard(
     entry: Mapping[str, Any],
     *,
+    headers: bool = True,
     digests: bool = True,
     decode: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
@@ -100,6 +105,7 @@ def check_shard(
 
     Args:
         entry: What the spec says of the shard.
+        headers: Read the headers; without, sizes and digests alone are compared.
         digests: Compare the digests that the entry has; reads every byte.
         decode: Decode every field.
         cache_dir: Where a remote shard is kept; by default it is removed when checked.
@@ -110,20 +116,17 @@ def check_shard(
     url = entry["url"]
     try:
         with local_copy(url, cache_dir) as path:
-            return list(_faults(entry, path, digests=digests, decode=decode))
+            stored = stored_file(url, path)
+            faults = [] if stored is None else list(_file_faults(entry, stored, digests=digests))
+            if headers:
+                faults += _faults(url, entry, path, decode=decode)
+            return faults
     except FetchError as error:
         return [Fault(url, "url", str(error), "mend the URL in the spec, or bring the shard back")]
 
 
-def _faults(
-    entry: Mapping[str, Any], path: Path, *, digests: bool, decode: bool
-) -> Iterator[Fault]:
-    url = entry["url"]
-    stored = stored_file(url, path)
-    if stored is not None:
-        yield from _size_faults(entry, stored)
-        if digests:
-            yield from _digest_faults(entry, stored)
+def _faults(url: str, entry: Mapping[str, Any], path: Path, *, decode: bool) -> Iterator[Fault]:
+    """Find what is wrong inside a shard."""
     try:
         index = TarIndex.from_tar(path)
     except (ShardFormatError, OSError) as error:
@@ -133,6 +136,13 @@ def _faults(
     yield from _sidecar_faults(url, path)
     if decode:
         yield from _decode_faults(url, Shard(path, index))
+
+
+def _file_faults(entry: Mapping[str, Any], path: Path, *, digests: bool) -> Iterator[Fault]:
+    """Find what is wrong with a shard as a file."""
+    yield from _size_faults(entry, path)
+    if digests:
+        yield from _digest_faults(entry, path)
 
 
 def _size_faults(entry: Mapping[str, Any], path: Path) -> Iterator[Fault]:
