@@ -33,13 +33,14 @@ MAY_IMPORT = {
         "caching codecs errors fetching log ordering progress specs tar urls views wording"
     ),
     "writing": "codecs outfile specs tar",
+    "importing": "caching codecs errors extras specs tar urls",
     "tools": (
         "codecs errors extras ordering outfile progress reading specs tar views wording writing"
     ),
     "browse": "errors ordering reading specs tar tools urls views",
     "commands": (
-        "browse caching codecs extras ordering outfile progress reading specs tools urls views "
-        "wording writing"
+        "browse caching codecs extras importing ordering outfile progress reading specs tools "
+        "urls views wording writing"
     ),
     "cli": "commands errors",
     "__init__": "caching codecs errors ordering reading specs tar views writing",

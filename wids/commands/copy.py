@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_copy_commands"]
 
+# Named here, too: declaring a command must not import what reads the data.
+_KINDS = ("imagefolder", "table", "huggingface", "mds", "lmdb", "tfrecord", "webdataset")
 _UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 
 
@@ -65,23 +67,27 @@ def _writer_options(args: Arguments) -> dict[str, Any]:
 
 
 def import_(args: Arguments) -> int:
-    """Make shards of a folder of images or of a table."""
+    """Make shards of a dataset in another form."""
+    from wids.importing.detect import Wanted, open_source
     from wids.progress import progress
-    from wids.tools.importers import class_names, read_image_folder, read_table
     from wids.tools.reshard import spec_path_for
     from wids.writing.writer import ShardWriter
 
-    source = Path(args.source)
+    wanted = Wanted(
+        fields=dict(_pair(text, "--field COLUMN=EXT") for text in args.field),
+        files=args.file,
+        key=args.key,
+        split=args.split,
+        pattern=args.pattern,
+        grouping=args.grouping,
+    )
+    imported = open_source(args.sources, args.kind, wanted)
     spec = spec_path_for(args.output)
     with ShardWriter(args.output, spec=spec, **_writer_options(args)) as writer:
-        if source.is_dir():
-            writer.header["classes"] = class_names(source)
-            samples = read_image_folder(source)
-        else:
-            fields = dict(_pair(text, "--field COLUMN=EXT") for text in args.field)
-            samples = read_table(source, fields, args.file)
-        for sample in progress(samples, desc="importing", unit="sample"):
-            writer.write(sample)
+        writer.header |= imported.header
+        shown = progress(imported.samples, total=imported.total, desc="importing", unit="sample")
+        for place, sample in enumerate(shown):
+            writer.write(sample | {"__key__": f"{place:09d}"} if args.rekey else sample)
     total = sum(shard["nsamples"] for shard in writer.shardlist)
     note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
     return DONE
@@ -98,21 +104,42 @@ def _add_import(commands: Any) -> None:
     parser = add_command(
         commands,
         import_,
-        "make shards of a folder of images by class, or of a table that names files",
+        "make shards of a dataset in another form",
         [
-            "wids import pictures/ -o 'shards/train-%06d.tar'",
+            "wids import pictures/ -o 'shards/train-%06d.tar'        a folder per class",
             "wids import labels.csv -o 'shards/train-%06d.tar' --file path --field label=cls",
             "wids import captions.jsonl -o 'shards/train-%06d.tar' --field caption=txt",
+            "wids import mds/ -o 'shards/train-%06d.tar'             MosaicML MDS",
+            "wids import saved/ -o 'shards/train-%06d.tar' --split train   Hugging Face datasets",
+            "wids import train.tfrecord-* -o 'shards/train-%06d.tar' --field image/encoded=jpg",
+            "wids import lmdb/ -o 's/x-%06d.tar' --pattern '(?P<ext>\\w+)-(?P<key>\\d+)'",
+            "curl https://host/old.tar | wids import - -o 's/x-%06d.tar' --grouping shard",
         ],
     )
-    parser.add_argument("source", metavar="SOURCE", help="folder, .csv, .tsv, .jsonl or .parquet")
-    _add_writing(parser)
     parser.add_argument(
-        "--file", action="append", metavar="COLUMN", help="column with paths of files"
+        "sources",
+        nargs="+",
+        metavar="SOURCE",
+        help="folder, table, database, or tars; - reads a tar from standard input",
     )
+    _add_writing(parser)
+    parser.add_argument("--from", dest="kind", choices=_KINDS, help="what SOURCE is, if not clear")
     parser.add_argument(
         "--field", action="append", default=[], metavar="COLUMN=EXT", help="column as a field"
     )
+    parser.add_argument(
+        "--file", action="append", metavar="COLUMN", help="column with paths of files"
+    )
+    parser.add_argument("--key", metavar="COLUMN", help="column with the keys of the samples")
+    parser.add_argument("--split", metavar="NAME", help="which part, of a Hugging Face dataset")
+    parser.add_argument("--pattern", metavar="REGEX", help="what the keys of an LMDB are made of")
+    parser.add_argument(
+        "--grouping",
+        choices=["adjacent", "shard"],
+        default="adjacent",
+        help="members of a sample may lie apart in a tar: shard (%(default)s)",
+    )
+    parser.add_argument("--rekey", action="store_true", help="number the samples anew")
 
 
 def export(args: Arguments) -> int:

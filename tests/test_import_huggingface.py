@@ -1,0 +1,120 @@
+"""Hugging Face datasets: pictures undecoded, names of classes kept, all else where it belongs."""
+
+import datetime as dt
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import wids
+from wids.cli import main
+
+datasets = pytest.importorskip("datasets")
+
+
+def jpeg(shade: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8), (shade, 0, 0)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+@pytest.fixture
+def dataset(tmp_path: Path, monkeypatch) -> Any:
+    """Make a dataset of four rows, with a column of each kind."""
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    datasets.disable_progress_bars()
+    (tmp_path / "beside.jpg").write_bytes(jpeg(99))
+    images = [{"bytes": jpeg(i), "path": None} for i in range(3)]
+    images.append({"bytes": None, "path": str(tmp_path / "beside.jpg")})
+    features = datasets.Features(
+        {
+            "image": datasets.Image(),
+            "label": datasets.ClassLabel(names=["cat", "dog"]),
+            "caption": datasets.Value("string"),
+            "box": datasets.Sequence(datasets.Value("int32")),
+            "emb": datasets.Array2D((2, 2), "float32"),
+            "raw": datasets.Value("binary"),
+            "when": datasets.Value("timestamp[s]"),
+        }
+    )
+    columns = {
+        "image": images,
+        "label": [0, 1, None, 0],
+        "caption": ["a", "b", "größe", None],
+        "box": [[1, 2]] * 4,
+        "emb": [[[1, 2], [3, 4]]] * 4,
+        "raw": [b"\0\1"] * 4,
+        "when": [dt.datetime(2020, 1, 1)] * 4,  # noqa: DTZ001 (Arrow's are without zone)
+    }
+    return datasets.Dataset.from_dict(columns, features=features)
+
+
+def samples_of(spec: Path) -> list[dict[str, Any]]:
+    with wids.ShardListDataset(spec, transformations="bytes") as shards:
+        return list(shards)
+
+
+def check(samples: list[dict[str, Any]]) -> None:
+    assert [sample[".jpg"] for sample in samples] == [jpeg(0), jpeg(1), jpeg(2), jpeg(99)]
+    assert [sample.get(".cls") for sample in samples] == [b"0", b"1", None, b"0"]
+    assert json.loads(samples[2][".json"]) == {
+        "caption": "größe",
+        "box": [1, 2],
+        "when": "2020-01-01T00:00:00",
+    }
+    assert samples[0][".bin"] == b"\0\1"
+
+
+def test_a_saved_dataset_becomes_shards(tmp_path: Path, dataset) -> None:
+    """The bytes of pictures are those that were put in; classes keep their names in the spec."""
+    dataset.save_to_disk(str(tmp_path / "saved"))
+    assert main(["import", str(tmp_path / "saved"), "-o", str(tmp_path / "x-%d.tar")]) == 0
+    samples = samples_of(tmp_path / "x.json")
+    check(samples)
+    array = np.load(io.BytesIO(samples[0][".npy"]))
+    assert (array.dtype, array.tolist()) == (np.float32, [[1, 2], [3, 4]])
+    assert json.loads((tmp_path / "x.json").read_text())["classes"] == ["cat", "dog"]
+
+
+def test_one_part_of_several_is_chosen(tmp_path: Path, dataset, capsys) -> None:
+    """Without --split the message lists the parts."""
+    parts = datasets.DatasetDict(train=dataset, test=dataset.select([1]))
+    parts.save_to_disk(str(tmp_path / "saved"))
+    command = ["import", str(tmp_path / "saved"), "-o", str(tmp_path / "x-%d.tar")]
+    assert main(command) == 1
+    assert "--split with one of train, test" in capsys.readouterr().err
+    assert main([*command, "--split", "test"]) == 0
+    assert [sample[".jpg"] for sample in samples_of(tmp_path / "x.json")] == [jpeg(1)]
+
+
+def test_its_parquet_files_read_alike_without_the_library(tmp_path: Path, dataset) -> None:
+    """Pictures inside a Parquet file and the classes noted there are found by pyarrow alone."""
+    table = dataset.select(range(3)).remove_columns("emb")
+    table.to_parquet(str(tmp_path / "x.parquet"))
+    assert main(["import", str(tmp_path / "x.parquet"), "-o", str(tmp_path / "x-%d.tar")]) == 0
+    samples = samples_of(tmp_path / "x.json")
+    check([*samples, {".jpg": jpeg(99), ".cls": b"0"}])
+    assert json.loads((tmp_path / "x.json").read_text())["classes"] == ["cat", "dog"]
+
+
+def test_streamed_datasets_are_read_too(dataset) -> None:
+    """A dataset without a length gives the same samples."""
+    from wids.importing.huggingface import open_huggingface
+
+    streamed = open_huggingface(dataset.to_iterable_dataset())
+    assert streamed.total is None
+    assert list(streamed.samples) == list(open_huggingface(dataset).samples)
+
+
+def test_bytes_inside_of_lists_are_refused(dataset) -> None:
+    """The message names the column and what to do."""
+    from wids.importing.huggingface import open_huggingface
+
+    features = datasets.Features({"pages": datasets.Sequence(datasets.Image())})
+    nested = datasets.Dataset.from_dict({"pages": [[]]}, features=features)
+    with pytest.raises(ValueError, match=r"'pages' holds bytes inside of .*flatten"):
+        open_huggingface(nested)

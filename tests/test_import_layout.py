@@ -1,0 +1,120 @@
+"""The rules by which columns become fields, whatever they come from."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wids.cli import main
+from wids.importing.detect import kind_of
+from wids.importing.layout import Blob, Layout, clean_key, sniffed
+
+JPEG, PNG = Blob(".jpg", b"j"), Blob(".png", b"p")
+
+
+def test_two_columns_of_a_kind_keep_their_names() -> None:
+    """Otherwise both pictures would be `.jpg`."""
+    layout = Layout({"left": "image", "right eye": "image", "a": "label", "b": "label"})
+    sample = layout.sample(0, {"left": JPEG, "right eye": JPEG, "a": 1, "b": 2})
+    assert sample == {
+        "__key__": "000000000",
+        ".left.jpg": b"j",
+        ".right_eye.jpg": b"j",
+        ".a.cls": 1,
+        ".b.cls": 2,
+    }
+
+
+def test_users_have_the_last_word() -> None:
+    """A column that was named goes where the user says, with or without the dot."""
+    layout = Layout({"image": "image", "n": "plain", "id": "plain"}, {"image": ".x", "n": "txt"})
+    sample = layout.sample(0, {"image": JPEG, "n": "5", "id": "a.b/c.d"})
+    assert sample == {"__key__": "a.b/c_d", ".x": b"j", ".txt": "5"}
+
+
+def test_none_is_no_field() -> None:
+    """A picture that is missing in one row is missing in that sample."""
+    layout = Layout({"image": "image", "n": "plain"})
+    assert layout.sample(0, {"image": None, "n": None}) == {"__key__": "000000000"}
+
+
+@pytest.mark.parametrize(
+    ("kinds", "fields", "row", "message"),
+    [
+        (
+            {"a": "image", "b": "sound"},
+            {},
+            {"a": JPEG, "b": JPEG},
+            "'b' becomes '.jpg', as another",
+        ),
+        ({"a": "image", "b": "plain"}, {"b": "jpg"}, {"a": JPEG, "b": "x"}, "as another does"),
+        ({"a": "x", "b": "plain"}, {}, {"a": Blob(".json", b"{}"), "b": 1}, "the columns b would"),
+        ({"id": "plain", "a": "image"}, {}, {"id": None, "a": PNG}, "key column 'id' holds None"),
+        ({"id": "plain", "a": "image"}, {}, {"id": [1], "a": PNG}, r"holds \[1\]"),
+    ],
+)
+def test_what_would_be_lost_is_an_error(kinds: Any, fields: Any, row: Any, message: str) -> None:
+    """Two columns never share one field, and a sample always has a name."""
+    with pytest.raises(ValueError, match=message):
+        Layout(kinds, fields).sample(0, row)
+
+
+@pytest.mark.parametrize("name", ["fields", "key"])
+def test_a_column_that_is_missing_is_named(name: str) -> None:
+    """The message lists the columns there are."""
+    wanted: dict[str, Any] = {"fields": {"z": "txt"}} if name == "fields" else {"key": "z"}
+    with pytest.raises(ValueError, match="no column 'z'; its columns are a, b"):
+        Layout({"a": "image", "b": "plain"}, **wanted)
+
+
+def test_first_bytes_tell_what_data_is() -> None:
+    """The formats that datasets hold are known by their numbers."""
+    heads = {
+        b"\xff\xd8\xff\xe1": ".jpg",
+        b"\x89PNG\r\n\x1a\n": ".png",
+        b"RIFF\0\0\0\0WEBPVP8 ": ".webp",
+        b"\0\0\0\x18ftypmp42": ".mp4",
+        b"": ".bin",
+        b"RIFF": ".bin",
+    }
+    assert {head: sniffed(head).suffix for head in heads} == heads
+
+
+def test_keys_lose_the_dots_that_would_begin_an_extension() -> None:
+    """Dots of folders stay."""
+    assert [clean_key(key) for key in ("a.b", "v1.2/x", "x")] == ["a_b", "v1.2/x", "x"]
+
+
+def test_folders_are_known_by_what_lies_in_them(tmp_path: Path) -> None:
+    """Each kind of folder has a file of its own; none of them means images by class."""
+    marks = {
+        "mds": "index.json",
+        "lmdb": "data.mdb",
+        "huggingface": "dataset_info.json",
+        "tfrecord": "x.tfrecord-00000-of-00001",
+        "webdataset": "a.tar",
+        "imagefolder": "notes",
+    }
+    for kind, name in marks.items():
+        (tmp_path / kind).mkdir()
+        (tmp_path / kind / name).touch()
+        assert kind_of(str(tmp_path / kind)) == kind
+
+
+@pytest.mark.parametrize(
+    ("sources", "message"),
+    [
+        (["missing"], "there is no such file or folder"),
+        (["x.xyz"], "nothing shows what it is"),
+        (["a.csv", "b.csv"], "only one source"),
+    ],
+)
+def test_sources_that_cannot_be_are_one_line(
+    tmp_path: Path, monkeypatch, capsys, sources: list[str], message: str
+) -> None:
+    """The message says what was expected, and nothing is written."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "x.xyz").touch()
+    assert main(["import", *sources, "-o", "out/x-%d.tar"]) == 1
+    assert message in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

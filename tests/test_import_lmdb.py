@@ -1,0 +1,90 @@
+"""LMDB: each convention of keys gives the samples that it means."""
+
+from pathlib import Path
+
+import pytest
+
+import wids
+from wids.cli import main
+from wids.importing.lmdb import open_lmdb
+
+library = pytest.importorskip("lmdb")
+JPEG = b"\xff\xd8\xff\xe0 not much of a picture"
+
+
+def make(path: Path, rows: dict[str, bytes], **options: bool) -> Path:
+    opened = library.open(str(path), map_size=1 << 20, **options)
+    with opened as database, database.begin(write=True) as view:
+        for key, value in rows.items():
+            view.put(key.encode(), value)
+    return path
+
+
+def test_keys_with_extensions_are_grouped(tmp_path: Path) -> None:
+    """`a/0001.jpg` and `a/0001.cls` are one sample; what speaks of the database is left out."""
+    rows = {
+        f"a/{i:04}.{ext}": JPEG if ext == "jpg" else b"%d" % i
+        for i in range(3)
+        for ext in ("jpg", "cls")
+    }
+    path = make(tmp_path / "db", rows | {"__len__": b"3", "num-samples": b"3"})
+    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 0
+    with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
+        assert [(s["__key__"], s[".jpg"], s[".cls"]) for s in dataset] == [
+            (f"a/{i:04}", JPEG, b"%d" % i) for i in range(3)
+        ]
+
+
+def test_keys_without_extension_are_samples_of_what_they_hold(tmp_path: Path) -> None:
+    """A database in one file, whose values are pictures."""
+    path = make(tmp_path / "x.lmdb", {"0002": b"odd", "0001": JPEG}, subdir=False)
+    imported = open_lmdb(path)
+    assert imported.total == 2
+    assert list(imported.samples) == [
+        {"__key__": "0001", ".jpg": JPEG},
+        {"__key__": "0002", ".bin": b"odd"},
+    ]
+
+
+def test_a_pattern_says_what_keys_mean(tmp_path: Path) -> None:
+    """Members of a sample lie apart in the database, and come together."""
+    rows = {f"{kind}-{i:09}": kind.encode() for i in (1, 2) for kind in ("image", "label")}
+    path = make(tmp_path / "db", rows | {"num-samples": b"2", "other": b"?"})
+    pattern = r"(?P<ext>\w+)-(?P<key>\d+)"
+    samples = list(open_lmdb(path, {"image": "jpg", "label": "txt"}, pattern).samples)
+    assert samples == [{"__key__": f"{i:09}", ".jpg": b"image", ".txt": b"label"} for i in (1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--pattern", "("], "pattern"),
+        (["--pattern", r"(\d+)"], "expected groups named key and ext"),
+        (["--pattern", r"(?P<key>z)(?P<ext>z)"], "expected keys of the form"),
+        (["--field", "nope=jpg"], "has no field 'nope'"),
+    ],
+)
+def test_what_cannot_be_is_one_line(tmp_path: Path, capsys, options: list[str], message: str):
+    """The message says what was expected."""
+    path = make(tmp_path / "db", {"0001": JPEG})
+    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar"), *options]) == 1
+    assert message in capsys.readouterr().err
+
+
+def test_what_is_no_database_is_named(tmp_path: Path, capsys) -> None:
+    """A file of other bytes is refused with its path."""
+    path = tmp_path / "x.lmdb"
+    path.write_bytes(b"hello" * 5000)
+    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 1
+    assert "x.lmdb: cannot be read as an LMDB" in capsys.readouterr().err
+    assert list(tmp_path.glob("*.tar*")) == []
+
+
+def test_nothing_is_written_beside_the_database(tmp_path: Path) -> None:
+    """A database on a read-only disk is read like any other."""
+    path = make(tmp_path / "db", {"0001": JPEG})
+    (path / "lock.mdb").unlink()
+    before = (path / "data.mdb").read_bytes()
+    assert len(list(open_lmdb(path).samples)) == 1
+    assert [entry.name for entry in path.iterdir()] == ["data.mdb"]
+    assert (path / "data.mdb").read_bytes() == before

@@ -1,0 +1,163 @@
+"""MosaicML MDS: what its own library wrote reads as it was given, and damage is named."""
+
+import io
+import json
+import random
+import shutil
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import wids
+from wids.cli import main
+from wids.importing.mds import open_mds
+
+WRITTEN = Path(__file__).parent / "data" / "importing" / "mds"
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Copy the plain shards, without the digests, so that damage gets past them."""
+    copy = Path(shutil.copytree(WRITTEN / "plain", tmp_path / "mds"))
+    edit(copy, lambda shard: shard["raw_data"].update(hashes={}))
+    return copy
+
+
+def edit(folder: Path, change: Any) -> None:
+    """Change what the index says of the first shard."""
+    index = json.loads((folder / "index.json").read_text())
+    change(index["shards"][0])
+    (folder / "index.json").write_text(json.dumps(index))
+
+
+def samples_of(folder: Path, **options: Any) -> list[dict[str, Any]]:
+    return [
+        {
+            name: bytes(value) if isinstance(value, memoryview) else value
+            for name, value in s.items()
+        }
+        for s in open_mds(folder, **options).samples
+    ]
+
+
+def test_every_encoding_reads_as_it_was_written() -> None:
+    """Arrays, pictures, numbers, texts and lists are those that the fixture was made of."""
+    for number, sample in enumerate(samples_of(WRITTEN / "plain")):
+        assert sample["__key__"] == f"{number:09d}"
+        assert sample[".cls"] == number % 4
+        assert sample[".json"] == {
+            "caption": f"größe {number}",
+            "dec": str(Decimal("1.50")),
+            "f": number / 3,
+            "meta": {"a": [number, None]},
+            "si": 10**20 + number,
+            "u": number,
+        }
+        arrays = {name: np.load(io.BytesIO(sample[f".{name}.npy"])) for name in ("emb", "free")}
+        assert arrays["emb"].tolist() == [0, number, 2 * number]
+        assert arrays["free"].dtype == np.int16
+        assert arrays["free"].tolist() == [
+            [number, number + 1, number + 2],
+            [3 + number, 4 + number, 5 + number],
+        ]
+        assert np.load(io.BytesIO(sample[".half.npy"])).shape == (number + 1, 2)
+        for name in (".mask.png", ".raw.png"):
+            image = Image.open(io.BytesIO(sample[name]))
+            assert (image.size, image.getpixel((0, 0))) == ((4, 5), (number, 2, 3))
+        assert Image.open(io.BytesIO(sample[".image.jpg"])).size == (9 + number, 7)
+        assert sample[".bin"] == bytes([0, 1, number])
+        lists = [name for name in sample if name.startswith(".many.")]
+        assert len(lists) == number % 3 + 1
+        assert sample[".arr.001.jpg"][:2] == b"\xff\xd8"
+
+
+@pytest.mark.parametrize("packed", ["gz", "bz2", "zstd"])
+def test_packed_shards_hold_the_same(packed: str) -> None:
+    """gzip, bzip2 and Zstandard unpack to the samples of the plain shards."""
+    assert samples_of(WRITTEN / packed) == samples_of(WRITTEN / "plain")
+
+
+def test_pickles_stay_bytes(tmp_path: Path) -> None:
+    """What could run code is kept as it is, and nothing loads it."""
+    (first, *_) = samples_of(WRITTEN / "plain")
+    assert first[".pkl"].startswith(b"\x80")
+
+
+def test_the_command_makes_shards_of_it(tmp_path: Path) -> None:
+    """Columns go where the user says, and keys come from the column that was named."""
+    command = ["import", str(WRITTEN / "zstd"), "-o", str(tmp_path / "x-%d.tar")]
+    assert main([*command, "--key", "caption", "--field", "image=jpg", "--field", "si=id.txt"]) == 0
+    with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
+        assert [sample["__key__"] for sample in dataset] == ["größe 0", "größe 1", "größe 2"]
+        assert dataset[1][".id.txt"] == b"100000000000000000001"
+        assert dataset[2][".jpg"][:2] == b"\xff\xd8"
+
+
+INDEX_FAULTS = [
+    (lambda shard: shard.update(format="csv"), "'csv'"),
+    (lambda shard: shard.update(version=1), "expected 'mds' 2"),
+    (lambda shard: shard["raw_data"].update(basename="../x.mds"), "outside the folder"),
+    (lambda shard: shard["raw_data"].update(basename="/etc/passwd"), "outside the folder"),
+    (lambda shard: shard["raw_data"].update(bytes=2**40), "bytes"),
+    (lambda shard: shard.update(column_sizes=[-1] * 17), "size -1"),
+    (lambda shard: shard.update(column_names=["a"]), "no index of MDS"),
+    (lambda shard: shard.pop("samples"), "samples"),
+    (lambda shard: shard.update(column_encodings=["magic"] * 17), "'magic' is not known"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), INDEX_FAULTS)
+def test_a_malformed_index_is_named(folder: Path, change: Any, message: str) -> None:
+    """The error says what was found in the index; no file outside the folder is opened."""
+    edit(folder, change)
+    with pytest.raises(ValueError, match=message):
+        samples_of(folder)
+
+
+def test_a_changed_shard_is_found_by_its_digest(tmp_path: Path) -> None:
+    """One flipped byte in the pixels of a picture is enough."""
+    copy = Path(shutil.copytree(WRITTEN / "plain", tmp_path / "mds"))
+    shard = copy / "shard.00000.mds"
+    data = bytearray(shard.read_bytes())
+    data[-20] ^= 1
+    shard.write_bytes(data)
+    with pytest.raises(ValueError, match=r"shard.00000.mds: sha1 \w+, the index says"):
+        samples_of(copy)
+    shard.write_bytes(data[:-1])
+    with pytest.raises(ValueError, match="the index says 11143 bytes, found 11142"):
+        samples_of(copy)
+
+
+def test_a_bomb_unpacks_to_no_more_than_promised(tmp_path: Path) -> None:
+    """A packed shard that is larger than the index says is refused, not unpacked whole."""
+    import gzip
+
+    copy = Path(shutil.copytree(WRITTEN / "gz", tmp_path / "mds"))
+    (copy / "shard.00000.mds.gz").write_bytes(gzip.compress(bytes(10**8)))
+    with pytest.raises(ValueError, match="the index says 11143 bytes, found 11144"):
+        samples_of(copy)
+
+
+def test_damage_is_a_value_error_or_harmless(folder: Path) -> None:
+    """Whatever bytes stand in a shard, no other error comes out, and no memory is taken."""
+    shard = folder / "shard.00000.mds"
+    whole = shard.read_bytes()
+    chance = random.Random(1)
+    outcomes = set()
+    for _ in range(300):
+        damaged = bytearray(whole)
+        for _ in range(chance.choice([1, 4])):
+            # The head with its places, and the sizes at the start of samples, matter most.
+            place = chance.choice([chance.randrange(20), chance.randrange(len(whole))])
+            damaged[place] = chance.choice([0, 255, chance.randrange(256)])
+        shard.write_bytes(damaged)
+        try:
+            samples_of(folder)
+            outcomes.add("read")
+        except ValueError as error:
+            outcomes.add("refused" if str(shard) in str(error) else str(error))
+    assert outcomes == {"read", "refused"}

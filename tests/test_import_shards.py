@@ -1,0 +1,90 @@
+"""Tars as others wrote them: from files, servers and pipes, their members in any order."""
+
+import gzip
+import io
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import wids
+from wids.cli import main
+
+
+def tar_of(names: list[str]) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name in names:
+            member = tarfile.TarInfo(name)
+            member.size, member.mtime = len(name), 1.5
+            archive.addfile(member, io.BytesIO(name.encode()))
+    return stream.getvalue()
+
+
+PLAIN = [f"{i:02}.{ext}" for i in range(4) for ext in ("cls", "jpg")]
+APART = [f"{i:02}.{ext}" for ext in ("jpg", "cls") for i in range(4)]
+
+
+def keys_of(spec: Path) -> list[str]:
+    with wids.ShardListDataset(spec, transformations="bytes") as dataset:
+        for sample in dataset:
+            for extension in (".cls", ".jpg"):
+                assert sample[extension].decode() == sample["__key__"] + extension
+        return [sample["__key__"] for sample in dataset]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("names", [PLAIN, APART])
+def test_a_pipe_becomes_shards(tmp_path: Path, packed: bool, names: list[str]) -> None:
+    """Plain or packed, in order or not, what comes through standard input is all there."""
+    data = tar_of(names)
+    command = [sys.executable, "-m", "wids", "import", "-", "-o", str(tmp_path / "x-%d.tar")]
+    run = subprocess.run(
+        [*command, "--maxcount", "3", "--grouping", "shard"],
+        input=gzip.compress(data) if packed else data,
+        capture_output=True,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr
+    assert keys_of(tmp_path / "x.json") == ["00", "01", "02", "03"]
+    assert len(list(tmp_path.glob("x-*.tar"))) == 2
+
+
+def test_archives_that_cat_joined_are_all_read(tmp_path: Path) -> None:
+    """Everything behind the end of the first archive counts, too."""
+    data = tar_of(["a.cls", "a.jpg"]) + tar_of(["b.cls", "b.jpg"])
+    command = [sys.executable, "-m", "wids", "import", "-", "-o", str(tmp_path / "x-%d.tar")]
+    subprocess.run(command, input=data, capture_output=True, check=True)
+    assert keys_of(tmp_path / "x.json") == ["a", "b"]
+
+
+def test_shards_of_a_server_become_others(tmp_path: Path, shard_server) -> None:
+    """Braces name several; equal keys of different shards are numbered anew on request."""
+    for number in range(2):
+        url = shard_server.put(f"x-{number}.tar", tar_of(["a.cls", "a.jpg"]))
+    source = url.replace("x-1", "x-{0..1}")
+    output = ["-o", str(tmp_path / "y-%d.tar")]
+    assert main(["import", source, *output]) == 1
+    assert main(["import", source, *output, "--rekey"]) == 0
+    with wids.ShardListDataset(tmp_path / "y.json", transformations="bytes") as dataset:
+        assert [sample["__key__"] for sample in dataset] == ["000000000", "000000001"]
+
+
+def test_members_that_lie_apart_are_named(tmp_path: Path, capsys) -> None:
+    """Without --grouping shard they are an error, and no shard appears."""
+    (tmp_path / "old.tar").write_bytes(tar_of(APART))
+    assert main(["import", str(tmp_path / "old.tar"), "-o", str(tmp_path / "x-%d.tar")]) == 1
+    assert "old.tar" in capsys.readouterr().err
+    assert list(tmp_path.glob("x*")) == []
+
+
+@pytest.mark.parametrize("data", [b"", b"<html>Not found</html>", tar_of(PLAIN)[:3000]])
+def test_what_is_no_whole_tar_is_refused(tmp_path: Path, data: bytes) -> None:
+    """A pipe that brought nothing, a page, or half of a tar makes no shard."""
+    command = [sys.executable, "-m", "wids", "import", "-", "-o", str(tmp_path / "x-%d.tar")]
+    run = subprocess.run(command, input=data, capture_output=True, text=False, check=False)
+    assert run.returncode == 1
+    assert run.stderr.startswith(b"wids: ")
+    assert list(tmp_path.iterdir()) == []

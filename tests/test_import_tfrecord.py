@@ -1,0 +1,165 @@
+"""TFRecord: what another library wrote reads as it was given, and damage is named by its byte."""
+
+import gzip
+import json
+import random
+import struct
+import zlib
+from pathlib import Path
+from typing import Any
+
+import google_crc32c
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import wids
+from wids.cli import main
+from wids.importing.tfrecord import open_tfrecords, parse_example, read_records
+
+WRITTEN = Path(__file__).parent / "data" / "importing"
+
+
+def masked(data: bytes) -> bytes:
+    crc = google_crc32c.value(data)
+    return struct.pack("<I", ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def framed(record: bytes) -> bytes:
+    length = struct.pack("<Q", len(record))
+    return length + masked(length) + record + masked(record)
+
+
+def message(number: int, data: bytes) -> bytes:
+    """Write one field of a protocol buffer that holds bytes."""
+    size, head = len(data), b""
+    while size >= 0x80:
+        head += bytes([size & 0x7F | 0x80])
+        size >>= 7
+    return bytes([number << 3 | 2]) + head + bytes([size]) + data
+
+
+def example(features: dict[str, bytes]) -> bytes:
+    """Write an Example of features that are packed lists already."""
+    entries = [
+        message(1, message(1, name.encode()) + message(2, data)) for name, data in features.items()
+    ]
+    return message(1, b"".join(entries))
+
+
+@pytest.mark.parametrize("name", ["written.tfrecord", "written.tfrecord.gz"])
+def test_what_another_library_wrote_reads_as_it_was_given(tmp_path: Path, name: str) -> None:
+    """Pictures and raw bytes are fields, the label is the class, the rest is JSON."""
+    output = str(tmp_path / "x-%d.tar")
+    assert main(["import", str(WRITTEN / name), "-o", output, "--field", "text=txt"]) == 0
+    with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
+        assert len(dataset) == 3
+        for number, sample in enumerate(dataset):
+            assert sample[".jpg"][:3] == b"\xff\xd8\xff"
+            assert sample[".bin"] == b"\x00\xff" * 40
+            assert sample[".cls"] == b"%d" % number
+            assert sample[".txt"].decode() == f"größe {number}"
+            rest = json.loads(sample[".json"])
+            assert rest["ints"] == [-5, 2**40, 0]
+            assert np.float32(rest["floats"]).tolist() == np.float32([0.1, 2.5, -3e30]).tolist()
+
+
+def test_several_files_and_folders_follow_each_other(tmp_path: Path) -> None:
+    """Files are taken in the order given, those of a folder sorted, and numbered through."""
+    data = (WRITTEN / "written.tfrecord").read_bytes()
+    for number in range(2):
+        (tmp_path / f"x.tfrecord-0000{number}-of-00002").write_bytes(data)
+    (tmp_path / "z.tfrecord").write_bytes(zlib.compress(data))
+    paths = [str(tmp_path), str(tmp_path / "z.tfrecord")]
+    assert main(["import", *paths, "-o", str(tmp_path / "out" / "x-%d.tar")]) == 0
+    with wids.ShardListDataset(tmp_path / "out" / "x.json", transformations="bytes") as dataset:
+        assert [sample["__key__"] for sample in dataset] == [f"{i:09d}" for i in range(12)]
+
+
+@given(st.lists(st.binary(max_size=600), max_size=5))
+def test_records_come_back_as_they_were_framed(records: list[bytes]) -> None:
+    """Any bytes, none at all too, are records."""
+    import tempfile
+
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "x.tfrecord")
+        path.write_bytes(b"".join(map(framed, records)))
+        assert list(read_records(path)) == records
+        path.write_bytes(gzip.compress(path.read_bytes()))
+        assert list(read_records(path)) == records
+
+
+@given(
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5),
+    st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=5),
+)
+def test_numbers_come_packed_or_one_by_one(ints: list[int], floats: list[float]) -> None:
+    """Both ways of writing a list of numbers mean the same list."""
+
+    def varint(value: int) -> bytes:
+        value %= 2**64
+        out = b""
+        while value >= 0x80:
+            out += bytes([value & 0x7F | 0x80])
+            value >>= 7
+        return out + bytes([value])
+
+    packed = {
+        "i": message(3, message(1, b"".join(map(varint, ints)))),
+        "f": message(2, message(1, struct.pack(f"<{len(floats)}f", *floats))),
+    }
+    single = {
+        "i": message(3, b"".join(b"\x08" + varint(value) for value in ints)),
+        "f": message(2, b"".join(b"\x0d" + struct.pack("<f", value) for value in floats)),
+    }
+    for features in (packed, single):
+        parsed = parse_example(example(features))
+        assert parsed["i"].tolist() == ints
+        assert parsed["f"].tolist() == floats
+
+
+DAMAGE = [
+    (lambda data: data[:5], "at byte 0 of its records: the file breaks off within the length"),
+    (lambda data: data[:-9], "breaks off within a record"),
+    (lambda data: data[:3] + b"\xff" + data[4:], "expected the length of a record"),
+    (lambda data: data[:40] + b"\xff" + data[41:], "at byte 0 .* is damaged"),
+    (lambda data: data + b"more", "at byte 2[0-9]+ of its records: the file breaks off"),
+    (lambda data: gzip.compress(data)[:-30], "end-of-stream"),
+    (lambda data: framed(b"\x12\x00"), "SequenceExample"),
+    (lambda data: framed(b""), "holds no features"),
+    (lambda data: framed(b"hello, world"), "record 0: "),
+    (lambda data: b"<html>Not found</html>", "expected the length of a record"),
+]
+
+
+@pytest.mark.parametrize(("damage", "message"), DAMAGE)
+def test_damage_is_named_with_its_place(tmp_path: Path, damage: Any, message: str) -> None:
+    """The message says which file, which byte or record, and what is wrong."""
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(damage((WRITTEN / "written.tfrecord").read_bytes()))
+    with pytest.raises(ValueError, match=f"x.tfrecord: .*{message}"):
+        list(open_tfrecords([path]).samples)
+
+
+def test_hostile_messages_are_value_errors() -> None:
+    """Records whose checksums hold may say anything; the parser stays inside of them."""
+    (record, *_) = read_records(WRITTEN / "written.tfrecord")
+    chance = random.Random(2)
+    refused = 0
+    for _ in range(2000):
+        damaged = bytearray(record)
+        for _ in range(chance.choice([1, 5])):
+            damaged[chance.randrange(len(damaged))] = chance.randrange(256)
+        try:
+            parse_example(bytes(damaged[: chance.choice([None, chance.randrange(len(damaged))])]))
+        except ValueError:
+            refused += 1
+    assert refused
+
+
+def test_an_empty_file_has_no_samples(tmp_path: Path) -> None:
+    """A job that wrote nothing left a file of no bytes."""
+    path = tmp_path / "x.tfrecord"
+    path.write_bytes(b"")
+    assert list(open_tfrecords([path]).samples) == []

@@ -1,0 +1,138 @@
+"""Datasets of Hugging Face's `datasets`: pictures and sound undecoded, names of classes kept."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.codecs.encode import encode_field
+from wids.extras import load
+from wids.importing.layout import Blob, Imported, Layout, sniffed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = ["is_saved_dataset", "load_saved", "open_huggingface"]
+
+_FILES = ("dataset_info.json", "dataset_dict.json")  # `save_to_disk` leaves one of them
+_BYTES = ("Image", "Audio", "Video", "Pdf")
+_ARRAYS = ("Array2D", "Array3D", "Array4D", "Array5D")
+
+
+def is_saved_dataset(folder: Path) -> bool:
+    """Tell whether a folder is one that `Dataset.save_to_disk` made."""
+    return any((folder / name).is_file() for name in _FILES)
+
+
+def load_saved(source: str, split: str | None = None) -> Any:
+    """Load a dataset by `datasets`.
+
+    Args:
+        source: A folder that `save_to_disk` made, or what `datasets.load_dataset` takes.
+        split: Which part; needed where there are several.
+
+    Raises:
+        ModuleNotFoundError: `datasets` is not installed.
+        ValueError: There are several parts, and none or an unknown one was named.
+    """
+    datasets = load("datasets", "huggingface")
+    saved = Path(source).is_dir() and is_saved_dataset(Path(source))
+    dataset = datasets.load_from_disk(source) if saved else datasets.load_dataset(source)
+    if not isinstance(dataset, dict):
+        return dataset
+    if split is None and len(dataset) == 1:
+        return next(iter(dataset.values()))
+    if split not in dataset:
+        raise ValueError(
+            f"{source}: expected --split with one of {', '.join(dataset)}, got {split!r}"
+        )
+    return dataset[split]
+
+
+def open_huggingface(
+    dataset: Any, fields: Mapping[str, str] | None = None, key: str | None = None
+) -> Imported:
+    """Open a `datasets.Dataset` or `IterableDataset`.
+
+    Args:
+        dataset: The dataset.
+        fields: Column to extension, where another is wanted than the layout gives.
+        key: Column with the keys; by default `__key__`, `key` or `id`, else samples are numbered.
+
+    Returns:
+        Samples. Pictures, sound and bytes become fields with the bytes that they have, arrays of
+        a fixed rank `.npy`, a `ClassLabel` becomes `.cls`, all else one `.json`. The names of the
+        classes are in the header.
+
+    Raises:
+        ValueError: A column holds pictures inside of something else, or none of that name exists.
+    """
+    datasets = load("datasets", "huggingface")
+    features = dataset.features
+    if features is None:
+        raise ValueError("the dataset says nothing of its columns; call resolve_features() first")
+    kinds = {name: _kind_of(name, feature) for name, feature in features.items()}
+    layout = Layout(kinds, fields, key, "the dataset")
+    for name, kind in kinds.items():
+        if type(features[name]).__name__ in _BYTES:
+            dataset = dataset.cast_column(name, getattr(datasets, kind)(decode=False))
+    classes = {name: features[name].names for name, kind in kinds.items() if kind == "label"}
+    header = {"classes": next(iter(classes.values())) if len(classes) == 1 else classes}
+    total = len(dataset) if hasattr(dataset, "__len__") else None
+    dataset = dataset.with_format(None)
+    return Imported(_samples(dataset, features, layout), header if classes else {}, total)
+
+
+def _samples(dataset: Any, features: Mapping[str, Any], layout: Layout) -> Iterator[dict[str, Any]]:
+    for number, row in enumerate(dataset):
+        yield layout.sample(
+            number, {name: _value(features[name], value) for name, value in row.items()}
+        )
+
+
+def _kind_of(name: str, feature: Any) -> str:
+    """Tell what a column holds, in the words of `Layout`."""
+    kind = type(feature).__name__
+    if kind == "ClassLabel":
+        return "label"
+    if kind in _BYTES:
+        return kind
+    if kind in _ARRAYS:
+        return "array"
+    if kind == "Value" and "binary" in feature.dtype:
+        return "bytes"
+    text = repr(feature)
+    if any(f"{each}(" in text for each in _BYTES) or "binary" in text:
+        raise ValueError(
+            f"the dataset: column {name!r} holds bytes inside of {kind}, of which no field can be "
+            "made; flatten it first (Dataset.flatten), or remove it (Dataset.remove_columns)"
+        )
+    return "plain"
+
+
+def _value(feature: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    kind = type(feature).__name__
+    if kind in _BYTES:
+        return _blob(value)
+    if kind in _ARRAYS:
+        return Blob(".npy", encode_field(".npy", np.asarray(value, feature.dtype)))
+    if kind == "Value" and "binary" in feature.dtype:
+        return sniffed(value)
+    if kind == "ClassLabel":
+        return int(value)
+    return value
+
+
+def _blob(value: Mapping[str, Any]) -> Blob:
+    """Take the bytes of a picture or sound, or those of the file that it names."""
+    path, data = value.get("path"), value.get("bytes")
+    if data is None:
+        data = Path(path or "").read_bytes()
+    suffix = os.path.splitext(path or "")[1].lower()  # noqa: PTH122 (a path in a zip, too)
+    blob = sniffed(data)
+    return Blob(suffix, data) if suffix and blob.suffix == ".bin" else blob

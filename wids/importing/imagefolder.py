@@ -1,0 +1,75 @@
+"""Folders of images by class, as torchvision's ImageFolder takes them."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from wids.codecs.images import IMAGE_EXTENSIONS
+from wids.importing.layout import Imported, clean_key
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+__all__ = ["class_names", "open_image_folder"]
+
+
+def open_image_folder(
+    folder: Path, extensions: Iterable[str] = tuple(IMAGE_EXTENSIONS)
+) -> Imported:
+    """Open an ImageFolder tree: `<folder>/<class>/.../<image>`.
+
+    Args:
+        folder: The tree.
+        extensions: Files that count, by their suffix in lower case; others are left out.
+
+    Returns:
+        Samples of the image's bytes, as they are, under its own extension; the number of its class
+        as `.cls`; and where it came from as `.json`. The key is the path without its suffix. The
+        names of the classes are in the header.
+
+    Raises:
+        ValueError: There is no class in it.
+    """
+    names = class_names(folder)
+    return Imported(_samples(folder, names, set(extensions)), {"classes": names})
+
+
+def class_names(folder: Path) -> list[str]:
+    """Name the classes of a tree: its subfolders, sorted; a class is its place there.
+
+    Raises:
+        ValueError: There is no subfolder.
+    """
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
+    if not names:
+        raise ValueError(
+            f"{folder}: expected one folder per class with its images, found no folder in it"
+        )
+    return names
+
+
+def _samples(folder: Path, names: list[str], wanted: set[str]) -> Iterator[dict[str, Any]]:
+    for number, name in enumerate(names):
+        files = sorted(
+            path
+            for path in (folder / name).rglob("*")
+            if path.suffix.lower() in wanted and path.is_file()
+        )
+        for path, key in zip(files, _keys_of(files, folder), strict=True):
+            origin = {"class": name, "path": path.relative_to(folder).as_posix()}
+            yield {
+                "__key__": key,
+                path.suffix.lower(): path.read_bytes(),
+                ".cls": number,
+                ".json": origin,
+            }
+
+
+def _keys_of(files: list[Path], folder: Path) -> list[str]:
+    """Make keys of paths: without suffix, unless two files then share one; without dots."""
+    stems = [path.with_suffix("") for path in files]
+    counts = Counter(stems)
+    kept = [stem if counts[stem] == 1 else path for stem, path in zip(stems, files, strict=True)]
+    return [clean_key(path.relative_to(folder).as_posix()) for path in kept]

@@ -1,0 +1,263 @@
+"""From the columns of a source to the fields of a sample: the rules that all importers share.
+
+`docs/importing.md` states them for users. What a source keeps as bytes (pictures, sound, arrays)
+becomes a field of its own with those very bytes; a class becomes `.cls`; all else becomes one
+`.json`. What a user names goes where the user says.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from wids.codecs.images import IMAGE_EXTENSIONS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+__all__ = [
+    "KEY_COLUMNS",
+    "Blob",
+    "Imported",
+    "Layout",
+    "clean_key",
+    "family_of",
+    "is_label",
+    "sniffed",
+]
+
+KEY_COLUMNS = ("__key__", "key", "id")
+_LABELS = {"class", "cls", "fine_label", "label", "labels", "target"}
+
+# The first bytes of the formats that datasets hold, from the public registries of such numbers.
+_MAGIC = (
+    (b"\xff\xd8\xff", ".jpg"),
+    (b"\x89PNG\r\n\x1a\n", ".png"),
+    (b"GIF8", ".gif"),
+    (b"BM", ".bmp"),
+    (b"II*\0", ".tif"),
+    (b"MM\0*", ".tif"),
+    (b"fLaC", ".flac"),
+    (b"OggS", ".ogg"),
+    (b"ID3", ".mp3"),
+    (b"\xff\xfb", ".mp3"),
+    (b"\x93NUMPY", ".npy"),
+    (b"%PDF", ".pdf"),
+)
+_RIFF = {b"WEBP": ".webp", b"WAVE": ".wav", b"AVI ": ".avi"}
+
+
+class Blob(NamedTuple):
+    """Bytes that become a field as they are.
+
+    Attributes:
+        suffix: What they are, such as ".jpg".
+        data: The bytes.
+    """
+
+    suffix: str
+    data: bytes | memoryview
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A source, opened.
+
+    Attributes:
+        samples: Its samples for `ShardWriter`, in an order that the source alone decides.
+        header: What is known of all of them, for the top level of the spec: `classes`, say.
+        total: How many they are, where the source says so.
+    """
+
+    samples: Iterator[dict[str, Any]]
+    header: dict[str, Any] = field(default_factory=dict)
+    total: int | None = None
+
+
+def sniffed(data: bytes | memoryview) -> Blob:
+    """Take bytes of an unknown kind for what their first bytes say, `.bin` if nothing.
+
+    >>> sniffed(b"GIF89a...").suffix, sniffed(b"RIFF....WAVE").suffix, sniffed(b"?").suffix
+    ('.gif', '.wav', '.bin')
+    """
+    head = bytes(data[:16])
+    if head.startswith(b"RIFF"):
+        return Blob(_RIFF.get(head[8:12], ".bin"), data)
+    if head[4:8] == b"ftyp":
+        return Blob(".mp4", data)
+    return Blob(next((kind for magic, kind in _MAGIC if head.startswith(magic)), ".bin"), data)
+
+
+def family_of(blob: Blob) -> str:
+    """Name what bytes are in one word, so that a picture beside raw bytes is the only picture.
+
+    >>> family_of(Blob(".png", b"")), family_of(Blob(".bin", b""))
+    ('image', 'bytes')
+    """
+    if blob.suffix in IMAGE_EXTENSIONS:
+        return "image"
+    return "bytes" if blob.suffix == ".bin" else blob.suffix
+
+
+def is_label(column: str) -> bool:
+    """Tell whether a column of integers is a class by its name.
+
+    >>> is_label("image/class/label"), is_label("label"), is_label("width")
+    (True, True, False)
+    """
+    return re.split(r"[/.]", column)[-1].lower() in _LABELS
+
+
+def clean_key(text: str) -> str:
+    """Make a key of a text: dots of its last part, where an extension would begin, become `_`.
+
+    >>> clean_key("train/img.001")
+    'train/img_001'
+    """
+    folder, slash, name = text.rpartition("/")
+    return f"{folder}{slash}{name.replace('.', '_')}"
+
+
+class Layout:
+    """Which column becomes which field; the same for all samples of a source.
+
+    >>> layout = Layout({"image": "image", "label": "label", "width": "plain"})
+    >>> layout.sample(7, {"image": Blob(".png", b"..."), "label": 3, "width": 28})
+    {'__key__': '000000007', '.png': b'...', '.cls': 3, '.json': {'width': 28}}
+    """
+
+    def __init__(
+        self,
+        kinds: Mapping[str, str],
+        fields: Mapping[str, str] | None = None,
+        key: str | None = None,
+        where: str = "the source",
+    ) -> None:
+        """Lay out columns.
+
+        Args:
+            kinds: Column to what it holds: "label" (an int), "plain" (what JSON holds), or any
+                word for a kind of bytes ("image", "array"), whose values are a `Blob` or a list
+                of them. Where one column is the only one of its kind, its extension is the suffix
+                of its bytes; else its name stands before it: `.left.jpg`, `.right.jpg`.
+            fields: Column to extension, where the user wants another.
+            key: Column that names the samples; by default `__key__`, `key` or `id`, and the number
+                of the sample where there is none of these.
+            where: What is imported, for messages.
+
+        Raises:
+            ValueError: A column that was named is missing.
+        """
+        self._kinds = dict(kinds)
+        self._where = where
+        self._fields = {name: f".{text.lstrip('.')}" for name, text in (fields or {}).items()}
+        for name in (*self._fields, *([] if key is None else [key])):
+            if name not in kinds:
+                columns = ", ".join(kinds) or "none"
+                raise ValueError(f"{where}: has no column {name!r}; its columns are {columns}")
+        guesses = (name for name in KEY_COLUMNS if kinds.get(name) == "plain")
+        self._key = key if key is not None else next(guesses, None)
+        alone = [kind for kind in kinds.values() if list(kinds.values()).count(kind) == 1]
+        self._alone = {name for name, kind in kinds.items() if kind in alone}
+
+    def sample(self, number: int, row: Mapping[str, Any]) -> dict[str, Any]:
+        """Make a sample of a row.
+
+        Args:
+            number: Of the row, from 0 on; its key where no column has one.
+            row: Column to value; None stands for none.
+
+        Raises:
+            ValueError: Two columns would become one field, or the row has no key.
+        """
+        values = {name: value for name, value in row.items() if value is not None}
+        sample: dict[str, Any] = {"__key__": self._key_of(number, values)}
+        rest: dict[str, Any] = {}
+        for name, value in values.items():
+            if name == self._key and name not in self._fields:
+                continue
+            for extension, data in self._placed(name, value):
+                if extension in sample:
+                    raise ValueError(
+                        f"{self._where}: sample {number}: the column {name!r} becomes "
+                        f"{extension!r}, as another does; name one with --field {name}=EXT"
+                    )
+                sample[extension] = data
+            if not self._is_field(name, value):
+                rest[name] = _as_json(value)
+        if rest:
+            if ".json" in sample:
+                raise ValueError(
+                    f"{self._where}: sample {number}: the columns {', '.join(rest)} would become "
+                    "'.json', as another does; name that one with --field, as in meta=meta.json"
+                )
+            sample[".json"] = rest
+        return sample
+
+    def _key_of(self, number: int, values: Mapping[str, Any]) -> str:
+        if self._key is None:
+            return f"{number:09d}"
+        value = values.get(self._key)
+        # As text, "1" and 1 are one key; whatever is no name is refused rather than spelled out.
+        if not isinstance(value, str | int | np.integer) or value == "":
+            raise ValueError(
+                f"{self._where}: sample {number}: the key column {self._key!r} holds {value!r:.60};"
+                " expected a text or a whole number in each row"
+            )
+        return clean_key(str(value))
+
+    def _is_field(self, name: str, value: Any) -> bool:
+        return name in self._fields or _is_bytes(value) or self._kinds.get(name) == "label"
+
+    def _placed(self, name: str, value: Any) -> list[tuple[str, Any]]:
+        """Give the fields that a value becomes: one, none, or one for each of a list of blobs."""
+        blobs = value if isinstance(value, list) else [value]
+        if name in self._fields and not (_is_bytes(value) and len(blobs) > 1):
+            extension = self._fields[name]
+            return [(extension, _as_field(blobs[0] if _is_bytes(value) else value, extension))]
+        if not _is_bytes(value):
+            if self._kinds.get(name) != "label":
+                return []
+            return [(".cls" if name in self._alone else f".{_word(name)}.cls", int(value))]
+        if not isinstance(value, list):
+            stem = "" if name in self._alone else f".{_word(name)}"
+            return [(stem + value.suffix, value.data)]
+        return [
+            (f".{_word(name)}.{place:03d}{blob.suffix}", blob.data)
+            for place, blob in enumerate(blobs)
+        ]
+
+
+def _is_bytes(value: Any) -> bool:
+    if isinstance(value, list):
+        return bool(value) and all(isinstance(each, Blob) for each in value)
+    return isinstance(value, Blob)
+
+
+def _word(name: str) -> str:
+    """Make of a column's name what may stand in an extension."""
+    return re.sub(r"[^\w-]+", "_", name).strip("_") or "column"
+
+
+def _as_field(value: Any, extension: str) -> Any:
+    """Give what the encoder of an extension takes: bytes, and of numbers the text if need be."""
+    if isinstance(value, Blob):
+        return value.data
+    number = isinstance(value, int | float | np.generic)
+    return str(value) if number and extension.endswith((".txt", ".text")) else value
+
+
+def _as_json(value: Any) -> Any:
+    """Turn arrays into lists, and dates and the like into text, wherever they stand."""
+    if isinstance(value, dict):
+        return {name: _as_json(each) for name, each in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(each) for each in value]
+    if isinstance(value, np.ndarray | np.generic):
+        return value.tolist()
+    if value is None or isinstance(value, str | int | float | bytes):
+        return value
+    return value.isoformat() if hasattr(value, "isoformat") else str(value)

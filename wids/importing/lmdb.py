@@ -1,0 +1,124 @@
+"""LMDB databases: keys and values, of which a convention makes samples.
+
+There is no one layout of a dataset in LMDB. Three are read: keys with an extension (`0001.jpg`,
+`0001.cls`), keys without (each value is a sample of one field), and any other by a pattern that
+says which part of a key is the sample and which the field (`image-000000001`, `label-000000001`).
+"""
+
+from __future__ import annotations
+
+import re
+from contextlib import contextmanager
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
+
+from wids.extras import load
+from wids.importing.layout import Imported, clean_key, sniffed
+from wids.tar.grouping import split_name
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+__all__ = ["open_lmdb"]
+
+_ABOUT_ALL = re.compile(r"__.*__|num-samples|length|len")  # keys that speak of the whole database
+
+Place = tuple[str, str, bytes]  # key of the sample, name of the field, key in the database
+
+
+def open_lmdb(
+    path: Path, fields: Mapping[str, str] | None = None, pattern: str | None = None
+) -> Imported:
+    r"""Open an LMDB.
+
+    Args:
+        path: The folder with its `data.mdb`, or the file itself.
+        fields: Field, as the pattern finds it, to extension: `{"image": "jpg", "label": "cls"}`.
+        pattern: A regular expression with the groups `key` and `ext` that must match the whole
+            of a key, such as `(?P<ext>\w+)-(?P<key>\d+)`. Other keys are left out.
+
+    Returns:
+        Samples sorted by key, each value as it is. Without a pattern, what stands behind the
+        first dot of a key is the extension; a key without a dot is a sample, whose one extension
+        is what the value looks like. Keys that speak of the database (`num-samples`, `__len__`)
+        are left out.
+
+    Raises:
+        ModuleNotFoundError: lmdb is not installed.
+        ValueError: No key matches, or the pattern lacks a group.
+    """
+    library = load("lmdb", "lmdb")
+    compiled = None if pattern is None else _compiled(pattern)
+    try:
+        places = sorted(_places(library, path, compiled))
+    except library.Error as error:
+        raise ValueError(f"{path}: cannot be read as an LMDB ({error})") from error
+    if not places:
+        wanted = "keys" if pattern is None else f"keys of the form {pattern!r}"
+        raise ValueError(f"{path}: expected {wanted} in it, found none")
+    names = {f".{field}" if field else "": field for _, field, _ in places}
+    for name in fields or {}:
+        if name not in names.values():
+            raise ValueError(f"{path}: has no field {name!r}; its fields are {set(names.values())}")
+    total = len({key for key, _, _ in places})
+    return Imported(_samples(library, path, places, dict(fields or {})), total=total)
+
+
+def _compiled(pattern: str) -> re.Pattern[str]:
+    try:
+        compiled = re.compile(pattern)
+    except re.error as error:
+        raise ValueError(f"pattern {pattern!r}: {error}") from None
+    if not {"key", "ext"} <= compiled.groupindex.keys():
+        raise ValueError(
+            f"pattern {pattern!r}: expected groups named key and ext, as in "
+            r"'(?P<ext>\w+)-(?P<key>\d+)'"
+        )
+    return compiled
+
+
+@contextmanager
+def _reading(library: Any, path: Path) -> Iterator[Any]:
+    """Have a view of the database as it is now, without a lock file beside it."""
+    options = {"readonly": True, "lock": False, "subdir": path.is_dir(), "create": False}
+    with library.open(str(path), **options) as database, database.begin() as view:
+        yield view
+
+
+def _places(library: Any, path: Path, pattern: re.Pattern[str] | None) -> Iterator[Place]:
+    """List which key of the database is which field of which sample."""
+    with _reading(library, path) as view:
+        for raw in view.cursor().iternext(keys=True, values=False):
+            name = raw.decode("utf-8", "backslashreplace")
+            if pattern is not None:
+                if match := pattern.fullmatch(name):
+                    yield match["key"], match["ext"], raw
+            elif not _ABOUT_ALL.fullmatch(name):
+                key, field = _split(name)
+                yield key, field, raw
+
+
+def _split(name: str) -> tuple[str, str]:
+    """Split a key as the name of a tar's member is split; one without a dot is a sample."""
+    parts = split_name(name.encode())
+    if isinstance(parts, str):  # the reason why it has no extension
+        return name, ""
+    return parts[0].decode(), parts[1].decode().lstrip(".")
+
+
+def _samples(
+    library: Any, path: Path, places: list[Place], fields: dict[str, str]
+) -> Iterator[dict[str, Any]]:
+    with _reading(library, path) as view:
+        for key, group in groupby(places, key=lambda place: place[0]):
+            sample: dict[str, Any] = {"__key__": clean_key(key)}
+            for _, field, raw in group:
+                data = view.get(raw)
+                extension = fields.get(field, field).lstrip(".")
+                if not extension:
+                    extension = sniffed(data).suffix.lstrip(".")
+                if f".{extension}" in sample:
+                    raise ValueError(f"{path}: sample {key!r} has two fields .{extension}")
+                sample[f".{extension}"] = data
+            yield sample

@@ -1,0 +1,325 @@
+"""MosaicML MDS: shards of samples in a row, described by an `index.json`.
+
+A shard begins with the number of its samples and where each begins and ends, as 32-bit numbers;
+then comes a description that the index repeats. A sample begins with the lengths of those of its
+columns that have no fixed one, again as 32-bit numbers; then come the values, column by column.
+All numbers are little-endian. Read from the files that `mosaicml-streaming` 0.13 writes.
+"""
+
+from __future__ import annotations
+
+import bz2
+import hashlib
+import io
+import itertools
+import json
+import struct
+import zlib
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from wids.codecs.encode import encode_field
+from wids.extras import load
+from wids.importing.layout import Blob, Imported, Layout, is_label, sniffed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+__all__ = ["open_mds"]
+
+INDEX_NAME = "index.json"
+_MOST_NBYTES = 2**32  # offsets inside a shard are 32-bit numbers
+_DIGESTS = {"md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s"}
+
+_SCALARS = {
+    **{f"int{bits}": f"<i{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"uint{bits}": f"<u{bits // 8}" for bits in (8, 16, 32, 64)},
+    **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
+    "int": "<i8",
+}
+# How an array that says so itself names the type of its numbers, and of its shape's.
+_ARRAY_TYPES = {
+    8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32",
+    33: "int32", 34: "float32", 64: "uint64", 65: "int64", 66: "float64",
+}  # fmt: skip
+_SHAPE_TYPES = ("<u1", "<u2", "<u4", "<u8")
+
+
+@dataclass(frozen=True)
+class _Shard:
+    """One shard, as the index describes it."""
+
+    path: Path
+    nbytes: int
+    nsamples: int
+    packed: str | None
+    packed_path: Path | None
+    hashes: dict[str, str]
+    columns: tuple[tuple[str, str, int | None], ...]
+
+
+def open_mds(
+    folder: Path, fields: Mapping[str, str] | None = None, key: str | None = None
+) -> Imported:
+    """Open a folder of MDS shards.
+
+    Args:
+        folder: Where its `index.json` lies.
+        fields: Column to extension, where another is wanted than the layout gives.
+        key: Column with the keys; else samples are numbered.
+
+    Returns:
+        Samples. Pictures, arrays and bytes become fields with the bytes that they have (raw PIL
+        images become PNG); texts, numbers and JSON go into one `.json`. Pickles stay the bytes
+        they are, as `.pkl`; nothing loads them.
+
+    Raises:
+        ValueError: The index is malformed; or, while the samples are read, a shard is damaged.
+    """
+    shards = _read_index(folder)
+    columns = shards[0].columns
+    if any(shard.columns != columns for shard in shards):
+        raise ValueError(f"{folder}: its shards have different columns; import them one by one")
+    kinds = {name: _kind_of(name, encoding, str(folder)) for name, encoding, _ in columns}
+    layout = Layout(kinds, fields, key, str(folder))
+    return Imported(_samples(shards, layout), total=sum(shard.nsamples for shard in shards))
+
+
+def _samples(shards: Sequence[_Shard], layout: Layout) -> Iterator[dict[str, Any]]:
+    number = 0
+    for shard in shards:
+        for row in _rows(shard):
+            yield layout.sample(number, row)
+            number += 1
+
+
+def _read_index(folder: Path) -> list[_Shard]:
+    path = folder / INDEX_NAME
+    try:
+        listed = json.loads(path.read_bytes())["shards"]
+        shards = [_described(folder, shard) for shard in listed]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"{path}: is no index of MDS shards ({error!r:.200})") from None
+    if not shards:
+        raise ValueError(f"{path}: lists no shards")
+    return shards
+
+
+def _described(folder: Path, shard: Mapping[str, Any]) -> _Shard:
+    """Take what an index says of a shard, if it can be."""
+    if shard["format"] != "mds" or shard["version"] != 2:
+        raise ValueError(f"format {shard['format']!r} {shard['version']!r}, expected 'mds' 2")
+    raw, packed = shard["raw_data"], shard["zip_data"]
+    names, encodings = shard["column_names"], shard["column_encodings"]
+    columns = tuple(zip(names, encodings, shard["column_sizes"], strict=True))
+    for name, encoding, size in columns:
+        if not isinstance(name, str) or not isinstance(encoding, str) or not _is_size(size):
+            raise TypeError(f"column {name!r} of {encoding!r} with size {size!r}")
+    if not (0 <= int(raw["bytes"]) < _MOST_NBYTES and int(shard["samples"]) >= 0):
+        raise ValueError(f"{raw['bytes']} bytes, {shard['samples']} samples")
+    return _Shard(
+        path=_inside(folder, raw["basename"]),
+        nbytes=int(raw["bytes"]),
+        nsamples=int(shard["samples"]),
+        packed=shard["compression"],
+        packed_path=None if packed is None else _inside(folder, packed["basename"]),
+        hashes=dict(raw.get("hashes") or {}),
+        columns=columns,
+    )
+
+
+def _is_size(size: Any) -> bool:
+    return size is None or (type(size) is int and 0 <= size < _MOST_NBYTES)
+
+
+def _inside(folder: Path, name: str) -> Path:
+    """Name a file of the folder; an index from elsewhere may not name others."""
+    path = PurePosixPath(name)
+    if path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise ValueError(f"{name!r} lies outside the folder")
+    return folder / path
+
+
+def _rows(shard: _Shard) -> Iterator[dict[str, Any]]:
+    """Cut the samples out of a shard."""
+    data = memoryview(_whole(shard))
+    if len(data) < 4 or struct.unpack_from("<I", data)[0] != shard.nsamples:
+        raise ValueError(f"{shard.path}: expected {shard.nsamples} samples, found another number")
+    head = 4 * (shard.nsamples + 2)
+    ends = np.frombuffer(data[4:head], "<u4") if head <= len(data) else np.array([], "<u4")
+    if len(ends) != shard.nsamples + 1 or ends[0] < head or ends[-1] > len(data):
+        raise ValueError(f"{shard.path}: its samples lie outside its {len(data)} bytes")
+    columns = [(name, size, _reader(encoding)) for name, encoding, size in shard.columns]
+    places = ends.tolist()
+    for number, (start, end) in enumerate(itertools.pairwise(places)):
+        try:
+            yield _row(data[start:end], columns)
+        except (ValueError, KeyError, IndexError, TypeError, struct.error, OverflowError) as error:
+            raise ValueError(
+                f"{shard.path}: sample {number}, at byte {start}, is damaged ({error})"
+            ) from error
+
+
+def _row(
+    data: memoryview, columns: Sequence[tuple[str, int | None, Callable[[memoryview], Any]]]
+) -> dict[str, Any]:
+    num_told = sum(not size for _, size, _ in columns)  # a size of 0 counts as none, too
+    told = iter(struct.unpack_from(f"<{num_told}I", data))
+    place = 4 * num_told
+    row = {}
+    for name, fixed, read in columns:
+        size = fixed or next(told)
+        if place + size > len(data):
+            raise ValueError(f"column {name!r} of {size} bytes ends behind the sample")
+        row[name] = read(data[place : place + size])
+        place += size
+    if place != len(data):
+        raise ValueError(f"{len(data) - place} bytes follow the last column")
+    return row
+
+
+def _whole(shard: _Shard) -> bytes:
+    """Read a shard, unpacked, and check it against the index."""
+    if shard.path.exists() or shard.packed_path is None:
+        data = shard.path.read_bytes()
+    else:
+        packed = shard.packed_path.read_bytes()
+        data = _unpacked(packed, (shard.packed or "").partition(":")[0], shard)
+    if len(data) != shard.nbytes:
+        raise ValueError(
+            f"{shard.path}: the index says {shard.nbytes} bytes, found {len(data)}; fetch it again"
+        )
+    for algorithm, expected in shard.hashes.items():
+        if algorithm in _DIGESTS:
+            found = hashlib.new(algorithm, data, usedforsecurity=False).hexdigest()
+            if found != expected:
+                raise ValueError(
+                    f"{shard.path}: {algorithm} {found}, the index says {expected}; fetch it again"
+                )
+    return data
+
+
+def _unpacked(packed: bytes, kind: str, shard: _Shard) -> bytes:
+    """Unpack a shard, and no more than it should hold: a small file may unpack to anything."""
+    most = shard.nbytes + 1
+    try:
+        if kind == "gz":
+            return zlib.decompressobj(wbits=31).decompress(packed, most)
+        if kind == "bz2":
+            return bz2.BZ2Decompressor().decompress(packed, most)
+        if kind == "zstd":
+            stream = io.BytesIO(packed)
+            with load("zstandard", "zstd").ZstdDecompressor().stream_reader(stream) as reader:
+                return bytes(reader.read(most))
+    except (OSError, EOFError, zlib.error) as error:
+        raise ValueError(f"{shard.packed_path}: cannot be unpacked ({error})") from error
+    raise ValueError(
+        f"{shard.packed_path}: packed by {kind!r}, which is not read here; unpack it to "
+        f"{shard.path} first"
+    )
+
+
+def _kind_of(name: str, encoding: str, where: str) -> str:
+    """Tell what a column holds, in the words of `Layout`."""
+    base = encoding.partition(":")[0]
+    if base in _SCALARS or base == "str_int":
+        return "label" if is_label(name) and "float" not in base else "plain"
+    if base in {"str", "json", "str_float", "str_decimal"}:
+        return "plain"
+    if base not in _READERS:
+        raise ValueError(f"{where}: column {name!r}: the encoding {encoding!r} is not known")
+    return {"bytes": "bytes", "ndarray": "array", "pkl": "pickle"}.get(base, "image")
+
+
+def _reader(encoding: str) -> Callable[[memoryview], Any]:
+    """Return what makes a value of the bytes of a column."""
+    base, _, rest = encoding.partition(":")
+    if base in _SCALARS:
+        return lambda data: _one(np.frombuffer(data, _SCALARS[base]))
+    if base == "ndarray":
+        kind, _, shape = rest.partition(":")
+        fixed = tuple(map(int, shape.split(","))) if shape else None
+        return lambda data: _array(data, kind, fixed)
+    return _READERS[base]
+
+
+def _one(numbers: Any) -> Any:
+    if len(numbers) != 1:
+        raise ValueError(f"expected one number, found {len(numbers)}")
+    return numbers[0].item()
+
+
+def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
+    place = 0
+    if not kind:
+        kind, place = _ARRAY_TYPES[data[0]], 1
+    if shape is None:
+        # Six bits say how many dimensions there are, two how wide the number of each is.
+        ndim, width = data[place] >> 2, _SHAPE_TYPES[data[place] & 3]
+        end = place + 1 + ndim * np.dtype(width).itemsize
+        shape, place = tuple(np.frombuffer(data[place + 1 : end], width).tolist()), end
+    values = np.frombuffer(data[place:], np.dtype(kind).newbyteorder("<")).reshape(shape)
+    return Blob(".npy", encode_field(".npy", values))
+
+
+def _raw_image(data: memoryview) -> Blob:
+    """Make a PNG of an image that was kept as its pixels."""
+    width, height, num_mode = struct.unpack_from("<3I", data)
+    mode = bytes(data[12 : 12 + num_mode]).decode("ascii")
+    pixels = data[12 + num_mode :]
+    # Pillow would make an image of any size before it looks at how many pixels there are.
+    if width * height > 8 * max(len(pixels), 1):
+        raise ValueError(f"{len(pixels)} bytes of pixels for {width} x {height}")
+    image = Image.frombytes(mode, (width, height), bytes(pixels))
+    return Blob(".png", encode_field(".png", image))
+
+
+def _listed(read: Callable[[memoryview], Blob], start: int) -> Callable[[memoryview], list[Blob]]:
+    """Return what reads a number, so many lengths, and so many values, from a byte on."""
+
+    def read_list(data: memoryview) -> list[Blob]:
+        (count,) = struct.unpack_from("<I", data, start)
+        ends = start + 4 + 4 * count
+        if ends > len(data):
+            raise ValueError(f"{count} values in {len(data)} bytes")
+        place, values = ends, []
+        for size in struct.unpack_from(f"<{count}I", data, start + 4):
+            values.append(read(data[place : place + size]))
+            place += size
+        if place != len(data):
+            raise ValueError(f"{count} values end at byte {place} of {len(data)}")
+        return values
+
+    return read_list
+
+
+def _jpeg(data: memoryview) -> Blob:
+    return Blob(".jpg", data)
+
+
+def _png(data: memoryview) -> Blob:
+    return Blob(".png", data)
+
+
+_READERS: dict[str, Callable[[memoryview], Any]] = {
+    "bytes": sniffed,
+    "str": lambda data: str(data, "utf-8"),
+    "json": lambda data: json.loads(bytes(data)),
+    "str_int": lambda data: int(str(data, "utf-8")),
+    "str_float": lambda data: float(str(data, "utf-8")),
+    "str_decimal": lambda data: str(data, "utf-8"),
+    "jpeg": _jpeg,
+    "png": _png,
+    "pil": _raw_image,
+    "pkl": lambda data: Blob(".pkl", data),
+    "ndarray": lambda data: _array(data, "", None),
+    "list[jpeg]": _listed(_jpeg, 4),  # four bytes before the number are kept for later versions
+    "list[png]": _listed(_png, 4),
+    "list[pil]": _listed(_raw_image, 4),
+    "jpeg_array": _listed(_jpeg, 0),
+    "jpegarray": _listed(_jpeg, 0),
+}

@@ -1,0 +1,290 @@
+"""TFRecord files of `tf.train.Example`, read without TensorFlow.
+
+A record is its length (8 bytes, little-endian), the masked CRC-32C of these, the data, and the
+masked CRC-32C of that. The data is a protocol buffer: `Example.features` (1) holds entries of
+`Features.feature` (1), a map of name (1) to `Feature` (2), which holds one list: of bytes (1), of
+floats (2) or of 64-bit integers (3), each with its values in field 1.
+
+Source:
+    TensorFlow, "TFRecord and tf.train.Example"; Protocol Buffers, "Encoding".
+"""
+
+from __future__ import annotations
+
+import gzip
+import struct
+import zlib
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.importing.crc32c import crc32c
+from wids.importing.layout import Blob, Imported, Layout, family_of, is_label, sniffed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+__all__ = ["TFRECORD_SUFFIXES", "open_tfrecords", "parse_example", "read_records"]
+
+TFRECORD_SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
+_MOST_NBYTES = 2**31  # a protocol buffer may not be longer
+_READ_NBYTES = 1 << 20
+_LENGTH = struct.Struct("<QI")
+_CHECKSUM = struct.Struct("<I")
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
+
+
+def open_tfrecords(
+    paths: Sequence[Path], fields: Mapping[str, str] | None = None, key: str | None = None
+) -> Imported:
+    """Open TFRecord files, one after the other.
+
+    Args:
+        paths: The files, plain or packed by gzip or zlib.
+        fields: Feature to extension, where another is wanted than the layout gives.
+        key: Feature with the keys; by default `__key__`, `key` or `id`, else samples are numbered.
+
+    Returns:
+        Samples. Bytes that are pictures, sound or no text become fields as they are; texts and
+        numbers go into one `.json`, an integer that is named like a class into `.cls`.
+
+    Raises:
+        ValueError: While the samples are read: a file is damaged; the message names the byte.
+    """
+    return Imported(_samples(paths, fields or {}, key))
+
+
+def _samples(
+    paths: Sequence[Path], fields: Mapping[str, str], key: str | None
+) -> Iterator[dict[str, Any]]:
+    layout, number = None, 0
+    for path in paths:
+        for place, record in enumerate(read_records(path)):
+            try:
+                row = {name: _value(values) for name, values in parse_example(record).items()}
+            except ValueError as error:
+                raise ValueError(f"{path}: record {place}: {error}") from error
+            # A file says nothing of its features beforehand: the first record stands for all.
+            layout = layout or Layout(_kinds(row), fields, key, str(path))
+            yield layout.sample(number, row)
+            number += 1
+
+
+def _kinds(row: Mapping[str, Any]) -> dict[str, str]:
+    kinds = {}
+    for name, value in row.items():
+        first = value[0] if isinstance(value, list) and value else value
+        if isinstance(first, Blob):
+            kinds[name] = family_of(first)
+        else:
+            kinds[name] = "label" if type(value) is int and is_label(name) else "plain"
+    return kinds
+
+
+def _value(values: Any) -> Any:
+    """Make of a feature's list what a column holds: one value of one, a list of several."""
+    if isinstance(values, list):
+        texts = [_text_or_blob(each) for each in values]
+        if any(isinstance(each, Blob) for each in texts):
+            texts = [sniffed(each) for each in values]
+        return texts[0] if len(texts) == 1 else texts or None
+    if len(values) == 1:
+        return values[0].item()
+    return values if len(values) else None
+
+
+def _text_or_blob(data: bytes) -> str | Blob:
+    blob = sniffed(data)
+    if blob.suffix != ".bin":
+        return blob
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return blob
+    return blob if "\0" in text else text
+
+
+def read_records(path: Path) -> Iterator[bytes]:
+    """Read the records of a file, each verified.
+
+    Raises:
+        ValueError: A checksum does not hold, or the file breaks off; the message names the byte.
+    """
+    with path.open("rb") as raw:
+        stream = _unpacked(raw)
+        place = 0
+        while True:
+            try:
+                record = _record(stream)
+            except (ValueError, OSError, EOFError, zlib.error) as error:
+                raise ValueError(f"{path}: at byte {place} of its records: {error}") from error
+            if record is None:
+                return
+            yield record
+            place += _LENGTH.size + len(record) + _CHECKSUM.size
+
+
+def _record(stream: Any) -> bytes | None:
+    """Read one record and verify it; None at the end."""
+    head = _read(stream, _LENGTH.size)
+    if not head:
+        return None
+    if len(head) < _LENGTH.size:
+        raise ValueError("the file breaks off within the length of a record")
+    nbytes, checksum = _LENGTH.unpack(head)
+    if _masked(head[:8]) != checksum or nbytes >= _MOST_NBYTES:
+        raise ValueError("expected the length of a record, found other bytes (its CRC differs)")
+    data = _read(stream, nbytes + _CHECKSUM.size)
+    if len(data) < nbytes + _CHECKSUM.size:
+        raise ValueError(f"the file breaks off within a record of {nbytes} bytes")
+    if _CHECKSUM.unpack(data[nbytes:])[0] != _masked(data[:nbytes]):
+        raise ValueError(f"a record of {nbytes} bytes is damaged (its CRC differs)")
+    return data[:nbytes]
+
+
+def _unpacked(raw: IO[bytes]) -> Any:
+    """Look whether a file is packed: by its own checksum plain, or by the first bytes of others."""
+    head = raw.read(_LENGTH.size)
+    raw.seek(0)
+    if len(head) == _LENGTH.size and _masked(head[:8]) == _LENGTH.unpack(head)[1]:
+        return raw
+    if head.startswith(b"\x1f\x8b"):
+        return gzip.GzipFile(fileobj=raw)
+    if head[:1] == b"\x78" and len(head) > 1 and (head[0] << 8 | head[1]) % 31 == 0:
+        return _Inflated(raw)
+    return raw
+
+
+class _Inflated:
+    """A stream that zlib packed."""
+
+    def __init__(self, raw: IO[bytes]) -> None:
+        self._raw = raw
+        self._inflate = zlib.decompressobj()
+
+    def read(self, nbytes: int) -> bytes:
+        """Read up to so many bytes; none at the end."""
+        while True:
+            packed = self._inflate.unconsumed_tail or self._raw.read(_READ_NBYTES)
+            if not packed:
+                return b""
+            if data := self._inflate.decompress(packed, nbytes):
+                return data
+
+
+def _read(stream: Any, nbytes: int) -> bytes:
+    """Read so many bytes, or fewer at the end; memory grows with what is there, not with nbytes."""
+    parts = []
+    while nbytes and (part := stream.read(min(nbytes, _READ_NBYTES))):
+        parts.append(part)
+        nbytes -= len(part)
+    return b"".join(parts)
+
+
+def _masked(data: bytes) -> int:
+    """Return the CRC-32C as records have it: turned, and a constant added."""
+    crc = crc32c(data)
+    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
+
+
+def parse_example(record: bytes) -> dict[str, Any]:
+    """Parse a `tf.train.Example`.
+
+    Args:
+        record: Its bytes.
+
+    Returns:
+        Feature to a list of bytes, or to an array of float32 or int64; sorted by name, as the
+        order in a record is no one's choice.
+
+    Raises:
+        ValueError: It is none.
+    """
+    features: dict[str, Any] = {}
+    for number, part in _fields_of(memoryview(record)):
+        if number == 2:
+            raise ValueError("is a SequenceExample, expected an Example; convert it first")
+        if number == 1:
+            for each, entry in _fields_of(_as_bytes(part)):
+                if each == 1:
+                    name, values = _entry(_as_bytes(entry))
+                    features[name] = values
+    if not features:
+        raise ValueError("holds no features; expected a tf.train.Example")
+    return dict(sorted(features.items()))
+
+
+def _entry(data: memoryview) -> tuple[str, Any]:
+    name, feature = "", memoryview(b"")
+    for number, part in _fields_of(data):
+        if number == 1:
+            name = str(_as_bytes(part), "utf-8")
+        elif number == 2:
+            feature = _as_bytes(part)
+    values: Any = []
+    for number, part in _fields_of(feature):
+        reader = {1: _bytes_list, 2: _float_list, 3: _int_list}.get(number)
+        if reader is not None:
+            values = reader(_as_bytes(part))
+    return name, values
+
+
+def _bytes_list(data: memoryview) -> list[bytes]:
+    return [bytes(_as_bytes(part)) for number, part in _fields_of(data) if number == 1]
+
+
+def _float_list(data: memoryview) -> Any:
+    packed = b"".join(_as_bytes(part) for number, part in _fields_of(data) if number == 1)
+    return np.frombuffer(packed, "<f4")
+
+
+def _int_list(data: memoryview) -> Any:
+    values: list[int] = []
+    for number, part in _fields_of(data):
+        if number == 1 and isinstance(part, int):
+            values.append(part)
+        elif number == 1:
+            place = 0
+            while place < len(part):
+                value, place = _varint(part, place)
+                values.append(value)
+    return np.array(values, np.uint64).astype(np.int64)  # negative ones come as 2**64 - n
+
+
+def _fields_of(data: memoryview) -> Iterator[tuple[int, Any]]:
+    """Walk over the fields of a message: number, and an int or the bytes."""
+    place = 0
+    while place < len(data):
+        tag, place = _varint(data, place)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, place = _varint(data, place)
+            yield tag >> 3, value
+            continue
+        size = {_FIXED64: 8, _FIXED32: 4}.get(kind)
+        if kind == _BYTES:
+            size, place = _varint(data, place)
+        if size is None or place + size > len(data):
+            raise ValueError(f"no protocol buffer at byte {place} of a message of {len(data)}")
+        yield tag >> 3, data[place : place + size]
+        place += size
+
+
+def _varint(data: memoryview, place: int) -> tuple[int, int]:
+    value = 0
+    for shift in range(0, 70, 7):
+        if place >= len(data):
+            break
+        byte = data[place]
+        place += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value & 0xFFFFFFFFFFFFFFFF, place
+    raise ValueError(f"no number at byte {place} of a message of {len(data)}")
+
+
+def _as_bytes(part: Any) -> memoryview:
+    if isinstance(part, int):
+        raise ValueError("a number stands where a message was expected")  # noqa: TRY004 (of data)
+    return memoryview(part)
