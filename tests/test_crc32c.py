@@ -2,7 +2,7 @@
 
 import google_crc32c
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wids.importing import crc32c as module
@@ -23,6 +23,7 @@ def test_the_vectors_of_the_standard_hold(data: bytes, expected: int) -> None:
     assert crc32c_here(data) == crc32c(data) == expected
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300), st.integers(1, 40))
 def test_any_data_has_the_crc_that_a_library_computes(data: bytes, times: int) -> None:
     """Short data goes byte by byte, long data through lanes; both agree with a library."""

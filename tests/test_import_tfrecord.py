@@ -11,7 +11,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wids
@@ -77,6 +77,7 @@ def test_several_files_and_folders_follow_each_other(tmp_path: Path) -> None:
         assert [sample["__key__"] for sample in dataset] == [f"{i:09d}" for i in range(12)]
 
 
+@settings(deadline=None)
 @given(st.lists(st.binary(max_size=600), max_size=5))
 def test_records_come_back_as_they_were_framed(records: list[bytes]) -> None:
     """Any bytes, none at all too, are records."""
@@ -90,6 +91,7 @@ def test_records_come_back_as_they_were_framed(records: list[bytes]) -> None:
         assert list(read_records(path)) == records
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=5),
     st.lists(st.floats(width=32, allow_nan=False), min_size=1, max_size=5),

@@ -73,7 +73,7 @@ shards = st.fixed_dictionaries(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(shards, min_size=1, max_size=5), st.none() | st.text(max_size=4))
 def test_columns_say_what_the_json_says(tmp_path: Path, parsed, listed: list[Any], name) -> None:
     """Name, base, header and every shard are the same, and the JSON is not read for them."""
