@@ -1,7 +1,7 @@
 """Names in one buffer: whatever is asked of all of them at once is what Python says one by one."""
 
 import numpy as np
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wids.tar.grouping import split_name
@@ -78,3 +78,31 @@ def test_split(strings, rule):
         if kept[row]:
             cut = int(dots[row] - table.starts[row])
             assert (string[:cut], string[cut:]) == parts
+
+
+letters, lengths = st.sampled_from([b"a", b"b"]), st.integers(4090, 4110)
+long_names = st.lists(
+    st.builds(lambda letter, length, end: letter * length + end, letters, lengths, letters),
+    max_size=6,
+)
+
+
+@settings(deadline=None, max_examples=50)
+@given(long_names)
+def test_long_strings_are_compared_as_short_ones_are(strings):
+    """Strings around and above the length from which they are compared whole are told apart."""
+    table = packed(strings)
+    assert table.any_equal(table.starts, table.ends) == (len(set(strings)) < len(strings))
+    values, labels = table.distinct(table.starts, table.ends)
+    assert [values[label] for label in labels.tolist()] == strings
+    repeats = [i > 0 and strings[i] == strings[i - 1] for i in range(len(strings))]
+    assert table.repeated(table.starts, table.ends).tolist() == repeats
+
+
+def test_names_of_a_megabyte():
+    """Names as long as an extended header may make them are told apart by their last byte."""
+    strings = [b"n" * (1 << 20) + b".%d" % (i % 3) for i in range(12)]
+    table = packed(strings)
+    values, labels = table.distinct(table.starts, table.ends)
+    assert (len(values), labels.tolist()) == (3, [0, 1, 2] * 4)
+    assert table.any_equal(table.starts, table.ends)

@@ -248,6 +248,18 @@ def test_keys_are_distinct(tmp_path):
             read()
 
 
+def test_names_that_multiply_are_refused(tmp_path):
+    """A key of megabytes stands once in the sidecar, and not in thousands of names at once."""
+    key, fields = b"k" * (2 << 20), 1000
+    sets = b"/".join(b".%d" % i for i in range(fields)) + b"\0"
+    rows = [row(key, [SPAN] * fields), (fields, len(key), 0, 0)]
+    path = forged(tmp_path, spans=[SPAN] * fields, rows=rows, sets=sets, keys=key)
+    index = TarIndex.load(path)
+    for read in (lambda: index.names, index.check):
+        with pytest.raises(ShardFormatError, match="names would take 2097[0-9]{6} bytes"):
+            read()
+
+
 @pytest.mark.parametrize(
     "tables",
     [{"sets": bytes(2)}, {"sets": bytes(2 << 20)}, {"skipped": b"a=1\0" * (1 << 15)}],

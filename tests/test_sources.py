@@ -36,6 +36,13 @@ def test_a_glob_means_the_files_that_match(folder: Path) -> None:
     assert names(f"{folder.parent}/**/*.tar") == ["b-00.tar", "b-01.tar"]
 
 
+def test_a_folder_that_is_called_like_a_shard_is_none(folder: Path) -> None:
+    """What somebody unpacked beside the shards is passed over, by patterns too."""
+    (folder / "b-02.tar").mkdir()
+    assert names(folder) == ["b-00.tar", "b-01.tar", "c.tar.gz"]
+    assert names(f"{folder}/b-*.tar") == ["b-00.tar", "b-01.tar"]
+
+
 def test_a_brace_pattern_means_all_its_names(folder: Path) -> None:
     """Braces expand without looking at files, local or remote, beyond any default limit."""
     assert names(f"{folder}/b-{{00..01}}.tar") == ["b-00.tar", "b-01.tar"]

@@ -1,5 +1,7 @@
 """Tars of every dialect: what Python's tarfile and GNU tar read, and clear errors for the rest."""
 
+import contextlib
+import gzip
 import io
 import os
 import shutil
@@ -347,7 +349,7 @@ def test_empty_archive(scan):
 
 @pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
 def test_every_truncation_is_an_error(tmp_path, tar_format):
-    """A tar cut anywhere before its end mark is an error that names an offset in the file."""
+    """A tar cut anywhere, also within its end mark, is an error that names an offset in it."""
     path = tmp_path / "whole.tar"
     with tarfile.open(path, "w", format=tar_format) as archive:
         for i in range(3):
@@ -355,11 +357,91 @@ def test_every_truncation_is_an_error(tmp_path, tar_format):
             info.size, info.mtime = 700, 0.5
             archive.addfile(info, io.BytesIO(b"y" * 700))
     content = path.read_bytes()
-    end = max(offset + size for _, offset, size in oracle(path)) // 512 * 512 + 512
-    for cut in [*range(0, end, 100), *range(0, end + 1, 512), end - 1]:
+    data_end = max(offset + size for _, offset, size in oracle(path)) // 512 * 512 + 512
+    end = data_end + 1024  # the rest is padding, which no reader needs
+    for cut in [*range(0, end, 100), *range(0, end, 512), end - 1]:
         path.write_bytes(content[:cut])
         with pytest.raises(ShardFormatError, match=r"at byte \d+"):
             scan_tar(path)
+
+
+def test_the_end_mark_alone_needs_no_padding(scan):
+    """Two zero blocks are enough, though most writers fill up to 10 KiB."""
+    assert len(scan(member(b"a.txt", b"x") + bytes(1024)).spans) == 1
+    assert len(scan(member(b"a.txt", b"x") + bytes(1025)).spans) == 1
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [(gzip.compress(b"x", mtime=0), "gzip data"), (b"<html>", "HTML"), (b"x" * 100, "no tar")],
+)
+def test_what_is_small_and_no_tar_is_named(refused, content, what):
+    """A file of less than one block is called what it is, not a tar that was cut off."""
+    message = refused(content)
+    assert what in message
+    assert f"{len(content)} bytes in all" in message
+    assert "cut off" not in message
+
+
+def test_very_many_global_records(scan):
+    """Tens of thousands of global comments are read once, not with each member again."""
+    comments = {b"comment%d" % i: b"x" for i in range(20_000)}
+    records = [pax({b"path": b"m%d.txt" % i}) + member(b"short", b"") for i in range(2_000)]
+    found = scan(pax(comments, kind=b"g") * 3 + b"".join(records) + END)
+    assert [name for name, *_ in listed(found)] == [f"m{i}.txt" for i in range(2_000)]
+
+
+def test_a_global_path_stays_among_very_many_records(scan):
+    """The one global record that names members holds, however many others there are."""
+    comments = {b"comment%d" % i: b"x" for i in range(20_000)}
+    content = pax({b"path": b"g.txt"} | comments, kind=b"g") + member(b"a", b"") * 2
+    own = pax({b"path": b"own.txt"}) + member(b"b", b"")
+    assert [name for name, *_ in listed(scan(content + own + END))] == ["g.txt", "g.txt", "own.txt"]
+
+
+def link(name, target):
+    """Return the header of a hard link."""
+    block = bytearray(header(name, 0, kind=b"1"))
+    block[157 : 157 + len(target)] = target
+    return repair_checksum(block)
+
+
+@pytest.mark.parametrize(
+    "hider",
+    [
+        header(b"a.txt", 0, kind=b"5"),
+        header(b"a.txt/", 0, kind=b"5"),
+        header(b"a.txt", 0, kind=b"2"),
+        header(b"./a.txt", 0, kind=b"6"),
+        header(b"a.txt/", 0, kind=b"\0", magic=b""),
+        link(b"a.txt", b"missing.txt"),
+        b"",
+    ],
+)
+def test_a_hard_link_means_the_last_entry_of_its_name(scan, tmp_path, hider):
+    """What hides an earlier file hides it from links too, as in tarfile, until a file is back."""
+    content = member(b"a.txt", b"one") + hider + link(b"b.txt", b"a.txt")
+    content += member(b"a.txt", b"again") + link(b"c.txt", b"x/../a.txt") + END
+    path = tmp_path / "links.tar"
+    path.write_bytes(content)
+    expected = []
+    with tarfile.open(path) as archive:
+        for info in archive:
+            target = info
+            with contextlib.suppress(KeyError):
+                while target.islnk():
+                    target = archive._find_link_target(target)
+                if target.isreg():
+                    expected.append((info.name, target.offset_data, target.size))
+    assert listed(scan(content)) == expected
+
+
+def test_a_link_to_data_of_a_vendors_type_has_none(scan):
+    """An entry of a type that is no file's hides an earlier file, and has no data to link to."""
+    content = member(b"a.txt", b"one") + member(b"a.txt", b"two", kind=b"Z")
+    found = scan(content + link(b"b.txt", b"a.txt") + END)
+    assert listed(found) == [("a.txt", 512, 3)]
+    assert found.skipped == {"type 'Z'": 1, "hard link to no earlier member": 1}
 
 
 def test_what_follows_the_end_is_reported(scan):

@@ -112,6 +112,15 @@ def test_a_damaged_local_shard_is_a_clear_error(
     assert leftovers(cache) == []
 
 
+def test_a_plain_tar_under_a_compressed_name_is_called_so(
+    cache: ShardCache, tmp_path: Path
+) -> None:
+    """The error says that nothing is compressed, and which name would be right."""
+    (tmp_path / "a.tgz").write_bytes(SHARD)
+    with pytest.raises(ShardFormatError, match=r"a\.tgz: is a plain tar.*rename it to 'a\.tar'"):
+        cache.get(str(tmp_path / "a.tgz"))
+
+
 @pytest.mark.parametrize("case", ["gzip cut", "zstd cut", "bzip2", "xz"])
 def test_a_damaged_fetched_shard_is_a_clear_error(
     cache: ShardCache, shard_server: ShardServer, case: str

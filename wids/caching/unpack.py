@@ -29,6 +29,7 @@ _MAGIC = {
     b"PK\x03\x04": "zip",
     b"7z\xbc\xaf\x27\x1c": "7z",
 }
+_MAGIC_OF_TAR = slice(257, 262)
 _SUFFIXES = {".tgz": ".tar", ".tzst": ".tar", ".gz": "", ".zst": ""}
 
 
@@ -77,7 +78,13 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
     """
     limit = _ALWAYS_ALLOWED_NBYTES + _MAX_RATIO * source.stat().st_size
     with source.open("rb") as stream:
-        kind = compression_of(stream.read(8))
+        head = stream.read(512)
+        kind = compression_of(head)
+        if kind is None and head[_MAGIC_OF_TAR] == b"ustar":
+            raise ShardFormatError(
+                f"{shown}: is a plain tar, though named like a compressed one; rename it to "
+                f"{plain_name(source.name)!r}"
+            )
         stream.seek(0)
         try:
             for chunk in _plain_chunks(stream, kind, shown):

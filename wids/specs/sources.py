@@ -103,14 +103,17 @@ def find_shards(location: str) -> list[str] | None:
     """
     path = local_path(location) if is_local(location) else None
     if path is not None and path.is_dir():
-        shards = sorted(str(entry) for entry in path.iterdir() if _is_shard(entry.name))
+        # What was unpacked may lie beside its tar, under the same name.
+        entries = (entry for entry in path.iterdir() if _is_shard(entry.name))
+        shards = sorted(str(entry) for entry in entries if not entry.is_dir())
         return _not_empty(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
     if path is not None and path.is_file():
         return [str(path)] if _is_shard(path.name) else None
     if "{" in location and len(names := expand_braces(location)) > 1:
         return [shard for name in names for shard in find_shards(name) or [name]]
     if path is not None and glob.has_magic(str(path)):
-        shards = sorted(glob.glob(str(path), recursive=True))  # noqa: PTH207 (str in, str out)
+        found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (str in, str out)
+        shards = sorted(name for name in found if not os.path.isdir(name))  # noqa: PTH112 (as above)
         return _not_empty(shards, location, "no file matches")
     return [location] if _is_shard(base_name(location)) else None
 

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.errors import ShardFormatError
-from wids.tar.nametable import NameTable
+from wids.tar.nametable import META, NameTable
 
 __all__ = ["Grouping", "KeyRule", "SampleTable", "group_members", "split_name"]
 
@@ -65,7 +65,7 @@ def split_name(name: bytes, key_rule: KeyRule = "first_dot") -> tuple[bytes, byt
 
     Returns:
         `(key, extension)`, the dot being the extension's; or the reason: `"no extension"`,
-        `"hidden"` (`.nfs01.jpg`) or `"meta"` (below or named `__meta__`, with any word inside).
+        `"hidden"` (`.nfs01.jpg`) or `"meta"` (`__meta__`, with any word inside, is a component).
 
     >>> split_name(b"train/0001.seg.png"), split_name(b"v1.2/a.b.jpg", "last_dot")
     ((b'train/0001', b'.seg.png'), (b'v1.2/a.b', b'.jpg'))
@@ -73,8 +73,7 @@ def split_name(name: bytes, key_rule: KeyRule = "first_dot") -> tuple[bytes, byt
     ('no extension', 'hidden', 'meta')
     """
     base = name.rfind(b"/") + 1
-    first_component = name.partition(b"/")[0]
-    if len(first_component) >= 4 and first_component[:2] == first_component[-2:] == b"__":
+    if b"__" in name and META.search(name):
         return "meta"
     if name.startswith(b".", base):
         return "hidden"

@@ -24,6 +24,9 @@ __all__ = ["MemberTable"]
 # Of a row and the next: first field, first byte of the key, extension set; end of the key.
 _ROW = struct.Struct("<3I8xI").unpack_from
 _SPAN = struct.Struct("<2q")
+# What names may take beyond what the sidecar takes: with keys of up to 1 KiB they never come near.
+_MAX_NAMES_NBYTES = 64 << 20
+_MAX_NAMES_RATIO = 64
 _Layout = tuple[tuple[str, ...], Callable[[memoryview, int], tuple[int, ...]]]
 
 # Samples that are checked one by one before a whole sidecar is, at the least.
@@ -331,6 +334,12 @@ class MemberTable:
             raise self._damaged(
                 f"expected names for {len(self)} members, found {rows[-1, 0] + num_others}"
             )
+        # A key stands once in the sidecar and once in the name of each of its fields.
+        extension_nbytes = np.array(list(map(len, sidecar.extension_sets)), np.int64)
+        lengths = np.diff(rows[:, 1]) * widths[set_ids] + extension_nbytes[set_ids]
+        room = max(_MAX_NAMES_NBYTES, _MAX_NAMES_RATIO * len(sidecar.image or b""))
+        if lengths.sum() > room:
+            raise self._damaged(f"its names would take {lengths.sum()} bytes, more than {room}")
         keys = bytes(self._key_bytes)
         if len({keys[start:end] for start, end in pairwise(rows[:, 1].tolist())}) < len(set_ids):
             raise self._damaged("two samples have one key")

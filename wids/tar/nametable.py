@@ -4,10 +4,16 @@ What `grouping` asks of a shard's names, answered for all of them at once: no Py
 for a name. Strings are given as pairs of arrays, their starts and ends in the buffer.
 """
 
+import re
+from hashlib import blake2b
+
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["NameTable"]
+__all__ = ["META", "NameTable"]
+
+# A component between double underscores, where names end in zero bytes or alone.
+META = re.compile(rb"(?<![^/\0])__[^/\0]*__(?![^/\0])")
 
 _Integers = NDArray[np.int64]
 _Flags = NDArray[np.bool_]
@@ -16,6 +22,9 @@ _Words = NDArray[np.uint64]
 # Where strings have more distinct values than this, telling them apart by one comparison for each
 # value takes longer than a dict does.
 _FEW = 32
+# Longer strings than this are few, and are compared whole: eight bytes of all strings at a time
+# are quick where there are many short ones, and take seconds for one name of a megabyte.
+_LONG_NBYTES = 4096
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
@@ -60,11 +69,8 @@ class NameTable:
         else:
             dots = dots[dots.searchsorted(self.ends) - 1]
         kept = (self._bytes[bases] != ord(".")) & (dots > bases) & (dots + 1 < self.ends)
-        underlined = self._words[self.starts] & np.uint64(0xFFFF) == int.from_bytes(b"__")
-        for row in np.flatnonzero(underlined).tolist():
-            component = self.name(row).partition(b"/")[0]
-            if len(component) >= 4 and component[:2] == component[-2:] == b"__":
-                kept[row] = False
+        for found in META.finditer(self._packed):
+            kept[self.ends.searchsorted(found.start())] = False
         return kept, dots
 
     def repeated(self, starts: _Integers, ends: _Integers) -> _Flags:
@@ -119,7 +125,13 @@ class NameTable:
     def _equal(self, starts: _Integers, other_starts: _Integers, lengths: _Integers) -> _Flags:
         """Say which strings equal their counterparts of the same length."""
         equal = np.ones(len(starts), np.bool_)
-        rows = np.arange(len(starts))
+        packed = self._packed
+        long = lengths > _LONG_NBYTES
+        for row in np.flatnonzero(long).tolist():
+            start, other, length = int(starts[row]), int(other_starts[row]), int(lengths[row])
+            equal[row] = packed[start : start + length] == packed[other : other + length]
+        rows = np.flatnonzero(~long)
+        starts, other_starts, lengths = starts[rows], other_starts[rows], lengths[rows]
         while len(rows):
             # Only rows that are equal so far, and have more than these eight bytes, go on.
             differing = self._words[starts] ^ self._words[other_starts]
@@ -134,7 +146,12 @@ class NameTable:
         """Return a number for each string, equal for equal strings."""
         lengths = ends - starts
         digests = lengths.astype(np.uint64)
-        rows = np.arange(len(starts))
+        long = lengths > _LONG_NBYTES
+        for row in np.flatnonzero(long).tolist():
+            value = self._packed[starts[row] : ends[row]]
+            digests[row] = int.from_bytes(blake2b(value, digest_size=8).digest())
+        rows = np.flatnonzero(~long)
+        starts, lengths = starts[rows], lengths[rows]
         while len(rows):
             mixed = (digests[rows] ^ (self._words[starts] << _unwanted_bits(lengths))) * _MIX
             digests[rows] = mixed ^ (mixed >> np.uint64(31))

@@ -9,7 +9,7 @@ import os
 import posixpath
 from array import array
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
@@ -17,27 +17,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.errors import ShardFormatError
+from wids.tar.extended import EXTENDING, MAX_EXTENSION_NBYTES, Extensions
 from wids.tar.tarheader import (
     BLOCK_SIZE,
-    PAX_USED,
     check_numbers,
     checksum_matches,
     describe_start,
-    header_link,
     header_name,
     parse_number,
-    parse_pax,
-    parse_pax_size,
-    pax_goes_on,
 )
 from wids.tar.tarruns import HeaderRuns
 
 __all__ = ["Members", "scan_tar"]
-
-# What a member may claim for its extended headers, and how many may precede it: no honest writer
-# comes near, and nothing larger is ever allocated on a header's word.
-MAX_EXTENSION_NBYTES = 1 << 20
-MAX_EXTENSIONS = 16
 
 # Where members are long, a header is read with few bytes more than it takes.
 _WINDOW_NBYTES = 64 << 10
@@ -115,18 +106,6 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
         os.close(file_descriptor)
 
 
-@dataclass
-class _Pending:
-    """What extended headers have said of the member that follows them."""
-
-    records: dict[bytes, bytes] = field(default_factory=dict)
-    long_name: bytes | None = None
-    long_link: bytes | None = None
-    num_headers: int = 0
-    num_pax_headers: int = 0
-    pax_name_first: bool = False
-
-
 class _Walk:
     """The state of a walk over the headers of one file."""
 
@@ -147,9 +126,7 @@ class _Walk:
         self._skipped: Counter[str] = Counter()
         self._archive_end = 0
         self._trailing_nbytes = 0
-        self._globals_matter = False
-        self._globals: dict[bytes, bytes] = {}
-        self._pending = _Pending()
+        self._extensions = Extensions()
         self._places: dict[bytes, int] = {}
         self._hidden: dict[bytes, int] = {}
         self._named_nbytes = 0
@@ -171,7 +148,7 @@ class _Walk:
 
         Trying costs more than a step does; where it keeps failing, it is tried less often.
         """
-        if self._pending.num_headers or self._globals_matter:
+        if not self._extensions.silent:
             return position
         if self._steps_to_go:
             self._steps_to_go -= 1
@@ -190,11 +167,10 @@ class _Walk:
         """Read one header; return where the next one stands, None at the end of the archive."""
         header = self._read(position, BLOCK_SIZE)
         if len(header) < BLOCK_SIZE:
-            self._fail(
-                position,
-                "a header or the two zero blocks that end a tar",
-                f"{len(header)} bytes and the end of the file (cut off?)",
-            )
+            found = f"{len(header)} bytes and the end of the file (cut off?)"
+            if header.strip(b"\0") and not position:
+                found = f"{len(header)} bytes in all, {describe_start(header)}"
+            self._fail(position, "a header or the two zero blocks that end a tar", found)
         if header == _ZERO_BLOCK:
             return self._end(position)
         if not checksum_matches(header):
@@ -212,29 +188,26 @@ class _Walk:
         """Act upon a verified header; return where the next one stands."""
         kind = header[156:157]
         data_start = position + BLOCK_SIZE
-        if kind in b"xXgLK":
+        if kind in EXTENDING:
             return self._extend(position, header)
         # What the extended headers said is used up, also by an entry that is no member.
-        pending, self._pending = self._pending, _Pending()
-        records = self._globals | pending.records
-        name = self._name(header, pending, records)
-        if kind in _REFUSED or any(map(_is_sparse, records)):
+        said = self._extensions.use()
+        name = said.name(header)
+        if kind in _REFUSED or said.sparse:
             what = _REFUSED.get(kind, _REFUSED[b"S"])
             raise ValueError(f"member {name.decode(errors='replace')!r} is {what}")
         if kind == b"1":
-            self._hard_link(name, pending.long_link, records, header)
+            self._hard_link(name, said.link(header))
             return data_start
         if kind in _NO_DATA:
             # Some state a size all the same; tarfile and libarchive agree that no data follows.
-            self._skipped[_NO_DATA[kind]] += 1
-            self._hidden[posixpath.normpath(name)] = len(self._spans) // 2
+            self._skip(name, _NO_DATA[kind])
             return data_start
-        stated = records.get(b"size")
-        size = parse_number(header[124:136]) if stated is None else parse_pax_size(stated)
+        size = said.size(header)
         # In tars of 1979 a slash marks directories; tarfile and libarchive agree: no data follows.
         if kind == b"\0" and name == header_name(header) and name.endswith(b"/"):
             size = 0
-        self._data_entry(kind, name, data_start, size, b"path" in records)
+        self._data_entry(kind, name, data_start, size, b"path" in said.records)
         return data_start + size + -size % BLOCK_SIZE
 
     def _data_entry(
@@ -246,7 +219,7 @@ class _Walk:
             self._cut_off(offset - BLOCK_SIZE, name, data_end)
         if kind not in _REGULAR:
             # Volume labels, ACLs and whatever a vendor made up: data that is no file's.
-            self._skipped[f"type {kind.decode('latin-1')!r}"] += 1
+            self._skip(name, f"type {kind.decode('latin-1')!r}")
         elif not name.endswith(b"/"):
             self._add(name, offset, size)
         elif name_is_pax:
@@ -258,11 +231,10 @@ class _Walk:
             )
         else:
             # Tars of 1979 have no type for directories.
-            self._skipped["directory"] += 1
+            self._skip(name, "directory")
 
     def _extend(self, position: int, header: bytes) -> int:
         """Take in an extended header: PAX records, or a GNU long name."""
-        kind = header[156:157]
         nbytes = parse_number(header[124:136])
         if nbytes > MAX_EXTENSION_NBYTES:
             raise ValueError(
@@ -274,71 +246,21 @@ class _Walk:
         body = self._read(body_start, body_end - body_start)
         if len(body) < nbytes:
             self._cut_off(position, b"(extended header)", body_start + nbytes)
-        # Some readers take the whole last block, some just the bytes that the header claims.
-        ended = b"\0" in body[: nbytes + 1] if kind in b"LK" else not pax_goes_on(body, nbytes)
-        if len(body) > nbytes and not ended:
-            raise ValueError(f"an extended header of {nbytes} bytes goes on behind its end")
-        if kind == b"g":
-            self._extend_all(parse_pax(body[:nbytes]))
-        else:
-            self._pend(kind, body[:nbytes])
+        self._extensions.take(header[156:157], body, nbytes)
         return body_end
 
-    def _extend_all(self, records: dict[bytes, bytes]) -> None:
-        """Keep the records of a global PAX header."""
-        if b"size" in records:
-            raise ValueError("a global PAX header states a size; readers disagree on what of")
-        self._globals |= records
-        self._globals_matter = any(map(_matters, self._globals))
-        self._pending.num_headers += 1
-
-    def _pend(self, kind: bytes, body: bytes) -> None:
-        """Keep what an extended header says until its member comes."""
-        pending = self._pending
-        pending.num_headers += 1
-        if pending.num_headers > MAX_EXTENSIONS:
-            raise ValueError(f"expected a member after {MAX_EXTENSIONS} extended headers")
-        if kind in b"xX":
-            records = parse_pax(body)
-            # Some readers merge two such headers, some take the last one alone.
-            for key in PAX_USED if pending.num_pax_headers else ():
-                if pending.records.get(key) != records.get(key):
-                    raise ValueError(f"two PAX headers of one member differ in {key.decode()!r}")
-            pending.num_pax_headers += 1
-            pending.records |= records
-            pending.pax_name_first |= b"path" in records and pending.long_name is None
-            return
-        attribute = "long_name" if kind == b"L" else "long_link"
-        value = body.partition(b"\0")[0]
-        if getattr(pending, attribute) not in (None, value):
-            raise ValueError(f"two GNU long names of one member differ: {value[:80]!r} is the last")
-        setattr(pending, attribute, value)
-
-    def _name(self, header: bytes, pending: _Pending, records: dict[bytes, bytes]) -> bytes:
-        """Return a member's name: of PAX path and GNU long name, the one that came first."""
-        pax_name = records.get(b"path")
-        if pending.long_name is None:
-            return header_name(header) if pax_name is None else pax_name
-        if b"path" in self._globals:
-            raise ValueError("a GNU long name and a global PAX path for one member")
-        if pax_name is not None and pending.pax_name_first:
-            return pax_name
-        return pending.long_name
+    def _skip(self, name: bytes, reason: str) -> None:
+        """Count an entry that is no member; it hides earlier members of its name all the same."""
+        self._skipped[reason] += 1
+        self._hidden[posixpath.normpath(name)] = len(self._spans) // 2
 
     def _add(self, name: bytes, offset: int, size: int) -> None:
         self._names += name
         self._names.append(0)
         self._spans.extend((offset, size))
 
-    def _hard_link(
-        self, name: bytes, long_link: bytes | None, records: dict[bytes, bytes], header: bytes
-    ) -> None:
+    def _hard_link(self, name: bytes, target: bytes) -> None:
         """Add a hard link as a member of its own, with the bytes of the last one so named."""
-        target = records.get(b"linkpath", long_link)
-        if target is None:
-            target = header_link(header)
-        elif long_link not in (None, target):
-            raise ValueError(f"a GNU long link and a PAX link path differ: {long_link[:80]!r}")
         # Names are looked up rarely, so they are gathered when the first link asks for them.
         fresh = bytes(self._names[self._named_nbytes :]).split(b"\0")[:-1]
         first = len(self._spans) // 2 - len(fresh)
@@ -348,24 +270,22 @@ class _Walk:
         # that is no member has no bytes to link to.
         place = self._places.get(posixpath.normpath(target))
         if place is None or place < self._hidden.get(posixpath.normpath(target), 0):
-            self._skipped["hard link to no earlier member"] += 1
+            self._skip(name, "hard link to no earlier member")
         else:
             self._add(name, self._spans[2 * place], self._spans[2 * place + 1])
 
     def _end(self, position: int) -> int | None:
         """Pass the end-of-archive mark; return where another archive begins, if asked to."""
-        if self._pending.num_headers:
+        if self._extensions.pending:
             self._fail(position, "a member after its extended headers", "the end of the archive")
-        # One zero block and the end of the file is enough: a lone block with data behind it is not,
-        # since all readers would end there, and members may have been overwritten with zeros.
         second = self._read(position + BLOCK_SIZE, BLOCK_SIZE)
-        if second.strip(b"\0"):
-            self._fail(position + BLOCK_SIZE, "a second zero block, the end of the tar", "data")
+        if second != _ZERO_BLOCK:
+            what = "data" if second.strip(b"\0") else "the end of the file (cut off?)"
+            self._fail(position + BLOCK_SIZE, "a second zero block, the end of the tar", what)
         self._archive_end = position
         start = self._next_data(position + BLOCK_SIZE)
         if self._concatenated and start < self._nbytes:
-            self._globals = {}
-            self._globals_matter = False
+            self._extensions.begin_archive()
             return start
         self._trailing_nbytes = self._nbytes - start
         return None
@@ -403,11 +323,3 @@ class _Walk:
             f"{self._path}: at byte {position}: expected {expected}, found {found}; "
             "fetch or pack the shard anew"
         )
-
-
-def _is_sparse(key: bytes) -> bool:
-    return key.startswith(b"GNU.sparse.")
-
-
-def _matters(key: bytes) -> bool:
-    return key in PAX_USED or _is_sparse(key)

@@ -1,0 +1,186 @@
+"""Extended headers: what PAX records and GNU long names say of the member that follows them.
+
+Where the common readers disagree on which of several statements holds, the shard is refused here.
+"""
+
+from dataclasses import dataclass, field
+
+from wids.tar.tarheader import (
+    PAX_USED,
+    header_link,
+    header_name,
+    parse_number,
+    parse_pax,
+    parse_pax_size,
+    pax_goes_on,
+)
+
+__all__ = ["EXTENDING", "MAX_EXTENSION_NBYTES", "Extensions", "Statements"]
+
+# The types of extended headers: PAX for one member (Sun's spelling too), for all; GNU name, link.
+EXTENDING = b"xXgLK"
+
+# What a member may claim for its extended headers, and how many may precede it: no honest writer
+# comes near, and nothing larger is ever allocated on a header's word.
+MAX_EXTENSION_NBYTES = 1 << 20
+MAX_EXTENSIONS = 16
+
+
+@dataclass
+class Statements:
+    """What has been said of one member besides its own header.
+
+    Attributes:
+        records: Its PAX records; once it is there, those for all members too.
+        long_name: GNU's long name.
+        long_link: GNU's long target of a link.
+        num_headers: How many extended headers came, of any kind.
+        num_pax_headers: How many of them were PAX headers of this member.
+        pax_name_first: Whether the PAX path came before a long name.
+        name_for_all: Whether a PAX path for all members is in force.
+    """
+
+    records: dict[bytes, bytes] = field(default_factory=dict)
+    long_name: bytes | None = None
+    long_link: bytes | None = None
+    num_headers: int = 0
+    num_pax_headers: int = 0
+    pax_name_first: bool = False
+    name_for_all: bool = False
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the member is a sparse file in one of GNU's PAX formats."""
+        return any(map(_is_sparse, self.records))
+
+    def name(self, header: bytes) -> bytes:
+        """Return the member's name: of PAX path and GNU long name, the one that came first.
+
+        Args:
+            header: The member's own header, of 512 bytes.
+
+        Raises:
+            ValueError: Readers disagree on the name.
+        """
+        pax_name = self.records.get(b"path")
+        if self.long_name is None:
+            return header_name(header) if pax_name is None else pax_name
+        if self.name_for_all:
+            raise ValueError("a GNU long name and a global PAX path for one member")
+        if pax_name is not None and self.pax_name_first:
+            return pax_name
+        return self.long_name
+
+    def size(self, header: bytes) -> int:
+        """Return how many bytes of data follow the member's header.
+
+        Raises:
+            ValueError: Its size is no number.
+        """
+        stated = self.records.get(b"size")
+        return parse_number(header[124:136]) if stated is None else parse_pax_size(stated)
+
+    def link(self, header: bytes) -> bytes:
+        """Return the name that the member, a link, points to.
+
+        Raises:
+            ValueError: Readers disagree on it.
+        """
+        target = self.records.get(b"linkpath", self.long_link)
+        if target is None:
+            return header_link(header)
+        if self.long_link not in (None, target):
+            raise ValueError(f"a GNU long link and a PAX link path differ: {self.long_link!r:.80}")
+        return target
+
+
+class Extensions:
+    r"""Keeps what extended headers say until their member comes.
+
+    >>> extensions = Extensions()
+    >>> extensions.take(b"x", b"14 path=a.txt\n", 14)
+    >>> extensions.use().name(bytes(512)), extensions.pending
+    (b'a.txt', False)
+    """
+
+    def __init__(self) -> None:
+        self._for_all: dict[bytes, bytes] = {}
+        self._next = Statements()
+
+    @property
+    def pending(self) -> bool:
+        """Whether extended headers came that no member followed yet."""
+        return self._next.num_headers > 0
+
+    @property
+    def silent(self) -> bool:
+        """Whether nothing is said of the member that comes next."""
+        return not self._for_all and not self._next.num_headers
+
+    def begin_archive(self) -> None:
+        """Forget what was said of all members of the archive before."""
+        self._for_all = {}
+
+    def use(self) -> Statements:
+        """Return what was said of the member that is there now, and forget it."""
+        said, self._next = self._next, Statements()
+        said.name_for_all = b"path" in self._for_all
+        said.records = self._for_all | said.records
+        return said
+
+    def take(self, kind: bytes, block: bytes, nbytes: int) -> None:
+        """Take in what an extended header says.
+
+        Args:
+            kind: Its type, one of `EXTENDING`.
+            block: Its data with the padding, as far as the file goes.
+            nbytes: How long it says that its data is.
+
+        Raises:
+            ValueError: It is malformed, or contradicts another one.
+        """
+        # Some readers take the whole last block, some just the bytes that the header claims.
+        ended = b"\0" in block[: nbytes + 1] if kind in b"LK" else not pax_goes_on(block, nbytes)
+        if len(block) > nbytes and not ended:
+            raise ValueError(f"an extended header of {nbytes} bytes goes on behind its end")
+        self._next.num_headers += 1
+        if kind == b"g":
+            self._take_for_all(parse_pax(block[:nbytes]))
+            return
+        if self._next.num_headers > MAX_EXTENSIONS:
+            raise ValueError(f"expected a member after {MAX_EXTENSIONS} extended headers")
+        if kind in b"xX":
+            self._take_records(parse_pax(block[:nbytes]))
+        else:
+            self._take_long(kind, block[:nbytes].partition(b"\0")[0])
+
+    def _take_for_all(self, records: dict[bytes, bytes]) -> None:
+        if b"size" in records:
+            raise ValueError("a global PAX header states a size; readers disagree on what of")
+        # Only what changes a member is kept: comments, of which there may be tens of thousands,
+        # would be merged with the records of every member that follows.
+        self._for_all |= {key: value for key, value in records.items() if _matters(key)}
+
+    def _take_records(self, records: dict[bytes, bytes]) -> None:
+        said = self._next
+        # Some readers merge two such headers, some take the last one alone.
+        for key in PAX_USED if said.num_pax_headers else ():
+            if said.records.get(key) != records.get(key):
+                raise ValueError(f"two PAX headers of one member differ in {key.decode()!r}")
+        said.num_pax_headers += 1
+        said.records |= records
+        said.pax_name_first |= b"path" in records and said.long_name is None
+
+    def _take_long(self, kind: bytes, value: bytes) -> None:
+        attribute = "long_name" if kind == b"L" else "long_link"
+        if getattr(self._next, attribute) not in (None, value):
+            raise ValueError(f"two GNU long names of one member differ: {value[:80]!r} is the last")
+        setattr(self._next, attribute, value)
+
+
+def _is_sparse(key: bytes) -> bool:
+    return key.startswith(b"GNU.sparse.")
+
+
+def _matters(key: bytes) -> bool:
+    return key in PAX_USED or _is_sparse(key)
