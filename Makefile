@@ -7,11 +7,12 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help venv wheel install demo test test-frameworks lint format bench clean
+.PHONY: help venv wheel install demo test test-page test-frameworks lint format bench clean
 
 help:
 	@echo 'make demo    the whole of it on real data, in under three minutes'
 	@echo 'make test    all tests, against the built wheel'
+	@echo 'make test-page    the page of wids browse, in Chromium'
 	@echo 'make test-frameworks   the samplers inside Lightning, Accelerate, Trainer and Ray Train'
 	@echo 'make lint    format, lint and types'
 	@echo 'make bench   the benchmarks (long; see docs/benchmarks.md)'
@@ -43,6 +44,10 @@ demo: install
 test: install
 	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q
 	env -u PYTHONPATH $(BIN)/pytest -q --pyargs wids --doctest-modules
+
+# The page of `wids browse` in a real browser; `make test` runs these too, where there is one.
+test-page: install
+	env -u PYTHONPATH WIDS_NEEDS_CHROMIUM=1 $(BIN)/pytest -n $(JOBS) -q tests/test_browse_page.py
 
 test-frameworks:
 	sh tools/test_frameworks.sh

@@ -1,11 +1,17 @@
-"""A browse server for tests: in this process, on a free port of the loopback, ended by the test."""
+"""A browse server for tests: on a free port of the loopback, ended by the test."""
 
+import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import Any, Self
 
 import requests
 
@@ -63,3 +69,47 @@ def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsin
         finally:
             server.stop()
             thread.join()
+
+
+class Command:
+    """`wids browse` in a process of its own, so that its memory can be seen."""
+
+    def __init__(self, spec: Path, cache: Path, *options: str) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "wids", "browse", str(spec), "--json", "--port", "0", *options],
+            stdout=subprocess.PIPE,
+            text=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(each for each in sys.path if each),
+                "WIDS_CACHE": str(cache),
+            },
+            cwd=cache,
+        )
+        self.url = json.loads(self.process.stdout.readline())["url"]
+
+    def get(self, path: str, **options: Any) -> requests.Response:
+        query = {
+            name: value for name, value in options.items() if name not in ("headers", "stream")
+        }
+        others = {name: value for name, value in options.items() if name not in query}
+        return requests.get(self.url + path, params=query, timeout=120, **others)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Press Ctrl-C, and see that it ends in good order."""
+        self.process.send_signal(signal.SIGINT)
+        try:
+            assert self.process.wait(30) == 0
+        finally:
+            self.process.kill()
+            self.process.stdout.close()
+
+    @property
+    def own_nbytes(self) -> int:
+        """Memory that is the process's own: pages of mapped shards are the kernel's to drop."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text()
+        line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
+        return int(line.split()[1]) * 1024

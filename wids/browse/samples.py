@@ -63,15 +63,30 @@ def _tile(
         return {**tile, "key": None, "error": safe_text(str(place), 500)}
     tile["key"] = safe_text(place.key, _MOST_KEY)
     tile["fields"] = [safe_text(field.extension, 40) for field in place.fields[:12]]
-    tile["picture"] = _picture(place)
     tile["kind"] = _main_kind(place)
     try:
+        tile |= _face(source, place)
         for name, number in (("label", _labels(place)), ("caption", _caption(place))):
-            if number is not None:
+            if number is not None and name not in tile:
                 tile[name] = _short(source, place, number, class_names)
     except (WidsError, OSError) as error:
         tile["error"] = safe_text(str(error), 500)
     return tile
+
+
+def _face(source: Source, place: SamplePlace) -> dict[str, Any]:
+    """Name the field that makes the picture; an array that makes none says what it is."""
+    number = _picture(place)
+    if number is None or field_kind(place.fields[number].extension) != "array":
+        return {"picture": number}
+    field = place.fields[number]
+    if field.nbytes > _MOST_CAPTION_NBYTES:  # it would take too long to look into sixty of them
+        return {"picture": number}
+    summary = view_field(field.extension, source.read(place, number)).summary
+    if summary.get("picture"):
+        return {"picture": number}
+    arrays = (f"{one['dtype']} {one['shape']}" for one in summary.get("arrays", [])[:3])
+    return {"picture": None, "caption": f"{field.extension}: {', '.join(arrays)}"}
 
 
 def _first(place: SamplePlace, kinds: tuple[str, ...], most_nbytes: int) -> int | None:

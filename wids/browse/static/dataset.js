@@ -12,11 +12,12 @@ const STATES = {
 };
 
 /** Show figures of some shards at once, and go on while they grow. */
-export async function showDataset({ view, state, dataset, signal }) {
+export async function showDataset({ view, state, dataset, signal, shown }) {
   const figures = h("div", { class: "figures-place" });
   const shards = h("div", {});
   view.replaceChildren(h("div", { class: "dataset" },
     h("h2", { class: "hidden" }, "Dataset"), checked(dataset), figures, shards));
+  shown();
   await Promise.all([showShards(shards, state, signal), showFigures(figures, { all: false }, signal)]);
 }
 

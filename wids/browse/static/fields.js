@@ -56,19 +56,24 @@ function image(index, field) {
   const toggle = button("Zoom to pixels", () => {
     const zoomed = frame.classList.toggle("zoomed");
     toggle.setAttribute("aria-pressed", String(zoomed));
+    // Pixels of a digit are seen at eight times their size, of a photograph at their own.
+    const scale = Math.max(width, height) < 160 ? 8 : 1;
+    drawn.style.width = zoomed ? `${turned(field.summary) * scale}px` : "";
     if (!zoomed) return;
     // The file itself where the browser draws its kind, unless it is too large to be drawn safely.
     const plain = field.media_type && width * height <= 64e6;
     drawn.src = plain ? raw(index, field.number) : thumb(index, field.number, LARGEST);
-    // Pixels of a digit are seen at eight times their size, of a photograph at their own.
-    const scale = Math.max(width, height) < 160 ? 8 : 1;
-    drawn.width = width * scale;
     drawn.classList.toggle("small", scale > 1);
   }, { "aria-pressed": "false", "data-key": "z", title: "Zoom (z)" });
   frame.tabIndex = 0;
   frame.setAttribute("role", "region");
   frame.setAttribute("aria-label", `Image ${field.extension}`);
   return [frame, toggle];
+}
+
+/** The width of an image as it is shown: EXIF may say that it lies on its side. */
+function turned({ width, height, orientation }) {
+  return orientation > 4 ? height : width;
 }
 
 function text(_index, field) {

@@ -1,7 +1,7 @@
 // The grid: a page of samples at some positions of an order.
 
 import { ask, thumb } from "./api.js";
-import { announce, button, h } from "./dom.js";
+import { announce, h } from "./dom.js";
 import { counted, number } from "./format.js";
 import { toolbar } from "./toolbar.js";
 import { go, gridPart, link, orderPart } from "./state.js";
@@ -15,11 +15,11 @@ export const SIZES = {
 const GLYPHS = { audio: "♪", video: "▶", array: "▦", text: "¶", json: "{ }", class: "#", bytes: "01" };
 
 /** Show the page that the state asks for; while a filter runs, show what it has found so far. */
-export async function showGrid({ view, state, dataset, signal }) {
+export async function showGrid({ view, state, signal, shown }) {
   const size = SIZES[state.size] ? state.size : "m";
   const count = SIZES[size].count;
   const at = Math.max(0, Number.parseInt(state.at ?? "0", 10) || 0);
-  const bar = toolbar(state, dataset);
+  const bar = toolbar(state);
   const progress = h("div", {});
   const list = h("ul", { class: `grid ${size}`, "aria-label": "Samples" });
   const pages = h("div", { class: "pager-place" });
@@ -31,10 +31,11 @@ export async function showGrid({ view, state, dataset, signal }) {
       page = await ask("page", { ...orderPart(state), at, count }, signal);
     } catch (error) {
       if (error.name === "AbortError" || placed) throw error;
-      view.replaceChildren(bar, h("p", { class: "problem", role: "alert" }, error.message));
+      place(view, bar, h("p", { class: "problem", role: "alert" }, error.message));
+      shown();
       return;
     }
-    if (!placed) view.replaceChildren(bar, progress, list, pages);
+    if (!placed) place(view, bar, progress, list, pages);
     placed = true;
     progress.replaceChildren(...filterProgress(page));
     pages.replaceChildren(pager(state, at, count, page.total));
@@ -42,6 +43,7 @@ export async function showGrid({ view, state, dataset, signal }) {
     const now = JSON.stringify(page.tiles);
     if (now !== last) list.replaceChildren(...page.tiles.map((tile) => tileOf(tile, state, size)));
     last = now;
+    shown();
     if (!page.filtering || page.filtering.finished) {
       tellEmpty(list, page, state, at);
       announce(`${counted(page.total, "sample")}, from position ${number(at)} on`);
@@ -50,6 +52,16 @@ export async function showGrid({ view, state, dataset, signal }) {
     await new Promise((resolve) => setTimeout(resolve, 600));
     if (signal.aborted) return;
   }
+}
+
+/** Put the parts of the view in place; the toolbar stays where it is, with the focus in it. */
+function place(view, bar, ...rest) {
+  if (view.firstElementChild !== bar) {
+    view.replaceChildren(bar, ...rest);
+    return;
+  }
+  while (bar.nextSibling) bar.nextSibling.remove();
+  view.append(...rest);
 }
 
 function tellEmpty(list, page, state, at) {
@@ -144,22 +156,5 @@ function pager(state, at, count, total) {
     label,
     step("›", at + count, "n", "Next page", at + count < total),
     step("»", last, "End", "Last page", at < last),
-    slider,
-    jump(state));
-}
-
-/** A field for the number of a sample. */
-export function jump(state) {
-  const input = h("input", {
-    type: "text", inputmode: "numeric", placeholder: "number", size: 9, "data-key": "g",
-    "aria-label": "Go to sample number", pattern: "-?[0-9]+",
-  });
-  return h("form", {
-    class: "jump",
-    onsubmit: (event) => {
-      event.preventDefault();
-      const wanted = input.value.replaceAll(",", "").trim();
-      if (/^-?\d{1,18}$/.test(wanted)) go({ ...gridPart(state), i: wanted });
-    },
-  }, h("span", {}, "go to"), input, button("Go", null, { type: "submit" }));
+    slider);
 }

@@ -37,7 +37,7 @@ export function listen(dialog, query) {
     if (event.key === "Escape") return escape(event, field);
     if (field) return;
     if (event.key === "?") dialog.showModal();
-    else if (event.key === "/") query.select();
+    else if (event.key === "/") choose(query);
     else if (!press(event.key) && !move(event.key)) return;
     event.preventDefault();
   });
@@ -53,9 +53,14 @@ function press(key) {
   const name = key === "j" ? "ArrowRight" : key === "k" ? "ArrowLeft" : key;
   const target = document.querySelector(`[data-key="${CSS.escape(name)}"]`);
   if (!target || target.disabled) return false;
-  if (target.matches("input")) target.select();
+  if (target.matches("input")) choose(target);
   else target.click();
   return true;
+}
+
+function choose(input) {
+  input.focus();
+  input.select();
 }
 
 /** Move among the tiles of the grid. */

@@ -34,10 +34,14 @@ async function render() {
   markHead(state, name);
   const changed = name !== shownName;
   shownName = name;
+  view.setAttribute("aria-busy", "true");
+  const shown = () => view.removeAttribute("aria-busy");
   try {
-    await VIEWS[name]({ view, state, dataset, signal: leave.signal });
+    await VIEWS[name]({ view, state, dataset, signal: leave.signal, shown });
   } catch (error) {
-    if (error.name !== "AbortError") showFailure(error);
+    if (error.name === "AbortError") return;
+    showFailure(error);
+    shown();
   }
   if (changed) scrollTo(0, 0);
 }
@@ -76,6 +80,18 @@ document.getElementById("search").addEventListener("submit", (event) => {
   if (text) go({ ...gridPart(current()), q: text });
   else go(gridPart(current()));
 });
+
+const wanted = document.getElementById("number");
+document.getElementById("jump").addEventListener("submit", (event) => {
+  event.preventDefault();
+  const text = wanted.value.replaceAll(/[,_\s]/g, "");
+  wanted.setCustomValidity(/^-?\d{1,18}$/.test(text) ? "" : "a whole number, such as 42, or -1 for the last sample");
+  if (!wanted.reportValidity()) return;
+  wanted.value = "";
+  wanted.blur();
+  go({ ...gridPart(current()), i: text });
+});
+wanted.addEventListener("input", () => wanted.setCustomValidity(""));
 
 const help = document.getElementById("help");
 document.getElementById("to-help").addEventListener("click", () => help.showModal());

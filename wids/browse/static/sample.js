@@ -4,14 +4,13 @@ import { ask } from "./api.js";
 import { announce, button, h } from "./dom.js";
 import { card } from "./fields.js";
 import { bytes, number } from "./format.js";
-import { jump } from "./grid.js";
 import { gridPart, link, orderPart } from "./state.js";
 
 // The field one came to see stands first.
 const ORDER = ["image", "video", "audio", "array", "class", "text", "json", "bytes"];
 
 /** Show the sample that the state names by its number or by its position in an order. */
-export async function showSample({ view, state, dataset, signal }) {
+export async function showSample({ view, state, dataset, signal, shown }) {
   const byPosition = "p" in state;
   const query = byPosition ? { ...orderPart(state), p: state.p } : { i: state.i };
   const sample = await askUntilFound(query, signal);
@@ -24,6 +23,7 @@ export async function showSample({ view, state, dataset, signal }) {
   view.replaceChildren(h("article", { class: "sample" },
     head(sample, state, here, total, byPosition),
     h("div", { class: "cards" }, fields.map((field) => card(sample.index, field)), left)));
+  shown();
   announce(`Sample ${sample.index}, key ${sample.key}`);
 }
 
@@ -52,8 +52,7 @@ function head(sample, state, here, total, byPosition) {
     h("div", { class: "steps" },
       h("a", { class: "button", href: link({ ...grid, at: pageOf(state, here) }), "data-key": "Escape" }, "Grid"),
       step("‹", here - 1, "ArrowLeft", "Previous sample"),
-      step("›", here + 1, "ArrowRight", "Next sample"),
-      jump(state)),
+      step("›", here + 1, "ArrowRight", "Next sample")),
     h("h2", {}, sample.key || "(no key)"),
     h("p", { class: "muted" }, `${place} · ${bytes(sample.nbytes)} · sample ${number(sample.local_index)} of `,
       h("a", { href: link({ view: "dataset", at: String(Math.floor(sample.shard / 100) * 100) }) }, `shard ${number(sample.shard)}`),

@@ -8,7 +8,7 @@ import { gridPart, link } from "./state.js";
 const MOST = 1000;
 
 /** Show what is found, as it is found. */
-export async function showSearch({ view, state, dataset, signal }) {
+export async function showSearch({ view, state, dataset, signal, shown }) {
   const text = state.q;
   const grid = gridPart(state);
   const list = h("ol", { class: "hits" });
@@ -22,6 +22,7 @@ export async function showSearch({ view, state, dataset, signal }) {
     numberHint(text, grid, dataset),
     h("div", { class: "progress" }, bar, told, other),
     list));
+  shown();
   let from = [0, 0];
   let hits = 0;
   let skipped = 0;

@@ -20,8 +20,18 @@ const ORDERS = [
 ];
 const TILES = [["s", "Small tiles"], ["m", "Medium tiles"], ["l", "Large tiles"]];
 
-/** Make the toolbar for a state. */
+let kept = { key: null, bar: null };
+
+/** The toolbar for a state; the one that is there already, with what is being typed into it. */
 export function toolbar(state) {
+  const key = link(gridPart(state));
+  if (kept.key !== key) kept = { key, bar: make(state) };
+  // The link to another size of tiles keeps the page that one is on.
+  kept.at = state.at;
+  return kept.bar;
+}
+
+function make(state) {
   return h("div", { class: "toolbar" }, orderForm(state), filterForm(state), sizeChoice(state));
 }
 
@@ -68,6 +78,6 @@ function sizeChoice(state) {
   const now = state.size ?? "m";
   return h("div", { class: "sizes", role: "group", "aria-label": "Size of the tiles" },
     TILES.map(([value, text]) => button(value.toUpperCase(), () => {
-      go({ ...gridPart(state), at: state.at, size: value === "m" ? null : value }, { replace: true });
+      go({ ...gridPart(state), at: kept.at, size: value === "m" ? null : value }, { replace: true });
     }, { "aria-pressed": String(value === now), title: text, "aria-label": text })));
 }

@@ -1,0 +1,68 @@
+"""Debian's Chromium, driven by playwright: fixtures for tests of the page as a user has it."""
+
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+__all__ = ["chromium", "open_page", "wait_until"]
+
+WAIT_MILLISECONDS = 30_000  # machines under load take seconds for what takes milliseconds
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[Any]:
+    """Start the browser of this machine once; without one the tests are skipped, or fail in CI."""
+    path = shutil.which("chromium") or shutil.which("chromium-browser")
+    if path is None:
+        if os.environ.get("WIDS_NEEDS_CHROMIUM"):
+            pytest.fail("there is no chromium, and WIDS_NEEDS_CHROMIUM says that it is needed")
+        pytest.skip("there is no chromium; apt-get install chromium brings it")
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        # The sandbox wants a user who is not root; a container's tests run as root.
+        flags = ["--no-sandbox", "--autoplay-policy=no-user-gesture-required"]
+        browser = playwright.chromium.launch(executable_path=path, args=flags)
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
+    """Give what opens a page of a size and scheme; no page may have said an error in the end."""
+    contexts: list[Any] = []
+    said: list[str] = []
+
+    def listen(kind: str, text: str) -> None:
+        if kind in ("error", "warning"):
+            said.append(text)
+
+    def open_one(url: str, width: int = 1280, scheme: str = "light", **options: Any) -> Any:
+        viewport = {"width": width, "height": 860}
+        context = chromium.new_context(viewport=viewport, color_scheme=scheme, **options)
+        contexts.append(context)
+        context.set_default_timeout(WAIT_MILLISECONDS)
+        page = context.new_page()
+        page.on("console", lambda message: listen(message.type, message.text))
+        page.on("pageerror", lambda error: said.append(str(error)))
+        page.on("dialog", lambda dialog: (said.append(dialog.message), dialog.dismiss()))
+        page.goto(url)
+        return page
+
+    yield open_one
+    for context in contexts:
+        context.close()
+    assert said == []
+
+
+def wait_until(page: Any, condition: str) -> None:
+    """Wait until a JavaScript expression is true; the page's own policy forbids the usual way."""
+    end = time.monotonic() + WAIT_MILLISECONDS / 1000
+    while not page.evaluate(condition):
+        if time.monotonic() > end:
+            raise TimeoutError(condition)
+        time.sleep(0.02)

@@ -1,0 +1,73 @@
+"""A dataset of someone who means harm: nothing runs, nothing falls over, memory stays bounded."""
+
+from collections.abc import Iterator
+
+import pytest
+import requests
+from browsing import Command
+from hostile import GIGABYTE, SCRIPT, hostile_samples, write_hostile
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    folder = write_hostile(tmp_path_factory.mktemp("hostile"))
+    with Command(folder, tmp_path_factory.mktemp("cache")) as server:
+        yield server
+    assert not list(folder.glob("broken_into"))
+
+
+def test_every_sample_has_its_page(served: Command):
+    """Each page and each picture is answered, with an error where a field has one."""
+    tiles = served.get("api/page", count=60).json()["tiles"]
+    assert len(tiles) == len(hostile_samples()) + 1
+    errors = 0
+    for tile in tiles:
+        sample = served.get("api/sample", i=tile["index"])
+        assert sample.status_code == 200, sample.text
+        for field in sample.json()["fields"]:
+            errors += field["error"] is not None
+            picture = served.get("thumb", i=tile["index"], f=field["number"], s=320)
+            assert picture.status_code == 200
+            assert picture.headers["Content-Type"].startswith("image/")
+    assert errors > 10
+
+
+def test_nothing_of_it_is_sent_as_something_that_runs(served: Command):
+    """Text, pages and drawings are saved, never shown; what is shown is pixels or sound."""
+    shown = ("image/jpeg", "image/png", "audio/wav", "video/mp4")
+    for tile in served.get("api/page", count=60).json()["tiles"]:
+        for field in served.get("api/sample", i=tile["index"]).json()["fields"]:
+            head = requests.head(
+                served.url + "raw", params={"i": tile["index"], "f": field["number"]}, timeout=30
+            )
+            kind = head.headers["Content-Type"]
+            saved = head.headers["Content-Disposition"].startswith("attachment")
+            assert kind in shown or (kind == "application/octet-stream" and saved)
+            assert "sandbox" in head.headers["Content-Security-Policy"]
+            assert head.headers["X-Content-Type-Options"] == "nosniff"
+            assert "Set-Cookie" not in head.headers
+
+
+def test_pictures_hold_pixels_only(served: Command):
+    """What EXIF says of an image does not come along with its thumbnail."""
+    index = [sample["__key__"] for sample in hostile_samples()].index("exif")
+    assert SCRIPT.encode() in served.get("raw", i=index, f=0).content
+    picture = served.get("thumb", i=index, f=0, s=1280)
+    assert picture.headers["Content-Type"] == "image/jpeg"
+    assert b"script" not in picture.content
+
+
+def test_memory_stays_bounded(served: Command):
+    """A bomb, a gigabyte looked at and a gigabyte downloaded leave the process small."""
+    huge = len(hostile_samples())
+    fields = served.get("api/sample", i=huge).json()["fields"]
+    assert [field["nbytes"] for field in fields] == [GIGABYTE] * 6
+    for field in fields:
+        served.get("thumb", i=huge, f=field["number"], s=1280)
+    served.get("api/page", where=".json:a == 1 and .txt contains x")
+    with served.get("raw", i=huge, f=0, stream=True) as download:
+        received = sum(len(piece) for piece in download.iter_content(1 << 20))
+    assert received == GIGABYTE
+    part = served.get("raw", i=huge, f=4, headers={"Range": f"bytes={GIGABYTE - 5}-"})
+    assert part.content == bytes(5)
+    assert served.own_nbytes < 300 << 20

@@ -1,0 +1,314 @@
+"""The page in a real browser: opened, driven by mouse and keys, looked at by axe."""
+
+import json
+import re
+import wave
+from collections.abc import Callable, Iterator
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from axe_playwright_python.sync_playwright import Axe
+from browsing import Browsing, browsing
+from chromium import chromium, open_page, wait_until
+from conftest import write_shard
+from hostile import hostile_samples, write_hostile
+from PIL import Image
+
+__all__ = ["chromium", "open_page"]
+
+Open = Callable[..., Any]
+
+TOTAL = 200
+
+
+def picture(number: int) -> bytes:
+    stream = BytesIO()
+    Image.new("RGB", (120, 90), (number * 40 % 256, 90, number % 256)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def tone() -> bytes:
+    stream = BytesIO()
+    wave_form = np.sin(np.arange(8000 * 6) / 4) * 9000
+    with wave.open(stream, "wb") as out:
+        out.setparams((1, 2, 8000, 0, "NONE", ""))
+        out.writeframes(wave_form.astype("<i2").tobytes())
+    return stream.getvalue()
+
+
+def array() -> bytes:
+    stream = BytesIO()
+    np.save(stream, np.arange(48 * 64, dtype=np.float32).reshape(48, 64))
+    return stream.getvalue()
+
+
+def sample_of(number: int) -> dict[str, Any]:
+    sample = {
+        "__key__": f"set/{number:05d}",
+        ".jpg": picture(number),
+        ".cls": str(number % 5),
+        ".json": json.dumps({"number": number, "box": {"left": number, "tags": ["a", "b"]}}),
+    }
+    if number == 3:
+        sample |= {
+            ".wav": tone(),
+            ".txt": "first line\n<b>second</b>",
+            ".npy": array(),
+            ".bin": bytes(range(256)),
+            ".broken.jpg": picture(1)[:200],
+        }
+    return sample
+
+
+@pytest.fixture(scope="module")
+def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("page")
+    rows = []
+    for shard in range(4):
+        samples = [sample_of(50 * shard + place) for place in range(50)]
+        path = write_shard(folder / f"page-{shard}.tar", samples)
+        rows.append({"url": path.name, "nsamples": 50, "filesize": path.stat().st_size})
+    (folder / "page.json").write_text(json.dumps({"name": "pages", "shardlist": rows}))
+    return folder / "page.json"
+
+
+@pytest.fixture
+def served(spec: Path) -> Iterator[Browsing]:
+    names = {0: "zero", 1: "one", 2: "two"}
+    with browsing(str(spec), title="pages", class_names=names) as server:
+        yield server
+
+
+def keys_shown(page: Any) -> list[str]:
+    return page.locator(".grid .key").all_inner_texts()
+
+
+def wait_for_key(page: Any, number: int) -> None:
+    page.get_by_role("heading", name=f"set/{number:05d}").wait_for()
+
+
+def test_the_first_page_shows_pictures_and_classes(served: Browsing, open_page: Open):
+    """Sixty tiles with their keys, classes by name, and pictures that are really drawn."""
+    page = open_page(served.url)
+    page.locator(".tile").nth(59).wait_for()
+    assert keys_shown(page) == [f"set/{number:05d}" for number in range(60)]
+    assert page.locator(".label").all_inner_texts()[:4] == ["zero", "one", "two", "3"]
+    wait_until(page, "document.querySelector('.tile img').naturalWidth === 120")
+    assert page.title() == "pages · wids"
+    assert "200 samples · 4 shards" in page.locator("#facts").inner_text()
+
+
+def test_every_state_is_a_url(served: Browsing, open_page: Open):
+    """What is clicked can be reloaded, linked to, and left by going back."""
+    page = open_page(served.url)
+    page.get_by_role("link", name="Next page").click()
+    wait_until(page, "document.querySelector('.key').textContent === 'set/00060'")
+    assert page.url.endswith("?at=60")
+    page.get_by_label("Order").select_option("shuffled")
+    page.wait_for_url("**?order=shuffled")
+    page.locator(".tile").first.click()
+    heading = page.locator(".sample h2")
+    key = heading.inner_text()
+    assert "p=0" in page.url
+    page.reload()
+    heading.wait_for()
+    assert heading.inner_text() == key
+    page.go_back()
+    page.locator(".grid").wait_for()
+    assert keys_shown(page)[0] == key
+    other = open_page(page.url)
+    other.locator(".tile").nth(59).wait_for()
+    assert keys_shown(other) == keys_shown(page)
+
+
+def test_the_keyboard_goes_everywhere(served: Browsing, open_page: Open):
+    """Tiles, rows, pages, samples, jump, search, help and back, without the mouse."""
+    page = open_page(served.url)
+    page.locator(".tile").first.wait_for()
+    for key in ("j", "j", "ArrowRight", "k"):
+        page.keyboard.press(key)
+    assert page.evaluate("document.activeElement.querySelector('.key').textContent") == "set/00001"
+    page.keyboard.press("ArrowDown")
+    below = page.evaluate("document.activeElement.querySelector('.key').textContent")
+    assert below == f"set/{1 + columns(page):05d}"
+    page.keyboard.press("Enter")
+    wait_for_key(page, int(below[-5:]))
+    page.keyboard.press("ArrowRight")
+    wait_for_key(page, int(below[-5:]) + 1)
+    page.keyboard.press("k")
+    wait_for_key(page, int(below[-5:]))
+    page.keyboard.press("Escape")
+    page.locator(".tile").first.wait_for()
+    page.keyboard.press("n")
+    page.wait_for_url("**?at=60")
+    page.keyboard.press("End")
+    page.wait_for_url("**?at=180")
+    page.keyboard.press("g")
+    page.keyboard.type("123")
+    page.keyboard.press("Enter")
+    wait_for_key(page, 123)
+    page.keyboard.press("/")
+    page.keyboard.type("set/0007")
+    page.keyboard.press("Enter")
+    page.locator(".hits a").nth(9).wait_for()
+    assert page.locator(".hits .key").first.inner_text() == "set/00070"
+    page.keyboard.press("?")
+    page.get_by_role("dialog").get_by_text("this help").wait_for()
+    page.keyboard.press("Escape")
+    assert not page.get_by_role("dialog").is_visible()
+
+
+def columns(page: Any) -> int:
+    tops = page.evaluate("[...document.querySelectorAll('.tile')].map(tile => tile.offsetTop)")
+    return tops.count(tops[0]) if tops else 0
+
+
+def test_a_sample_shows_each_field_by_its_kind(served: Browsing, open_page: Open):
+    """Image, class, tree, text, array, sound, bytes; and the broken one says that it is."""
+    page = open_page(f"{served.url}?i=3")
+    wait_for_key(page, 3)
+    card = lambda name: page.get_by_role("region", name=f"Field {name}", exact=True)  # noqa: E731
+    assert "120 \u00d7 90 pixels" in card(".jpg").inner_text()
+    assert card(".cls").locator("strong").inner_text() == "3"
+    assert card(".txt").locator("pre").inner_text() == "first line\n<b>second</b>"
+    assert "float32" in card(".npy").inner_text()
+    assert "48 \u00d7 64" in card(".npy").inner_text()
+    wait_until(page, "document.querySelector('.array-picture').naturalWidth === 64")
+    assert card(".bin").locator("pre").inner_text().startswith("00000000  00 01 02 03")
+    assert "Cannot be decoded" in card(".broken.jpg").inner_text()
+    tree = card(".json").locator(".tree")
+    assert "number: 3" in tree.inner_text()
+    assert '"a"' not in tree.inner_text()
+    tree.get_by_text("tags").click()
+    tree.get_by_text('"a"').wait_for()
+    with page.expect_download() as download:
+        card(".bin").get_by_role("link").click()
+    assert Path(download.value.path()).read_bytes() == bytes(range(256))
+    assert download.value.suggested_filename == "00003.bin"
+
+
+def test_an_image_is_zoomed_to_its_pixels(served: Browsing, open_page: Open):
+    """Small ones are enlarged with their pixels to be seen, by button and by key."""
+    page = open_page(f"{served.url}?i=5")
+    wait_for_key(page, 5)
+    page.get_by_role("button", name="Zoom to pixels").click()
+    wait_until(page, "document.querySelector('.zoomed img').clientWidth === 960")
+    page.keyboard.press("z")
+    assert page.locator(".zoomed").count() == 0
+
+
+def test_sound_plays_and_seeks(served: Browsing, open_page: Open):
+    """The player plays, and jumps to a place by asking for a range."""
+    page = open_page(f"{served.url}?i=3")
+    page.locator("audio").wait_for()
+    page.evaluate("document.querySelector('audio').play()")
+    wait_until(page, "document.querySelector('audio').currentTime > 0.2")
+    duration = page.evaluate("document.querySelector('audio').duration")
+    assert duration == pytest.approx(6.0, abs=0.1)
+    page.evaluate("document.querySelector('audio').currentTime = 4.5")
+    wait_until(page, "document.querySelector('audio').currentTime > 4.6")
+
+
+def test_a_filter_is_typed_and_cleared(served: Browsing, open_page: Open):
+    """The grid holds what fulfils it, samples are stepped through within it, and it goes away."""
+    page = open_page(served.url)
+    page.locator(".tile").first.wait_for()
+    page.keyboard.press("f")
+    page.keyboard.type(".cls == 2 and .json:number > 100")
+    page.keyboard.press("Enter")
+    page.get_by_text("20 samples found").wait_for()
+    assert keys_shown(page)[:2] == ["set/00102", "set/00107"]
+    page.locator(".tile").first.click()
+    wait_for_key(page, 102)
+    page.keyboard.press("j")
+    wait_for_key(page, 107)
+    page.keyboard.press("Escape")
+    page.get_by_role("link", name="Clear the filter").click()
+    page.locator(".tile").nth(59).wait_for()
+
+
+def test_a_wrong_filter_says_what_is_wrong(served: Browsing, chromium: Any):
+    """The message stands on the page, and the toolbar stays to mend it."""
+    page = chromium.new_page()
+    page.goto(f"{served.url}?where=cls")
+    assert "expected a comparison" in page.get_by_role("alert").inner_text()
+    page.get_by_label("Filter", exact=True).first.fill(".cls == 1")
+    page.keyboard.press("Enter")
+    page.get_by_text("40 samples found").wait_for()
+    page.close()
+
+
+def test_the_dataset_page_leads_to_what_it_shows(served: Browsing, open_page: Open):
+    """Fields with their histograms, classes that lead to a filter, shards that lead to samples."""
+    page = open_page(f"{served.url}?view=dataset")
+    page.get_by_text("From all 4 shards").wait_for()
+    assert page.locator(".field-plots svg").count() >= 4
+    page.get_by_role("row").nth(3).get_by_role("link").click()
+    wait_until(page, "document.querySelector('.key')?.textContent === 'set/00100'")
+    page.go_back()
+    page.get_by_role("link", name=re.compile("1 one")).click()
+    page.get_by_text("40 samples found").wait_for()
+
+
+def test_an_epoch_is_shown_as_training_sees_it(served: Browsing, open_page: Open):
+    """The grid of a sampler's order holds one rank's share."""
+    page = open_page(f"{served.url}?order=shards&replicas=4&rank=1&epoch=2")
+    page.locator(".tile").nth(49).wait_for()
+    assert page.locator(".tile").count() == 50
+    page.get_by_label("rank", exact=True).fill("2")
+    page.keyboard.press("Tab")
+    page.wait_for_url("**rank=2**")
+
+
+VIEWS = {
+    "grid": "",
+    "sample": "?i=3",
+    "dataset": "?view=dataset",
+    "search": "?q=set/0001",
+    "epoch": "?order=shards&replicas=2",
+}
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (400, "light")])
+def test_axe_finds_no_serious_fault(served: Browsing, open_page: Open, width: int, scheme: str):
+    """Contrast, names, roles: on every view, wide and narrow, light and dark; none is too wide."""
+    page = open_page(served.url, width, scheme)
+    for query in VIEWS.values():
+        page.goto(served.url + query)
+        page.wait_for_load_state("networkidle")
+        found = Axe().run(page).response["violations"]
+        serious = [each for each in found if each["impact"] in ("serious", "critical")]
+        assert [(each["id"], each["nodes"][0]["html"]) for each in serious] == [], query
+        assert page.evaluate("document.documentElement.scrollWidth") <= width, query
+
+
+def test_nothing_of_a_hostile_dataset_runs(tmp_path: Path, open_page: Open):
+    """Every sample of it is opened; no script of it leaves its mark, no page of it breaks."""
+    with browsing([str(write_hostile(tmp_path) / "hostile-0.tar")], title="hostile") as server:
+        page = open_page(server.url)
+        page.locator(".tile").nth(len(hostile_samples()) - 1).wait_for()
+        for index in range(len(hostile_samples())):
+            page.goto(f"{server.url}?i={index}")
+            page.locator(".card").first.wait_for()
+            for summary in page.locator("details:not([open]) > summary").all()[:5]:
+                summary.click()
+            assert page.evaluate("window.broken_into") is None
+            assert page.evaluate("({}).polluted") is None
+            assert page.title() == "hostile · wids"
+
+
+def test_a_drawing_opened_as_a_page_is_saved_instead(tmp_path: Path, chromium: Any):
+    """An SVG or HTML field that is navigated to becomes a download."""
+    with browsing([str(write_hostile(tmp_path) / "hostile-0.tar")]) as server:
+        keys = [sample["__key__"] for sample in hostile_samples()]
+        page = chromium.new_page()
+        page.goto(server.url)
+        for key in ("page", "drawing"):
+            address = f"{server.url}raw?i={keys.index(key)}&f=0"
+            with page.expect_download():
+                page.evaluate("address => { location.href = address; }", address)
+            assert page.evaluate("window.broken_into") is None
+        page.close()
