@@ -39,8 +39,8 @@ MAY_IMPORT = {
     ),
     "browse": "errors ordering reading specs tar tools urls views",
     "commands": (
-        "browse caching codecs extras importing ordering outfile progress reading specs tools "
-        "urls views wording writing"
+        "browse caching codecs errors extras importing ordering outfile progress reading specs "
+        "tools urls views wording writing"
     ),
     "cli": "commands errors",
     "__init__": "caching codecs errors ordering reading specs tar views writing",

@@ -316,16 +316,25 @@ class TestShowAndCat:
         """Sizes and plain values are there for programs; negative indexes count from the end."""
         shown = json.loads(run(capsys, "show", spec, "-1", "--json")[1])
         assert (shown["index"], shown["key"], shown["shardindex"]) == (4, "key11", 1)
-        assert shown["fields"][".cls"] == {"nbytes": 1, "summary": "1", "value": 1}
+        assert shown["fields"][".cls"] == {
+            "kind": "class",
+            "nbytes": 1,
+            "summary": "1",
+            "details": {"value": 1, "name": None},
+            "value": 1,
+        }
         assert shown["fields"][".png"]["nbytes"] == len(red_and_blue())
 
     def test_bad_field_spoils_no_other(self, make_shard: MakeShard, capsys):
         """What cannot be decoded is said in its line; the rest is shown."""
         cut = red_and_blue()[:50]
-        path = make_shard("x.tar", [{"__key__": "a", ".png": cut, ".pkl": b"x", ".txt": "fine"}])
+        path = make_shard(
+            "x.tar", [{"__key__": "a", ".png": cut, ".pkl": b"\x80\x04.", ".txt": "fine"}]
+        )
         code, out, _ = run(capsys, "show", str(path), "0")
         assert code == 0
-        assert out.count("cannot be decoded") == 2
+        assert out.count("cannot be decoded") == 1
+        assert "bytes: 80 04 2e" in out  # a pickle is never read
         assert "'fine'" in out
 
     def test_strangers_names_and_texts_cannot_drive_the_terminal(
@@ -344,12 +353,20 @@ class TestShowAndCat:
             out, err = run(capsys, *command, str(path), "0")[1:]
             assert not {"\x1b", "\x07"} & set(out + err)
 
-    def test_image_is_drawn_with_half_blocks(self, spec: str, capsys):
+    def test_image_is_drawn_with_half_blocks(self, spec: str, capsys, monkeypatch):
         """Two pixels a character: red on the left, blue on the right."""
+        monkeypatch.setenv("COLORTERM", "truecolor")
         out = run(capsys, "show", spec, "0", "--image")[1]
         drawn = out.split(".png\n")[-1].splitlines()
         red, blue = "\x1b[38;2;255;0;0;48;2;255;0;0m▀", "\x1b[38;2;0;0;255;48;2;0;0;255m▀"
         assert drawn == [red * 4 + blue * 4 + "\x1b[0m"] * 2
+
+    def test_terminals_of_256_colours_are_drawn_for(self, spec: str, capsys, monkeypatch):
+        """Where nothing says that 24-bit colours are known, the ones that all know are used."""
+        monkeypatch.delenv("COLORTERM", raising=False)
+        out = run(capsys, "show", spec, "0", "--image")[1]
+        red, blue = "\x1b[38;5;196;48;5;196m▀", "\x1b[38;5;21;48;5;21m▀"
+        assert out.split(".png\n")[-1].splitlines() == [red * 4 + blue * 4 + "\x1b[0m"] * 2
 
     def test_image_appears_on_a_terminal_only(self, spec: str):
         """A terminal shows the image, unless it is told not to; a pipe never does."""

@@ -1,14 +1,16 @@
 """Text for the terminal: readable numbers, straight columns, and no escape sequence from data."""
 
+import re
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from wids.commands.show import draw_image, summarise
+from wids.commands.show import draw_image
 from wids.specs.spec import DatasetSpec
 from wids.tools.listing import shard_rows, spec_facts, spec_lines
-from wids.wording import clean, format_nbytes, format_short, table
+from wids.wording import clean, columns_of, format_nbytes, format_short, table
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))
@@ -23,7 +25,7 @@ def test_cleaned_text_has_nothing_that_a_terminal_obeys(text: str):
 def test_cleaned_text_keeps_its_width(text: str, width: int):
     """A cut text is never wider than asked, and one that fits is not cut."""
     shown = clean(text, width)
-    assert len(shown) <= width
+    assert columns_of(shown) <= width
     assert shown == clean(text) or shown.endswith("…")
 
 
@@ -96,8 +98,38 @@ def test_transparent_parts_are_drawn_on_white():
     assert line.startswith("\x1b[38;2;255;255;255;48;2;255;255;255m")
 
 
-def test_values_are_summed_up_in_one_line():
-    """Whatever a decoder returns has a line, also what JSON cannot say."""
-    values = [b"\n", {"a": object()}, [1, 2], 3.5, None, {"key": "ü"}]
-    assert all("\n" not in summarise(value) for value in values)
-    assert summarise({"key": "ü"}) == '{"key": "ü"}'
+@pytest.mark.parametrize("true_colour", [True, False])
+def test_drawings_hold_colours_and_nothing_else(true_colour: bool):
+    """Whatever the image, the escapes set colours, and each line ends by resetting them."""
+    drawn = draw_image(Image.effect_noise((30, 20), 90), 20, 20, true_colour=true_colour)
+    for line in drawn:
+        assert re.fullmatch(r"(\x1b\[[0-9;]+m▀)+\x1b\[0m", line)
+
+
+@given(st.lists(st.integers(0, 255), min_size=3, max_size=3))
+def test_of_256_colours_the_nearest_is_taken(colour: list[int]):
+    """No colour of the palette, as xterm defines it, lies closer."""
+    levels = [0, 95, 135, 175, 215, 255]
+    palette = [[r, g, b] for r in levels for g in levels for b in levels]
+    palette += [[8 + 10 * grey] * 3 for grey in range(24)]
+    image = Image.new("RGB", (1, 2), tuple(colour))
+    (line,) = draw_image(image, 1, 1, true_colour=False)
+    chosen = palette[int(re.match(r"\x1b\[38;5;(\d+);", line)[1]) - 16]
+
+    def distance(other: list[int]) -> int:
+        return sum((a - b) ** 2 for a, b in zip(colour, other, strict=True))
+
+    assert distance(chosen) == min(map(distance, palette))
+
+
+def test_wide_letters_take_two_columns():
+    """Chinese and Japanese line up, and are cut where the terminal would wrap."""
+    assert [columns_of(text) for text in ("abc", "日本語", "e\u0301", "\uff21", "")] == [
+        3,
+        6,
+        1,
+        2,
+        0,
+    ]
+    assert clean("日本語です", 7) == "日本語…"
+    assert table([("日本", 1), ("a", 22)], right=[1]) == ["日本   1", "a     22"]

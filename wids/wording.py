@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
+import unicodedata
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["clean", "format_nbytes", "format_short", "table"]
+__all__ = ["clean", "columns_of", "format_nbytes", "format_short", "table"]
 
 
 def clean(text: Any, width: int | None = None) -> str:
@@ -17,7 +19,7 @@ def clean(text: Any, width: int | None = None) -> str:
 
     Args:
         text: The text; anything else is turned into one.
-        width: Cut to so many characters, the last one "…" where something was cut.
+        width: Cut to so many columns, the last one "…" where something was cut.
 
     >>> clean("a\x1b[2J"), clean("a long caption", 8)
     ('a\\x1b[2J', 'a long …')
@@ -26,7 +28,31 @@ def clean(text: Any, width: int | None = None) -> str:
         letter if letter.isprintable() else letter.encode("unicode_escape").decode()
         for letter in str(text)
     )
-    return shown if width is None or len(shown) <= width else shown[: max(width - 1, 0)] + "…"
+    return shown if width is None or columns_of(shown) <= width else _cut(shown, width - 1) + "…"
+
+
+def columns_of(text: str) -> int:
+    """Count the columns that a terminal gives a text: two for a wide letter, none for an accent.
+
+    >>> columns_of("abc"), columns_of("日本"), columns_of("e\u0301")
+    (3, 4, 1)
+    """
+    # Nearly all names are ASCII, and tables have many.
+    return len(text) if text.isascii() else sum(map(_columns, text))
+
+
+def _columns(letter: str) -> int:
+    if unicodedata.combining(letter):
+        return 0
+    return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
+
+
+def _cut(text: str, width: int) -> str:
+    """Return as much of a text as fits."""
+    for place, columns in enumerate(itertools.accumulate(map(_columns, text))):
+        if columns > width:
+            return text[:place]
+    return text
 
 
 def format_nbytes(nbytes: float) -> str:
@@ -66,12 +92,13 @@ def table(rows: Iterable[Sequence[Any]], right: Iterable[int] = ()) -> list[str]
     ['key  size', 'a      10']
     """
     cells = [[clean(cell) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    widths = [max(map(columns_of, column)) for column in zip(*cells, strict=True)]
     at_right = set(right)
     return [
         "  ".join(
-            cell.rjust(width) if column in at_right else cell.ljust(width)
+            padding + cell if column in at_right else cell + padding
             for column, (cell, width) in enumerate(zip(row, widths, strict=True))
+            for padding in [" " * (width - columns_of(cell))]
         ).rstrip()
         for row in cells
     ]

@@ -112,10 +112,11 @@ def _parse_range(text: str, total: int) -> range:
 
 def show(args: Arguments) -> int:
     """Show one sample: fields, sizes, values, images."""
-    from wids.commands.show import describe_sample, sample_lines
+    from wids.commands.show import describe_sample, draw_pictures, sample_lines
 
     with _open_raw(args.spec) as dataset:
-        description, values = describe_sample(dataset[args.index])
+        found = dataset[args.index]
+        description = describe_sample(found, dataset.class_names)
         total = len(dataset)
     if args.json:
         print_json(description)
@@ -123,19 +124,18 @@ def show(args: Arguments) -> int:
     columns, rows = shutil.get_terminal_size((100, 40))
     width = columns if standard_output().isatty() else 1000
     out(sample_lines(description, total, width))
-    drawable = standard_output().isatty() and "NO_COLOR" not in os.environ
-    if args.image or (drawable and os.environ.get("TERM") != "dumb" and not args.no_image):
-        _draw_images(values, min(columns, 80), max(rows - 12, 12))
+    if args.image or (_draws_pictures() and not args.no_image):
+        # Only terminals that know 24-bit colours say so, and not all that do; 256 do no harm.
+        true_colour = os.environ.get("COLORTERM", "") in {"truecolor", "24bit"}
+        # Room is left for the lines above; on a small window one scrolls.
+        out(draw_pictures(found, min(columns, 80), max(rows - 12, 12), true_colour=true_colour))
     return DONE
 
 
-def _draw_images(values: dict[str, Any], columns: int, rows: int) -> None:
-    from wids.commands.show import draw_image
-    from wids.wording import clean
-
-    for extension, value in values.items():
-        if hasattr(value, "getbands"):
-            out(["", clean(extension), *draw_image(value, columns, rows)])
+def _draws_pictures() -> bool:
+    """Tell whether standard output is a terminal that shows colours."""
+    plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
+    return standard_output().isatty() and not plain
 
 
 def cat(args: Arguments) -> int:

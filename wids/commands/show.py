@@ -1,22 +1,32 @@
-"""One sample for the eye: what each field holds, and images drawn in the terminal."""
+"""One sample for the terminal: a line of text a field, and pictures drawn with characters."""
 
 from __future__ import annotations
 
 import io
-import json
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.codecs.decode import decode_field
-from wids.wording import clean, format_nbytes
+from wids.errors import DecodeError
+from wids.extras import load
+from wids.views.fieldview import FieldView, unpacked, view_field
+from wids.views.mediaview import checked_image
+from wids.views.oneline import content_line
+from wids.views.thumbnails import thumbnail
+from wids.wording import clean, columns_of, format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-__all__ = ["describe_sample", "draw_image", "field_names", "sample_lines"]
+    from wids.views.fieldview import ClassNames
 
-_UPPER_HALF = "▀"  # its colour is one pixel, its background the pixel below
+__all__ = ["describe_sample", "draw_image", "draw_pictures", "field_names", "sample_lines"]
+
+UPPER_HALF = "▀"  # its colour is one pixel, its background the pixel below
+RESET = "\x1b[0m"
+CUBE_START = 16  # of the 256 colours the first 16 are the user's own, then come 6 x 6 x 6
+GREYS_START = 232  # and 24 greys, from almost black on
 
 
 def field_names(sample: Mapping[str, Any]) -> list[str]:
@@ -28,60 +38,67 @@ def field_names(sample: Mapping[str, Any]) -> list[str]:
     return [name for name in sample if name.startswith(".")]
 
 
-def describe_sample(sample: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Decode each field of a raw sample and say what it is; a bad field spoils no other.
+def describe_sample(
+    sample: Mapping[str, Any], class_names: ClassNames | None = None
+) -> dict[str, Any]:
+    """Say what each field of a raw sample is; a bad field spoils no other.
 
     Args:
         sample: A sample as it was read, its fields as bytes.
+        class_names: The name of each class, by its number.
 
     Returns:
-        What `wids show --json` prints, and the values that could be decoded by extension.
+        What `wids show --json` prints: of each field its `kind`, `nbytes`, a line of `summary`,
+        the `details` of its view, its `value` where it is short and plain, and any `error`.
     """
-    fields, values = {}, {}
-    for extension in field_names(sample):
-        data = sample[extension]
-        try:
-            value = decode_field(extension, data)
-            summary = {"summary": summarise(value)}
-            if isinstance(value, int | str) or extension.lower().endswith(".json"):
-                summary["value"] = value
-            values[extension] = value
-        except Exception as error:  # noqa: BLE001 (whatever a decoder raises belongs to the field)
-            summary = {"error": str(error)}
-        fields[extension] = {"nbytes": len(data), **summary}
-    description = {
+    return {
         "index": sample["__index__"],
         "key": sample["__key__"],
         "dataset": sample["__dataset__"],
         "shard": sample["__shard__"],
         "shardindex": sample["__shardindex__"],
-        "fields": fields,
+        "fields": {
+            extension: _describe_field(extension, sample[extension], class_names)
+            for extension in field_names(sample)
+        },
     }
-    return description, values
 
 
-def summarise(value: Any) -> str:
-    r"""Say in one line what a decoded value is.
+def _describe_field(
+    extension: str, data: bytes | memoryview, class_names: ClassNames | None
+) -> dict[str, Any]:
+    view = _checked(view_field(extension, data, class_names=class_names), extension, data)
+    described = {
+        "kind": view.kind,
+        "nbytes": view.nbytes,
+        "summary": content_line(view),
+        "details": view.summary,
+    }
+    if view.error is not None:
+        return {**described, "error": view.error}
+    return described | _plain_value(view)
 
-    >>> summarise("two\nlines"), summarise({"a": [1, 2]}), summarise(io.BytesIO(b"\x00raw"))
-    ("'two\\nlines'", '{"a": [1, 2]}', "bytes: b'\\x00raw'")
-    """
-    if isinstance(value, io.BytesIO):
-        return f"bytes: {value.getvalue()[:200]!r}"
-    if hasattr(value, "getbands") and hasattr(value, "size"):  # a PIL image
-        value.load()  # PIL reads the pixels only now: a cut image must not pass for a whole one
-        width, height = value.size
-        return f"{value.format or ''} image, {width} x {height}, {value.mode}".strip()
-    if hasattr(value, "dtype") and hasattr(value, "shape"):  # an array or tensor
-        shape = " x ".join(map(str, value.shape)) or "one number"
-        sample = value.reshape(-1)[:8].tolist()
-        return f"array of {value.dtype}, {shape}: {str(sample)[:-1]}{', ...' * (value.size > 8)}]"
-    if isinstance(value, dict | list):
-        try:
-            return json.dumps(value, ensure_ascii=False)
-        except TypeError:
-            return repr(value)
-    return repr(value)
+
+def _checked(view: FieldView, extension: str, data: bytes | memoryview) -> FieldView:
+    """Decode an image too: a cut one has a whole header, and must not pass for a whole image."""
+    if view.kind != "image" or view.error is not None:
+        return view
+    try:
+        checked_image(unpacked(extension, data)).load()
+    except DecodeError:  # too large to be tried, which is no fault of it
+        return view
+    except Exception as error:  # noqa: BLE001 (whatever Pillow raises belongs to the field)
+        return replace(view, error=str(error))
+    return view
+
+
+def _plain_value(view: FieldView) -> dict[str, Any]:
+    """Return the value of what JSON can hold whole, for programs."""
+    if view.kind == "text" and view.summary["truncated"]:
+        return {}
+    names = {"class": "value", "json": "tree", "text": "text"}
+    name = names.get(view.kind)
+    return {"value": view.summary[name]} if name in view.summary else {}
 
 
 def sample_lines(description: Mapping[str, Any], total: int, width: int) -> list[str]:
@@ -98,25 +115,55 @@ def sample_lines(description: Mapping[str, Any], total: int, width: int) -> list
         f"shard  {clean(description['shard'])}, sample {description['shardindex']} in it",
         "",
     ]
-    fields = description["fields"]
-    name_width = max(map(len, map(clean, fields)), default=0)
-    for extension, field in fields.items():
-        text = field.get("summary") or f"cannot be decoded: {field['error']}"
+    fields = {clean(name): field for name, field in description["fields"].items()}
+    name_width = max(map(columns_of, fields), default=0)
+    for name, field in fields.items():
+        padding = " " * (name_width - columns_of(name))
         size = format_nbytes(field["nbytes"])
-        lines.append(clean(f"  {clean(extension):<{name_width}}  {size:>8}  {text}", width))
+        lines.append(clean(f"  {name}{padding}  {size:>8}  {clean(field['summary'])}", width))
     return lines
 
 
-def draw_image(image: Any, columns: int, rows: int) -> list[str]:
+def draw_pictures(
+    sample: Mapping[str, Any], columns: int, rows: int, *, true_colour: bool = True
+) -> list[str]:
+    """Draw all fields of a raw sample that are pictures, each below its name.
+
+    Args:
+        sample: A sample as it was read, its fields as bytes.
+        columns: Most characters in a line.
+        rows: Most lines of a picture.
+        true_colour: Whether the terminal knows 24-bit colours; else 256 serve.
+    """
+    lines = []
+    for extension in field_names(sample):
+        view = view_field(extension, sample[extension])
+        # A wave says little in a few characters; what a film is, its first frame tells.
+        drawable = view.kind in {"image", "video"} or view.summary.get("picture")
+        if view.error is not None or not drawable:
+            continue
+        lines += ["", clean(extension)]
+        try:
+            small = thumbnail(extension, sample[extension], size=max(columns, 2 * rows))
+        except DecodeError as error:
+            lines.append(clean(error))
+            continue
+        image = load("PIL.Image", "pillow").open(io.BytesIO(small.data))
+        lines += draw_image(image, columns, rows, true_colour=true_colour)
+    return lines
+
+
+def draw_image(image: Any, columns: int, rows: int, *, true_colour: bool = True) -> list[str]:
     """Draw an image with coloured half blocks, two pixels a character.
 
     Args:
         image: A PIL image; transparent parts are drawn on white.
         columns: Most characters in a line.
         rows: Most lines.
+        true_colour: Whether the terminal knows 24-bit colours; else 256 serve.
 
     Returns:
-        The lines, with 24-bit colour escapes.
+        The lines, with escapes for the colours and no others.
     """
     from PIL import Image
 
@@ -127,11 +174,32 @@ def draw_image(image: Any, columns: int, rows: int) -> list[str]:
     scaled = image.resize(size)
     small.paste(scaled, mask=scaled.getchannel("A"))
     pixels = np.asarray(small).tolist()  # pixels: height rows of width [red, green, blue]
+    half_block = _half_block if true_colour else _half_block_of_256
     return [
-        "".join(map(_half_block, upper, lower)) + "\x1b[0m"
+        "".join(map(half_block, upper, lower)) + RESET
         for upper, lower in zip(pixels[::2], pixels[1::2], strict=True)
     ]
 
 
 def _half_block(upper: list[int], lower: list[int]) -> str:
-    return "\x1b[38;2;{};{};{};48;2;{};{};{}m".format(*upper, *lower) + _UPPER_HALF
+    return "\x1b[38;2;{};{};{};48;2;{};{};{}m".format(*upper, *lower) + UPPER_HALF
+
+
+def _half_block_of_256(upper: list[int], lower: list[int]) -> str:
+    return f"\x1b[38;5;{_nearest_of_256(upper)};48;5;{_nearest_of_256(lower)}m{UPPER_HALF}"
+
+
+def _nearest_of_256(colour: list[int]) -> int:
+    """Find the closest of the 256 colours that all terminals paint alike."""
+    # The cube's levels are 0, 95, 135, 175, 215 and 255; the greys run 8, 18, ..., 238.
+    steps = [0 if level < 48 else 1 if level < 115 else (level - 35) // 40 for level in colour]
+    in_cube = [0 if step == 0 else 55 + 40 * step for step in steps]
+    grey = min(max(round((sum(colour) / 3 - 8) / 10), 0), 23)
+    in_greys = [8 + 10 * grey] * 3
+    if _distance(colour, in_greys) < _distance(colour, in_cube):
+        return GREYS_START + grey
+    return CUBE_START + 36 * steps[0] + 6 * steps[1] + steps[2]
+
+
+def _distance(one: list[int], other: list[int]) -> int:
+    return sum((a - b) ** 2 for a, b in zip(one, other, strict=True))

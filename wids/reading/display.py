@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import tarfile
+from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -77,9 +78,11 @@ class Displayed:
         sample["__index__"] = index if index >= 0 else index + self._locate.total
         sample["__shard__"] = display_url(entry["url"])
         sample["__shardindex__"] = local_index
-        return SampleView.of(sample, self._class_names())
+        return SampleView.of(sample, self.class_names)
 
-    def _class_names(self) -> dict[int, str]:
+    @cached_property
+    def class_names(self) -> dict[int, str]:
+        """Name of each class by its number, from the spec or a file beside it; may be empty."""
         from wids.views.classnames import find_class_names
 
         try:

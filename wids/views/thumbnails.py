@@ -24,6 +24,7 @@ from wids.views.poster import draw_wave, first_frame
 __all__ = ["Thumbnail", "thumbnail"]
 
 JPEG_QUALITY = 85
+MAX_TINY_PIXELS = 64 * 64  # of an image that is never coded with loss
 MAX_SIDE = 4096  # pixels; whoever wants more wants the image itself
 MAX_ARRAY_SIDE = 1024  # of larger arrays each n-th row and column is looked at
 
@@ -116,8 +117,10 @@ def _of_image(_suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
         exif_transpose=orientation(image) != 1,
         backend="pillow",
     )
-    # Few flat colours, as masks have them, look wrong after JPEG; photographs take a tenth of PNG.
-    return _encoded(decode(data), lossless=mode == "RGBA" or image.mode in {"1", "P"})
+    # Photographs take a tenth of PNG as JPEG, but few flat colours, as masks have them, look wrong
+    # then; and of digits and icons one sees each pixel, while they take little either way.
+    few = image.mode in {"1", "P"} or image.width * image.height <= MAX_TINY_PIXELS
+    return _encoded(decode(data), lossless=mode == "RGBA" or few)
 
 
 def _shown_mode(image: Any) -> str:
