@@ -60,22 +60,47 @@ def hostile_samples() -> list[dict[str, bytes]]:
         {"__key__": "page", ".html": (SCRIPT + IMAGE).encode(), ".htm": SCRIPT.encode()},
         {"__key__": "drawing", ".svg": SVG.encode(), ".xml": SVG.encode()},
         {"__key__": "said to be", ".png": SVG.encode(), ".jpg": (SCRIPT * 9).encode()},
-        {"__key__": "json", ".json": json.dumps(
-            {SCRIPT: IMAGE, "__proto__": {"polluted": True}, "constructor": None, "n": 2**70,
-             "a": [SCRIPT] * 5}).encode(), ".a.json": b'{"x": NaN, "y": "\\ud800"}',
-         ".b.json": deep, ".c.json": b"{"},
+        {
+            "__key__": "json",
+            ".json": json.dumps(
+                {
+                    SCRIPT: IMAGE,
+                    "__proto__": {"polluted": True},
+                    "constructor": None,
+                    "n": 2**70,
+                    "a": [SCRIPT] * 5,
+                }
+            ).encode(),
+            ".a.json": b'{"x": NaN, "y": "\\ud800"}',
+            ".b.json": deep,
+            ".c.json": b"{",
+        },
         {"__key__": "exif", ".jpg": jpeg(SCRIPT)},
         {"__key__": "bomb", ".png": png_bomb(40_000)},
         {"__key__": "cut", ".jpg": jpeg()[:300], ".png": png_bomb(64)[:40], ".wav": sound()[:20]},
         {"__key__": "none", ".jpg": b"", ".json": b"", ".cls": b"", ".npy": b"", ".wav": b""},
         {"__key__": "class", ".cls": SCRIPT.encode(), ".cls2": b"9" * 5000, ".jpg": jpeg()},
-        {"__key__": "array", ".npy": b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': "
-         b"False, 'shape': (99999999, 99999999), }".ljust(128) + b"\n"},
-        {"__key__": "pickle", ".pkl": b"cos\nsystem\n(S'touch broken_into'\ntR.", ".npy":
-         b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }"
-         .ljust(127) + b"\ncos\nsystem\n(S'touch broken_into'\ntR."},
-        {"__key__": "names", '.a"><script>x</script>': b"1", ".b\r\nSet-Cookie: a=b": b"2",
-         "." + "x" * 90: b"3", ".ünï": b"4"},
+        {
+            "__key__": "array",
+            ".npy": b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': "
+            b"False, 'shape': (99999999, 99999999), }".ljust(128)
+            + b"\n",
+        },
+        {
+            "__key__": "pickle",
+            ".pkl": b"cos\nsystem\n(S'touch broken_into'\ntR.",
+            ".npy": b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(
+                127
+            )
+            + b"\ncos\nsystem\n(S'touch broken_into'\ntR.",
+        },
+        {
+            "__key__": "names",
+            '.a"><script>x</script>': b"1",
+            ".b\r\nSet-Cookie: a=b": b"2",
+            "." + "x" * 90: b"3",
+            ".ünï": b"4",
+        },
         {"__key__": "../../etc/passwd", ".txt": b"a path for a key"},
         {"__key__": "zip", ".txt.gz": zlib.compress(b"x", 9, 31), ".json.gz": b"\x1f\x8b000"},
     ]
