@@ -12,12 +12,14 @@ import select
 import signal
 import sys
 import time
+import traceback
 from collections.abc import Callable
 from pathlib import Path
 
 from wids.caching.cache import ShardCache
 from wids.errors import WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.reading.shardlist import ShardList
 
 POLICY = FetchPolicy(
     stall_timeout_seconds=5.0, backoff_seconds=0.01, segment_nbytes=65_536, parallel_nbytes=400_000
@@ -48,6 +50,8 @@ def fork(action: Callable[[], object]) -> int:
         status = 0
     except WidsError as error:
         print(f"{type(error).__name__}: {error}", file=sys.stderr)
+    except Exception:  # noqa: BLE001 (told, and the status tells too)
+        traceback.print_exc()
     finally:
         sys.stderr.flush()
         os._exit(status)
@@ -126,6 +130,34 @@ def soak(options: dict) -> dict:
     return {"statuses": statuses, "most": most}
 
 
+def robbed(options: dict) -> dict:
+    """Read samples while somebody removes shards without asking whether they are in use."""
+    deadline = time.monotonic() + options["seconds"]
+    rows = [(url, options["nsamples"]) for url in options["digests"]]
+
+    def read(seed: int) -> None:
+        source = random.Random(seed)
+        with ShardList(
+            rows, cache_dir=options["folder"], lru_size=1, transformations="bytes"
+        ) as dataset:
+            while time.monotonic() < deadline:
+                index = source.randrange(len(dataset))
+                sample = dataset[index]
+                shard = options["digests"][sample["__shard__"]]
+                if hashlib.md5(sample[".bin"]).hexdigest() != shard[sample["__shardindex__"]]:
+                    os._exit(7)
+
+    children = [fork(lambda seed=seed: read(seed)) for seed in range(options["processes"])]
+    removed = 0
+    while time.monotonic() < deadline:
+        for path in Path(options["folder"]).glob("*.tar"):
+            path.unlink(missing_ok=True)
+            removed += 1
+            time.sleep(0.1)  # else a reader on a busy machine might never have one
+    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+    return {"statuses": statuses, "removed": removed}
+
+
 def held_nbytes(folder: Path) -> int:
     """Count what lies in the folder at this moment; a file renamed meanwhile counts once."""
     sizes: dict[int, int] = {}
@@ -141,4 +173,5 @@ def held_nbytes(folder: Path) -> int:
 
 if __name__ == "__main__":
     given = json.loads(sys.argv[2])
-    json.dump({"crowd": crowd, "killed": killed, "soak": soak}[sys.argv[1]](given), sys.stdout)
+    actions = {"crowd": crowd, "killed": killed, "soak": soak, "robbed": robbed}
+    json.dump(actions[sys.argv[1]](given), sys.stdout)

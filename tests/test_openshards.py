@@ -81,6 +81,17 @@ def test_running_out_of_descriptors_closes_others_and_tries_again() -> None:
     assert len(opened) == 4
 
 
+def test_useless_shards_go_once_they_are_idle() -> None:
+    """One that was used since the last time is spared once; the others stay."""
+    opened = OpenShards(8, open_shard=Opened)
+    for shard_index in (0, 1, 2, 1):
+        use(opened, shard_index)
+    opened.drop_idle(lambda shard: shard.number < 2)
+    assert (sorted(opened), opened.misses) == ([1, 2], 3)
+    opened.drop_idle(lambda shard: shard.number < 2)
+    assert (sorted(opened), opened.accesses) == ([2], 4)
+
+
 def test_threads_that_share_it_get_right_shards() -> None:
     """Many threads missing at once, with evictions, each see the shard that they asked for."""
     opened = OpenShards(2, open_shard=Opened)

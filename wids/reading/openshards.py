@@ -83,6 +83,16 @@ class OpenShards(dict[int, T]):
             shard = self._open_shard(shard_index)
         return self.setdefault(shard_index, shard)
 
+    def drop_idle(self, useless: Callable[[T], bool]) -> None:
+        """Drop shards that are useless by now, but for those used since they were last spared.
+
+        Args:
+            useless: Tells whether a shard should rather not be kept.
+        """
+        for shard_index, shard in list(self.items()):
+            if useless(shard):
+                self._drop(shard_index, shard, second_chance=True)
+
     def clear(self) -> None:
         """Forget all open shards."""
         self._make_room(0)
@@ -93,10 +103,13 @@ class OpenShards(dict[int, T]):
             for shard_index, shard in list(self.items()):
                 if len(self) <= most:
                     return
-                # The use that it was opened for is none that speaks for keeping it.
-                if second_chance and shard.uses > self._spared.get(shard_index, 1):
-                    self._spared[shard_index] = shard.uses
-                elif self.pop(shard_index, None) is not None:
-                    # Another thread may have dropped it meanwhile, and counted its uses.
-                    self._spared.pop(shard_index, None)
-                    self._past_uses += shard.uses
+                self._drop(shard_index, shard, second_chance=second_chance)
+
+    def _drop(self, shard_index: int, shard: T, *, second_chance: bool) -> None:
+        # The use that it was opened for is none that speaks for keeping it.
+        if second_chance and shard.uses > self._spared.get(shard_index, 1):
+            self._spared[shard_index] = shard.uses
+        elif self.pop(shard_index, None) is not None:
+            # Another thread may have dropped it meanwhile, and counted its uses.
+            self._spared.pop(shard_index, None)
+            self._past_uses += shard.uses

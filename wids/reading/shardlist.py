@@ -31,6 +31,7 @@ from wids.reading.columnvalues import Values
 from wids.reading.display import Displayed
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.locate import Locator
+from wids.reading.opening import open_shard
 from wids.reading.openshard import OpenShard, Places
 from wids.reading.openshards import OpenShards, default_max_open_shards
 from wids.reading.rangeshard import RangeShard, fetch_index, read_samples, sidecar_url
@@ -41,7 +42,6 @@ from wids.specs.sources import load_spec
 from wids.tar.grouping import Grouping, KeyRule
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tar.tarindex import TarIndex
 
 __all__ = ["ShardList"]
 
@@ -407,13 +407,10 @@ class ShardList(Displayed):
         )
 
     def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:
-        url = description["url"]
-        digests = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
-        path = self.cache.get(url, **digests)
-        sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX)
-        if scanners is not None and sidecar is not None and not sidecar.exists():
-            scanners.scan(path, sidecar, self._index_options)
-        return Shard(path, TarIndex.open(path, sidecar, **self._index_options))
+        # What was evicted keeps its space on the disk for as long as it is mapped.
+        if self.cache.cache_size is not None:
+            self._opened.drop_idle(_is_evicted)
+        return open_shard(description, self.cache, self._index_options, scanners)
 
     def _counted(self, shards: ShardTable) -> ShardTable:
         """Fill in how many samples each shard holds, where the spec does not say.
@@ -562,6 +559,11 @@ class _StreamedShard(Sequence[Sample]):
         sample = self.shard.read(local_index)
         _wrap_in_streams(sample)
         return sample
+
+
+def _is_evicted(opened: OpenShard) -> bool:
+    """Tell whether the file of an open shard was removed."""
+    return isinstance(opened.shard, Shard) and not opened.shard.path.exists()
 
 
 def _takes_views(transformations: Sequence[Transformation]) -> bool:

@@ -1,0 +1,114 @@
+"""From a spec's entry to an open shard, while others remove what is there."""
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from server import ShardServer
+from test_cache_processes import LONG, run_worker
+from test_http_faults import tar_of
+
+from wids.caching.cache import ShardCache
+from wids.errors import ShardFormatError
+from wids.reading.opening import open_shard
+from wids.reading.shardlist import ShardList
+
+INDEX_OPTIONS = {"key_rule": "first_dot", "grouping": "adjacent"}
+NSAMPLES = 10
+
+
+class RobbedCache(ShardCache):
+    """A cache from which each shard is removed as soon as it was given out, so many times."""
+
+    robberies = 0
+
+    def get(self, url: str, **promised: object) -> Path:
+        path = super().get(url, **promised)
+        if self.robberies:
+            self.robberies -= 1
+            path.unlink()
+        return path
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> RobbedCache:
+    """A cache in a folder of its own."""
+    return RobbedCache(tmp_path / "cache")
+
+
+@pytest.mark.parametrize("robberies", [1, 3])
+def test_a_shard_removed_before_it_was_opened_is_fetched_again(
+    cache: RobbedCache, shard_server: ShardServer, robberies: int
+) -> None:
+    """The reader gets its samples and never hears of it."""
+    url = shard_server.put("a.tar", tar_of(NSAMPLES))
+    cache.robberies = robberies
+    assert len(open_shard({"url": url}, cache, INDEX_OPTIONS)) == NSAMPLES
+    assert len(shard_server.requests) == robberies + 1
+
+
+def test_it_is_not_tried_for_ever(cache: RobbedCache, shard_server: ShardServer) -> None:
+    """Where shards vanish each time, the reader is told that the file is not there."""
+    url = shard_server.put("a.tar", tar_of(NSAMPLES))
+    cache.robberies = 100
+    with pytest.raises(FileNotFoundError):
+        open_shard({"url": url}, cache, INDEX_OPTIONS)
+    assert len(shard_server.requests) == 5
+
+
+def test_a_damaged_shard_is_not_fetched_again(
+    cache: RobbedCache, shard_server: ShardServer
+) -> None:
+    """What came is no tar in its middle: the error is given at once."""
+    shard = bytearray(tar_of(NSAMPLES))
+    shard[5 * 512 + 150] ^= 1  # the checksum of the second member
+    url = shard_server.put("a.tar", bytes(shard))
+    with pytest.raises(ShardFormatError, match="checksum"):
+        open_shard({"url": url}, cache, INDEX_OPTIONS)
+    assert len(shard_server.requests) == 1
+
+
+def test_a_local_shard_that_is_missing_is_an_error_at_once(tmp_path: Path) -> None:
+    """There is nothing to fetch it from."""
+    with pytest.raises(OSError, match="No such file"):
+        open_shard({"url": str(tmp_path / "a.tar")}, ShardCache(tmp_path / "cache"), INDEX_OPTIONS)
+
+
+def test_processes_read_right_while_shards_are_removed_under_them(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """Four readers, and somebody who removes shard after shard, locked or not: no error."""
+    digests = {}
+    for number in range(6):
+        shard = tar_of(NSAMPLES, seed=number)
+        with tarfile.open(fileobj=io.BytesIO(shard)) as archive:
+            datas = [archive.extractfile(member).read() for member in archive]
+        url = shard_server.put(f"{number}.tar", shard)
+        digests[url] = [hashlib.md5(data).hexdigest() for data in datas]
+    found = run_worker(
+        "robbed",
+        folder=str(tmp_path / "cache"),
+        digests=digests,
+        nsamples=NSAMPLES,
+        processes=4,
+        seconds=3 * LONG,
+    )
+    assert found["statuses"] == [0] * 4
+    assert found["removed"] > 10
+
+
+def test_evicted_shards_do_not_stay_mapped(
+    shard_server: ShardServer, tmp_path: Path, make_shard: Callable[..., Path]
+) -> None:
+    """Under a bound, what an epoch leaves behind gives its space back to the disk."""
+    rows = [(shard_server.put(f"{i}.tar", tar_of(NSAMPLES, seed=i)), NSAMPLES) for i in range(12)]
+    bound = 3 * (len(tar_of(NSAMPLES)) + 3000) + 20_000
+    with ShardList(rows, cache_dir=tmp_path / "cache", cache_size=bound) as dataset:
+        for index in range(len(dataset)):
+            dataset[index]
+            maps = Path("/proc/self/maps").read_text().splitlines()
+            removed = {line.split()[-2] for line in maps if ".tar (deleted)" in line}
+            assert len(removed) <= 2

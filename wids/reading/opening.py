@@ -1,0 +1,81 @@
+"""From the description of a shard to the open shard: fetched, indexed and mapped where need be."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from wids.errors import ShardFormatError
+from wids.log import logger
+from wids.tar.shard import Shard
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.tarindex import TarIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from wids.caching.cache import ShardCache
+    from wids.reading.scanners import Scanners
+
+__all__ = ["open_shard"]
+
+_ATTEMPTS = 5
+
+
+def open_shard(
+    description: Mapping[str, Any],
+    cache: ShardCache,
+    index_options: Mapping[str, Any],
+    scanners: Scanners | None = None,
+) -> Shard:
+    """Open a shard, wherever it lies.
+
+    Args:
+        description: Its entry in the spec.
+        cache: What fetches it.
+        index_options: How its members are grouped into samples.
+        scanners: Processes to index it in; without, that is done here.
+
+    Raises:
+        FetchError: It could not be fetched.
+        ShardFormatError: It is no tar, or breaks off.
+        OSError: It cannot be opened.
+    """
+    url = description["url"]
+    promised = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
+    attempts = 0
+    while True:
+        path = cache.get(url, **promised)
+        before = _identity(path)
+        try:
+            return _open(url, path, cache, index_options, scanners)
+        except (FileNotFoundError, ShardFormatError):
+            # An evictor leaves alone what was just given out, but a user who clears the cache does
+            # not, nor does an evictor where locks do not work. What stands there is another file.
+            attempts += 1
+            there = before is not None and _identity(path) == before
+            if there or cache.is_local(url) or attempts == _ATTEMPTS:
+                raise
+            logger.info("%s: removed before it could be opened; fetching it anew", path)
+
+
+def _open(
+    url: str,
+    path: Path,
+    cache: ShardCache,
+    index_options: Mapping[str, Any],
+    scanners: Scanners | None,
+) -> Shard:
+    sidecar = cache.sidecar_path(url, path, SIDECAR_SUFFIX)
+    if scanners is not None and sidecar is not None and not sidecar.exists():
+        scanners.scan(path, sidecar, dict(index_options))
+    return Shard(path, TarIndex.open(path, sidecar, **index_options))
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """What tells one file from the next under its name; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
