@@ -18,6 +18,7 @@ from wids.errors import FetchError, ShardFormatError
 from wids.specs.build import build_spec, default_name, file_digests, index_shard
 from wids.specs.parallel import run_each
 from wids.specs.spec import DatasetSpec
+from wids.tar.interchange import check_foreign_index
 from wids.tar.tarindex import TarIndex
 from wids.tools.check import check_shard
 
@@ -121,6 +122,22 @@ def test_sidecars_are_written_on_request(shards: list[str]):
     (sidecar,) = (path for path in Path(shards[0]).parent.iterdir() if path.name[-4:] == "widx")
     loaded = TarIndex.load(sidecar, tar=shards[0])
     assert list(loaded.keys) == list(TarIndex.from_tar(shards[0]).keys)
+
+
+def test_indexes_of_other_tools_are_written_on_request(shards: list[str]):
+    """DALI's and Energon's indexes lie where those look for them, and are right."""
+    index_shard(shards[0], indexes=["dali", "energon"])
+    path = Path(shards[0])
+    assert check_foreign_index(path.with_suffix(".idx"), path) == len(TarIndex.from_tar(path))
+    assert check_foreign_index(path.with_suffix(".tar.idx"), path) == 4
+
+
+def test_no_index_is_written_for_what_was_unpacked(shards: list[str], tmp_path: Path):
+    """Offsets into a plain tar that lies in a cache are of no use to other tools."""
+    packed = tmp_path / "packed.tar.gz"
+    packed.write_bytes(gzip.compress(Path(shards[0]).read_bytes()))
+    with pytest.raises(ShardFormatError, match="expected a plain tar"):
+        index_shard(str(packed), indexes=["dali"], cache_dir=tmp_path / "cache")
 
 
 def test_records_tell_what_no_sample_holds(make_shard: MakeShard):

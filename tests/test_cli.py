@@ -95,6 +95,18 @@ class TestCreate:
         assert run(capsys, "create", "-", "-o", "x.json")[0] == 0
         assert len(json.loads(Path("x.json").read_text())["shardlist"]) == 2
 
+    def test_indexes_for_other_tools(self, folder: Path, capsys):
+        """DALI's and Energon's indexes are written beside shards; check finds wrong ones."""
+        given = ["--dali-index", "--energon-index", "-o", "x.json"]
+        assert run(capsys, "create", "train-000.tar", *given)[0] == 0
+        assert wids.check_foreign_index("train-000.idx", "train-000.tar") > 0
+        assert wids.check_foreign_index("train-000.tar.idx", "train-000.tar") == 4
+        assert run(capsys, "check", "x.json")[0] == 0
+        Path("train-000.idx").write_text("v1.2 1\ntxt 9999 1 a.txt\n")
+        code, out, _ = run(capsys, "check", "x.json")
+        assert code != 0
+        assert "entry 0 is wrong" in out
+
     def test_an_empty_list_is_refused(self, folder: Path, capsys, monkeypatch):
         """Nothing on standard input is an error that says what is expected."""
         monkeypatch.setattr("sys.stdin", io.StringIO("\n"))

@@ -10,10 +10,10 @@ import pytest
 from conftest import write_shard
 
 from wids.errors import ShardFormatError
-from wids.tar.foreign import (
+from wids.tar.foreign import find_foreign_indexes, read_foreign_index
+from wids.tar.interchange import (
     check_foreign_index,
-    find_foreign_indexes,
-    read_foreign_index,
+    save_foreign_indexes,
     write_dali_index,
     write_energon_index,
 )
@@ -39,8 +39,8 @@ def shard(tmp_path):
 
 def test_dali_by_hand(shard, tmp_path):
     """The text that DALI reads is written, and a right one is found right."""
-    path = tmp_path / "train-0.idx"
-    write_dali_index(TarIndex.from_tar(shard), path)
+    path = write_dali_index(shard)
+    assert path == tmp_path / "train-0.idx"
     assert path.read_text().splitlines()[:2] == [
         "v1.2 3",
         "jpg 1024 0 0.jpg seg.png 1536 600 0.seg.png",
@@ -85,16 +85,16 @@ def test_malformed_indexes_are_refused(tmp_path, text):
 def test_dali_cannot_say_everything(tmp_path):
     """Names with white space, and shards without samples, are refused when writing."""
     for samples in ([{"__key__": "a b", ".txt": b""}], []):
-        index = TarIndex.from_tar(write_shard(tmp_path / "x.tar", samples))
+        shard = write_shard(tmp_path / "x.tar", samples)
         with pytest.raises(ShardFormatError, match="DALI demands"):
-            write_dali_index(index, tmp_path / "x.idx")
+            write_dali_index(shard, tmp_path / "x.idx")
     assert not (tmp_path / "x.idx").exists()
 
 
 def test_energon_offsets(shard, tmp_path):
     """An Energon index holds where each sample begins, and where the last one ends."""
-    path = tmp_path / "train-0.tar.idx"
-    write_energon_index(shard, path)
+    path = write_energon_index(shard)
+    assert path == tmp_path / "train-0.tar.idx"
     assert struct.unpack("<4Q", path.read_bytes()) == (512, 2560, 5120, 7680)
     assert check_foreign_index(path, shard) == 4
 
@@ -180,22 +180,24 @@ def test_energon_database(shard):
         shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0), ("0", 0, "seg.png", 1536, 600)]
     )
     assert check_foreign_index(path, shard) == 2
-    assert [entry.name for entry in read_foreign_index(path, "train-0.tar")] == [
+    assert [entry.name for entry in read_foreign_index(path, shard)] == [
         "0.jpg",
         "0.seg.png",
     ]
     with pytest.raises(ShardFormatError, match=r"no\.tar"):
-        read_foreign_index(path, "no.tar")
+        read_foreign_index(path, shard.with_name("no.tar"))
+    with pytest.raises(ShardFormatError, match="say which one"):
+        read_foreign_index(path)
 
 
 def test_hostile_database(shard):
     """A database without the tables, or cut off, is refused clearly."""
     path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", "x", None)])
     with pytest.raises(ShardFormatError, match="an offset or size"):
-        read_foreign_index(path, "train-0.tar")
+        read_foreign_index(path, shard)
     path.write_bytes(path.read_bytes()[:5000])
     with pytest.raises(ShardFormatError, match=r"index\.sqlite"):
-        read_foreign_index(path, "train-0.tar")
+        read_foreign_index(path, shard)
 
 
 def test_webshart(shard):
@@ -218,3 +220,47 @@ def test_finding(shard):
         "train-0.tar.idx",
         "train-0.json",
     ]
+
+
+def test_a_database_in_the_root_speaks_of_shards_below(shard):
+    """Energon's root may lie above; shards of one name in two folders are told apart."""
+    root = shard.parent / ".nv-meta"
+    make_database(root, [("0", 0, "jpg", 1024, 0)])
+    counts = {"other/train-0.tar": 1, "part/train-0.tar": 3}
+    (root / ".info.json").write_text(json.dumps({"shard_counts": counts}))
+    for folder in ("other", "part"):
+        (shard.parent / folder).mkdir()
+        shutil.copy(shard, shard.parent / folder)
+    assert find_foreign_indexes(shard.parent / "part" / "train-0.tar") == [root / "index.sqlite"]
+    assert check_foreign_index(root / "index.sqlite", shard.parent / "part" / "train-0.tar") == 1
+    assert read_foreign_index(root / "index.sqlite", shard.parent / "other" / "train-0.tar") == []
+    with pytest.raises(ShardFormatError, match=r"'train-0\.tar' among"):
+        read_foreign_index(root / "index.sqlite", shard)
+
+
+def test_a_wrong_index_beside_a_shard_is_warned_of_once(shard, tmp_path, caplog):
+    """Where a shard is indexed, wrong indexes of other tools are told, and never used."""
+    write_energon_index(shard)
+    shard.with_suffix(".idx").write_text("v1.2 1\njpg 2048 0 0.jpg\n")
+    shard.with_suffix(".json").write_text('{"name": "something else"}')
+    for _ in range(2):
+        assert TarIndex.open(shard, tmp_path / "x.widx").fields(0)[0] == (".jpg", 1024, 0)
+    (record,) = caplog.records
+    assert "train-0.idx: entry 0 is wrong" in record.getMessage()
+    write_dali_index(shard)
+    caplog.clear()
+    TarIndex.open(shard, tmp_path / "y.widx")
+    assert not caplog.records
+
+
+def test_an_index_by_another_rule_is_no_fault(shard, tmp_path, caplog):
+    """Energon cuts names at the first dot: where we do not, its index is not held against ours."""
+    write_energon_index(shard)
+    TarIndex.open(shard, tmp_path / "x.widx", key_rule="last_dot", grouping="shard")
+    assert not caplog.records
+
+
+def test_unknown_tools_are_refused(shard):
+    """An index for a tool that nobody knows is an error that names those that are known."""
+    with pytest.raises(ValueError, match="'dali' and 'energon'"):
+        save_foreign_indexes(shard, TarIndex.from_tar(shard), ["ffcv"])

@@ -36,6 +36,10 @@ if TYPE_CHECKING:
     from wids.reading.dataset import ShardListDataset as ShardListDataset
     from wids.reading.ragged import Ragged as Ragged
     from wids.specs.spec import DatasetSpec as DatasetSpec
+    from wids.tar.foreign import read_foreign_index as read_foreign_index
+    from wids.tar.interchange import check_foreign_index as check_foreign_index
+    from wids.tar.interchange import write_dali_index as write_dali_index
+    from wids.tar.interchange import write_energon_index as write_energon_index
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
     from wids.views.sampleview import show as show
@@ -71,9 +75,13 @@ _HOME_OF = {
     "TarIndex": "tar.tarindex",
     "TarWriter": "writing.tarwriter",
     "WidsError": "errors",
+    "check_foreign_index": "tar.interchange",
     "decode_field": "codecs.decode",
     "encode_field": "codecs.encode",
+    "read_foreign_index": "tar.foreign",
     "show": "views.sampleview",
+    "write_dali_index": "tar.interchange",
+    "write_energon_index": "tar.interchange",
 }
 
 __all__ = [  # noqa: PLE0604 (strings all: the keys above and the version)

@@ -83,6 +83,7 @@ def _build(args: Arguments, shards: list[str]) -> Build:
         workers=args.workers,
         digests=digests,
         sidecar=args.sidecars,
+        indexes=[tool for tool in ("dali", "energon") if getattr(args, f"{tool}_index")],
         cache_dir=args.cache_dir,
     )
 
@@ -209,6 +210,7 @@ def _add_create(commands: Any) -> None:
         [
             "wids create 'train-{000..146}.tar' -o train.json",
             "wids create shards/ -o shards/train.json --sidecars",
+            "wids create shards/ -o shards/train.json --dali-index --energon-index",
             "wids create 'https://host/train-{000..146}.tar' -o train.json",
             "find /data -name '*.tar' | wids create - -o all.json --no-digest",
         ],
@@ -228,6 +230,10 @@ def _add_create(commands: Any) -> None:
     digests.add_argument("--no-digest", action="store_true", help="read headers only")
     digests.add_argument("--sha256", action="store_true", help="record SHA-256 besides MD5")
     parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
+    parser.add_argument("--dali-index", action="store_true", help="write DALI's .idx beside shards")
+    parser.add_argument(
+        "--energon-index", action="store_true", help="write Energon's .tar.idx beside shards"
+    )
     parser.add_argument("--resume", action="store_true", help="skip what OUTPUT has, unchanged")
     add_workers(parser)
     add_json(parser)

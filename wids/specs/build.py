@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
+from wids.errors import ShardFormatError
 from wids.specs.entries import name_in_spec, new_spec, shard_entry
 from wids.specs.parallel import run_each
 from wids.specs.sources import load_spec
+from wids.tar.interchange import save_foreign_indexes
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 from wids.urls import base_name, is_local, local_path
@@ -79,6 +81,7 @@ def index_shard(
     *,
     digests: Collection[str] = ("md5",),
     sidecar: bool = False,
+    indexes: Collection[str] = (),
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> ShardRecord:
     """Read one shard: verify its headers, count its samples, digest its bytes.
@@ -89,6 +92,7 @@ def index_shard(
         url: Path or URL of the shard.
         digests: Which of "md5" and "sha256" to compute; without any, only headers are read.
         sidecar: Write the tar index beside the shard (local shards only).
+        indexes: Write those of other tools too: any of "dali" and "energon" (local shards only).
         cache_dir: Where a remote shard is kept; by default it is removed when it was read.
 
     Raises:
@@ -102,10 +106,21 @@ def index_shard(
         index = TarIndex.from_tar(path)
         if sidecar and is_local(url):
             index.save(path.with_name(path.name + SIDECAR_SUFFIX))
+        if indexes:
+            _save_indexes(url, path, index, indexes)
         entry: dict[str, Any] = {"url": url, "nsamples": index.num_samples}
         if stored is not None:
             entry = shard_entry(url, index.num_samples, stored.stat().st_size, found)
     return ShardRecord(url, entry, dict(index.skipped), index.trailing_nbytes)
+
+
+def _save_indexes(url: str, path: Path, index: TarIndex, indexes: Collection[str]) -> None:
+    if not is_local(url) or not path.samefile(local_path(url)):
+        raise ShardFormatError(
+            f"{url}: expected a plain tar of this machine to write {' and '.join(indexes)} indexes "
+            "beside, found one that was fetched or unpacked; those tools could not use them"
+        )
+    save_foreign_indexes(path, index, indexes)
 
 
 def stored_file(url: str, path: Path) -> Path | None:
@@ -191,7 +206,7 @@ def build_spec(
         note: Called with the entry of each shard as soon as it is read, to keep it from a crash.
         executor: Who runs `index_shard`; a process pool of its own by default.
         workers: Processes of that pool; by default one per core.
-        options: `digests`, `sidecar` and `cache_dir`, as `index_shard` takes them.
+        options: `digests`, `sidecar`, `indexes` and `cache_dir`, as `index_shard` takes them.
 
     Raises:
         ValueError: A shard is listed twice.

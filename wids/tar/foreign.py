@@ -1,31 +1,23 @@
-"""Tar indexes of other tools: DALI's `.idx`, Energon's `.tar.idx` and `index.sqlite`, webshart's.
+"""Tar indexes of other tools, as they are: of DALI, Energon and webshart.
 
-They are read to be checked and to be used where the shard itself is far away. Beside a local shard
-they save nothing: an entry can only be trusted once the header it points to was read, and to read
-all headers in order is what `TarIndex.from_tar` does, faster (see docs/tar-index.md). Other tools
-need them, so `.idx` and `.tar.idx` are written too.
+Nothing is believed here but the form; `foreigncheck` holds the entries against the shard.
 """
 
 import json
 import os
-import sqlite3
-import struct
-import tarfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from wids.errors import ShardFormatError
-from wids.tar.sidecar import write_sidecar
-from wids.tar.tarindex import TarIndex
 
 __all__ = [
     "ForeignMember",
-    "check_foreign_index",
+    "dali_path",
+    "energon_path",
     "find_foreign_indexes",
+    "is_energon_index",
     "read_foreign_index",
-    "write_dali_index",
-    "write_energon_index",
 ]
 
 _DALI_VERSIONS = {b"v1.1": 3, b"v1.2": 4}
@@ -33,6 +25,9 @@ _MAX_OFFSET = 1 << 63
 # SQLite runs what a hostile file's schema says: half a minute's worth of steps, and no more.
 _MAX_SQLITE_CALLS = 3000
 _SQLITE_STEPS = 1_000_000
+# Energon keeps one database for a whole dataset, in its root; shards lie there or below.
+_DATABASE = Path(".nv-meta", "index.sqlite")
+_MAX_DEPTH = 3
 
 
 class ForeignMember(NamedTuple):
@@ -51,31 +46,73 @@ class ForeignMember(NamedTuple):
     size: int
 
 
-def find_foreign_indexes(tar: str | os.PathLike[str]) -> list[Path]:
-    """Return the foreign indexes that lie where their tools would put them for a shard."""
+def dali_path(tar: str | os.PathLike[str]) -> Path:
+    """Return where DALI looks for a shard's index: its name up to the first dot, and `.idx`.
+
+    >>> dali_path("data/train.00.tar").name
+    'train.idx'
+    """
     tar = Path(tar)
-    stem = tar.name[0] + tar.name[1:].partition(".")[0]
+    # A dot in front does not count.
+    return tar.with_name(tar.name[0] + tar.name[1:].partition(".")[0] + ".idx")
+
+
+def energon_path(tar: str | os.PathLike[str]) -> Path:
+    """Return where Energon looks for a shard's index.
+
+    >>> energon_path("data/train.00.tar").name
+    'train.00.tar.idx'
+    """
+    tar = Path(tar)
+    return tar.with_name(tar.name + ".idx")
+
+
+def find_foreign_indexes(tar: str | os.PathLike[str]) -> list[Path]:
+    """Return what lies where other tools would put their indexes of a shard.
+
+    Args:
+        tar: The shard.
+
+    Returns:
+        Those of DALI's, Energon's and webshart's places where there is a file.
+    """
+    tar = Path(tar)
+    roots = [tar.parent, *tar.parent.parents][:_MAX_DEPTH]
     candidates = [
-        tar.with_name(stem + ".idx"),
-        tar.with_name(tar.name + ".idx"),
+        dali_path(tar),
+        energon_path(tar),
         tar.with_suffix(".json"),
-        tar.parent / ".nv-meta" / "index.sqlite",
+        *(root / _DATABASE for root in roots),
     ]
     return [path for path in candidates if path.is_file()]
 
 
+def is_energon_index(path: Path, tar: Path) -> bool:
+    """Tell whether a file is Energon's `.tar.idx` of a shard: offsets, and nothing to know it by.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    if path.name != energon_path(tar).name:
+        return False
+    with path.open("rb") as stream:
+        return stream.read(4) not in _DALI_VERSIONS
+
+
 def read_foreign_index(
-    path: str | os.PathLike[str], tar_name: str | None = None
+    path: str | os.PathLike[str], tar: str | os.PathLike[str] | None = None
 ) -> list[ForeignMember]:
-    """Read the members that a foreign index lists, as it lists them: nothing is verified.
+    """Read the members that an index of another tool lists, as it lists them.
+
+    Nothing is verified: see `check_foreign_index`.
 
     Args:
         path: DALI's `.idx`, Energon's `index.sqlite`, or webshart's JSON, known by its content.
-            Energon's `.tar.idx` lists no members; `check_foreign_index` checks it.
-        tar_name: The shard's file name, of which an `index.sqlite` has many.
+            Energon's `.tar.idx` lists no members.
+        tar: The shard, of which an `index.sqlite` has many.
 
     Raises:
-        ShardFormatError: It is none of them, or damaged.
+        ShardFormatError: It is none of them, damaged, or has no such shard.
         OSError: It cannot be opened.
     """
     path = Path(path)
@@ -84,118 +121,12 @@ def read_foreign_index(
     if start[:4] in _DALI_VERSIONS:
         return list(_read_dali(path))
     if start.startswith(b"SQLite format 3\0"):
-        return list(_read_energon_database(path, tar_name))
+        return list(_read_energon_database(path, tar))
     if start.lstrip().startswith(b"{"):
         return list(_read_webshart(path))
     raise ShardFormatError(
         f"{path}: expected a DALI, Energon or webshart index, found {start!r} at byte 0"
     )
-
-
-def check_foreign_index(
-    path: str | os.PathLike[str], tar: str | os.PathLike[str], index: TarIndex | None = None
-) -> int:
-    """Check each entry of a foreign index against the header it points to.
-
-    Args:
-        path: The foreign index.
-        tar: Its shard.
-        index: The shard's own index; read from its headers when None.
-
-    Returns:
-        How many entries were checked.
-
-    Raises:
-        ShardFormatError: An entry is wrong; the message names it and says what is there instead.
-        OSError: A file cannot be opened.
-    """
-    path, tar = Path(path), Path(tar)
-    index = TarIndex.from_tar(tar) if index is None else index
-    if path.name == tar.name + ".idx" and path.read_bytes()[:4] not in _DALI_VERSIONS:
-        return _check_energon_index(path, tar, index)
-    places = zip(index.offsets.tolist(), index.names, index.sizes.tolist(), strict=True)
-    found = {(name, offset): size for offset, name, size in places}
-    names = {offset: name for name, offset in found}
-    entries = read_foreign_index(path, tar.name)
-    for place, entry in enumerate(entries):
-        name = names.get(entry.offset) if entry.name is None else entry.name
-        right = name is not None and found.get((name, entry.offset)) == entry.size
-        if not right or (entry.extension and not str(name).endswith(entry.extension)):
-            there = names.get(entry.offset)
-            raise ShardFormatError(
-                f"{path}: entry {place} is wrong: expected {there or 'no member'!r} at byte "
-                f"{entry.offset} of {tar}, found {entry}; make that index anew"
-            )
-    return len(entries)
-
-
-def write_dali_index(index: TarIndex, path: str | os.PathLike[str]) -> None:
-    """Write a DALI index, version 1.2, for `fn.readers.webdataset(index_paths=...)`.
-
-    Args:
-        index: A shard's index.
-        path: Where DALI looks for it by default: the shard's name up to its first dot, and `.idx`.
-
-    Raises:
-        ShardFormatError: DALI cannot express it: no samples, or a name with white space.
-        OSError: It cannot be written there.
-    """
-    if not index.num_samples:
-        raise ShardFormatError(f"{path}: expected a sample at least, as DALI demands; found none")
-    lines = [f"v1.2 {index.num_samples}"]
-    for place in range(index.num_samples):
-        key = index.key(place)
-        words = []
-        for extension, offset, size in index.fields(place):
-            name = key + extension
-            if len(name.split()) != 1 or name != name.strip():
-                raise ShardFormatError(
-                    f"{path}: expected names without white space, as DALI demands; found {name!r}"
-                )
-            words.append(f"{extension[1:]} {offset} {size} {name}")
-        lines.append(" ".join(words))
-    text = "\n".join(lines) + "\n"
-    write_sidecar(path, text.encode("utf-8", "surrogateescape"))
-
-
-def write_energon_index(tar: str | os.PathLike[str], path: str | os.PathLike[str]) -> None:
-    """Write an Energon index: where each sample's first header is, extended headers included.
-
-    Args:
-        tar: The shard.
-        path: Where Energon looks for it: the shard's name and `.idx`.
-
-    Raises:
-        ShardFormatError: The shard cannot be read, or has hard links: Energon reads a sample as a
-            slice of the tar, and the data of a link is elsewhere.
-        OSError: It cannot be opened, or the index not be written.
-    """
-    starts, end = _sample_starts(Path(tar), TarIndex.from_tar(tar))
-    write_sidecar(path, struct.pack(f"<{len(starts) + 1}Q", *starts, end))
-
-
-def _sample_starts(tar: Path, index: TarIndex) -> tuple[list[int], int]:
-    """Return where each sample's first header is, extended headers included, and the end."""
-    places = {index.fields(place)[0][1]: place for place in range(index.num_samples)}
-    starts: dict[int, int] = {}
-    # The format is defined by what tarfile calls an offset. What TarIndex accepts, it reads too.
-    with tarfile.open(tar, "r:") as archive:
-        for member in archive:
-            # Its data is another member's: neither an offset nor a slice tells the two apart.
-            if member.islnk():
-                raise ShardFormatError(
-                    f"{tar}: expected no hard links, as Energon demands; found {member.name!r} at "
-                    f"byte {member.offset}; pack the shard anew with --hard-dereference"
-                )
-            if member.offset_data in places:
-                starts[places[member.offset_data]] = member.offset
-        end = archive.offset
-    if len(starts) != index.num_samples:
-        raise ShardFormatError(
-            f"{tar}: expected {index.num_samples} samples by its index, found the first headers of "
-            f"{len(starts)}; make the index anew"
-        )
-    return [starts[place] for place in range(index.num_samples)], end
 
 
 def _read_dali(path: Path) -> Iterator[ForeignMember]:
@@ -231,12 +162,12 @@ def _read_webshart(path: Path) -> Iterator[ForeignMember]:
         )
 
 
-def _read_energon_database(path: Path, tar_name: str | None) -> Iterator[ForeignMember]:
-    try:
-        shards = list(json.loads((path.parent / ".info.json").read_bytes())["shard_counts"])
-        shard = next(i for i, name in enumerate(shards) if Path(name).name == tar_name)
-    except (OSError, ValueError, KeyError, TypeError, RecursionError, StopIteration) as error:
-        raise _unfit(path, f"{tar_name!r} among the shards of .info.json", repr(error)) from error
+def _read_energon_database(
+    path: Path, tar: str | os.PathLike[str] | None
+) -> Iterator[ForeignMember]:
+    import sqlite3  # takes longer to load than a shard to index
+
+    shard = _place_of_shard(path, tar)
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         calls = iter(range(_MAX_SQLITE_CALLS))
@@ -256,23 +187,18 @@ def _read_energon_database(path: Path, tar_name: str | None) -> Iterator[Foreign
         connection.close()
 
 
-def _check_energon_index(path: Path, tar: Path, index: TarIndex) -> int:
-    """Check that each entry is the first header of its sample, and that none is missing."""
-    content = path.read_bytes()
-    if len(content) != 8 * (index.num_samples + 1):
-        expected = f"{index.num_samples + 1} numbers of eight bytes"
-        raise _unfit(path, expected, f"{len(content)} bytes")
-    *entries, last = struct.unpack(f"<{index.num_samples + 1}Q", content)
-    starts, _ = _sample_starts(tar, index)
-    for place, (entry, start) in enumerate(zip(entries, starts, strict=True)):
-        if entry != start:
-            raise _unfit(path, f"sample {place} to begin at byte {start}", f"{entry}")
-    # Whether entries of no sample behind the last one belong to it is left open.
-    final = index.fields(index.num_samples - 1) if starts else []
-    end = max((offset + size for _, offset, size in final), default=0)
-    if not end <= last <= index.source.nbytes:
-        raise _unfit(path, f"an end in [{end}, {index.source.nbytes}]", f"{last}")
-    return len(entries) + 1
+def _place_of_shard(database: Path, tar: str | os.PathLike[str] | None) -> int:
+    """Return the number that a database has for a shard: its place in the list beside it."""
+    if tar is None:
+        raise ShardFormatError(f"{database}: holds many shards: say which one is meant, by tar=")
+    root = database.absolute().parent.parent
+    name = os.path.relpath(Path(tar).absolute(), root)
+    try:
+        shards = list(json.loads((database.parent / ".info.json").read_bytes())["shard_counts"])
+        return shards.index(name)
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        found = f"{error!r:.80}"
+        raise _unfit(database, f"{name!r} among the shards of .info.json", found) from error
 
 
 def _integer(path: Path, value: Any) -> int:

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from wids.dates import is_newer
 from wids.errors import ShardFormatError
 from wids.tar.fingerprint import fingerprint, probed_rows
+from wids.tar.foreigncheck import warn_of_wrong_indexes
 from wids.tar.grouping import Grouping, KeyRule, group_members
 from wids.tar.membertable import MemberTable
 from wids.tar.sidecar import (
@@ -182,7 +183,10 @@ class TarIndex(MemberTable):
             with turn_to_index(path):
                 # Whoever had the turn before has made it, most likely.
                 index = cls._kept(path, tar, rules)
-                return cls._made(path, tar, rules) if index is None else index
+                if index is not None:
+                    return index
+                index = cls._made(path, tar, rules)
+            warn_of_wrong_indexes(tar, index)
         return index
 
     @classmethod

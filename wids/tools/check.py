@@ -11,6 +11,7 @@ from wids.codecs.decode import decode_field
 from wids.errors import FetchError, ShardFormatError
 from wids.specs.build import file_digests, local_copy, stored_file
 from wids.specs.parallel import run_each
+from wids.tar.foreigncheck import wrong_indexes
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
@@ -134,6 +135,7 @@ def _faults(url: str, entry: Mapping[str, Any], path: Path, *, decode: bool) -> 
         return
     yield from _index_faults(entry, index)
     yield from _sidecar_faults(url, path)
+    yield from _foreign_faults(url, path, index)
     if decode:
         yield from _decode_faults(url, Shard(path, index))
 
@@ -195,6 +197,12 @@ def _sidecar_faults(url: str, path: Path) -> Iterator[Fault]:
         pass
     except (ShardFormatError, OSError) as error:
         yield Fault(url, sidecar.name, str(error), "make it anew (wids create --sidecars)", "note")
+
+
+def _foreign_faults(url: str, path: Path, index: TarIndex) -> Iterator[Fault]:
+    for name, what in wrong_indexes(path, index):
+        cure = "make it anew with its own tool, or by wids create --dali-index or --energon-index"
+        yield Fault(url, name, what, cure)
 
 
 def _decode_faults(url: str, shard: Shard) -> Iterator[Fault]:

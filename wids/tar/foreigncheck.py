@@ -1,0 +1,134 @@
+"""Indexes of other tools, held against the shard: each entry against the header it points to.
+
+They save nothing beside a local shard. An entry may be trusted once the header it points to was
+read; to read all headers in order is what a scan does, faster than entry by entry, and only a scan
+shows what the other tool left out. So they are no way to open a shard, but they are looked at when
+one is indexed: whoever else reads the shard by a wrong one gets other bytes than we serve.
+"""
+
+import logging
+import os
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from wids.errors import ShardFormatError
+from wids.tar.foreign import (
+    ForeignMember,
+    find_foreign_indexes,
+    is_energon_index,
+    read_foreign_index,
+)
+from wids.tar.foreignwrite import sample_starts
+from wids.tar.membertable import MemberTable
+
+__all__ = ["check_against", "warn_of_wrong_indexes", "wrong_indexes"]
+
+_log = logging.getLogger(__name__)
+
+
+def warn_of_wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> None:
+    """Log a warning for each index of another tool beside a shard that does not fit it.
+
+    Args:
+        tar: The shard.
+        index: Its members, as its headers say.
+    """
+    for _, what in wrong_indexes(tar, index):
+        _log.warning("an index of another tool is wrong, and not used here: %s", what)
+
+
+def wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> Iterator[tuple[str, str]]:
+    """Check all indexes of other tools that lie beside a shard.
+
+    Args:
+        tar: The shard.
+        index: Its members, as its headers say.
+
+    Returns:
+        `(file name, what is wrong)` of those that are wrong.
+    """
+    for path in find_foreign_indexes(tar):
+        try:
+            entries = _entries(path, Path(tar))
+        except (ShardFormatError, OSError) as error:
+            _log.debug("%s", error)  # a JSON or index of something else, most likely
+            continue
+        if entries is None and not _groups_as_energon(index):
+            continue
+        try:
+            count = _check(path, Path(tar), index, entries)
+            _log.debug("%s: all %d entries are right", path, count)
+        except (ShardFormatError, OSError) as error:
+            yield path.name, str(error)
+
+
+def check_against(
+    path: str | os.PathLike[str], tar: str | os.PathLike[str], index: MemberTable
+) -> int:
+    """Check each entry of another tool's index; return how many there are.
+
+    Args:
+        path: That index.
+        tar: Its shard.
+        index: The shard's members, as its headers say.
+
+    Raises:
+        ShardFormatError: An entry is wrong; the message names it and says what is there instead.
+        OSError: A file cannot be opened.
+    """
+    path, tar = Path(path), Path(tar)
+    return _check(path, tar, index, _entries(path, tar))
+
+
+def _entries(path: Path, tar: Path) -> list[ForeignMember] | None:
+    """Return the entries of an index; None for Energon's offsets, which are checked otherwise."""
+    return None if is_energon_index(path, tar) else read_foreign_index(path, tar)
+
+
+def _groups_as_energon(index: MemberTable) -> bool:
+    return (index.source.key_rule, index.source.grouping) == ("first_dot", "adjacent")
+
+
+def _check(path: Path, tar: Path, index: MemberTable, entries: list[ForeignMember] | None) -> int:
+    if entries is None:
+        return _check_starts(path, tar, index)
+    places = zip(index.offsets.tolist(), index.names, index.sizes.tolist(), strict=True)
+    found = {(name, offset): size for offset, name, size in places}
+    names = {offset: name for name, offset in found}
+    for place, entry in enumerate(entries):
+        name = names.get(entry.offset) if entry.name is None else entry.name
+        right = name is not None and found.get((name, entry.offset)) == entry.size
+        if not right or (entry.extension and not str(name).endswith(entry.extension)):
+            raise ShardFormatError(_wrong(path, tar, place, entry, names.get(entry.offset)))
+    return len(entries)
+
+
+def _wrong(path: Path, tar: Path, place: int, entry: ForeignMember, there: str | None) -> str:
+    return (
+        f"{path}: entry {place} is wrong: expected {there or 'no member'!r} at byte "
+        f"{entry.offset} of {tar}, found {entry}; make that index anew"
+    )
+
+
+def _check_starts(path: Path, tar: Path, index: MemberTable) -> int:
+    """Check that each entry is the first header of its sample, and that none is missing."""
+    content = path.read_bytes()
+    if len(content) != 8 * (index.num_samples + 1):
+        expected = f"{index.num_samples + 1} numbers of eight bytes"
+        raise _unfit(path, expected, f"{len(content)} bytes")
+    *entries, last = struct.unpack(f"<{index.num_samples + 1}Q", content)
+    starts, _ = sample_starts(tar, index)
+    for place, (entry, start) in enumerate(zip(entries, starts, strict=True)):
+        if entry != start:
+            raise _unfit(path, f"sample {place} to begin at byte {start}", f"{entry}")
+    # Whether entries of no sample behind the last one belong to it is left open.
+    final = index.fields(index.num_samples - 1) if starts else []
+    end = max((offset + size for _, offset, size in final), default=0)
+    if not end <= last <= index.source.nbytes:
+        raise _unfit(path, f"an end in [{end}, {index.source.nbytes}]", f"{last}")
+    return len(entries) + 1
+
+
+def _unfit(path: Path, expected: str, found: str) -> ShardFormatError:
+    return ShardFormatError(f"{path}: expected {expected}, found {found}; make that index anew")

@@ -1,0 +1,110 @@
+"""Tar indexes of other tools, for users: check one against its shard, write one for it."""
+
+import os
+from collections.abc import Collection
+from pathlib import Path
+
+from wids.tar.foreign import dali_path, energon_path
+from wids.tar.foreigncheck import check_against
+from wids.tar.foreignwrite import save_dali_index, save_energon_index
+from wids.tar.tarindex import TarIndex
+
+__all__ = [
+    "check_foreign_index",
+    "save_foreign_indexes",
+    "write_dali_index",
+    "write_energon_index",
+]
+
+
+def check_foreign_index(path: str | os.PathLike[str], tar: str | os.PathLike[str]) -> int:
+    """Check each entry of another tool's tar index against the header it points to.
+
+    Args:
+        path: DALI's `.idx` (v1.1 or v1.2), Energon's `.tar.idx` or `index.sqlite`, or webshart's
+            JSON.
+        tar: Its shard; all its headers are read.
+
+    Returns:
+        How many entries were checked.
+
+    Raises:
+        ShardFormatError: An entry is wrong; the message names it and says what is there instead.
+        OSError: A file cannot be opened.
+
+    >>> from wids import TarWriter
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     with TarWriter(f"{folder}/a.tar") as tar:
+    ...         _ = tar.write({"__key__": "0", "txt": b"hello"})
+    ...     index = write_dali_index(f"{folder}/a.tar")
+    ...     print(index.name, check_foreign_index(index, f"{folder}/a.tar"))
+    a.idx 1
+    """
+    return check_against(path, tar, TarIndex.from_tar(tar))
+
+
+def write_dali_index(
+    tar: str | os.PathLike[str], path: str | os.PathLike[str] | None = None
+) -> Path:
+    """Write a shard's index for DALI, version 1.2: `fn.readers.webdataset(index_paths=...)`.
+
+    Args:
+        tar: The shard.
+        path: Where to; by default the shard's name up to its first dot, and `.idx`.
+
+    Returns:
+        Where it was written.
+
+    Raises:
+        ShardFormatError: The shard cannot be read, or DALI cannot express what is in it: no
+            samples, or names with white space.
+        OSError: The index cannot be written.
+    """
+    target = dali_path(tar) if path is None else Path(path)
+    save_dali_index(TarIndex.from_tar(tar), target)
+    return target
+
+
+def write_energon_index(
+    tar: str | os.PathLike[str], path: str | os.PathLike[str] | None = None
+) -> Path:
+    """Write a shard's index for Megatron Energon: where each sample begins, for its `.tar.idx`.
+
+    Args:
+        tar: The shard.
+        path: Where to; by default the shard's name, and `.idx`.
+
+    Returns:
+        Where it was written.
+
+    Raises:
+        ShardFormatError: The shard cannot be read, or has hard links: Energon reads a sample as a
+            slice of the tar, and the data of a link is elsewhere.
+        OSError: The index cannot be written.
+    """
+    target = energon_path(tar) if path is None else Path(path)
+    save_energon_index(Path(tar), TarIndex.from_tar(tar), target)
+    return target
+
+
+def save_foreign_indexes(tar: Path, index: TarIndex, tools: Collection[str]) -> None:
+    """Write a shard's indexes for other tools where they look for them.
+
+    Args:
+        tar: The shard.
+        index: Its tar index.
+        tools: Any of "dali" and "energon".
+
+    Raises:
+        ShardFormatError: One of them cannot express what is in the shard.
+        OSError: An index cannot be written.
+        ValueError: There is no such tool.
+    """
+    unknown = set(tools) - {"dali", "energon"}
+    if unknown:
+        raise ValueError(f"indexes: expected any of 'dali' and 'energon', got {sorted(unknown)}")
+    if "dali" in tools:
+        save_dali_index(index, dali_path(tar))
+    if "energon" in tools:
+        save_energon_index(tar, index, energon_path(tar))
