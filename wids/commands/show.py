@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["describe_sample", "draw_image", "draw_pictures", "field_names", "sample_lines"]
 
+MAX_NAME = 30  # columns of a field's name
+MIN_ROWS = 8  # of a picture, however many there are
 UPPER_HALF = "▀"  # its colour is one pixel, its background the pixel below
 RESET = "\x1b[0m"
 CUBE_START = 16  # of the 256 colours the first 16 are the user's own, then come 6 x 6 x 6
@@ -115,9 +117,9 @@ def sample_lines(description: Mapping[str, Any], total: int, width: int) -> list
         f"shard  {clean(description['shard'])}, sample {description['shardindex']} in it",
         "",
     ]
-    fields = {clean(name): field for name, field in description["fields"].items()}
-    name_width = max(map(columns_of, fields), default=0)
-    for name, field in fields.items():
+    fields = [(clean(name, MAX_NAME), each) for name, each in description["fields"].items()]
+    name_width = max((columns_of(name) for name, _ in fields), default=0)
+    for name, field in fields:
         padding = " " * (name_width - columns_of(name))
         size = format_nbytes(field["nbytes"])
         lines.append(clean(f"  {name}{padding}  {size:>8}  {clean(field['summary'])}", width))
@@ -132,16 +134,13 @@ def draw_pictures(
     Args:
         sample: A sample as it was read, its fields as bytes.
         columns: Most characters in a line.
-        rows: Most lines of a picture.
+        rows: Most lines of a picture; several share them, as far as one can still see something.
         true_colour: Whether the terminal knows 24-bit colours; else 256 serve.
     """
     lines = []
-    for extension in field_names(sample):
-        view = view_field(extension, sample[extension])
-        # A wave says little in a few characters; what a film is, its first frame tells.
-        drawable = view.kind in {"image", "video"} or view.summary.get("picture")
-        if view.error is not None or not drawable:
-            continue
+    drawable = [name for name in field_names(sample) if _is_drawable(name, sample[name])]
+    rows = max(rows // max(len(drawable), 1), min(rows, MIN_ROWS))
+    for extension in drawable:
         lines += ["", clean(extension)]
         try:
             small = thumbnail(extension, sample[extension], size=max(columns, 2 * rows))
@@ -151,6 +150,14 @@ def draw_pictures(
         image = load("PIL.Image", "pillow").open(io.BytesIO(small.data))
         lines += draw_image(image, columns, rows, true_colour=true_colour)
     return lines
+
+
+def _is_drawable(extension: str, data: bytes | memoryview) -> bool:
+    view = view_field(extension, data)
+    # A wave says little in a few characters; what a film is, its first frame tells.
+    return view.error is None and (
+        view.kind in {"image", "video"} or bool(view.summary.get("picture"))
+    )
 
 
 def draw_image(image: Any, columns: int, rows: int, *, true_colour: bool = True) -> list[str]:

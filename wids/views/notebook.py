@@ -142,15 +142,15 @@ class _Pictures:
         self.side = side
         self.left = MAX_PICTURES_NBYTES
 
-    def draw(self, extension: str, data: bytes | memoryview) -> Markup | None:
-        """Return an `img` of a field; None where it makes no picture, or the page is full."""
+    def draw(self, extension: str, data: bytes | memoryview) -> Markup:
+        """Return an `img` of a field, or a line that says why there is none."""
         try:
             picture = thumbnail(extension, data, size=self.side)
-        except DecodeError:
-            return None
+        except DecodeError as error:
+            return tag("div", clean(error, 160), style=BAD)
         self.left -= len(picture.data)
         if self.left < 0:
-            return None
+            return tag("div", "not drawn: this page has many pictures", style=FAINT)
         # Small masks are enlarged, sharply: 28 pixels of a digit are hard to see.
         scale = max(1, self.side // 2 // max(picture.width, picture.height))
         return tag(
@@ -211,14 +211,14 @@ def _tile(sample: SampleFields | Exception, pictures: _Pictures) -> Markup:
 def _first_picture(
     sample: SampleFields, views: dict[str, FieldView], pictures: _Pictures
 ) -> Markup | None:
-    """Draw the first field that makes a picture; images go before arrays and films."""
+    """Draw the first field that makes a picture; images go before arrays, sounds and films."""
     for kinds in (("image",), ("array", "audio", "video")):
         for field in sample.fields:
             view = views[field.name]
-            if view.kind in kinds and view.error is None and view.summary.get("picture", True):
-                picture = pictures.draw(field.format, field.data)
-                if picture is not None:
-                    return picture
+            # Arrays say whether they make a picture, and a note says that a library is missing.
+            drawable = view.summary.get("picture", "note" not in view.summary)
+            if view.kind in kinds and view.error is None and drawable:
+                return pictures.draw(field.format, field.data)
     return None
 
 
@@ -260,15 +260,14 @@ def _as_line(_field: Field, view: FieldView, _pictures: _Pictures) -> list[str]:
 
 
 def _image(field: Field, view: FieldView, pictures: _Pictures) -> list[str]:
-    picture = pictures.draw(field.format, field.data)
-    missing = tag("div", "its pixels cannot be decoded", style=BAD)
-    return [picture or missing, tag("div", clean(content_line(view)), style=FAINT)]
+    line = tag("div", clean(content_line(view)), style=FAINT)
+    return [pictures.draw(field.format, field.data), line]
 
 
 def _array(field: Field, view: FieldView, pictures: _Pictures) -> list[str]:
     parts: list[str] = []
     if view.summary["picture"]:
-        parts.append(pictures.draw(field.format, field.data) or Markup())
+        parts.append(pictures.draw(field.format, field.data))
     for figures in view.summary["arrays"]:
         parts.append(tag("div", clean(array_line(figures), 500), style=ISOLATED))
         histogram = figures.get("histogram")

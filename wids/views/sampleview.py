@@ -7,10 +7,11 @@ from wids.views.fieldview import ClassNames
 from wids.views.notebook import sample_html
 from wids.views.oneline import content_line
 from wids.views.samplefields import SampleFields
-from wids.wording import clean, format_nbytes
+from wids.wording import clean, columns_of, format_nbytes
 
 __all__ = ["SampleView", "show"]
 
+MAX_NAME = 30  # columns of a field's name
 LINE_WIDTH = 120  # characters of a line of `repr`
 
 
@@ -29,11 +30,13 @@ class SampleView(SampleFields):
         Args:
             width: Most characters of a line.
         """
-        name_width = max((len(clean(field.name)) for field in self.fields), default=0)
+        names = [clean(field.name, MAX_NAME) for field in self.fields]
+        name_width = max(map(columns_of, names), default=0)
         lines = [clean(self.title, width)]
-        for field, view in zip(self.fields, self.views().values(), strict=True):
+        for name, field, view in zip(names, self.fields, self.views().values(), strict=True):
             size = format_nbytes(view.nbytes) if field.stored else ""
-            line = f"  {clean(field.name):<{name_width}}  {size:>8}  {clean(content_line(view))}"
+            padding = " " * (name_width - columns_of(name))
+            line = f"  {name}{padding}  {size:>8}  {clean(content_line(view))}"
             lines.append(clean(line, width))
         return lines
 

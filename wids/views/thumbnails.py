@@ -24,6 +24,7 @@ from wids.views.poster import draw_wave, first_frame
 __all__ = ["Thumbnail", "thumbnail"]
 
 JPEG_QUALITY = 85
+MAX_FLAT_COLOURS = 128  # of a picture that is drawn rather than photographed
 MAX_TINY_PIXELS = 64 * 64  # of an image that is never coded with loss
 MAX_SIDE = 4096  # pixels; whoever wants more wants the image itself
 MAX_ARRAY_SIDE = 1024  # of larger arrays each n-th row and column is looked at
@@ -117,10 +118,12 @@ def _of_image(_suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
         exif_transpose=orientation(image) != 1,
         backend="pillow",
     )
+    small = decode(data)
     # Photographs take a tenth of PNG as JPEG, but few flat colours, as masks have them, look wrong
     # then; and of digits and icons one sees each pixel, while they take little either way.
-    few = image.mode in {"1", "P"} or image.width * image.height <= MAX_TINY_PIXELS
-    return _encoded(decode(data), lossless=mode == "RGBA" or few)
+    tiny = image.width * image.height <= MAX_TINY_PIXELS
+    few = small.getcolors(MAX_FLAT_COLOURS) is not None
+    return _encoded(small, lossless=mode == "RGBA" or tiny or few)
 
 
 def _shown_mode(image: Any) -> str:
