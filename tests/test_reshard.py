@@ -1,22 +1,28 @@
 """`wids reshard`: the same samples in other shards, and the same shards each time."""
 
+import contextlib
 import hashlib
 import json
 import signal
 import subprocess
 import sys
 import tarfile
+import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import wids
 from wids.cli import main
-from wids.tools.reshard import shuffled, spec_path_for, split_order
+from wids.tools import reshard as resharding
+from wids.tools.reshard import reshard, shuffled, spec_path_for, split_order
+from wids.tools.reshardplan import Part, plan_parts
 
 MakeShard = Callable[..., Path]
 
@@ -171,6 +177,119 @@ def test_killed_run_is_resumed_to_the_same_files(folder: Path):
             process.send_signal(signal.SIGKILL)
     subprocess.run([*command, "out/y-%03d.tar"], check=True, capture_output=True)
     assert digests("out") == digests("whole")
+
+
+keys = st.text("ab/ключ", min_size=1, max_size=9).filter(
+    lambda key: "//" not in key and key[0] != "/" != key[-1]
+) | st.from_regex(r"[a-z]{80,120}", fullmatch=True)
+rows = st.lists(
+    st.tuples(keys, st.lists(st.integers(0, 3000), min_size=1, max_size=3)),
+    min_size=1,
+    max_size=12,
+    unique_by=lambda row: row[0],
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(rows, st.integers(1, 5), st.integers(1, 12_000), st.booleans(), st.integers(0, 9))
+def test_borders_are_those_of_a_writer(samples, maxcount, maxsize, rekey, seed):
+    """Drawn beforehand or while writing, the shards are the same, whatever names and sizes."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        with wids.ShardWriter(folder / "x-%d.tar", maxcount=4) as writer:
+            for key, sizes in samples:
+                writer.write({"__key__": key} | {f"f{i}": bytes(n) for i, n in enumerate(sizes)})
+        with wids.ShardListDataset(folder, transformations="bytes") as dataset:
+            order = shuffled(np.arange(len(dataset)), seed)
+            bounds = {"maxcount": maxcount, "maxsize": maxsize}
+            done = reshard(dataset, order, folder / "a/y-%d.tar", rekey=rekey, workers=1, **bounds)
+            with wids.ShardWriter(folder / "b/y-%d.tar", **bounds) as writer:
+                for place, index in enumerate(order.tolist()):
+                    key = {"__key__": f"{place:09d}"} if rekey else {}
+                    writer.write(dataset[index] | key)
+        assert done.entries == writer.shardlist
+        assert digests(f"{name}/a") | {"y.json": ""} == digests(f"{name}/b") | {"y.json": ""}
+
+
+def test_a_shard_that_fails_leaves_the_others_whole(folder: Path, capsys):
+    """What cannot be read is reported; a rerun after the repair writes only what is missing."""
+    command = ["reshard", "x.json", "-o", "out/y-%03d.tar", "--maxcount", "5", "--resume"]
+    assert main([*command[:3], "whole/y-%03d.tar", *command[4:]]) == 0
+    damaged = Path("x-2.tar").read_bytes()
+    dataset = wids.ShardListDataset("x.json")
+    with dataset, pytest.MonkeyPatch.context() as patch:
+        # Found when the plan is made, a missing shard would stop all; so it goes missing later.
+        patch.setattr(resharding, "plan_parts", lambda *a, **k: unlinked(plan_parts(*a, **k)))
+        done = reshard(dataset, np.arange(20), "out/y-%03d.tar", maxcount=5, workers=1)
+    assert sorted(done.failures) == [f"out/y-00{n}.tar" for n in (1, 2, 3)]
+    assert [entry["url"] for entry in done.entries] == ["y-000.tar"]
+    assert not Path("out/y.json").exists()
+    Path("x-2.tar").write_bytes(damaged)
+    written = Path("out/y-000.tar").stat().st_mtime_ns
+    assert main(command) == 0
+    assert Path("out/y-000.tar").stat().st_mtime_ns == written
+    assert digests("out") == digests("whole")
+
+
+def unlinked(parts: list[Part]) -> list[Part]:
+    """Lose a shard once the plan is made."""
+    Path("x-2.tar").unlink()
+    return parts
+
+
+def test_failures_end_the_command_with_one(folder: Path, capsys):
+    """Two samples of one key in one new shard: that shard is named, the others are there."""
+    command = ["reshard", "x.json", "x.json", "-o", "out/y-%d.tar", "--maxcount", "25"]
+    assert main([*command, "--workers", "2"]) == 1
+    errors = capsys.readouterr().err
+    assert "out/y-0.tar failed: sample" in errors
+    assert "run again with --resume" in errors
+    assert sorted(path.name for path in Path("out").glob("*.tar")) == ["y-1.tar"]
+
+
+def test_resuming_with_other_bounds_is_refused(folder: Path, capsys):
+    """What is there would not be what is asked for."""
+    command = ["reshard", "x.json", "-o", "out/y-%d.tar", "--resume", "--maxcount"]
+    assert main([*command, "5"]) == 0
+    assert main([*command, "4"]) == 1
+    assert "resume" in capsys.readouterr().err
+
+
+def test_shards_that_were_finished_and_not_noted_are_taken_over(folder: Path):
+    """A crash between the two leaves a whole shard, which is digested and kept."""
+    command = ["reshard", "x.json", "-o", "out/y-%d.tar", "--resume", "--maxcount", "5"]
+    assert main(command) == 0
+    spec = Path("out/y.json").read_text()
+    Path("out/y.json").unlink()
+    Path("out/y-2.tar").unlink()
+    before = {path.name: path.stat().st_mtime_ns for path in Path("out").glob("*.tar")}
+    assert main(command) == 0
+    assert Path("out/y.json").read_text() == spec
+    assert all(Path("out", name).stat().st_mtime_ns == time for name, time in before.items())
+
+
+def test_any_executor_writes_the_same_shards(folder: Path):
+    """Threads, processes and a Dask cluster of two workers give what one process gives."""
+    distributed = pytest.importorskip("distributed")
+    with wids.ShardListDataset("x.json") as dataset, contextlib.ExitStack() as stack:
+        order = shuffled(np.arange(20), 1)
+        reshard(dataset, order, "alone/y-%d.tar", maxcount=3, workers=1)
+        cluster = stack.enter_context(
+            distributed.LocalCluster(
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            )
+        )
+        client = stack.enter_context(distributed.Client(cluster))
+        executors = {
+            "threads": stack.enter_context(ThreadPoolExecutor(2)),
+            "processes": stack.enter_context(ProcessPoolExecutor(2)),
+            "dask": client.get_executor(),
+        }
+        for name, executor in executors.items():
+            path = folder / name / "y-%d.tar"
+            done = reshard(dataset, order, path, maxcount=3, executor=executor)
+            assert not done.failures
+            assert digests(name) == digests("alone")
 
 
 @given(st.integers(0, 500), st.integers(0, 2**63))

@@ -7,13 +7,23 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wids.commands.terminal import DONE, Arguments, add_command, note
+from wids.commands.terminal import (
+    DONE,
+    FAULTY,
+    Arguments,
+    add_command,
+    add_workers,
+    complain,
+    message_of,
+    note,
+)
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
     from wids.reading.shardlist import ShardList
+    from wids.tools.reshard import Resharded
 
 __all__ = ["add_copy_commands"]
 
@@ -50,6 +60,7 @@ def _add_reshard(commands: Any) -> None:
     parser.add_argument("--where", metavar="EXT=VALUE", help="take samples with that value only")
     parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in PATTERN is the name")
     parser.add_argument("--rekey", action="store_true", help="name samples by their new place")
+    add_workers(parser)
 
 
 def _add_writing(parser: Any) -> None:
@@ -57,13 +68,15 @@ def _add_writing(parser: Any) -> None:
     parser.add_argument("-o", "--output", required=True, metavar="PATTERN", help="the new shards")
     parser.add_argument("--maxcount", type=int, default=100_000, help="samples (%(default)s)")
     parser.add_argument("--maxsize", type=_nbytes, default="3G", help="bytes (%(default)s)")
+    parser.add_argument("--no-digest", action="store_true", help="note no MD5 and SHA-256")
     parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
     parser.add_argument("--resume", action="store_true", help="go on after a crash")
 
 
 def _writer_options(args: Arguments) -> dict[str, Any]:
     names = ("maxcount", "maxsize", "sidecars", "resume")
-    return {name: getattr(args, name) for name in names}
+    digests = () if args.no_digest else ("md5", "sha256")
+    return {**{name: getattr(args, name) for name in names}, "digests": digests}
 
 
 def import_(args: Arguments) -> int:
@@ -181,21 +194,37 @@ def reshard(args: Arguments) -> int:
     from wids.tools import reshard as resharding
 
     shards = [shard for spec in args.specs for shard in load_spec(spec).shards]
-    with ShardList(shards, transformations=[]) as dataset:
+    code = DONE
+    with ShardList(shards, transformations=[], cache_dir=args.cache_dir) as dataset:
         indexes = _chosen(args, dataset)
         if args.shuffle is not None:
             indexes = resharding.shuffled(indexes, args.shuffle)
         for pattern, part in _parts(args, indexes).items():
-            spec = resharding.spec_path_for(pattern)
-            entries = resharding.reshard(
+            done = resharding.reshard(
                 dataset,
                 part,
                 pattern,
                 rekey=args.rekey,
-                spec=spec,
+                workers=args.workers,
                 **_writer_options(args),
             )
-            note(f"{spec}: {len(entries)} shards, {len(part)} samples")
+            code = max(code, _report_reshard(pattern, done, len(part)))
+    return code
+
+
+def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
+    from wids.tools.reshard import spec_path_for
+
+    for path, error in done.failures.items():
+        complain(f"{path} failed: {message_of(error)}")
+    total = len(done.entries) + len(done.failures)
+    if done.failures:
+        complain(
+            f"{spec_path_for(pattern)} was not written: {len(done.failures)} of {total} shards "
+            "failed; mend the cause and run again with --resume"
+        )
+        return FAULTY
+    note(f"{spec_path_for(pattern)}: {total} shards, {nsamples} samples")
     return DONE
 
 

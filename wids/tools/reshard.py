@@ -2,24 +2,89 @@
 
 from __future__ import annotations
 
+import os
 import re
+import time
+from copy import copy
+from dataclasses import dataclass
+from functools import partial
+from glob import escape
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from wids.ordering.permute import derive_key, permute
+from wids.outfile import write_whole
 from wids.progress import progress
+from wids.specs.entries import new_spec
+from wids.specs.journal import Journal
+from wids.specs.parallel import run_each
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tools.reshardplan import Part, plan_parts
+from wids.writing.resume import WholeShards
 from wids.writing.writer import ShardWriter
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator, Mapping
+    from concurrent.futures import Executor
 
     from numpy.typing import NDArray
 
     from wids.reading.shardlist import ShardList
 
-__all__ = ["matching", "reshard", "shuffled", "spec_path_for", "split_order"]
+__all__ = [
+    "Resharded",
+    "Target",
+    "matching",
+    "reshard",
+    "shuffled",
+    "spec_path_for",
+    "split_order",
+    "write_part",
+]
+
+_DIGESTS = ("md5", "sha256")
+_PATIENCE_SECONDS = 5
+_NO_BOUND = 2**62  # the plan has drawn the borders
+# Samples read at a time: in the order of the disk, which takes a shuffle its sting on cold files.
+_WINDOW = 1024
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where new shards go, and how they are written.
+
+    Attributes:
+        pattern: Their path, with a place for their number.
+        rekey: Whether samples are named by their new place.
+        options: Further ones, as `ShardWriter` takes them.
+    """
+
+    pattern: str
+    rekey: bool
+    options: Mapping[str, Any]
+
+    def path(self, part: Part) -> Path:
+        """Name the file of one new shard."""
+        return Path(self.pattern % part.number)
+
+    def key(self, place: int, key: str) -> str:
+        """Name a sample: by its new place, or as before."""
+        return f"{place:09d}" if self.rekey else key
+
+
+@dataclass(frozen=True)
+class Resharded:
+    """What came of copying samples into new shards.
+
+    Attributes:
+        entries: The spec entries of the new shards, in order.
+        failures: The new shards that could not be written: path to what was wrong.
+    """
+
+    entries: list[dict[str, Any]]
+    failures: dict[str, Exception]
 
 
 def reshard(
@@ -27,37 +92,144 @@ def reshard(
     indexes: NDArray[np.int64],
     pattern: str | os.PathLike[str],
     *,
+    maxcount: int = 100_000,
+    maxsize: int = 3_000_000_000,
     rekey: bool = False,
+    resume: bool = False,
+    executor: Executor | None = None,
+    workers: int | None = None,
     **options: Any,
-) -> list[dict[str, Any]]:
+) -> Resharded:
     """Copy samples into new shards, in the order given.
 
-    The members keep their names, order and bytes. The same call gives the same shards.
+    The members keep their names, order and bytes; nothing is decoded. The same call gives the same
+    shards, whoever runs it. Beside them lies their spec, `spec_path_for(pattern)`, once all are
+    whole; a shard that fails does not stop the others.
 
     Args:
-        dataset: Where the samples come from.
+        dataset: Where the samples come from. What it reads is copied: all fields, or its `fields`.
         indexes: Global indexes of the samples, in their new order; int64, shape `(n,)`.
         pattern: Path of the new shards, with a place for their number.
+        maxcount: Most samples in a shard, `>= 1`.
+        maxsize: Most bytes in a shard, `>= 1`; only a single sample that is larger exceeds it.
         rekey: Name the samples by their new place, `000000000` and so on; needed where samples of
             different shards share a key.
-        options: As `ShardWriter` takes them: `maxcount`, `maxsize`, `spec`, `resume`, ...
-
-    Returns:
-        The spec entries of the new shards.
+        resume: Take over the new shards that are there, from a run that was stopped or failed in
+            part; they must hold the samples that would be written.
+        executor: Who writes the shards; a process pool of its own by default.
+        workers: Processes of that pool; by default one per core.
+        options: `sidecars`, `digests` and `fsync`, as `ShardWriter` takes them.
 
     Raises:
         IndexError: An index lies outside the dataset.
-        ValueError: Two samples of one key meet in a new shard, and `rekey` is not set.
+        ValueError: A bound is below 1, or the pattern cannot be used.
     """
-    with ShardWriter(pattern, **options) as writer:
-        for place, index in enumerate(_shown(indexes, "copying")):
-            shard, local_index, _ = dataset.locate_sample(index)
-            fields = shard.read(local_index)
-            key = fields.pop("__key__")
-            if rekey:
-                key = f"{place:09d}"
-            writer.write_members(key, [(key + ext, data) for ext, data in fields.items()])
-    return writer.shardlist
+    pattern = os.fspath(pattern)
+    spec = Path(spec_path_for(pattern))
+    # Refuses what it cannot take before anything is fetched, and writes nothing yet.
+    ShardWriter(pattern, maxcount, maxsize, **options).abandon()
+    journal = Journal(spec.with_name(f"{spec.name}.journal"))
+    parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey)
+    target = Target(pattern, rekey, options)
+    entries = _found(parts, target, dataset, journal) if resume else {}
+    if not resume:
+        journal.remove()
+    missing = [part for part in parts if part.number not in entries]
+
+    def note(part: Part, outcome: dict[str, Any] | Exception) -> None:
+        if not isinstance(outcome, Exception):
+            entries[part.number] = outcome
+            journal.note(outcome)
+
+    write = partial(write_part, dataset, target)
+    outcomes = run_each(
+        write, missing, executor=executor, workers=workers, desc="writing shards", done=note
+    )
+    failures = {
+        str(target.path(part)): outcome
+        for part, outcome in zip(missing, outcomes, strict=True)
+        if isinstance(outcome, Exception)
+    }
+    rows = [entries[number] for number in sorted(entries)]
+    if not failures:
+        write_whole(spec, f"{new_spec(rows, {'name': spec.stem}).to_json()}\n".encode())
+        journal.remove()
+    return Resharded(rows, failures)
+
+
+def write_part(dataset: ShardList, target: Target, part: Part) -> dict[str, Any]:
+    """Write one new shard: a function of its arguments alone, for executors of any kind.
+
+    Args:
+        dataset: Where the samples come from.
+        target: Where they go.
+        part: Which they are.
+
+    Returns:
+        Its spec entry.
+
+    Raises:
+        BlockingIOError: Another process is writing this very shard.
+        WidsError: A shard of the dataset cannot be read.
+        ValueError: Two samples of one key meet, and they keep them.
+    """
+    patience = time.monotonic() + _PATIENCE_SECONDS
+    while True:
+        try:
+            return _write_part(dataset, target, part)
+        except BlockingIOError:
+            # Workers of a run that was killed notice it within a second, and let go of the file.
+            if time.monotonic() > patience:
+                raise
+            time.sleep(0.1)
+
+
+def _write_part(dataset: ShardList, target: Target, part: Part) -> dict[str, Any]:
+    # A reader of our own: how the caller's decodes does not matter, and stays as it is.
+    reader = copy(dataset)
+    reader.transformations = "memoryview"
+    size = max(len(part.indexes), 1)
+    writer = ShardWriter(target.pattern, size, _NO_BOUND, start_shard=part.number, **target.options)
+    with reader, writer:
+        place = part.first_place
+        for start in range(0, len(part.indexes), _WINDOW):
+            for sample in reader.__getitems__(part.indexes[start : start + _WINDOW].tolist()):
+                key = target.key(place, sample["__key__"])
+                members = [(key + name, data) for name, data in sample.items() if name[0] == "."]
+                writer.write_members(key, members)
+                place += 1
+    (entry,) = writer.shardlist
+    return entry
+
+
+def _found(
+    parts: list[Part], target: Target, dataset: ShardList, journal: Journal
+) -> dict[int, dict[str, Any]]:
+    """Take up the new shards that are whole already, by number."""
+    noted = journal.entries()
+    entries = {}
+    for part in parts:
+        path = target.path(part)
+        # A run that was killed may have left the beginning of a sidecar.
+        for left in path.parent.glob(f".{escape(path.name)}{SIDECAR_SUFFIX}.*.part"):
+            left.unlink(missing_ok=True)
+        if path.exists():
+            whole = WholeShards([(path, path.name)], noted, target.options.get("digests", _DIGESTS))
+            for place, index in enumerate(part.indexes.tolist(), part.first_place):
+                whole.pass_by(target.key(place, _key(dataset, index)))
+            whole.check_all_passed()
+            if whole.num_samples != len(part.indexes):
+                raise ValueError(
+                    f"resume: {path} holds {whole.num_samples} samples, expected "
+                    f"{len(part.indexes)}; call with the same bounds as before, or remove it"
+                )
+            entries[part.number] = whole.entries[0]
+    return entries
+
+
+def _key(dataset: ShardList, index: int) -> str:
+    shard, local_index, _ = dataset.locate_sample(index)
+    return shard.index.key(local_index)
 
 
 def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
