@@ -48,18 +48,22 @@ def rate_of(one: dict[str, float]) -> float:
     return one["samples"] / one["seconds"]
 
 
-def markdown_table(name: str, rows: list[dict[str, Any]]) -> str:
+def markdown_table(name: str, rows: list[dict[str, Any]], settings: dict[str, Any]) -> str:
     """Lay out one table: rates, their spread, and ratios within the same round."""
     by_peer = {row["peer"]: row for row in rows}
+    compared = settings.get("compared", ["floor", BASE])
+    labels = {"floor": "floor", BASE: "wids 0.1.11, lru_size=100"}
+    heads = [labels.get(peer) or by_peer[peer]["label"] for peer in compared]
+    titles = [name, settings.get("unit", "samples/s"), "smallest - largest"]
     lines = [
-        f"| {name} | samples/s | smallest - largest | x floor | x wids 0.1.11, lru_size=100 |",
-        "|---|--:|--:|--:|--:|",
+        f"| {' | '.join(titles + [f'x {head}' for head in heads])} |",
+        "|---" + "|--:" * (len(titles) - 1 + len(heads)) + "|",
     ]
     for row in rows:
         spread = f"{in_thousands(row['min'])} - {in_thousands(row['max'])}"
-        share, gain = (ratio(row, by_peer.get(peer)) for peer in ("floor", BASE))
-        rate = in_thousands(row["median"])
-        lines.append(f"| {row['label']} | {rate} | {spread} | {share} | {gain} |")
+        ratios = (ratio(row, by_peer.get(peer)) for peer in compared)
+        cells = [row["label"], in_thousands(row["median"]), spread, *ratios]
+        lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
@@ -68,11 +72,11 @@ def caption(results: dict[str, Any]) -> str:
     machine, settings = results["machine"], results["settings"]
     memory, cores = machine["memory_nbytes"] / 2**30, machine["cores"]
     versions = next(iter(results["tables"].values()))[0]["versions"]
-    named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
+    named = "".join(f", {name} {version}" for name, version in sorted(versions.items()) if version)
     return (
         f"Medians over {settings['rounds']} rounds, ratios within a round. {cores} cores "
         f"of {machine['cpu']}, {memory:.0f} GiB, {machine['system']} {machine['kernel']}, Python "
-        f"{machine['python']}, {named}."
+        f"{machine['python']}{named}."
     )
 
 
@@ -82,7 +86,8 @@ def section(reference: str, folder: Path) -> str:
     results = json.loads((folder / f"{name}.json").read_text())
     tables = results["tables"]
     chosen = {wanted: tables[wanted]} if wanted else tables
-    parts = [markdown_table(title, rows) for title, rows in chosen.items()]
+    settings = results["settings"]
+    parts = [markdown_table(title, rows, settings) for title, rows in chosen.items()]
     return "\n\n".join([*parts, caption(results)])
 
 

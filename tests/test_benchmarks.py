@@ -90,6 +90,32 @@ def test_epoch_loader_delivers_whole_epochs(images: Path, tmp_path: Path):
         assert {one["samples"] for one in row["passes"]} == {70}
 
 
+def test_write_shards_tells_the_disk_from_the_work(tmp_path: Path):
+    """Every writer writes all samples, and waiting for the disk never makes it faster."""
+    peers = ["ours", "floor", "ours-plain"]
+    arguments = ("--count", "40", "--rounds", "1", "--out", tmp_path, "--peers", *peers)
+    done = run("write_shards.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    tables = json.loads((tmp_path / "write_shards.json").read_text())["tables"]
+    assert {row["peer"] for row in tables["disk"]} == set(peers)
+    for left, synced in zip(tables["disk"], tables["disk, synced"], strict=True):
+        assert left["passes"][0]["samples"] == 40
+        assert synced["median"] <= left["median"]
+
+
+def test_create_spec_measures_commands(tmp_path: Path):
+    """Each row is a command that went through all shards; the old version is left out here."""
+    peers = ["floor", "ours", "tar"]
+    arguments = ("--samples", "2", "--rounds", "1", "--out", tmp_path, "--peers", *peers)
+    done = run("create_spec.py", *arguments)
+    assert done.returncode == 0, done.stderr
+    results = json.loads((tmp_path / "create_spec.json").read_text())
+    rows = {title: [row["peer"] for row in table] for title, table in results["tables"].items()}
+    assert rows == {"digests": ["floor", "ours"], "headers": ["floor", "ours", "tar"]}
+    nbytes = 30 * (1024 + 2 * (512 + 20_480 + 512 + 512))
+    assert results["tables"]["digests"][0]["passes"][0]["samples"] == nbytes / 1e6
+
+
 def test_data_lies_where_its_table_says(images: Path):
     """The floor's table of offsets is what tarfile finds, for every member."""
     table = np.load(images / "table.npz")
@@ -187,7 +213,7 @@ def test_the_tables_in_the_docs_are_current():
 def test_the_docs_name_every_script():
     """Each benchmark has a table in the docs, and says its question, command and limits."""
     page = (REPOSITORY / "docs" / "benchmarks.md").read_text()
-    for name in ("random_read", "epoch_loader"):
+    for name in ("random_read", "epoch_loader", "write_shards", "create_spec"):
         docstring = (BENCHMARKS / f"{name}.py").read_text().split('"""')[1]
         assert docstring.split("\n", 1)[0].endswith("?")
         assert f"python benchmarks/{name}.py" in docstring

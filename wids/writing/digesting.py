@@ -16,7 +16,7 @@ Block = bytes | memoryview
 
 # Blocks that may wait for the slower digest: enough that no thread waits for the other's every
 # step, few enough that they are still in the processor's cache, and bounded memory.
-_AHEAD = 8
+_AHEAD = 16
 
 
 class DigestingFile:

@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 __all__ = ["ByteSink", "MemberWriter", "SampleArchive", "member_nbytes"]
 
 END_NBYTES = 2 * BLOCK
-_WRITE_NBYTES = 1 << 20  # what is collected before one write: fewer calls, bounded memory
+# What is collected before one write: few calls, and small enough that the block is still in the
+# processor's cache, and its memory at hand for the next one, when the digests have had it.
+_WRITE_NBYTES = 1 << 18
 _PADDING = [bytes(-nbytes % BLOCK) for nbytes in range(BLOCK)]  # by length of the last block
 
 
