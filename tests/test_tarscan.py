@@ -383,6 +383,54 @@ def test_what_is_small_and_no_tar_is_named(refused, content, what):
     assert "cut off" not in message
 
 
+SPELLINGS = [
+    (124, b"          3 "),
+    (124, b"         3\0\0"),
+    (124, b"000000000003"),
+    (124, b"3 " + bytes(10)),
+    (124, b"\x80" + bytes(10) + b"\x03"),
+    (136, b"\xff" * 12),
+    (136, b"\x80" + bytes(5) + b"\xff" * 6),
+    (108, b"\xff" * 8),
+    (108, b"\x80\0\0\0\x7f\0\0\0"),
+    (100, bytes(8)),
+    (100, b"   644 \0"),
+    (329, b" " * 16),
+    (508, b"tar\0"),
+    (257, b"ustar\x0099"),
+    (257, b"ustar 00"),
+    (257, bytes(8)),
+]
+
+
+@pytest.mark.parametrize(("place", "spelling"), SPELLINGS)
+def test_odd_spellings_equal_tarfile(scan, tmp_path, place, spelling):
+    """Numbers and magics as writers of five decades spelled them read as tarfile reads them."""
+    block = bytearray(header(b"a.txt", 3))
+    block[place : place + len(spelling)] = spelling
+    odd = repair_checksum(block) + b"abc".ljust(512, b"\0")
+    content = odd + member(b"b.txt", b"b") + odd + END
+    path = tmp_path / "odd.tar"
+    path.write_bytes(content)
+    assert listed(scan(content)) == oracle(path)
+    assert [name for name, *_ in oracle(path)] == ["a.txt", "b.txt", "a.txt"]
+
+
+@pytest.mark.parametrize("form", [b"%06o\0 ", b"%07o\0", b"%08o", b"%6o \0", b"%8o", b"%o\0\0\0\0"])
+@pytest.mark.parametrize("signed", [False, True])
+def test_odd_spellings_of_checksums(scan, tmp_path, form, signed):
+    """A checksum over high bytes counts however it is summed and written."""
+    block = bytearray(header(b"\xe4\xff\x80.txt", 3))
+    block[148:156] = b" " * 8
+    total = sum(byte - 256 * (signed and byte >= 128) for byte in block)
+    block[148:156] = (form % total)[:8].ljust(8, b"\0")
+    content = bytes(block) + b"abc".ljust(512, b"\0") + member(b"b.txt", b"b") + END
+    path = tmp_path / "odd.tar"
+    path.write_bytes(content)
+    assert listed(scan(content)) == oracle(path)
+    assert len(oracle(path)) == 2
+
+
 def test_very_many_global_records(scan):
     """Tens of thousands of global comments are read once, not with each member again."""
     comments = {b"comment%d" % i: b"x" for i in range(20_000)}
