@@ -4,11 +4,10 @@ How an index is made, kept and verified against its shard is `tarindex`'s busine
 """
 
 import struct
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import cached_property
-from itertools import pairwise
 from pathlib import Path
-from typing import Any, overload
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -16,17 +15,16 @@ from numpy.typing import NDArray
 
 from wids.errors import ShardFormatError
 from wids.tar.indexcolumns import IndexColumns
+from wids.tar.samplekeys import SampleKeys
 from wids.tar.sidecar import ROW, Sidecar
 from wids.tar.spantable import SpanTable
+from wids.tar.tablecheck import find_damage, rows_ascend, table_of
 
 __all__ = ["MemberTable"]
 
 # Of a row and the next: first field, first byte of the key, extension set; end of the key.
 _ROW = struct.Struct("<3I8xI").unpack_from
 _SPAN = struct.Struct("<2q")
-# What names may take beyond what the sidecar takes: with keys of up to 1 KiB they never come near.
-_MAX_NAMES_NBYTES = 64 << 20
-_MAX_NAMES_RATIO = 64
 _Layout = tuple[tuple[str, ...], Callable[[memoryview, int], tuple[int, ...]]]
 
 # Samples that are checked one by one before a whole sidecar is, at the least.
@@ -99,7 +97,7 @@ class MemberTable:
     @property
     def keys(self) -> Sequence[str]:
         """The samples' keys."""
-        return _Keys(self)
+        return SampleKeys(self.num_samples, self.key, self.check_rows)
 
     def find(self, key: str) -> int:
         """Return the place of a sample in the shard, given its key.
@@ -270,7 +268,7 @@ class MemberTable:
             ShardFormatError: The sidecar is damaged.
         """
         self.check_rows()
-        table = self._table()
+        table = table_of(self._sidecar)
         names = [
             tuple(each.decode("utf-8", "surrogateescape").split("/"))
             for each in self._sidecar.extension_sets
@@ -293,17 +291,9 @@ class MemberTable:
         """
         if self._verified:
             return
-        if not self._sidecar.intact():
-            raise self._damaged("the digest does not fit")
-        offsets, sizes = np.frombuffer(self._spans, "<i8").reshape(-1, 2).T
-        room = self.source.nbytes - offsets
-        if ((offsets < 0) | (sizes < 0) | (room < 0) | (sizes > room)).any():
-            raise self._damaged("a member lies outside its shard")
-        order = np.frombuffer(self._sidecar.order, "<u4")
-        if len(order) and not np.array_equal(np.sort(order), np.arange(len(self))):
-            raise self._damaged("its order is no permutation")
-        self.check_rows()
-        self._check_names()
+        damage = find_damage(self._sidecar)
+        if damage is not None:
+            raise self._damaged(damage)
         self._verified = True
 
     def check_rows(self) -> None:
@@ -317,36 +307,9 @@ class MemberTable:
         """
         if self._ascending:
             return
-        starts = self._table()[:, :2]
-        if starts[0].any() or (starts[1:] < starts[:-1]).any():
+        if not rows_ascend(self._sidecar):
             raise self._damaged("its rows do not ascend")
         self._ascending = True
-
-    def _check_names(self) -> None:
-        """Verify that each member has one name, and each sample a key of its own."""
-        rows, sidecar = self._table(), self._sidecar
-        widths = np.array([names.count(b"/") + 1 for names in sidecar.extension_sets], np.int64)
-        set_ids = rows[:-1, 2]
-        if (set_ids >= len(widths)).any() or (widths[set_ids] != np.diff(rows[:, 0])).any():
-            raise self._damaged("a sample has another number of fields than of extensions")
-        num_others = bytes(sidecar.other_names).count(b"\0")
-        if rows[-1, 0] + num_others != len(self):
-            raise self._damaged(
-                f"expected names for {len(self)} members, found {rows[-1, 0] + num_others}"
-            )
-        # A key stands once in the sidecar and once in the name of each of its fields.
-        extension_nbytes = np.array(list(map(len, sidecar.extension_sets)), np.int64)
-        lengths = np.diff(rows[:, 1]) * widths[set_ids] + extension_nbytes[set_ids]
-        room = max(_MAX_NAMES_NBYTES, _MAX_NAMES_RATIO * len(sidecar.image or b""))
-        if lengths.sum() > room:
-            raise self._damaged(f"its names would take {lengths.sum()} bytes, more than {room}")
-        keys = bytes(self._key_bytes)
-        if len({keys[start:end] for start, end in pairwise(rows[:, 1].tolist())}) < len(set_ids):
-            raise self._damaged("two samples have one key")
-
-    def _table(self) -> NDArray[np.int64]:
-        """Return the rows as numbers; shape `(num_samples + 1, 4)`."""
-        return np.frombuffer(self._rows, "<u4").reshape(-1, 4).astype(np.int64)
 
     def _order(self) -> NDArray[np.uint32] | None:
         self.check()
@@ -363,30 +326,3 @@ class MemberTable:
             f"{self._path}: a damaged sidecar: {what}; delete it, and it is made anew from its "
             "shard"
         )
-
-
-class _Keys(Sequence[str]):
-    """The keys of an index, cut out of it one by one."""
-
-    def __init__(self, index: MemberTable) -> None:
-        self._index = index
-
-    def __len__(self) -> int:
-        return self._index.num_samples
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-    @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-    def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, slice):
-            self._index.check_rows()
-            return [self._index.key(i) for i in range(*place.indices(len(self)))]
-        return self._index.key(place + len(self) if place < 0 else place)
-
-    def __iter__(self) -> Iterator[str]:
-        self._index.check_rows()
-        return map(self._index.key, range(len(self)))
-
-    def __repr__(self) -> str:
-        return f"<{len(self)} keys>"

@@ -25,10 +25,9 @@ from wids.tar.sidecar import (
     Source,
     lay_out,
     pack_sidecar,
-    parse_sidecar,
-    read_sidecar,
     write_sidecar,
 )
+from wids.tar.sidecarread import parse_sidecar, read_sidecar
 from wids.tar.tarscan import Members, scan_tar
 from wids.tar.turns import turn_to_index
 
