@@ -46,6 +46,11 @@ class Peer:
 
 
 OLD_WIDS = ("wids==0.1.11", "braceexpand==0.1.7", "pyyaml==6.0.3")
+FFCV = ("ffcv==1.0.2", "numba==0.68.1", "llvmlite==0.50.0", "psutil==7.2.2")
+DALI = (
+    *("nvidia-dali-cuda120==2.4.0", "nvidia-nvimgcodec-cu12==0.9.0.20", "optree==0.20.0"),
+    *("gast==0.7.0", "astunparse==1.6.3", "six==1.17.0", "makefun==1.16.0"),
+)
 WEBDATASET = ("webdataset==1.0.2", "braceexpand==0.1.7", "pyyaml==6.0.3")
 PEERS = {
     "floor": Peer("floor: mmap slices", "floor"),
@@ -54,6 +59,15 @@ PEERS = {
     "wids011": Peer("wids 0.1.11", "wids011", {}, OLD_WIDS),
     "wids011-lru100": Peer("wids 0.1.11, lru_size=100", "wids011", {"lru_size": 100}, OLD_WIDS),
     "webdataset": Peer("webdataset 1.0.2", "webdataset102", {}, WEBDATASET),
+    "jpeg": Peer("wids", "ours_jpeg"),
+    "jpeg-rough": Peer("wids, antialias=False", "ours_jpeg", {"antialias": False}),
+    "jpeg-fast": Peer(
+        "wids, antialias=False, fast=True", "ours_jpeg", {"antialias": False, "fast": True}
+    ),
+    "files": Peer("files, pillow", "files"),
+    "ffcv": Peer("FFCV 1.0.2", "ffcv102", {}, FFCV),
+    "dali": Peer("DALI 2.4", "dali24", {}, DALI),
+    "dali-rough": Peer("DALI 2.4, antialias=False", "dali24", {"antialias": False}, DALI),
 }
 
 
@@ -76,6 +90,23 @@ def interpreter(peer: Peer) -> str:
         (site / "shared.pth").write_text(sysconfig.get_path("purelib"))
         (folder / "complete").touch()
     return str(python)
+
+
+def installable(peers: Sequence[str]) -> list[str]:
+    """Return the peers whose environments can be made here, and say of the others that they can't.
+
+    Some have no wheel and want compilers and libraries: FFCV builds against OpenCV and
+    libturbojpeg (Debian's libopencv-dev and libturbojpeg0-dev).
+    """
+    found = []
+    for key in peers:
+        try:
+            interpreter(PEERS[key])
+        except subprocess.CalledProcessError as error:
+            print(f"{key} is left out, it does not install here: {error}", file=sys.stderr)
+        else:
+            found.append(key)
+    return found
 
 
 class Worker:

@@ -28,7 +28,7 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     before = set(sys.modules)
     yield importlib.import_module
     for name in set(sys.modules) - before:
-        if name.split(".")[0] in {"common", "data", "table", "worker", "peers"}:
+        if name.split(".")[0] in {"common", "data", "decode_loader", "table", "worker", "peers"}:
             del sys.modules[name]
 
 
@@ -114,6 +114,45 @@ def test_create_spec_measures_commands(tmp_path: Path):
     assert rows == {"digests": ["floor", "ours"], "headers": ["floor", "ours", "tar"]}
     nbytes = 30 * (1024 + 2 * (512 + 20_480 + 512 + 512))
     assert results["tables"]["digests"][0]["passes"][0]["samples"] == nbytes / 1e6
+
+
+def test_decode_loader_delivers_pictures_of_every_library(images: Path, tmp_path: Path):
+    """Each row's epochs hold every sample at 224 x 224 x 3 bytes; the docs are left alone."""
+    document = (REPOSITORY / "docs" / "decoding.md").read_bytes()
+    peers = ["jpeg", "jpeg-fast", "files"]
+    results = results_of("decode_loader.py", images, tmp_path / "out", peers)
+    (rows,) = results["tables"].values()
+    assert [row["peer"] for row in rows] == peers
+    for row in rows:
+        assert {one["nbytes"] for one in row["passes"]} == {70 * 224 * 224 * 3}
+    assert (REPOSITORY / "docs" / "decoding.md").read_bytes() == document
+
+
+def test_rows_are_compared_with_the_best_of_the_others(module):
+    """Round by round, so that a slow round does not count for one of them alone."""
+    benchmark = module("decode_loader")
+    rows = [
+        {"peer": peer, "label": peer, "median": slow, "min": slow, "max": fast}
+        | {"passes": [{"samples": rate, "seconds": 1} for rate in (slow, fast, fast)]}
+        for peer, slow, fast in (("jpeg", 300, 900), ("ffcv", 200, 600), ("files", 100, 150))
+    ]
+    table = benchmark.markdown(rows, rounds=3)
+    assert "x ffcv" in table
+    assert "| jpeg | 300 | 300 - 900 | 1.50 |" in table
+    assert "| files | 100 | 100 - 150 | 0.25 |" in table
+
+
+def test_a_peer_that_does_not_install_is_left_out(module, monkeypatch, capsys):
+    """What is there is measured all the same, and the run says what is missing."""
+    common = module("common")
+
+    def refuse(peer):
+        if peer.requirements:
+            raise subprocess.CalledProcessError(1, ["pip", "install", *peer.requirements])
+
+    monkeypatch.setattr(common, "interpreter", refuse)
+    assert common.installable(["jpeg", "ffcv", "files"]) == ["jpeg", "files"]
+    assert "ffcv is left out, it does not install here" in capsys.readouterr().err
 
 
 def test_data_lies_where_its_table_says(images: Path):
