@@ -14,7 +14,7 @@ import math
 import zipfile
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy_format
@@ -22,10 +22,12 @@ from numpy.lib import format as npy_format
 from wids.errors import DecodeError
 
 __all__ = [
+    "NpyLayout",
     "decode_npy",
     "decode_npz",
     "encode_npy",
     "encode_npz",
+    "npy_layout",
 ]
 
 NPY_MAGIC = b"\x93NUMPY"
@@ -52,8 +54,7 @@ def decode_npy(data: bytes | memoryview) -> np.ndarray:
     >>> decode_npy(encode_npy(np.arange(6).reshape(2, 3)))[1]
     array([3, 4, 5])
     """
-    start = _npy_data_offset(data)
-    dtype, shape, order, nbytes = _parse_npy_header(bytes(data[:start]))
+    start, dtype, shape, order, nbytes = npy_layout(data)
     if nbytes > len(data) - start:
         raise DecodeError(
             f"npy: the header promises {nbytes} bytes of data (shape {shape}, {dtype}), "
@@ -63,6 +64,41 @@ def decode_npy(data: bytes | memoryview) -> np.ndarray:
         return np.ndarray(shape, dtype, data, start, order=order)
     except ValueError as error:  # too many dimensions, or sizes beyond what numpy can address
         raise DecodeError(f"npy: impossible shape {shape} of {dtype}: {error}") from error
+
+
+class NpyLayout(NamedTuple):
+    """What the header of a `.npy` file says.
+
+    Attributes:
+        start: First byte of the data.
+        dtype: Type of an element.
+        shape: Sizes of the array.
+        order: Memory order, "C" or "F".
+        nbytes: Bytes of data that they make.
+    """
+
+    start: int
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    order: Any
+    nbytes: int
+
+
+def npy_layout(data: bytes | memoryview) -> NpyLayout:
+    """Read the header of a `.npy` file.
+
+    Args:
+        data: The file, at least as far as the header goes.
+
+    Raises:
+        DecodeError: It is no such header.
+        PermissionError: It announces Python objects.
+
+    >>> npy_layout(encode_npy(np.zeros((2, 3), np.uint8))).shape
+    (2, 3)
+    """
+    start = _npy_data_offset(data)
+    return NpyLayout(start, *_parse_npy_header(bytes(data[:start])))
 
 
 def _npy_data_offset(data: bytes | memoryview) -> int:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import Shard
 
-__all__ = ["ColumnReader"]
+__all__ = ["ColumnReader", "as_arrays"]
 
 # Framings that give the same part of a picture each time.
 STEADY_FRAMINGS = (type(None), Resize, CenterCrop)
@@ -146,11 +146,7 @@ class ColumnReader:
     @cached_property
     def _settled(self) -> SampleDecoder:
         """The decoder with images as arrays, and no copy before the arrays become one."""
-        images = self.decoder.images
-        if isinstance(images, str):
-            return self.decoder.replace(images="numpy", copy=False)
-        mode = images.mode or ("RGB" if images.to == "torch" else None)
-        return self.decoder.replace(images=replace(images, to="numpy", mode=mode), copy=False)
+        return as_arrays(self.decoder).replace(copy=False)
 
     @cached_property
     def _name(self) -> str | None:
@@ -193,6 +189,15 @@ class ColumnReader:
             f"{display_url(description['url'])!r}: {what} {self.extension!r} (its fields: "
             f"{found}); fill= says what stands for what is missing"
         )
+
+
+def as_arrays(decoder: SampleDecoder) -> SampleDecoder:
+    """Return a decoder that makes arrays of images, whatever the given one makes of them."""
+    images = decoder.images
+    if isinstance(images, str):
+        return decoder.replace(images="numpy")
+    mode = images.mode or ("RGB" if images.to == "torch" else None)
+    return decoder.replace(images=replace(images, to="numpy", mode=mode))
 
 
 def _as_bytes(data: bytes | memoryview) -> np.ndarray:

@@ -1,5 +1,8 @@
 """From a global index to a shard and a place in it."""
 
+from __future__ import annotations
+
+import operator
 from bisect import bisect_right
 from functools import partial
 from typing import TYPE_CHECKING
@@ -8,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Locator"]
 
@@ -77,6 +80,23 @@ class Locator:
         if not 0 <= position < self.total:
             raise IndexError(f"index {index} is out of range for a dataset of {self.total} samples")
         return position
+
+    def positions(self, indexes: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+        """Return several indexes counted from the start.
+
+        Raises:
+            IndexError: One of them lies outside `[-n, n)`.
+            TypeError: They are no integers.
+        """
+        array = np.asarray(indexes)
+        if array.ndim != 1 or array.dtype.kind != "i":
+            # A list of none has no type, and a list may hold integers of any kind.
+            numbers = [self.position(operator.index(index)) for index in indexes]
+            return np.array(numbers, np.int64)
+        outside = (array < -self.total) | (array >= self.total)
+        if outside.any():
+            self.position(int(array[outside][0]))
+        return np.where(array < 0, array + self.total, array).astype(np.int64, copy=False)
 
     def __getstate__(self) -> dict[str, object]:
         return {"ends": self.ends, "total": self.total}

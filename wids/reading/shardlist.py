@@ -7,15 +7,13 @@ cut out of the memory map, and the transformations make of them what the caller 
 
 import base64
 import hashlib
-import io
 import operator
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cached_property, partial
-from pathlib import Path
+from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, TypeGuard, overload
+from typing import Any, Literal, Self, TypedDict, TypeGuard
 
 import numpy as np
 
@@ -26,17 +24,18 @@ from wids.errors import FetchError, SampleCountError, ShardFormatError
 from wids.log import logger, show_if_verbose
 from wids.ordering.lookahead import Foreseeable
 from wids.progress import progress
-from wids.reading.columns import ColumnReader
-from wids.reading.columnvalues import Values
 from wids.reading.display import Displayed
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.locate import Locator
+from wids.reading.manyfields import ManyFields
+from wids.reading.oldattributes import OldAttributes
 from wids.reading.opening import open_shard
 from wids.reading.openshard import OpenShard, Places
 from wids.reading.openshards import OpenShards, default_max_open_shards
 from wids.reading.rangeshard import RangeShard, fetch_index, read_samples, sidecar_url
 from wids.reading.readahead import ReadAhead
 from wids.reading.scanners import Scanners
+from wids.reading.streams import StreamedShard, wrap_in_streams
 from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.tar.grouping import Grouping, KeyRule
@@ -59,7 +58,7 @@ class _IndexOptions(TypedDict):
     grouping: Grouping
 
 
-class ShardList(Displayed):
+class ShardList(ManyFields, OldAttributes, Displayed):
     """A sequence of samples over a list of tar shards, read at random.
 
     A sample is a dict of fields by extension (`.jpg`, `.cls`), plus `__key__`, `__index__` (its
@@ -207,7 +206,7 @@ class ShardList(Displayed):
     def _transformed(self, sample: Any) -> Any:
         transformations = self._transformations
         if self._raw_kind is None and not _takes_views(transformations):
-            _wrap_in_streams(sample)
+            wrap_in_streams(sample)
         for transformation in transformations:
             sample = transformation(sample)
         return sample
@@ -313,37 +312,6 @@ class ShardList(Displayed):
             )
         return transformation
 
-    def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
-        """Return one field of all samples, decoded, without reading the others.
-
-        A column of numbers, strings or arrays is kept in the cache folder, per shard, and the next
-        process that asks for it reads nothing else; a shard that changes has its column made anew.
-
-        Args:
-            extension: The field, such as ".cls".
-            path: For one value inside of the field, such as `"label"` in `.json`: the keys and
-                places that lead to it.
-            fill: What stands for a field or value that a sample lacks, or that is null.
-
-        Returns:
-            An array with a row for each sample, where the values are numbers or arrays of one type
-            and shape; a `Ragged` of arrays or strings of different lengths; else a list. Images
-            are arrays, whatever the dataset makes of them.
-
-        Raises:
-            DecodeError: A field is damaged and the dataset does not say what stands for it, or is
-                missing and there is no `fill`; the message names sample, shard and field.
-        """
-        decoder = next((t for t in self._transformations if isinstance(t, SampleDecoder)), None)
-        return ColumnReader(
-            extension,
-            path,
-            decoder or self._decoder,
-            cache=self.cache,
-            open_shard=lambda shard_index: self._open_shard(shard_index).shard,
-            **self._index_options,
-        ).read(self.shards, fill)
-
     # Shards.
 
     def locate_sample(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
@@ -357,14 +325,14 @@ class ShardList(Displayed):
         opened.uses += 1
         return opened.shard, local_index, self.shards[shard_index]
 
-    def get_shard(self, index: int) -> "tuple[_StreamedShard, int, dict[str, Any]]":
+    def get_shard(self, index: int) -> tuple[StreamedShard, int, dict[str, Any]]:
         """Do as `locate_sample`, for old code: `shard[place]` has binary streams for fields.
 
         Raises:
             IndexError: There is no such sample.
         """
         shard, local_index, description = self.locate_sample(index)
-        return _StreamedShard(shard), local_index, description
+        return StreamedShard(shard), local_index, description
 
     def _open_shard(self, shard_index: int) -> OpenShard:
         """Fetch where needed, index where needed, map, and check that the spec counted right."""
@@ -471,6 +439,11 @@ class ShardList(Displayed):
     ) -> None:
         self.close()
 
+    @property
+    def header(self) -> dict[str, Any]:
+        """The top-level keys of the spec besides its shards; `name` is None where it has none."""
+        return dict(self._header)
+
     # Handles don't travel: a worker opens its own.
 
     def __getstate__(self) -> dict[str, Any]:
@@ -479,86 +452,6 @@ class ShardList(Displayed):
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._opened = OpenShards(state["_opened"], self._open_shard)
-
-    # What old code asks a dataset. Cached properties, for subclasses that assign to them.
-
-    @cached_property
-    def lengths(self) -> list[int]:
-        """Number of samples of each shard."""
-        lengths: list[int] = self.shards.nsamples.tolist()
-        return lengths
-
-    @cached_property
-    def cum_lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
-        """Running total of `lengths`; int64, shape `(num_shards,)`."""
-        return self._locate.ends
-
-    @cached_property
-    def total_length(self) -> int:
-        """Number of samples."""
-        return len(self)
-
-    @cached_property
-    def cache_dir(self) -> Path:
-        """The folder that fetched shards are kept in."""
-        return self.cache.cache_dir
-
-    @property
-    def header(self) -> dict[str, Any]:
-        """The top-level keys of the spec besides its shards; `name` is None where it has none."""
-        return dict(self._header)
-
-    @cached_property
-    def spec(self) -> dict[str, Any]:
-        """The JSON spec as it was read, its URLs resolved and its nested datasets laid out flat."""
-        return {"wids_version": 1, **self._header, "base": self.base, "shardlist": [*self.shards]}
-
-    @cached_property
-    def data_info(self) -> str:
-        """One line that describes the dataset."""
-        nbytes = int(self.shards.filesize[self.shards.filesize != UNKNOWN].sum())
-        return (
-            f"{self.dataset_name} base: {self.base} name: {self._header['name']} "
-            f"nfiles: {len(self.shards)} nbytes: {nbytes} samples: {len(self)} "
-            f"cache: {self.cache_dir}"
-        )
-
-    def get_stats(self) -> tuple[int, int]:
-        """Count how often a shard was asked for, and how often it was not open: `(n, misses)`."""
-        return self._opened.accesses, self._opened.misses
-
-    def check_cache_misses(self) -> None:
-        """Log a warning when more than 3 of 10 accesses had to open a shard first."""
-        accesses, misses = self.get_stats()
-        if accesses > 100 and misses > 0.3 * accesses:
-            logger.warning(
-                "%.1f %% of %d accesses had to open a shard; a larger lru_size (now %d) or a "
-                "sampler that stays longer on a shard would help",
-                100 * misses / accesses,
-                accesses,
-                self._opened.limit,
-            )
-
-
-class _StreamedShard(Sequence[Sample]):
-    """A shard whose samples have binary streams for fields, as `get_shard` always gave them."""
-
-    def __init__(self, shard: Shard | RangeShard) -> None:
-        self.shard = shard
-
-    def __len__(self) -> int:
-        return len(self.shard)
-
-    @overload
-    def __getitem__(self, local_index: int) -> Sample: ...
-    @overload
-    def __getitem__(self, local_index: slice) -> list[Sample]: ...
-    def __getitem__(self, local_index: int | slice) -> Sample | list[Sample]:
-        if isinstance(local_index, slice):
-            return [self[place] for place in range(*local_index.indices(len(self)))]
-        sample = self.shard.read(local_index)
-        _wrap_in_streams(sample)
-        return sample
 
 
 def _is_evicted(opened: OpenShard) -> bool:
@@ -576,12 +469,6 @@ def _is_decoding(transformation: Any) -> TypeGuard[str | ImageDecoder]:
     if isinstance(transformation, str):
         return transformation in IMAGE_MODES
     return isinstance(transformation, ImageDecoder)
-
-
-def _wrap_in_streams(sample: Sample) -> None:
-    for extension, data in sample.items():
-        if extension[0] == ".":
-            sample[extension] = io.BytesIO(data)
 
 
 def _checked_fields(fields: Collection[str] | None) -> tuple[str, ...] | None:

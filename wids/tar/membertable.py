@@ -136,6 +136,22 @@ class MemberTable:
         """
         return self.locate(local_index)[0]
 
+    def keys_at(self, local_indexes: NDArray[np.int64]) -> list[str]:
+        """Return the keys of several samples.
+
+        Raises:
+            IndexError: There is no such place.
+            ShardFormatError: The sidecar is damaged there.
+        """
+        if not self._trusted:
+            return [self.key(place) for place in local_indexes.tolist()]
+        starts, ends = self._table_of_spans.find_keys(local_indexes)
+        keys = self._key_bytes
+        return [
+            str(keys[start:end], "utf-8", "surrogateescape")
+            for start, end in zip(starts, ends, strict=True)
+        ]
+
     def locate(self, local_index: int) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
         """Return key, extensions, and `(offset, size, offset, size, ...)` of one sample.
 
@@ -183,9 +199,7 @@ class MemberTable:
             place += 2
         return sample
 
-    def find_spans(
-        self, local_indexes: NDArray[np.int64], extension: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def find_spans(self, local_indexes: NDArray[np.int64], extension: str) -> NDArray[np.int64]:
         """Find one field of many samples in a few operations.
 
         Args:
@@ -193,8 +207,8 @@ class MemberTable:
             extension: The field, such as ".jpg".
 
         Returns:
-            Offsets and sizes in bytes, of the shape of `local_indexes`, all within the shard; both
-            are -1 for a sample without that field.
+            Offset and size of each field in bytes, all within the shard, shape
+            `(len(local_indexes), 2)`; both are -1 for a sample without that field.
 
         Raises:
             IndexError: There is no such place.

@@ -37,9 +37,7 @@ class SpanTable:
         # Where each set has an extension, for those that were asked for.
         self._places: dict[str, NDArray[np.int64]] = {}
 
-    def find(
-        self, local_indexes: NDArray[np.int64], extension: str
-    ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    def find(self, local_indexes: NDArray[np.int64], extension: str) -> NDArray[np.int64]:
         """Find one field of several samples.
 
         Args:
@@ -47,19 +45,27 @@ class SpanTable:
             extension: The field, such as ".jpg".
 
         Returns:
-            Offsets and sizes in bytes, of the shape of `local_indexes`; both are -1 for a sample
-            without that field.
+            Offset and size of each field in bytes, shape `(len(local_indexes), 2)`; both are -1 for
+            a sample without that field.
         """
         places = self._places.get(extension)
         if places is None:
-            # The `-1` behind the sets keeps the array from being empty.
             found = [names.index(extension) if extension in names else -1 for names in self._sets]
-            places = self._places[extension] = np.array([*found, -1], np.int64)
-        rows = self.rows[local_indexes]
-        place = places[rows[:, 2]]
-        spans = self.spans[rows[:, 0] + np.maximum(place, 0)]
+            places = self._places[extension] = np.array(found, np.int64)
+        first = self.rows[local_indexes, 0]
+        # Mostly all samples of a shard have the same fields, and their sets need not be looked at.
+        if len(places) == 1 and places[0] >= 0:
+            spans: NDArray[np.int64] = self.spans[first + places[0]]
+            return spans
+        place = places[self.rows[local_indexes, 2]]
+        spans = self.spans[first + np.maximum(place, 0)]
         spans[place < 0] = -1
-        return spans[:, 0], spans[:, 1]
+        return spans
+
+    def find_keys(self, local_indexes: NDArray[np.int64]) -> tuple[list[int], list[int]]:
+        """Find where the keys of several samples begin and end among the key bytes."""
+        starts = self.rows[local_indexes, 1]
+        return starts.tolist(), self.rows[local_indexes + 1, 1].tolist()
 
     def holds(self) -> bool:
         """Say whether every sample has the fields of its set, all of them inside the shard."""

@@ -1,0 +1,264 @@
+"""Batches of one field: `gather` and `gather_bytes` against reading the samples one by one."""
+
+import io
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+import wids
+from wids.codecs.stacks import Windows, stack_classes
+from wids.errors import DecodeError
+from wids.reading.ragged import Ragged
+
+RELAXED = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+LENGTHS = [5, 0, 90, 1, 12]
+TOTAL = sum(LENGTHS)
+
+
+def npy(array):
+    """Write an array as numpy does."""
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+def sample(number):
+    return {
+        "__key__": f"k{number:03d}",
+        ".cls": str(7 * number),
+        ".fixed.npy": npy(np.arange(6, dtype=np.int16).reshape(2, 3) + number),
+        ".ragged.npy": npy(np.arange(number % 4, dtype=np.float32)),
+        ".mixed.npy": npy(np.float32(number) if number % 3 else np.int64(number)),
+        ".txt": "x" * (number % 7),
+        ".json": f'{{"number": {number}}}',
+    }
+
+
+@pytest.fixture
+def shards(make_shard):
+    """Shards of uneven length, one of them empty; the fields lie at any distance."""
+    numbers = iter(range(TOTAL))
+    return [
+        make_shard(f"s{shard}.tar", [sample(next(numbers)) for _ in range(length)])
+        for shard, length in enumerate(LENGTHS)
+    ]
+
+
+EXTENSIONS = [".cls", ".fixed.npy", ".ragged.npy", ".mixed.npy", ".txt", ".json"]
+
+
+def same(one, other):
+    """Compare values of one type, dtype and content."""
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and one.shape == other.shape and (one == other).all()
+    return one == other
+
+
+@RELAXED
+@given(
+    indexes=st.lists(st.integers(-TOTAL, TOTAL - 1), min_size=1, max_size=40),
+    extension=st.sampled_from(EXTENSIONS),
+    lru_size=st.sampled_from([1, 100]),
+)
+def test_a_gathered_field_is_that_of_the_samples(shards, indexes, extension, lru_size):
+    """Any indexes, in any order and doubled, give row by row what each sample has."""
+    dataset = wids.ShardListDataset(shards, transformations="numpy", lru_size=lru_size)
+    gathered = dataset.gather(indexes, extension)
+    expected = [dataset[index][extension] for index in indexes]
+    assert len(gathered) == len(expected)
+    for one, other in zip(gathered, expected, strict=True):
+        assert same(np.asarray(one), np.asarray(other)), (one, other)
+
+
+@RELAXED
+@given(
+    indexes=st.lists(st.integers(-TOTAL, TOTAL - 1), max_size=40),
+    extension=st.sampled_from(EXTENSIONS),
+    lru_size=st.sampled_from([1, 100]),
+)
+def test_gathered_bytes_are_those_of_the_samples(shards, indexes, extension, lru_size):
+    """One buffer holds the raw fields one behind the other, and the offsets cut them apart."""
+    dataset = wids.ShardListDataset(shards, transformations="bytes", lru_size=lru_size)
+    gathered = dataset.gather_bytes(indexes, extension)
+    expected = [dataset[index][extension] for index in indexes]
+    assert [field.tobytes() for field in gathered] == expected
+    assert gathered.values.tobytes() == b"".join(expected)
+    assert gathered.offsets.tolist() == np.cumsum([0, *map(len, expected)]).tolist()
+
+
+def test_a_batch_of_arrays_and_numbers_is_one_array(shards):
+    """Fields of one shape come as one array of it, class numbers as int64."""
+    dataset = wids.ShardListDataset(shards)
+    arrays = dataset.gather([9, 3], ".fixed.npy")
+    assert (arrays.shape, arrays.dtype, arrays[0, 0, 0]) == ((2, 2, 3), np.int16, 9)
+    classes = dataset.gather(range(TOTAL), ".cls")
+    assert classes.dtype == np.int64
+    assert classes.tolist() == [7 * number for number in range(TOTAL)]
+    assert isinstance(dataset.gather(range(9), ".ragged.npy"), Ragged)
+
+
+def test_what_is_gathered_belongs_to_the_caller(shards):
+    """A batch can be written to, and the next one is not touched by it."""
+    dataset = wids.ShardListDataset(shards)
+    batch = dataset.gather([1, 2], ".fixed.npy")
+    batch[:] = 0
+    assert dataset.gather([1, 2], ".fixed.npy").all(axis=(1, 2)).all()
+
+
+def test_columns_and_gathering_agree(shards):
+    """All indexes in order give the column."""
+    dataset = wids.ShardListDataset(shards)
+    for extension in (".cls", ".fixed.npy"):
+        gathered = dataset.gather(range(TOTAL), extension)
+        assert same(gathered, dataset.column(extension))
+
+
+@pytest.mark.parametrize(
+    ("classes", "expected"),
+    [
+        (["1", "-2", "3"], [1, -2, 3]),
+        (["1", " 2\n", "3"], [1, 2, 3]),
+        (["1", "999999999999999999", "1"], [1, 10**18 - 1, 1]),
+        (["9" * 19, "1", "1"], [10**19 - 1, 1, 1]),
+        (["9" * 30, "1", "1"], [10**30 - 1, 1, 1]),
+        (["٣", "1", "1_0"], [3, 1, 10]),
+    ],
+)
+def test_class_numbers_of_any_spelling(make_shard, classes, expected):
+    """Signs, white space, digits of other scripts and long numbers read as Python reads them."""
+    samples = [{"__key__": str(i), ".cls": text} for i, text in enumerate(classes)]
+    dataset = wids.ShardListDataset([make_shard("a.tar", samples)])
+    assert list(dataset.gather([0, 1, 2], ".cls")) == expected
+
+
+@pytest.mark.parametrize("text", ["", "1\0", "x", "1 2"])
+def test_what_is_no_class_number_is_named(make_shard, text):
+    """The message names index, key, field and shard, as reading the sample does."""
+    path = make_shard("a.tar", [{"__key__": str(i), ".cls": "1"} for i in range(3)])
+    path = make_shard("b.tar", [{"__key__": "good", ".cls": "1"}, {"__key__": "bad", ".cls": text}])
+    dataset = wids.ShardListDataset([path])
+    with pytest.raises(DecodeError, match=r"'.cls' of sample 1, key 'bad', shard '.*b.tar'"):
+        dataset.gather([0, 1], ".cls")
+
+
+def test_a_decoder_of_the_user_and_a_placeholder_count(make_shard):
+    """What the dataset was told about a field holds for batches of it, too."""
+    path = make_shard("a.tar", [{"__key__": "0", ".cls": "x"}, {"__key__": "1", ".cls": "1"}])
+    placeholder = wids.ShardListDataset([path], on_error={".cls": -1})
+    assert placeholder.gather([0, 1, 0], ".cls").tolist() == [-1, 1, -1]
+    own = wids.ShardListDataset([path], decoders={".cls": len})
+    assert own.gather([0, 1], ".cls").tolist() == [1, 1]
+
+
+def test_a_damaged_array_among_good_ones_is_named(make_shard):
+    """A file that is cut short is found, whatever its neighbours in the shard hold."""
+    whole = npy(np.arange(40))
+    samples = [{"__key__": str(i), ".npy": whole[: len(whole) - 8 * (i == 2)]} for i in range(4)]
+    dataset = wids.ShardListDataset([make_shard("a.tar", samples)])
+    assert dataset.gather([0, 3], ".npy").shape == (2, 40)
+    with pytest.raises(DecodeError, match="sample 2, key '2'.* promises 320 bytes"):
+        dataset.gather([0, 1, 2], ".npy")
+
+
+def test_arrays_of_any_kind_are_what_numpy_loads(make_shard):
+    """Memory orders, byte orders, sizes of nothing and records come as reading one by one."""
+    kinds = [
+        np.asfortranarray(np.arange(6).reshape(2, 3)), np.arange(3, dtype=">i4"), np.array(5),
+        np.zeros((0, 3)), np.array([(1, 2.0)], "i4,f8"), np.array(["a", "bc"]), np.bool_([1, 0]),
+        np.array([1 + 2j]),
+    ]  # fmt: skip
+    samples = [{"__key__": str(i), ".npy": npy(kind)} for i, kind in enumerate(kinds)]
+    dataset = wids.ShardListDataset([make_shard("a.tar", samples)])
+    for index, kind in enumerate(kinds):
+        batch = dataset.gather([index, index], ".npy")
+        for row in batch:
+            assert np.array_equal(row, kind)
+            assert row.dtype.newbyteorder("=") == kind.dtype.newbyteorder("=")
+
+
+def test_an_object_array_is_refused(make_shard):
+    """No batch unpickles anything."""
+    array = npy(np.array([1, "a"], object))
+    dataset = wids.ShardListDataset([make_shard("a.tar", [{"__key__": "0", ".npy": array}])])
+    with pytest.raises(DecodeError, match="allow_pickle"):
+        dataset.gather([0], ".npy")
+
+
+def test_a_missing_field_is_named(make_shard):
+    """The message says which sample lacks which field, and what it has."""
+    path = make_shard("a.tar", [{"__key__": "0", ".cls": "1"}, {"__key__": "1", ".txt": "1"}])
+    dataset = wids.ShardListDataset([path])
+    for gather in (dataset.gather, dataset.gather_bytes):
+        with pytest.raises(DecodeError, match=r"sample 1, key '1'.*field '.cls', found .txt"):
+            gather([0, 1], ".cls")
+
+
+@pytest.mark.parametrize("indexes", [[TOTAL], [0, -TOTAL - 1], np.array([TOTAL])])
+def test_an_index_out_of_range_is_named(shards, indexes):
+    """Nothing is gathered from beyond the ends."""
+    with pytest.raises(IndexError, match=f"out of range for a dataset of {TOTAL} samples"):
+        wids.ShardListDataset(shards).gather(indexes, ".cls")
+
+
+@pytest.mark.parametrize("indexes", [[0.0], np.array([0.5]), ["0"], [None], np.array([[1, 2]])])
+def test_what_is_no_index_is_refused(shards, indexes):
+    """Numbers with a fraction, texts and tables are no list of indexes."""
+    with pytest.raises(TypeError):
+        wids.ShardListDataset(shards).gather(indexes, ".cls")
+
+
+@pytest.mark.parametrize(
+    "indexes", [np.array([3, -1], np.int8), np.array([3, 107], np.uint64), range(3, 108, 104)]
+)
+def test_indexes_of_any_integer_type(shards, indexes):
+    """Arrays of small and unsigned integers and ranges serve as indexes."""
+    assert wids.ShardListDataset(shards).gather(indexes, ".cls").tolist() == [21, 7 * (TOTAL - 1)]
+
+
+def test_no_indexes_give_an_empty_batch(shards):
+    """An empty batch is no error."""
+    dataset = wids.ShardListDataset(shards)
+    assert len(dataset.gather([], ".cls")) == len(dataset.gather_bytes([], ".txt")) == 0
+
+
+def test_remote_shards_are_gathered_by_range(shards, shard_server):
+    """Fields of shards that stay on a server come by byte range, the others don't."""
+    rows = []
+    for path, length in zip(shards, LENGTHS, strict=True):
+        sidecar = path.with_name(path.name + ".widx")
+        wids.TarIndex.from_tar(path).save(sidecar)
+        rows.append((shard_server.put(path.name, path.read_bytes()), length))
+        shard_server.put(sidecar.name, sidecar.read_bytes())
+    dataset = wids.ShardListDataset(rows, remote="range", transformations="numpy")
+    local = wids.ShardListDataset(shards, transformations="numpy")
+    indexes = [0, 3, 95, 20, 20, 107]
+    for extension in (".fixed.npy", ".cls"):
+        assert same(dataset.gather(indexes, extension), local.gather(indexes, extension))
+    assert dataset.gather_bytes(indexes, ".txt").values.tobytes() == (
+        local.gather_bytes(indexes, ".txt").values.tobytes()
+    )
+
+
+def test_threads_gather_from_one_dataset(shards):
+    """Batches read by many threads through a few open shards are right."""
+    dataset = wids.ShardListDataset(shards, lru_size=2)
+    batches = [[(13 * i + j) % TOTAL for j in range(7)] for i in range(300)]
+    with ThreadPoolExecutor(8) as pool:
+        gathered = pool.map(lambda batch: dataset.gather(batch, ".cls"), batches)
+        for batch, classes in zip(batches, gathered, strict=True):
+            assert classes.tolist() == [7 * number for number in batch]
+
+
+def test_a_field_at_the_very_end_of_its_shard(make_shard):
+    """Where a shard ends right behind a short field, the fields are read one by one."""
+    path = make_shard("a.tar", [{"__key__": "0", ".cls": "1" * 17}, {"__key__": "1", ".cls": "7"}])
+    shard = wids.Shard(path)
+    spans = shard.index.find_spans(np.arange(2), ".cls")
+    fields = Windows([shard.memory[: int(spans[-1].sum())]], [0, 2], spans)
+    assert stack_classes(fields) is None
+    assert [bytes(view) for view in fields.views()] == [b"1" * 17, b"7"]

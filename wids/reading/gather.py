@@ -1,0 +1,212 @@
+"""A batch of fields at once: found by numpy, copied into one piece of memory."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Callable
+from functools import partial
+from itertools import chain, pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.codecs.arrays import decode_npy
+from wids.codecs.documents import decode_class
+from wids.codecs.stacks import Windows, stack_classes, stack_npy
+from wids.errors import DecodeError
+from wids.reading.columnvalues import Values, pack
+from wids.reading.ragged import Ragged
+from wids.reading.rangeshard import RangeShard
+from wids.urls import display_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from wids.codecs.decode import Decoder, SampleDecoder
+    from wids.reading.openshard import OpenShard, Places
+
+__all__ = ["Allocate", "Gathering"]
+
+Integers = npt.NDArray[np.int64]
+Bytes = npt.NDArray[np.uint8]
+Allocate = Callable[[int], Bytes]
+
+# Fields of one size up to this are copied together, at a few nanoseconds each.
+_SMALL_NBYTES = 4096
+
+# What decodes all fields of a batch together, by what decodes one.
+_STACKS: dict[Any, Callable[[Windows], npt.NDArray[Any] | None]] = {
+    decode_npy: stack_npy,
+    decode_class: stack_classes,
+}
+
+
+def _new_bytes(nbytes: int) -> Bytes:
+    return np.empty(nbytes, np.uint8)
+
+
+class Gathering:
+    """A batch that was located: which samples of which shards it is made of.
+
+    Args:
+        indexes: Global indexes in `[0, total)`; shape `(batch,)`, int64.
+        ends: Running total of the shards' lengths.
+        open_shard: From the number of a shard to the open shard.
+        most_open: Shards that may be open at once. From more of them fields are copied one by one.
+    """
+
+    def __init__(
+        self,
+        indexes: Integers,
+        ends: Integers,
+        open_shard: Callable[[int], OpenShard],
+        most_open: int,
+    ) -> None:
+        self._open_shard = open_shard
+        # Sorted, the samples of a shard follow one another; `order` says where each belongs.
+        self._order = np.argsort(indexes, kind="stable")
+        self._ascending = indexes[self._order]
+        shard_indexes = np.searchsorted(ends, self._ascending, side="right")
+        cuts = np.flatnonzero(np.diff(shard_indexes, prepend=-1))
+        self._shard_indexes: list[int] = shard_indexes[cuts].tolist()
+        self._bounds: list[int] = [*cuts.tolist(), len(indexes)]
+        self._crowded = len(self._shard_indexes) > most_open
+
+    def _groups(self) -> Iterator[tuple[OpenShard, Integers]]:
+        """Yield the shards of the batch, with the ascending places in each."""
+        bounds = pairwise(self._bounds)
+        for shard_index, (start, stop) in zip(self._shard_indexes, bounds, strict=True):
+            opened = self._open_shard(shard_index)
+            yield opened, self._ascending[start:stop] - opened.start
+
+    def places(self) -> Iterator[Places]:
+        """Yield the shards of the batch, with the places in each."""
+        for opened, places in self._groups():
+            yield opened, places.tolist()
+
+    @property
+    def keys(self) -> list[str]:
+        """The samples' keys, in the order of the batch."""
+        found = (opened.shard.index.keys_at(places) for opened, places in self._groups())
+        keys = [""] * len(self._order)
+        for slot, key in zip(self._order.tolist(), chain.from_iterable(found), strict=True):
+            keys[slot] = key
+        return keys
+
+    def copy_bytes(self, extension: str, allocate: Allocate = _new_bytes) -> Ragged:
+        """Copy one raw field of all samples into one buffer, in the order of the batch.
+
+        Args:
+            extension: The field.
+            allocate: From a number of bytes to an array of as many.
+
+        Raises:
+            DecodeError: A sample lacks the field; the message names it.
+        """
+        fields = self._find(extension)
+        offsets = np.zeros(len(self._order) + 1, np.int64)
+        offsets[self._order + 1] = fields.sizes
+        np.cumsum(offsets, out=offsets)
+        buffer = allocate(int(offsets[-1]))
+        size = int(fields.sizes[0]) if len(fields.sizes) else 0
+        # Small fields of one size are copied together; for large ones a second copy costs more.
+        if 0 < size <= _SMALL_NBYTES and (fields.sizes == size).all():
+            copied = fields.copy(0, size)
+            if copied is not None:
+                buffer.view(copied.dtype)[self._order] = copied
+                return Ragged(buffer, offsets)
+        target = buffer.data
+        for start, view in zip(offsets[self._order].tolist(), fields.views(), strict=True):
+            target[start : start + len(view)] = view
+        return Ragged(buffer, offsets)
+
+    def decode(self, extension: str, decoder: SampleDecoder) -> Values:
+        """Decode one field of all samples: together where its kind allows, else one by one.
+
+        Args:
+            extension: The field.
+            decoder: What decodes it, and answers what cannot be decoded.
+
+        Returns:
+            What `wids.reading.columnvalues.pack` makes of the values.
+
+        Raises:
+            DecodeError: A sample lacks the field, or it is damaged; the message names it.
+        """
+        stack = _STACKS.get(_core(decoder.decoder_of(extension)))
+        fields = self._find(extension)
+        stacked = stack(fields) if stack and len(self._order) else None
+        if stacked is None:
+            return self._decode_each(fields, extension, decoder)
+        batch = np.empty_like(stacked)
+        batch[self._order] = stacked
+        return batch
+
+    def _decode_each(self, fields: Windows, extension: str, decoder: SampleDecoder) -> Values:
+        values: list[Any] = [None] * len(self._order)
+        labels = ((opened, place) for opened, places in self._groups() for place in places.tolist())
+        for slot, (opened, place), view in zip(
+            self._order.tolist(), labels, fields.views(), strict=True
+        ):
+            sample = {
+                "__key__": opened.shard.index.key(place),
+                "__index__": opened.start + place,
+                "__shard__": opened.url,
+                extension: view,
+            }
+            values[slot] = decoder(sample)[extension]
+        return pack(values)
+
+    def _find(self, extension: str) -> Windows:
+        """Find one field of all samples, in the order of storage."""
+        memories, spans = [], [np.empty((0, 2), np.int64)]
+        for opened, places in self._groups():
+            found = opened.shard.index.find_spans(places, extension)
+            if self._crowded or isinstance(opened.shard, RangeShard):
+                data, found = _fetch(opened, places, extension, found)
+                memories.append(data)
+            else:
+                memories.append(opened.shard.memory)
+            spans.append(found)
+        joined = np.concatenate(spans)
+        if (joined < 0).any():
+            raise self._missing(extension, int(np.argmin(joined[:, 0])))
+        return Windows(memories, self._bounds, joined)
+
+    def _missing(self, extension: str, row: int) -> DecodeError:
+        place = bisect_right(self._bounds, row) - 1
+        opened = self._open_shard(self._shard_indexes[place])
+        index, local_index = opened.shard.index, int(self._ascending[row]) - opened.start
+        present = ", ".join(name for name, _, _ in index.fields(local_index))
+        return DecodeError(
+            f"sample {self._ascending[row]}, key {index.key(local_index)!r}, shard "
+            f"{display_url(opened.url)!r}: expected a field {extension!r}, found {present}; gather "
+            "fields that all samples have, or read the samples one by one"
+        )
+
+
+def _fetch(
+    opened: OpenShard, places: Integers, extension: str, spans: Integers
+) -> tuple[memoryview, Integers]:
+    """Copy a field of some samples of a shard that lies elsewhere, or will be closed.
+
+    Returns:
+        The bytes, and the spans of the fields there; a missing field stays missing.
+    """
+    shard = opened.shard
+    if isinstance(shard, RangeShard):
+        samples = shard.read_many(places.tolist(), (extension,))
+    else:
+        samples = [shard.read(place, (extension,)) for place in places.tolist()]
+    data = b"".join([sample.get(extension, b"") for sample in samples])
+    sizes = np.maximum(spans[:, 1], 0)
+    moved = np.stack([np.cumsum(sizes) - sizes, sizes], axis=1)
+    return memoryview(data), np.where(spans < 0, -1, moved)
+
+
+def _core(decode: Decoder | None) -> Any:
+    """Return the function that decodes, without what makes its result own its memory."""
+    if isinstance(decode, partial) and decode.args and not decode.keywords:
+        return decode.args[-1]
+    return decode

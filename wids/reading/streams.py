@@ -1,0 +1,49 @@
+"""Fields as binary streams, which is what code written for wids 0.1.11 expects."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, overload
+
+if TYPE_CHECKING:
+    from wids.reading.rangeshard import RangeShard
+    from wids.tar.shard import Shard
+
+__all__ = ["StreamedShard", "wrap_in_streams"]
+
+Sample = dict[str, Any]
+
+
+class StreamedShard(Sequence[Sample]):
+    """A shard whose samples have binary streams for fields, as `get_shard` always gave them."""
+
+    def __init__(self, shard: Shard | RangeShard) -> None:
+        self.shard = shard
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    @overload
+    def __getitem__(self, local_index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, local_index: slice) -> list[Sample]: ...
+    def __getitem__(self, local_index: int | slice) -> Sample | list[Sample]:
+        if isinstance(local_index, slice):
+            return [self[place] for place in range(*local_index.indices(len(self)))]
+        sample = self.shard.read(local_index)
+        wrap_in_streams(sample)
+        return sample
+
+
+def wrap_in_streams(sample: Sample) -> None:
+    """Make a binary stream of each raw field of a sample.
+
+    >>> sample = {"__key__": "a", ".txt": b"one"}
+    >>> wrap_in_streams(sample)
+    >>> sample[".txt"].read()
+    b'one'
+    """
+    for extension, data in sample.items():
+        if extension[0] == ".":
+            sample[extension] = io.BytesIO(data)
