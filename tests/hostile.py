@@ -89,9 +89,8 @@ def hostile_samples() -> list[dict[str, bytes]]:
         {
             "__key__": "pickle",
             ".pkl": b"cos\nsystem\n(S'touch broken_into'\ntR.",
-            ".npy": b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, 'shape': (1,), }".ljust(
-                127
-            )
+            ".npy": b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, "
+            + b"'shape': (1,), }".ljust(77)
             + b"\ncos\nsystem\n(S'touch broken_into'\ntR.",
         },
         {
