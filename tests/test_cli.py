@@ -387,6 +387,19 @@ class TestShowAndCat:
         assert "▀" not in run_on_terminal("show", spec, "0", "--no-image")
         assert "▀" not in run_on_terminal("show", spec, "0", NO_COLOR="1")
 
+    def test_letters_that_cannot_be_written_become_escapes(self, make_shard: MakeShard):
+        """Under LANG=C, or into a file of another encoding, nothing is lost but the letter."""
+        path = make_shard("x.tar", [{"__key__": "a", ".txt": "grün 日本", ".cls": "1"}])
+        ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
+        for settings, shown in ((ascii_only, rb"gr\xfcn \u65e5\u672c"),
+                                ({"PYTHONIOENCODING": "latin-1"}, b"gr\xfcn \\u65e5\\u672c")):  # fmt: skip
+            command = [sys.executable, "-m", "wids", "show", str(path), "0"]
+            done = subprocess.run(
+                command, env={**os.environ, **settings}, capture_output=True, check=True
+            )
+            assert shown in done.stdout
+            assert b".cls" in done.stdout
+
     def test_cat_writes_the_bytes(self, folder: Path, capfdbinary):
         """A field comes out as it is, with its dot or without."""
         for field in (".png", "png"):

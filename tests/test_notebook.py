@@ -346,11 +346,19 @@ class TestShow:
             "broken": Broken(),
             "surrogate": "\udc80",
             "objects": np.array([None]),
+            "scalar": np.float32(0.5),
+            ".cls": np.int64(3),
+            "buffer": bytearray(b"grey"),
+            7: "seven",
         }
         page = checked(wids.show(sample)._repr_html_())
         assert len(page.pictures) == 3
         assert "no words" in page.text
         assert "{1}" in page.text
+        lines = [line.split() for line in repr(wids.show(sample)).splitlines()]
+        for words in (["scalar", "0.5"], [".cls", "3"], ["7", "'seven'"]):
+            assert words in lines
+        assert ["buffer", "4", "B", "'grey'"] in lines
         assert "Broken, which cannot be shown: no words" in repr(wids.show(sample))
 
     def test_what_is_no_sample_is_refused(self) -> None:

@@ -1,9 +1,12 @@
 """`wids stats`: the figures are those that counting by hand gives."""
 
 import json
+from collections import Counter
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
@@ -11,7 +14,8 @@ from hypothesis import strategies as st
 
 from wids.cli import main
 from wids.specs.sources import load_spec
-from wids.tools.stats import SizeStats, plot_stats, spec_stats, stats_lines
+from wids.tools.stats import SizeStats, Stats, spec_stats, stats_lines
+from wids.tools.statsplot import plot_stats
 
 MakeShard = Callable[..., Path]
 
@@ -106,8 +110,89 @@ def test_command_names_what_it_left_out(folder: Path, capsys):
     assert ".txt" in captured.out
 
 
-def test_plot_is_an_image(folder: Path):
-    """The plot is a PNG, where matplotlib is installed."""
-    pytest.importorskip("matplotlib")
-    plot_stats(spec_stats(load_spec("."), values=".cls", workers=1), Path("plot.png"))
-    assert Path("plot.png").read_bytes().startswith(b"\x89PNG")
+def test_missing_field_is_named(folder: Path, capsys):
+    """To count the values of a field that no sample has is a mistake, and the fields are listed."""
+    assert main(["stats", ".", "--values", "clz"]) == 1
+    captured = capsys.readouterr()
+    assert "no sample has a field .clz; there are .cls .txt" in captured.err
+    assert ".txt" in captured.out
+
+
+def test_classes_go_with_their_names(make_shard: MakeShard, tmp_path: Path, capsys):
+    """Where the spec names the classes, the table does; other fields of numbers have no names."""
+    rows = [{"__key__": f"{n}", ".cls": str(n % 2), ".txt": str(n % 2)} for n in range(3)]
+    path = make_shard("a.tar", rows)
+    spec = {"shardlist": [{"url": path.name, "nsamples": 3}], "class_names": ["cat", "dog"]}
+    (tmp_path / "a.json").write_text(json.dumps(spec))
+    assert main(["stats", str(tmp_path / "a.json"), "--values", ".cls"]) == 0
+    assert capsys.readouterr().out.splitlines()[-2:] == ["0          2  cat", "1          1  dog"]
+    assert main(["stats", str(tmp_path / "a.json"), "--values", ".txt"]) == 0
+    assert "cat" not in capsys.readouterr().out
+
+
+def test_broken_file_of_names_spoils_nothing(folder: Path, capsys):
+    """The classes are counted, and it is said why they have no names."""
+    Path("classes.json").write_text("12")
+    assert main(["stats", ".", "--values", ".cls"]) == 0
+    assert "the classes go without names" in capsys.readouterr().err
+
+
+class TestPlot:
+    """The plot, where matplotlib is installed."""
+
+    @pytest.fixture(autouse=True)
+    def _needs_matplotlib(self) -> None:
+        pytest.importorskip("matplotlib")
+
+    @pytest.mark.parametrize(("suffix", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml")])
+    def test_suffix_says_of_what_kind_it_is(self, folder: Path, suffix: str, magic: bytes):
+        """A picture for a page, or lines for print."""
+        path = Path(f"plot.{suffix}")
+        plot_stats(spec_stats(load_spec("."), values=".cls", workers=1), path, {"0": "cat"})
+        assert path.read_bytes().startswith(magic)
+
+    def test_command_draws_and_names_what_it_cannot(self, folder: Path, capsys):
+        """`--plot` writes the file; of an unknown kind it says which there are."""
+        assert main(["stats", ".", "--plot", "plot.png"]) == 0
+        assert Path("plot.png").exists()
+        assert main(["stats", ".", "--plot", "plot.foo"]) == 1
+        assert "supported formats" in capsys.readouterr().err
+
+    def test_svg_tells_fields_and_values(self, folder: Path):
+        """Each field with its count, each value, and the name of a class beside it."""
+        stats = spec_stats(load_spec("."), values=".cls", workers=1)
+        texts = svg_texts(stats, {"cat": "a cat"})
+        assert {".txt  5", ".cls  3", "cat a cat", "dog"} <= texts
+        assert "5 samples, 24 B" in texts
+
+    def test_strangers_texts_are_drawn_as_text(self):
+        """Formulas, escapes, letters that no font has and long texts are labels like others."""
+        strange = ["$x^{", "\\frac", "_hidden", "\x1b[2J", "\u202e", "\U0001f9ff", "x" * 500, ""]
+        one = SizeStats.of([1])
+        stats = Stats(one, {f".{name}": one for name in strange}, Counter(strange))
+        texts = svg_texts(stats)
+        assert {"$x^{", ".$x^{  1", "_hidden", "\\x1b[2J"} <= texts
+        assert max(map(len, texts)) < 60
+
+    def test_of_many_the_largest_and_commonest_are_drawn(self):
+        """A thousand fields and values make a plot that one can look at, and it says so."""
+        fields = {f".{n}": SizeStats.of([n]) for n in range(1000)}
+        values = Counter({str(n): n for n in range(1000)})
+        texts = svg_texts(Stats(SizeStats.of(range(1000)), fields, values))
+        assert ".999  1" in texts
+        assert ".900  1" not in texts
+        assert "samples, the 40 commonest of 1,000 values" in texts
+
+    def test_nothing_can_be_plotted(self):
+        """A dataset without samples has an empty plot."""
+        assert "0 samples, 0 B" in svg_texts(Stats())
+
+
+def svg_texts(stats: Stats, names: dict[str, str] | None = None) -> set[str]:
+    """Plot as SVG with text as text, and return what is written there."""
+    import matplotlib as mpl
+
+    with mpl.rc_context({"svg.fonttype": "none"}), TemporaryDirectory() as folder:
+        plot_stats(stats, Path(folder, "plot.svg"), names)
+        root = ET.parse(Path(folder, "plot.svg")).getroot()
+    return {"".join(text.itertext()) for text in root.iter("{http://www.w3.org/2000/svg}text")}

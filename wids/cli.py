@@ -9,6 +9,7 @@ are used, so that `wids --help` is there at once.
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from pathlib import Path
@@ -65,6 +66,10 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     parser = _make_parser()
     args = _parse(parser, argv)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # Under LANG=C a caption may hold letters that cannot be written: an escape is better than
+        # half an answer.
+        sys.stdout.reconfigure(errors="backslashreplace")
     try:
         code: int = args.run(args)
         if sys.stdout is not None:  # closed by the shell: only what prints needs it

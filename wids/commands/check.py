@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["add_check_commands"]
 
+CLASS_EXTENSIONS = {".cls", ".cls2"}
+
 
 def add_check_commands(commands: Any) -> None:
     """Declare them."""
@@ -95,21 +97,40 @@ def _fault_lines(fault: Fault) -> list[str]:
 def stats(args: Arguments) -> int:
     """Sum up fields, sizes and values."""
     from wids.specs.sources import load_spec
-    from wids.tools.stats import plot_stats, spec_stats, stats_lines
+    from wids.tools.stats import spec_stats, stats_lines
 
     values = args.values if args.values is None else f".{args.values.lstrip('.')}"
-    found = spec_stats(
-        load_spec(args.spec), values=values, cache_dir=args.cache_dir, workers=args.workers
-    )
+    spec = load_spec(args.spec)
+    found = spec_stats(spec, values=values, cache_dir=args.cache_dir, workers=args.workers)
     for shard, message in found.failures.items():
         complain(f"{shard} is left out: {message}")
+    if values is not None and not found.values:
+        # An empty table would look like a dataset without classes.
+        complain(f"no sample has a field {values}; there are {' '.join(found.fields)}")
+    names = _names_of_values(spec, values)
     if args.json:
         print_json(found.as_dict())
     else:
-        out(stats_lines(found))
+        out(stats_lines(found, names=names))
     if args.plot:
-        plot_stats(found, Path(args.plot))
-    return FAULTY if found.failures else DONE
+        from wids.tools.statsplot import plot_stats
+
+        plot_stats(found, Path(args.plot), names)
+    return FAULTY if found.failures or (values and not found.values) else DONE
+
+
+def _names_of_values(spec: DatasetSpec, values: str | None) -> dict[str, str]:
+    """Name the classes, where classes are counted; other numbers only look alike."""
+    from wids.views.classnames import find_class_names
+
+    if values not in CLASS_EXTENSIONS:
+        return {}
+    try:
+        names = find_class_names(spec.header, spec.base)
+    except (OSError, ValueError) as error:
+        complain(f"the classes go without names: {error}")
+        return {}
+    return {str(number): name for number, name in names.items()}
 
 
 def _add_check(commands: Any) -> None:

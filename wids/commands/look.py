@@ -135,7 +135,9 @@ def show(args: Arguments) -> int:
 def _draws_pictures() -> bool:
     """Tell whether standard output is a terminal that shows colours."""
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
-    return standard_output().isatty() and not plain
+    output = standard_output()
+    # The half blocks of a drawing exist in Unicode only.
+    return output.isatty() and not plain and output.encoding.lower().startswith("utf")
 
 
 def cat(args: Arguments) -> int:

@@ -5,21 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wids.specs.shardtable import UNKNOWN
-from wids.wording import clean, format_nbytes, format_short, table
+from wids.wording import clean, format_short
 
 if TYPE_CHECKING:
     from wids.specs.spec import DatasetSpec
 
-__all__ = [
-    "clean",
-    "format_nbytes",
-    "format_short",
-    "shard_rows",
-    "spec_facts",
-    "spec_lines",
-    "spec_table_row",
-    "table",
-]
+__all__ = ["shard_rows", "spec_facts", "spec_lines", "spec_table_row"]
 
 
 def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:

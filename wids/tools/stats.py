@@ -17,12 +17,13 @@ from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
     from concurrent.futures import Executor
     from pathlib import Path
 
     from wids.specs.spec import DatasetSpec
 
-__all__ = ["SizeStats", "Stats", "plot_stats", "spec_stats", "stats_lines"]
+__all__ = ["SizeStats", "Stats", "spec_stats", "stats_lines"]
 
 _NUM_BINS = 64  # a size in [2**b, 2**(b + 1)) falls into bin b + 1, zero into bin 0
 _MAX_VALUE_NBYTES = 200
@@ -149,6 +150,7 @@ def _shard_stats(
     url: str, *, values: str | None, cache_dir: str | os.PathLike[str] | None
 ) -> Stats:
     with local_copy(url, cache_dir) as path:
+        # Not from a sidecar: the figures are of what lies there, not of what once did.
         index = TarIndex.from_tar(path)
         fields: dict[str, list[int]] = {}
         samples = []
@@ -168,6 +170,7 @@ def _count_values(path: Path, index: TarIndex, extension: str) -> Counter[str]:
     shard = Shard(path, index)
     counted: Counter[str] = Counter()
     for place in range(len(shard)):
+        # No other field is touched, so that counting the classes of images reads no image.
         sample = shard.read(place, fields=(extension,))
         if extension in sample:
             data = bytes(sample[extension][:_MAX_VALUE_NBYTES])
@@ -175,12 +178,15 @@ def _count_values(path: Path, index: TarIndex, extension: str) -> Counter[str]:
     return counted
 
 
-def stats_lines(stats: Stats, max_values: int = 20) -> list[str]:
+def stats_lines(
+    stats: Stats, max_values: int = 20, names: Mapping[str, str] | None = None
+) -> list[str]:
     """Lay the figures out for a terminal: one line a field, with a histogram of its sizes.
 
     Args:
         stats: The figures.
         max_values: Most values to list, the commonest first.
+        names: What stands beside a value, such as the name of a class.
     """
     from wids.wording import format_nbytes, table
 
@@ -193,7 +199,8 @@ def stats_lines(stats: Stats, max_values: int = 20) -> list[str]:
     lines = table(rows, right=range(1, 6))
     if stats.values:
         commonest = stats.values.most_common(max_values)
-        lines += ["", *table([("value", "count"), *commonest], right=[1])]
+        named = [(value, count, (names or {}).get(value, "")) for value, count in commonest]
+        lines += ["", *table([("value", "count", ""), *named], right=[1])]
         if len(stats.values) > len(commonest):
             lines.append(f"and {len(stats.values) - len(commonest)} other values")
     return lines
@@ -206,29 +213,3 @@ def _histogram(bins: tuple[int, ...]) -> str:
         filled.pop(0)
     top = max(filled, default=1)
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // top)] for count in filled)
-
-
-def plot_stats(stats: Stats, path: Path) -> None:
-    """Draw the histograms of the field sizes, and the counts of the values, into a file.
-
-    Args:
-        stats: The figures.
-        path: Where the image goes; its suffix says of what kind.
-
-    Raises:
-        ModuleNotFoundError: matplotlib is not installed.
-    """
-    from wids.extras import load
-
-    figure = load("matplotlib.figure", "plot").Figure(figsize=(8, 4 + 3 * bool(stats.values)))
-    axes = figure.subplots(1 + bool(stats.values), 1, squeeze=False)[:, 0]
-    for extension, sizes in stats.fields.items():
-        edges = [0, *(2**b for b in range(len(sizes.bins)))]
-        axes[0].stairs(sizes.bins, edges, label=extension)
-    axes[0].set(xscale="symlog", xlabel="bytes", ylabel="fields")
-    axes[0].legend()
-    if stats.values:
-        names, counts = zip(*stats.values.most_common(50), strict=True)
-        axes[1].bar(names, counts)
-        axes[1].tick_params(axis="x", rotation=90)
-    figure.savefig(path, bbox_inches="tight")

@@ -58,8 +58,10 @@ class SampleFields:
                 that decoding and transformations made of them.
             class_names: The name of each class, by its number.
         """
-        facts = {name.strip("_"): value for name, value in sample.items() if _is_fact(name)}
-        fields = (_field(name, value) for name, value in sample.items() if not _is_fact(name))
+        # Transformations may give a sample any keys; what is shown of one is its text.
+        items = [(str(name), value) for name, value in sample.items()]
+        facts = {name.strip("_"): value for name, value in items if _is_fact(name)}
+        fields = (_field(name, value) for name, value in items if not _is_fact(name))
         return cls(tuple(fields), facts, class_names)
 
     def views(self) -> dict[str, FieldView]:
@@ -83,8 +85,8 @@ def _is_fact(name: str) -> bool:
 
 def _field(name: str, value: Any) -> Field:
     """Return the bytes of a field; of a decoded value, bytes from which it can be shown."""
-    if isinstance(value, io.BytesIO):
-        value = value.getvalue()
+    if isinstance(value, io.BytesIO | bytearray):
+        value = bytes(value if isinstance(value, bytearray) else value.getbuffer())
     if isinstance(value, bytes | memoryview):
         return Field(name, name if name.startswith(".") else f".{name}", value, stored=True)
     try:
@@ -96,6 +98,8 @@ def _field(name: str, value: Any) -> Field:
 
 def _shown(name: str, value: Any) -> tuple[str, bytes]:
     """Return a format and bytes that show a decoded value."""
+    if isinstance(value, np.generic):
+        value = value.item()  # a number as it was meant, not an array without axes
     if isinstance(value, str):
         return ".txt", value.encode("utf-8", "backslashreplace")
     if isinstance(value, int) and not isinstance(value, bool) and name.lower().endswith(".cls"):
