@@ -391,8 +391,11 @@ class TestShowAndCat:
         """Under LANG=C, or into a file of another encoding, nothing is lost but the letter."""
         path = make_shard("x.tar", [{"__key__": "a", ".txt": "grün 日本", ".cls": "1"}])
         ascii_only = {"LC_ALL": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONUTF8": "0"}
-        for settings, shown in ((ascii_only, rb"gr\xfcn \u65e5\u672c"),
-                                ({"PYTHONIOENCODING": "latin-1"}, b"gr\xfcn \\u65e5\\u672c")):  # fmt: skip
+        latin = {"PYTHONIOENCODING": "latin-1"}
+        for settings, shown in (
+            (ascii_only, rb"gr\xfcn \u65e5\u672c"),
+            (latin, b"gr\xfcn \\u65e5\\u672c"),
+        ):
             command = [sys.executable, "-m", "wids", "show", str(path), "0"]
             done = subprocess.run(
                 command, env={**os.environ, **settings}, capture_output=True, check=True
