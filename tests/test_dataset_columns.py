@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from workers import class_or_minus_one, shouted
 
 from wids import DecodeError, ImageDecoder, Resize, SampleDecoder, ShardListDataset, TarIndex
-from wids.codecs.arrays import encode_npy
+from wids.codecs.arrays import encode_npy, encode_npz
 from wids.reading.ragged import Ragged, RaggedText
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
@@ -266,6 +266,37 @@ def test_decoders_of_the_user_count_and_nothing_is_kept(shards, tmp_path):
     assert kept(tmp_path) == []
     assert ShardListDataset(shards).column(".txt")[3] == "text 3"
     assert ShardListDataset(shards, decoders={".txt": shouted}).column(".txt")[3] == "TEXT 3"
+
+
+def test_an_image_decoder_among_the_decoders_counts(shards):
+    """It makes arrays in a column too, at its size."""
+    decoders = {".png": ImageDecoder("PIL", size=Resize((4, 6)))}
+    assert ShardListDataset(shards, decoders=decoders).column(".png").shape == (19, 4, 6, 3)
+
+
+def test_a_path_leads_into_arrays_too(make_shard):
+    """By name and place, through whatever holds values."""
+    samples = [
+        {"__key__": f"k{i}", ".npz": encode_npz({"a": np.full((2, 2), i)})} for i in range(3)
+    ]
+    dataset = ShardListDataset([make_shard("a.tar", samples)])
+    assert dataset.column(".npz", "a", 1, 0).tolist() == [0, 1, 2]
+    assert dataset.column(".npz", "a", 2, fill=-1).tolist() == [-1, -1, -1]
+
+
+@pytest.mark.parametrize("step", [["a", "b"], {"a": 1}, 0.5, None])
+def test_a_path_is_keys_and_places(shards, step):
+    """One argument each; the error shows how."""
+    with pytest.raises(TypeError, match=r'column\("\.json", "box", 0\)'):
+        ShardListDataset(shards).column(".json", step)
+
+
+def test_what_is_as_large_as_the_data_is_not_kept(make_shard, tmp_path):
+    """Pictures in full would fill the disk with a second data set."""
+    noughts = encode_npy(np.zeros((5 << 20,), np.uint64))
+    path = make_shard("big.tar", [{"__key__": f"k{i}", ".npy": noughts} for i in range(2)])
+    assert ShardListDataset([path]).column(".npy").shape == (2, 5 << 20)
+    assert kept(tmp_path) == []
 
 
 def test_pickles_are_refused_in_columns_too(make_shard, tmp_path):

@@ -235,6 +235,7 @@ def test_an_entry_may_name_the_wrapper_itself():
     ("options", "error", "message"),
     [
         ({"images": "jpeg"}, ValueError, "'PIL', 'numpy', 'torch'"),
+        ({"decoders": [".txt"]}, TypeError, "expected a dict of functions"),
         ({"on_error": "ignore"}, ValueError, "placeholders by extension"),
         ({"decoders": {"txt": len}}, ValueError, "begins with a dot"),
         ({"decoders": {".txt": "utf8"}}, TypeError, "function or None"),

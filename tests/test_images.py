@@ -420,6 +420,13 @@ def test_wrong_settings_are_named(settings, message):
         ImageDecoder(**settings)
 
 
+@pytest.mark.parametrize("size", [224, (224, 224), "224"])
+def test_a_bare_number_is_no_framing(size):
+    """Whether to crop or to resize is the user's to say."""
+    with pytest.raises(TypeError, match=r"size: expected Resize\(...\), CenterCrop"):
+        ImageDecoder(size=size)
+
+
 def test_decoders_are_values():
     """They compare, pickle and print as what they do."""
     decode = ImageDecoder("torch", "RGB", CenterCrop(224, resize=256), antialias=False)

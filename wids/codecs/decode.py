@@ -351,6 +351,8 @@ def _checked_handler(
 
 def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decoder | None]:
     """Return the user's entries with extensions in small letters."""
+    if not isinstance(decoders, Mapping):
+        raise TypeError(f"decoders: expected a dict of functions by extension, got {decoders!r}")
     for extension, decode in decoders.items():
         if not extension.startswith("."):
             raise ValueError(f"decoders: an extension begins with a dot, got {extension!r}")

@@ -8,7 +8,7 @@ stand wherever one of these can.
 import math
 import random
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 __all__ = ["CenterCrop", "Frame", "Framing", "RandomResizedCrop", "Resize"]
 
@@ -36,6 +36,9 @@ class Resize:
 
     size: int | tuple[int, int]
 
+    def __post_init__(self) -> None:
+        _check_sides("size", self.size)
+
     def frame(self, width: int, height: int) -> Frame:
         """Return the whole image as the box."""
         if isinstance(self.size, tuple):
@@ -61,6 +64,11 @@ class CenterCrop:
 
     size: int | tuple[int, int]
     resize: int | None = None
+
+    def __post_init__(self) -> None:
+        _check_sides("size", self.size)
+        if self.resize is not None:
+            _check_sides("resize", self.resize)
 
     def frame(self, width: int, height: int) -> Frame:
         """Return the middle box."""
@@ -97,6 +105,13 @@ class RandomResizedCrop:
     scale: tuple[float, float] = (0.08, 1.0)
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
 
+    def __post_init__(self) -> None:
+        _check_sides("size", self.size)
+        if not 0 < self.scale[0] <= self.scale[1] <= 1:
+            raise ValueError(f"scale: expected 0 < smallest <= largest <= 1, got {self.scale}")
+        if not 0 < self.ratio[0] <= self.ratio[1]:
+            raise ValueError(f"ratio: expected 0 < smallest <= largest, got {self.ratio}")
+
     def frame(self, width: int, height: int) -> Frame:
         """Return a random box, another one at each call."""
         out_height, out_width = _pair(self.size)
@@ -119,6 +134,21 @@ class RandomResizedCrop:
         box_height = min(height, max(1, round(width / ratio)))
         left, top = (width - box_width) // 2, (height - box_height) // 2
         return left, top, left + box_width, top + box_height
+
+
+def _check_sides(name: str, size: Any) -> None:
+    """Refuse a size that no picture can have, when it is written down and not with the first one.
+
+    Raises:
+        TypeError: It is neither a number nor two.
+        ValueError: A side is below 1.
+    """
+    sides = size if isinstance(size, tuple) else (size,)
+    # What has `__index__` is a whole number, numpy's integers too; floats have none.
+    if len(sides) > 2 or not all(hasattr(side, "__index__") for side in sides):
+        raise TypeError(f"{name}: expected pixels as a number or (height, width), got {size!r}")
+    if not sides or min(sides) < 1:
+        raise ValueError(f"{name}: expected at least 1 pixel, got {size!r}")
 
 
 def _pair(size: int | tuple[int, int]) -> tuple[int, int]:

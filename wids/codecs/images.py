@@ -121,6 +121,11 @@ class ImageDecoder:
         ):
             if getattr(self, name) not in allowed:
                 raise ValueError(f"{name}: expected one of {allowed}, got {getattr(self, name)!r}")
+        if self.size is not None and not hasattr(self.size, "frame"):
+            raise TypeError(
+                "size: expected Resize(...), CenterCrop(...), RandomResizedCrop(...) or an object "
+                f"with a method frame(width, height), got {self.size!r}"
+            )
 
     def __call__(self, data: bytes | memoryview) -> Any:
         """Decode one image.

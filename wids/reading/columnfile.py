@@ -31,6 +31,9 @@ if TYPE_CHECKING:
 __all__ = ["ColumnPart", "ColumnSource", "load_column", "save_column"]
 
 VERSION = "1"
+# A column of a shard that is larger is no label but the data again: pictures decoded, say. It is
+# not worth the disk, nor the shards that would be evicted for it.
+MAX_NBYTES = 64 << 20
 KINDS: dict[str, type[Ragged] | None] = {"array": None, "ragged": Ragged, "text": RaggedText}
 
 
@@ -90,7 +93,8 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
         part: The column.
 
     Returns:
-        Whether it was written: lists, and types that the format cannot name, are not.
+        Whether it was written: lists, types that the format cannot name, and what is larger than
+        `MAX_NBYTES` are not.
 
     Raises:
         OSError: It cannot be written there.
@@ -104,6 +108,8 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
     else:
         kind = "text" if isinstance(values, RaggedText) else "ragged"
         tensors |= {"values": values.values, "offsets": values.offsets}
+    if sum(tensor.nbytes for tensor in tensors.values()) > MAX_NBYTES:
+        return False
     about = {"wids_column": VERSION, "kind": kind, "source": source.as_json()}
     try:
         data = encode_safetensors(tensors, about | {"digest": _digest(tensors)})

@@ -61,6 +61,12 @@ class ColumnReader:
     def __post_init__(self) -> None:
         if not self.extension.startswith("."):
             raise ValueError(f"column: an extension begins with a dot, got {self.extension!r}")
+        for step in self.path:
+            if not isinstance(step, (str, int)):
+                raise TypeError(
+                    f"column: expected keys and places, one argument each, got {step!r}; "
+                    'column(".json", "box", 0) is the first number of each box'
+                )
 
     def read(self, shards: ShardTable, fill: Any = None) -> Values:
         """Read the column of all shards, in order.
@@ -159,6 +165,8 @@ class ColumnReader:
     def _decode(self) -> Decoder:
         """The function that decodes the field; bytes that nothing decodes are an array of them."""
         decode = self._settled.decoder_of(self.extension)
+        if isinstance(decode, ImageDecoder):  # one of the user's, among the decoders
+            return _as_arrays(decode)
         return _as_bytes if decode is None or decode is io.BytesIO else decode
 
     def _decoded_again(
@@ -204,10 +212,17 @@ def _as_bytes(data: bytes | memoryview) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
 
 
+def _as_arrays(images: ImageDecoder) -> ImageDecoder:
+    """Return what makes arrays of the same pixels."""
+    mode = images.mode or ("RGB" if images.to == "torch" else None)
+    return replace(images, to="numpy", mode=mode)
+
+
 def _followed(value: Any, path: tuple[str | int, ...]) -> Any:
     """Go into a value, step by step; None where a step leads nowhere."""
     for step in path:
-        inside = isinstance(value, Mapping) or (isinstance(value, list) and isinstance(step, int))
+        listed = isinstance(value, (list, tuple, np.ndarray)) and isinstance(step, int)
+        inside = listed or isinstance(value, Mapping)
         try:
             value = value[step] if inside else None
         except LookupError:
