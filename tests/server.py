@@ -72,6 +72,7 @@ class Request:
     method: str
     path: str
     headers: dict[str, str]
+    port: int
     status: int = 0
     nbytes: int = 0
 
@@ -87,6 +88,11 @@ class ShardServer:
     stopped: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     next_send: float = 0.0
+
+    @property
+    def connections(self) -> int:
+        """Connections that the requests came over."""
+        return len({request.port for request in self.requests})
 
     @property
     def nbytes(self) -> int:
@@ -137,7 +143,9 @@ class _Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         state = self.server.state
         faults = state.take_faults()
-        request = Request(self.command, self.path, dict(self.headers.items()))
+        request = Request(
+            self.command, self.path, dict(self.headers.items()), self.client_address[1]
+        )
         with state.lock:
             state.requests.append(request)
         with suppress(ConnectionError):

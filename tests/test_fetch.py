@@ -8,6 +8,7 @@ import socket
 import ssl
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -99,14 +100,47 @@ def test_ranges_come_in_the_order_asked(fetcher: Fetcher, shard_server: ShardSer
     assert fetcher.read_ranges(url, []) == []
 
 
-def test_many_ranges_use_few_connections(fetcher: Fetcher, shard_server: ShardServer) -> None:
+@pytest.fixture
+def patient() -> Iterator[Fetcher]:
+    """A fetcher that a busy machine does not make try again."""
+    fetcher = Fetcher()
+    yield fetcher
+    fetcher.close()
+
+
+def test_many_ranges_use_few_connections(patient: Fetcher, shard_server: ShardServer) -> None:
     """A batch of 64 far-off members makes at most 64 requests, several at once."""
     url = shard_server.put("a.tar", bytes(range(256)) * 16_384)
     ranges = [(number * 65_536, number * 65_536 + 1000) for number in range(64)]
-    found = fetcher.read_ranges(url, ranges)
+    found = patient.read_ranges(url, ranges)
     assert [len(data) for data in found] == [1000] * 64
     assert len(shard_server.requests) == 64
     assert shard_server.nbytes == 64_000
+    assert 1 < shard_server.connections <= 8
+
+
+def test_the_bound_on_connections_is_that_of_all_threads(
+    patient: Fetcher, shard_server: ShardServer
+) -> None:
+    """Six threads that each want a batch of ranges make no more than eight requests at once."""
+    url = shard_server.put("a.tar", bytes(range(256)) * 16_384)
+    shard_server.faults = Faults(rate=200_000)
+    ranges = [(number * 65_536, number * 65_536 + 1000) for number in range(12)]
+    with ThreadPoolExecutor(6) as pool:
+        found = list(pool.map(lambda _: patient.read_ranges(url, ranges), range(6)))
+    assert found == [patient.read_ranges(url, ranges)] * 6
+    assert 4 < shard_server.connections <= 8
+    patient.close()
+    assert patient._pools == {}
+    assert patient.read_ranges(url, ranges[:1]) == found[0][:1]
+
+
+def test_one_range_that_fails_ends_the_batch(fetcher: Fetcher, shard_server: ShardServer) -> None:
+    """What was not asked for by then is not asked for any more."""
+    ranges = [(number * 20_000, number * 20_000 + 10) for number in range(200)]
+    with pytest.raises(FetchError, match="404"):
+        fetcher.read_ranges(f"{shard_server.url}/missing.tar", ranges)
+    assert len(shard_server.requests) < 150
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from server import Faults
 
 import wids
 from wids import ShardListDataset, TarIndex
@@ -161,6 +162,34 @@ def test_a_replaced_shard_is_an_error_never_other_bytes(
     shard_server.put("0.tar", other.read_bytes())
     with pytest.raises(wids.ShardFormatError, match="was replaced since it was indexed"):
         dataset[7]
+
+
+def test_a_batch_over_many_shards_keeps_to_its_bounds(
+    make_shard: Callable[..., Path], shard_server: Any
+) -> None:
+    """Sixty-four samples of forty shards: at most 64 requests, 8 at once, sidecars included."""
+    rows = []
+    for number in range(40):
+        rng = random.Random(number)
+        samples = [
+            {"__key__": f"{i}", ".bin": rng.randbytes(20_000), ".cls": "1"} for i in range(4)
+        ]
+        path = make_shard(f"{number}.tar", samples)
+        TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
+        for each in (path, Path(f"{path}{SIDECAR_SUFFIX}")):
+            shard_server.put(each.name, each.read_bytes())
+        rows.append((f"{shard_server.url}/{path.name}", 4))
+    bounds = {"cache_size": 1000}  # no shard is fetched whole
+    with ShardListDataset(rows, remote="range", transformations="bytes", **bounds) as dataset:
+        shard_server.faults = Faults(rate=2e6)
+        drawn = random.Random(1).sample(range(160), 64)
+        dataset.__getitems__(drawn)
+        assert 4 < shard_server.connections <= 8
+        shard_server.requests.clear()
+        batch = dataset.__getitems__(drawn)
+    assert [sample["__index__"] for sample in batch] == drawn
+    assert len(shard_server.requests) <= 64
+    assert shard_server.connections <= 8
 
 
 def test_a_sidecar_that_is_none_is_not_kept(remote: Open, shard_server: Any) -> None:

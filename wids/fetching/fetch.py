@@ -12,6 +12,14 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.errors import FetchError
+from wids.fetching.answers import (
+    check_length,
+    check_range,
+    read_bounded,
+    skip_known,
+    too_large,
+    whole_file,
+)
 from wids.fetching.http import HttpSource
 from wids.fetching.hub import HubSource
 from wids.fetching.objectstore import OBJECT_SCHEMES, ObjectSource
@@ -50,13 +58,18 @@ class Fetcher:
     def __init__(self, policy: FetchPolicy | None = None, *, allow_pipe: bool = False) -> None:
         self.policy = policy or FetchPolicy()
         self.allow_pipe = allow_pipe
+        # By process: neither a connection nor a thread of the parent is a forked child's to use.
         self._sources: dict[tuple[int, str], Source] = {}
+        self._pools: dict[int, ThreadPoolExecutor] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sources": {}}
+        return {**self.__dict__, "_sources": {}, "_pools": {}}
 
     def close(self) -> None:
-        """Close the connections of this process."""
+        """Close the connections of this process; the next use makes new ones."""
+        pool = self._pools.pop(os.getpid(), None)
+        if pool is not None:
+            pool.shutdown()
         for key in [key for key in self._sources if key[0] == os.getpid()]:
             self._sources.pop(key).close()
 
@@ -69,7 +82,7 @@ class Fetcher:
 
         def read_once() -> bytes:
             with self._source(url).open(url) as stream:
-                return _read_bounded(url, stream, max_nbytes)
+                return read_bounded(url, stream, max_nbytes)
 
         return self._tried(url, read_once, lambda: 0)
 
@@ -107,6 +120,8 @@ class Fetcher:
     ) -> list[bytes]:
         """Return some byte ranges of a file, in a few concurrent requests.
 
+        However many threads call this, `policy.connections` requests at most are under way.
+
         Args:
             url: Where from.
             ranges: Half-open byte ranges in any order.
@@ -122,13 +137,26 @@ class Fetcher:
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
         self._source(url)  # before the threads, which would each make one
         found = [b""] * len(ranges)
-        with ThreadPoolExecutor(self.policy.connections) as pool:
-            bodies = pool.map(lambda span: self._span(url, span.start, span.stop), spans)
+        bodies = [self._pool.submit(self._span, url, span.start, span.stop) for span in spans]
+        try:
             for span, body in zip(spans, bodies, strict=True):
+                data = body.result()
                 for number in span.members:
                     start, stop = ranges[number]
-                    found[number] = bytes(body[start - span.start : stop - span.start])
+                    found[number] = bytes(data[start - span.start : stop - span.start])
+        finally:
+            for body in bodies:
+                body.cancel()  # of no use once one has failed
         return found
+
+    @property
+    def _pool(self) -> ThreadPoolExecutor:
+        """The threads that ask for ranges, a connection each."""
+        pool = self._pools.get(os.getpid())
+        if pool is None:
+            pool = ThreadPoolExecutor(self.policy.connections, thread_name_prefix="wids-ranges")
+            pool = self._pools.setdefault(os.getpid(), pool)
+        return pool
 
     def _span(self, url: str, start: int, stop: int) -> bytearray:
         try:
@@ -156,7 +184,7 @@ class Fetcher:
             part.begin(stream.size, stream.validator)
             reserve(stream.size)
             chunks = self._chunks(url, stream) if parallel else stream.chunks
-            for chunk in _skip_known(chunks, known):
+            for chunk in skip_known(chunks, known):
                 part.append(chunk)
         if stream.size is not None and part.nbytes != stream.size:
             raise ConnectionError(f"{part.nbytes} of {stream.size} bytes came")
@@ -225,12 +253,12 @@ class Fetcher:
         def receive() -> bytearray:
             place = start + len(data)
             with self._source(url).open(url, place, stop, validator=validator) as stream:
-                _check_range(url, stream, place, validator)
+                check_range(url, stream, place, validator)
                 for chunk in stream.chunks:
                     data.extend(chunk)
                     if len(data) > stop - start:
-                        raise RangesNotServedError(_whole_file(url))
-            _check_length(url, stream, len(data), (start, stop))
+                        raise RangesNotServedError(whole_file(url))
+            check_length(url, stream, len(data), (start, stop))
             return data
 
         return self._tried(url, receive, lambda: len(data))
@@ -257,7 +285,7 @@ class Fetcher:
     def _source(self, url: str) -> Source:
         check_url(url)
         scheme = scheme_of(url)
-        key = (os.getpid(), scheme)  # a connection of the parent is not a forked child's to use
+        key = (os.getpid(), scheme)
         if key not in self._sources:
             self._sources[key] = self._new_source(url, scheme)
         return self._sources[key]
@@ -310,58 +338,5 @@ def _read_local(url: str) -> bytes:
     except OSError as error:
         raise FetchError(f"{display_url(url)}: {error.strerror}") from error
     if len(data) > _MAX_DOCUMENT_NBYTES:
-        raise FetchError(_too_large(url, _MAX_DOCUMENT_NBYTES))
+        raise FetchError(too_large(url, _MAX_DOCUMENT_NBYTES))
     return data
-
-
-def _too_large(url: str, max_nbytes: int) -> str:
-    return f"{display_url(url)}: larger than the {max_nbytes} bytes that a document may have"
-
-
-def _whole_file(url: str) -> str:
-    return f"{display_url(url)}: asked for a byte range, the server sends the whole file"
-
-
-def _read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
-    data = bytearray()
-    for chunk in stream.chunks:
-        data += chunk
-        if len(data) > max_nbytes:
-            raise FetchError(_too_large(url, max_nbytes))
-    if stream.size is not None and len(data) != stream.size:
-        raise ConnectionError(f"{len(data)} of {stream.size} bytes came")
-    return bytes(data)
-
-
-def _skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[bytes | bytearray]:
-    """Yield what is new; the first bytes repeat the last known ones and prove the place."""
-    head = bytearray()
-    for chunk in chunks:
-        if not known:
-            yield chunk
-            continue
-        head += chunk
-        if len(head) < len(known):
-            continue
-        if not head.startswith(known):
-            raise ChangedError("the server continued with other bytes than it began with")
-        yield head[len(known) :]
-        known = b""
-
-
-def _check_range(url: str, stream: Stream, start: int, validator: str | None) -> None:
-    if validator is not None and stream.validator != validator:
-        raise ChangedError("the file was exchanged while it was fetched")
-    if start and stream.start == 0:
-        raise RangesNotServedError(_whole_file(url))
-    if stream.start != start:
-        message = f"{display_url(url)}: asked for bytes from {start}, got {stream.start}"
-        raise RangesNotServedError(message)
-
-
-def _check_length(url: str, stream: Stream, nbytes: int, wanted: tuple[int, int]) -> None:
-    start, stop = wanted
-    if stream.size is not None and stop > stream.size:
-        raise FetchError(f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.size}")
-    if nbytes != stop - start:
-        raise ConnectionError(f"{nbytes} of {stop - start} bytes came")

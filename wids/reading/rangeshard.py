@@ -20,10 +20,10 @@ if TYPE_CHECKING:
     from wids.caching.cache import ShardCache
     from wids.fetching.fetch import Fetcher
 
-__all__ = ["RangeShard", "fetch_index", "read_samples", "sidecar_url"]
+__all__ = ["MOST_SHARDS_AT_ONCE", "RangeShard", "fetch_index", "read_samples", "sidecar_url"]
 
 _SIZE_FIELD = slice(124, 136)
-_MOST_SHARDS_AT_ONCE = 8
+MOST_SHARDS_AT_ONCE = 8
 
 
 class RangeShard(IndexedShard):
@@ -273,6 +273,6 @@ def read_samples(
         for place, sample in zip(places, found, strict=True):
             samples[place] = sample
 
-    with ThreadPoolExecutor(_MOST_SHARDS_AT_ONCE) as pool:
+    with ThreadPoolExecutor(MOST_SHARDS_AT_ONCE) as pool:
         list(pool.map(read_group, places_of.values()))
     return samples

@@ -32,7 +32,13 @@ from wids.reading.oldattributes import OldAttributes
 from wids.reading.opening import open_shard
 from wids.reading.openshard import OpenShard, Places
 from wids.reading.openshards import OpenShards, default_max_open_shards
-from wids.reading.rangeshard import RangeShard, fetch_index, read_samples, sidecar_url
+from wids.reading.rangeshard import (
+    MOST_SHARDS_AT_ONCE,
+    RangeShard,
+    fetch_index,
+    read_samples,
+    sidecar_url,
+)
 from wids.reading.readahead import ReadAhead
 from wids.reading.scanners import Scanners
 from wids.reading.streams import StreamedShard, wrap_in_streams
@@ -234,6 +240,8 @@ class ShardList(ManyFields, OldAttributes, Displayed):
 
     def _read_sorted(self, indexes: list[int]) -> Iterator[Any]:
         """Read a batch that is in the order of storage, shard by shard."""
+        if self._by_range:
+            self._open_side_by_side(indexes)
         for groups in self._by_shard(indexes):
             if self._by_range:
                 yield from self._read_by_range(groups)
@@ -244,6 +252,15 @@ class ShardList(ManyFields, OldAttributes, Displayed):
                     read = opened.shard.read
                     for place in places:
                         yield self._finished(read(place, self._fields, copies), opened, place)
+
+    def _open_side_by_side(self, indexes: list[int]) -> None:
+        """Open the shards of a batch: each needs a sidecar, and to fetch one takes a round trip."""
+        shard_indexes = set(map(self._locate.shard_of, indexes))
+        closed = [number for number in sorted(shard_indexes) if number not in self._opened]
+        # More than may be open at once would only close each other again.
+        if len(closed) > 1:
+            with ThreadPoolExecutor(MOST_SHARDS_AT_ONCE) as pool:
+                list(pool.map(self._opened.__getitem__, closed[: self._opened.limit]))
 
     def _by_shard(self, indexes: list[int]) -> Iterator[list[Places]]:
         """Yield the shards that hold ascending indexes, with the places in each.
