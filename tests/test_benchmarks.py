@@ -257,3 +257,22 @@ def test_the_docs_name_every_script():
         assert docstring.split("\n", 1)[0].endswith("?")
         assert f"python benchmarks/{name}.py" in docstring
         assert re.search(rf"<!-- table: {name}\b", page)
+
+
+def test_a_big_spec_is_measured_in_a_small_form(tmp_path: Path):
+    """Both rows are there, with what loading, looking up and pickling cost."""
+    done = run("big_spec.py", "--shards", "30000", "--out", tmp_path, "--only", "first", "again")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "big_spec.json").read_text())["tables"]
+    assert set(rows) == {"first", "again"}
+    assert all(row["pickled_mib"] > 0 for row in rows.values())
+    assert "| wids, again |" in (tmp_path / "big_spec.md").read_text()
+
+
+def test_resharding_is_measured_in_a_small_form(tmp_path: Path):
+    """Every row copied the same samples, and only `cp` did it without the tar index."""
+    done = run("reshard.py", "--count", "200", "--rounds", "1", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "reshard.json").read_text())["tables"]["disk"]
+    assert [row["peer"] for row in rows] == ["floor", "ours", "ours-plain", "ours-resize"]
+    assert all(row["median"] > 0 for row in rows)
