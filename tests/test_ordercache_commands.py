@@ -119,6 +119,7 @@ def test_cache_trim_takes_a_bound(cache_dir: Path, capsys: pytest.CaptureFixture
     """`trim 0` evicts all; without a number it says what it takes."""
     assert main(["cache", "trim", "--cache-dir", str(cache_dir)]) == 1
     assert "number of bytes" in capsys.readouterr().err
+    assert main(["cache", "trim", "-5", "--cache-dir", str(cache_dir)]) == 1
     assert main(["cache", "trim", "0", "--cache-dir", str(cache_dir)]) == 0
     assert listed(cache_dir, capsys) == []
 

@@ -11,7 +11,8 @@ import pytest
 from server import Faults
 
 import wids
-from wids import ShardListDataset, TarIndex
+from wids import ShardCache, ShardListDataset, TarIndex
+from wids.cli import main
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 Open = Callable[..., ShardListDataset]
@@ -248,3 +249,26 @@ def test_the_cache_knows_what_it_holds(remote: Open, shards: list[Path]):
         promised = {name: entry.get(name) for name in ("filesize", "md5sum", "sha256")}
         assert dataset.cache.holds(entry["url"], **promised)
         assert not dataset.cache.holds(entry["url"], sha256="0" * 64)
+
+
+def test_commands_that_look_fetch_what_they_show(
+    shards: list[Path], shard_server: Any, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """`wids show`, `cat` and `ls` of a remote shard with a sidecar leave the shard where it is."""
+    for path in (shards[0], Path(f"{shards[0]}{SIDECAR_SUFFIX}")):
+        shard_server.put(path.name, path.read_bytes())
+    url = f"{shard_server.url}/0.tar"
+    spec = shards[0].with_name("remote.json")
+    spec.write_text(json.dumps({"shardlist": [{"url": url, "nsamples": 20}]}))
+    for command, shown in (
+        (["ls", "3:5"], "0/004"),
+        (["show", "3"], "0/003"),
+        (["cat", "3", "cls"], "3"),
+    ):
+        assert main([command[0], str(spec), *command[1:]]) == 0
+        assert shown in capsys.readouterr().out
+    assert not ShardCache().holds(url)
+    assert ShardListDataset(spec)[3]["__key__"] == "0/003"  # now it is fetched
+    served = len(shard_server.requests)
+    assert main(["show", str(spec), "4"]) == 0
+    assert len(shard_server.requests) == served  # and read from the cache

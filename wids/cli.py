@@ -91,6 +91,7 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Argum
     argparse gives an optional positional away at the first option, and takes `-5:` for one.
     """
     args, rest = parser.parse_known_args(argv)
+    # Only where the command has such an argument, and it was not given at its place.
     late = getattr(args, "late", None)
     if len(rest) == 1 and late is not None and getattr(args, late) is None:
         setattr(args, late, rest.pop())
@@ -102,6 +103,7 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Argum
 def _make_parser() -> argparse.ArgumentParser:
     started_as = Path(sys.argv[0]).name
     parser = argparse.ArgumentParser(
+        # Help and usage show what can be typed again; `__main__.py` cannot.
         prog="python -m wids" if started_as == "__main__.py" else None,
         description=DESCRIPTION,
         epilog=EXAMPLES,

@@ -48,7 +48,7 @@ def cache(args: Arguments) -> int:
     """Look after the cache folder."""
     from wids.caching.cache import ShardCache
 
-    if (args.action == "trim") != (args.nbytes is not None):
+    if (args.action == "trim") != (args.nbytes is not None) or (args.nbytes or 0) < 0:
         raise ValueError("trim takes a number of bytes: wids cache trim 100000000000")
     actions = {"list": _list, "verify": _verify, "trim": _trim, "clear": _clear, "path": _path}
     return actions[args.action](ShardCache(args.cache_dir), args)
@@ -75,17 +75,17 @@ def _verify(cache: ShardCache, args: Arguments) -> int:
     else:
         out(f"damaged, removed: {shard.path.name}" for shard in damaged)
     note(f"{cache.cache_dir}: {len(damaged)} damaged files removed")
-    return FAULTY if damaged else DONE
+    return FAULTY if damaged else DONE  # a script may want to know, though all is well again
 
 
 def _trim(cache: ShardCache, args: Arguments) -> int:
     cache.trim(args.nbytes)
-    return _list(cache, args)
+    return _list(cache, args)  # pinned shards may leave more than was asked for
 
 
 def _clear(cache: ShardCache, args: Arguments) -> int:
     cache.clear()
-    return _list(cache, args)
+    return _list(cache, args)  # empty, or what other processes hold
 
 
 def _path(cache: ShardCache, _args: Arguments) -> int:

@@ -74,6 +74,7 @@ def _report(args: Arguments, spec: DatasetSpec, faults: list[Fault], done: str) 
     else:
         out(line for fault in faults for line in _fault_lines(fault))
     bad = len({fault.shard for fault in errors})
+    # On standard error, so that a report sent to a file holds faults only.
     note(
         f"{args.spec}: {len(spec.shards)} shards {done}, "
         + (f"{len(errors)} faults in {bad} of them" if errors else "no faults")

@@ -69,7 +69,7 @@ def order(args: Arguments) -> int:
         print_json([report.to_dict() for report in reports])
     else:
         for place, report in enumerate(reports):
-            out([""] * bool(place) + report.lines())
+            out([""] * bool(place) + report.lines())  # an empty line between reports
     if args.plot:
         plot_order(reports, args.plot)
         note(f"{args.plot}: written")
@@ -79,5 +79,6 @@ def order(args: Arguments) -> int:
 def _lengths(source: str) -> Sequence[int]:
     from wids.reading.shardlist import ShardList
 
+    # The dataset, not the spec alone: it counts the shards of which the spec does not.
     with ShardList(source, transformations="memoryview") as samples:
         return samples.lengths

@@ -27,7 +27,7 @@ __all__ = [
 
 Arguments = argparse.Namespace
 
-DONE, FAULTY = 0, 1
+DONE, FAULTY = 0, 1  # exit codes; 2 is argparse's
 
 
 def add_command(
@@ -45,7 +45,7 @@ def add_command(
         Its parser, for the arguments.
     """
     parser = commands.add_parser(
-        run.__name__.rstrip("_"),
+        run.__name__.rstrip("_"),  # `import_` is no keyword
         help=text,
         description=f"{text[0].upper()}{text[1:]}.",
         epilog="\n  ".join(["examples:", *examples]),
@@ -67,6 +67,7 @@ def add_workers(parser: Any) -> None:
 
 
 def _positive(text: str) -> int:
+    # `int` alone would take "1_000", " 7" and Arabic digits, which are slips more likely than not.
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"expected a number of processes, >= 1, got {text!r}")
     return int(text)

@@ -372,6 +372,9 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         url = description["url"]
         if not self._by_range or self.cache.is_local(url):
             return None
+        digests = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
+        if self.cache.holds(url, **digests):  # what is here need not come over the wire again
+            return None
         index_url = description.get("index") or sidecar_url(url, SIDECAR_SUFFIX)
         try:
             index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache)

@@ -49,6 +49,7 @@ def spec_lines(facts: dict[str, Any]) -> list[str]:
         facts["shards_without_filesize"],
         facts["shards_without_nsamples"],
     )
+    # An average over some samples only would look like one over all.
     sized = facts["num_shards"] - without_size
     average = format_short(nbytes / nsamples) if nsamples and not without_size else "unknown"
     lines = {
@@ -97,5 +98,6 @@ def shard_rows(spec: DatasetSpec) -> list[dict[str, Any]]:
     first: int | None = 0
     for number, shard in enumerate(spec.shards):
         rows.append({"shard": number, "first_index": first, **shard})
+        # Behind a shard of unknown length nobody knows where the next begins.
         first = None if first is None or "nsamples" not in shard else first + shard["nsamples"]
     return rows
