@@ -14,6 +14,7 @@ GIGABYTE = 1 << 30
 # Whatever of it runs leaves a mark that a test looks for.
 SCRIPT = "<script>window.broken_into=1;document.title='broken into'</script>"
 IMAGE = "<img src=x onerror=\"window.broken_into=1;document.title='broken into'\">"
+PICKLE = b"cos\nsystem\n(S'touch broken_into'\ntR."
 SVG = (
     '<svg xmlns="http://www.w3.org/2000/svg" onload="window.broken_into=1" width="50" height="50">'
     '<script>window.broken_into=1</script><circle r="20" cx="25" cy="25"/></svg>'
@@ -32,6 +33,12 @@ def png_bomb(side: int) -> bytes:
     rows = b"".join(packer.compress(row) for _ in range(side)) + packer.flush()
     head = struct.pack(">IIBBBBB", side, side, 1, 0, 0, 0, 0)
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", rows) + chunk(b"IEND", b"")
+
+
+def npy_header(descr: str, shape: tuple[int, ...]) -> bytes:
+    """Begin an array file that promises more, or worse, than it should."""
+    text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
 
 
 def jpeg(text: str = "") -> bytes:
@@ -82,16 +89,12 @@ def hostile_samples() -> list[dict[str, bytes]]:
         {"__key__": "class", ".cls": SCRIPT.encode(), ".cls2": b"9" * 5000, ".jpg": jpeg()},
         {
             "__key__": "array",
-            ".npy": b"\x93NUMPY\x01\x00v\x00{'descr': '<f8', 'fortran_order': "
-            b"False, 'shape': (99999999, 99999999), }".ljust(128)
-            + b"\n",
+            ".npy": npy_header("<f8", (99_999_999, 99_999_999)),
         },
         {
             "__key__": "pickle",
-            ".pkl": b"cos\nsystem\n(S'touch broken_into'\ntR.",
-            ".npy": b"\x93NUMPY\x01\x00v\x00{'descr': '|O', 'fortran_order': False, "
-            + b"'shape': (1,), }".ljust(77)
-            + b"\ncos\nsystem\n(S'touch broken_into'\ntR.",
+            ".pkl": PICKLE,
+            ".npy": npy_header("|O", (1,)) + PICKLE,
         },
         {
             "__key__": "names",

@@ -66,6 +66,18 @@ def results_of(script: str, folder: Path, out: Path, peers: list[str]) -> dict:
     return json.loads((out / script).with_suffix(".json").read_text())
 
 
+def test_browse_measures_every_question(images: Path, tmp_path: Path):
+    """A tiny run has a figure for each question and round, and the remote page fetches its part."""
+    pytest.importorskip("starlette", reason="the browser is an extra")
+    small = ("--shards", "12", "--samples", "80", "--rounds", "2")
+    done = run("browse.py", "--data", images, "--out", tmp_path / "out", *small)
+    assert done.returncode == 0, done.stderr
+    figures = json.loads((tmp_path / "out" / "browse.json").read_text())["figures"]
+    assert {len(values) for values in figures.values()} == {2}
+    assert all(value > 0 for values in figures.values() for value in values)
+    assert "60 thumbnails, again" in done.stdout
+
+
 def test_random_read_measures_every_peer(images: Path, tmp_path: Path):
     """Each row has its passes, every sample's bytes in each, and a median between the extremes."""
     peers = ["floor", "ours", "ours-streams"]

@@ -10,8 +10,11 @@ from wids.browse.samples import sample_page, tiles
 from wids.browse.scans import Scans
 from wids.browse.search import search_keys
 from wids.browse.shards import dataset_facts, shard_rows
-from wids.browse.source import Source
+from wids.browse.source import SamplePlace, Source
 from wids.browse.statistics import StatisticsVisitor, spread
+from wids.browse.thumbs import LARGE, Thumbnails
+from wids.errors import WidsError
+from wids.views.safejson import safe_text
 
 __all__ = ["Answers"]
 
@@ -20,6 +23,7 @@ Query = Mapping[str, str]
 _MOST_TILES = 240
 _MOST_ROWS = 500
 _MOST_KEY = 4096
+_MOST_MESSAGE = 1000
 # Enough for a fair picture, few enough to be read while one looks; the rest on request.
 _FIRST_LOOK_SHARDS = 32
 
@@ -42,10 +46,16 @@ class Answers:
 
     def __post_init__(self) -> None:
         self.scans = Scans()
+        self.thumbnails = Thumbnails(self.source)
         self._grid = Grid(self.source, self.scans)
         self._faults: dict[str, list[dict[str, str]]] = {}
         for fault in (self.report or {}).get("faults", []):
             self._faults.setdefault(fault["shard"], []).append(fault)
+
+    def close(self) -> None:
+        """End what runs in the background."""
+        self.scans.close()
+        self.thumbnails.close()
 
     def dataset(self, _query: Query) -> dict[str, Any]:
         """Sum up the dataset."""
@@ -83,8 +93,23 @@ class Answers:
             index = order.slice(position, 1)[0]
         else:
             index = _number(query, "i", 0)
-        page = sample_page(self.source, self.source.place(index), self.class_names)
+        place = self.source.place(index)
+        page = sample_page(self.source, place, self.class_names)
+        self._try_pictures(place, page["fields"])
         return {**page, "position": position, "total": total}
+
+    def _try_pictures(self, place: SamplePlace, fields: list[dict[str, Any]]) -> None:
+        """Draw the images, as the page will ask for them, and say of a broken one why it is."""
+        drawn = [
+            (row, self.thumbnails.get(place, row["number"], LARGE))
+            for row in fields
+            if row["error"] is None and row["kind"] == "image"
+        ]
+        for row, picture in drawn:
+            try:
+                picture.result()
+            except (WidsError, OSError, ImportError) as error:
+                row["error"] = safe_text(str(error), _MOST_MESSAGE)
 
     def search(self, query: Query) -> dict[str, Any]:
         """Search the keys, from a place on."""

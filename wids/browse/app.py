@@ -20,9 +20,10 @@ from wids.browse.answers import Answers
 from wids.browse.byteranges import UnsatisfiableRangeError, parse_range
 from wids.browse.guard import Guard
 from wids.browse.source import SamplePlace
-from wids.browse.thumbs import SIZES, Thumbnails
+from wids.browse.thumbs import SIZES
 from wids.errors import WidsError
 from wids.views.mediatypes import OCTET_STREAM, media_type
+from wids.views.thumbnails import Thumbnail
 
 __all__ = ["make_app"]
 
@@ -53,7 +54,6 @@ def make_app(
         hosts: Names of this server besides those of the loopback.
         token: The secret that a first request must hold; None to ask for none.
     """
-    thumbnails = Thumbnails(answers.source)
     version = secrets.token_hex(4)
     questions: dict[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
         "dataset": lambda query: {**answers.dataset(query), "version": version},
@@ -69,15 +69,14 @@ def make_app(
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         yield
-        answers.scans.close()
-        thumbnails.close()
+        answers.close()
 
     routes = [
         Route("/", _file(files, "index.html")),
         Route("/favicon.ico", _file(files, "icon.svg")),
         *(Route(f"/static/{name}", _file(files, name)) for name in files),
         *(Route(f"/api/{name}", _json_of(answer)) for name, answer in questions.items()),
-        Route("/thumb", _thumbnail_of(answers, thumbnails, files["broken.svg"])),
+        Route("/thumb", _thumbnail_of(answers, files["broken.svg"])),
         Route("/raw", _raw_of(answers)),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), hosts, token)
@@ -126,25 +125,34 @@ def _failure(error: Exception) -> Response:
     return JSONResponse({"error": text[:2000]}, status)
 
 
-def _thumbnail_of(answers: Answers, thumbnails: Thumbnails, broken: bytes) -> Endpoint:
+def _thumbnail_of(answers: Answers, broken: bytes) -> Endpoint:
     async def send_thumbnail(request: Request) -> Response:
         try:
-            place, number = await run_in_threadpool(_asked_for, answers, request)
             size = _size(request)
-        except (WidsError, OSError, ValueError, LookupError) as error:
-            return _failure(error)
-        # Who scrolled past has gone; what nobody waits for is not drawn.
-        if await request.is_disconnected():
-            return Response(status_code=204)
+            drawn = answers.thumbnails.kept(
+                _integer(request, "i"), _integer(request, "f"), size
+            ) or await _drawn(answers, request, size)
+        except (ValueError, LookupError) as error:
+            if not isinstance(error, WidsError):
+                return _failure(error)
+            drawn = None
+        except (OSError, ImportError):
+            drawn = None
         headers = {"Cache-Control": _KEPT, "Content-Security-Policy": _FIELD_POLICY}
-        try:
-            drawn = await asyncio.wrap_future(thumbnails.get(place, number, size))
-        except (WidsError, OSError, ImportError):
-            # A picture that says so, and no error: the page around it is in order.
+        # A picture that says so, and no error: the page around it is in order.
+        if drawn is None:
             return Response(broken, media_type="image/svg+xml", headers=headers)
         return Response(drawn.data, media_type=drawn.media_type, headers=headers)
 
     return send_thumbnail
+
+
+async def _drawn(answers: Answers, request: Request, size: int) -> Thumbnail | None:
+    """Draw a field; None where nobody waits for it any more, as who asked has scrolled past."""
+    place, number = await run_in_threadpool(_asked_for, answers, request)
+    if await request.is_disconnected():
+        return None
+    return await asyncio.wrap_future(answers.thumbnails.get(place, number, size))
 
 
 def _raw_of(answers: Answers) -> Endpoint:

@@ -10,14 +10,15 @@ from wids.browse.source import SamplePlace, Source
 from wids.errors import DecodeError
 from wids.views.thumbnails import Thumbnail, thumbnail
 
-__all__ = ["SIZES", "Thumbnails"]
+__all__ = ["LARGE", "SIZES", "Thumbnails"]
 
 _KEPT_NBYTES = 96 << 20
 # Beyond this a picture is not read to be made small; the sample's own page offers it as it is.
 _MOST_FIELD_NBYTES = 128 << 20
 
 # Few sizes, so that no page makes the server draw each picture in a thousand of them.
-SIZES = (96, 192, 320, 640, 1280)
+SIZES = (96, 192, 320, 640, 1280, 4096)
+LARGE = 1280  # of an image on the page of its sample
 
 _Key = tuple[int, int, int]
 
@@ -38,6 +39,17 @@ class Thumbnails:
         self._under_way: dict[_Key, Future[Thumbnail]] = {}
         # Pillow lets go of the interpreter while it decodes, so threads use all cores.
         self._pool = ThreadPoolExecutor(os.cpu_count() or 1, "wids-thumbnail")
+
+    def kept(self, index: int, number: int, size: int) -> Thumbnail | None:
+        """Return a picture that was drawn before, in no time; None where there is none.
+
+        Args:
+            index: Number of the sample.
+            number: Number of the field.
+            size: As for `get`.
+        """
+        found = self._kept.get((index, number, size))
+        return None if isinstance(found, DecodeError) else found
 
     def get(self, place: SamplePlace, number: int, size: int) -> "Future[Thumbnail]":
         """Draw a field, or return it as it was drawn before.

@@ -57,14 +57,21 @@ def browse(args: Arguments) -> int:
     with ShardList(
         args.spec, transformations="memoryview", remote="range", cache_dir=args.cache_dir
     ) as dataset:
+        first = None if args.index is None else _checked(args.index, len(dataset))
         server = BrowseServer(_answers(args, dataset), args.host, args.port)
         url = server.url
-        if args.index is not None:
-            index = range(len(dataset))[args.index]  # an IndexError before anything is served
-            url += f"{'&' if '?' in url else '?'}i={index}"
+        if first is not None:
+            url += f"{'&' if '?' in url else '?'}i={first}"
         _announce(args, url, server.port)
         server.run()
     return DONE
+
+
+def _checked(index: int, total: int) -> int:
+    """Return the index counted from the front, if there is such a sample."""
+    if not -total <= index < total:
+        raise IndexError(f"--index: {index} lies outside a dataset of {total} samples")
+    return index % total
 
 
 def _answers(args: Arguments, dataset: Any) -> Answers:

@@ -1,0 +1,161 @@
+"""`wids browse` as it is typed: what it prints, how it ends, what it says when it cannot begin."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from browsing import Command
+from conftest import write_shard
+
+from wids.browse.server import bind
+from wids.cli import main
+
+
+@pytest.fixture
+def shard(tmp_path: Path) -> Path:
+    samples = [{"__key__": f"k{number}", ".cls": str(number)} for number in range(5)]
+    return write_shard(tmp_path / "five.tar", samples)
+
+
+def environment(**changes: str) -> dict[str, str]:
+    paths = os.pathsep.join(entry for entry in sys.path if entry)
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("SSH_")}
+    return {**kept, "PYTHONPATH": paths, **changes}
+
+
+def start(*words: Any, **changes: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "wids", "browse", *map(str, words)],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**changes),
+    )
+
+
+def test_json_prints_the_url_and_nothing_else(shard: Path):
+    """A script reads one line of JSON, opens it, and ends the server; nothing more is said."""
+    process = start(shard, "--json", "--port", "0", "--index", "-1")
+    url = json.loads(process.stdout.readline())["url"]
+    assert url.startswith("http://127.0.0.1:")
+    assert url.endswith("/?i=4")
+    assert requests.get(url, timeout=10).status_code == 200
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=30) == ("", "")
+    assert process.returncode == 0
+
+
+def test_a_person_is_told_the_url_and_how_to_end_it(shard: Path):
+    """The URL stands alone on standard output; the rest is on standard error."""
+    process = start(shard, "--port", "0")
+    url = process.stdout.readline().strip()
+    assert requests.get(url, timeout=10).status_code == 200
+    process.send_signal(signal.SIGINT)
+    out, said = process.communicate(timeout=30)
+    assert (out, said, process.returncode) == ("", "Ctrl-C ends it\n", 0)
+
+
+def test_on_a_machine_far_away_the_tunnel_is_told(shard: Path):
+    """Over SSH there is the line that brings the page to one's own machine."""
+    process = start(shard, "--port", "0", SSH_CONNECTION="1.2.3.4 5 6.7.8.9 22")
+    url = process.stdout.readline().strip()
+    port = url.rstrip("/").rpartition(":")[2]
+    assert requests.get(url, timeout=10).status_code == 200
+    process.send_signal(signal.SIGINT)
+    _, said = process.communicate(timeout=30)
+    assert f"ssh -L {port}:localhost:{port} " in said
+
+
+def test_it_ends_while_someone_still_downloads(shard: Path, tmp_path: Path):
+    """An open connection does not keep it from ending."""
+    with Command(shard, tmp_path) as server:
+        port = int(server.url.rstrip("/").rpartition(":")[2])
+        with socket.create_connection(("127.0.0.1", port)) as connection:
+            connection.sendall(b"GET /api/dataset HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert connection.recv(12) == b"HTTP/1.1 200"
+            server.process.send_signal(signal.SIGINT)
+            assert server.process.wait(30) == 0
+
+
+def test_names_of_classes_and_a_report_are_read_from_files(shard: Path, tmp_path: Path):
+    """What the options name is shown on the page."""
+    names = tmp_path / "names.txt"
+    names.write_text("cat\ndog\n")
+    report = tmp_path / "report.json"
+    fault = {"shard": str(shard), "place": "byte 0", "what": "w", "cure": "c", "severity": "error"}
+    report.write_text(json.dumps({"num_shards": 1, "num_errors": 1, "faults": [fault]}))
+    options = ("--class-names", str(names), "--check", str(report))
+    with Command(shard, tmp_path, *options) as server:
+        tiles = server.get("api/page").json()["tiles"]
+        assert [tile["label"]["name"] for tile in tiles[:3]] == ["cat", "dog", None]
+        assert server.get("api/shards").json()["shards"][0]["state"] == "damaged"
+
+
+def test_a_report_beside_the_spec_is_found(shard: Path, tmp_path: Path):
+    """`train.check.json` belongs to `train.json`; one that is damaged is left alone."""
+    spec = tmp_path / "train.json"
+    spec.write_text(json.dumps({"shardlist": [{"url": shard.name, "nsamples": 5}]}))
+    report = tmp_path / "train.check.json"
+    for text, checked in (
+        ('{"num_shards": 1, "num_errors": 0, "faults": []}', {"num_shards": 1, "num_errors": 0}),
+        ("[1", None),
+    ):
+        report.write_text(text)
+        with Command(spec, tmp_path) as server:
+            dataset = server.get("api/dataset").json()
+        assert (dataset["checked"], dataset["title"]) == (checked, "train.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--index", "5"], "--index: 5 lies outside a dataset of 5 samples"),
+        (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
+        (["--class-names", "/no/such/file"], "No such file"),
+        (["--check", "/no/such/file"], "No such file"),
+    ],
+)
+def test_what_cannot_be_is_said_before_anything_is_served(
+    shard: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+):
+    """Exit code 1 and one line on standard error."""
+    assert main(["browse", str(shard), "--port", "0", *options]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert message in captured.err
+    assert captured.err.count("\n") == 1
+
+
+def test_a_port_that_is_taken_is_named(shard: Path, capsys: pytest.CaptureFixture[str]):
+    """A port that was asked for is not silently replaced by another."""
+    with bind("127.0.0.1", 0) as taken:
+        port = taken.getsockname()[1]
+        assert main(["browse", str(shard), "--port", str(port)]) == 1
+    assert f"cannot listen on 127.0.0.1, port {port}" in capsys.readouterr().err
+
+
+def test_without_a_wish_any_port_will_do():
+    """Two servers begun alike get a port each, and small answers do not wait for each other."""
+    with bind("127.0.0.1", None) as first, bind("127.0.0.1", None) as second:
+        assert first.getsockname() != second.getsockname()
+        assert first.proto == socket.IPPROTO_TCP
+
+
+def test_a_missing_library_is_named(
+    shard: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
+    """Where the extra is not installed, the message says what to install."""
+    from wids.extras import load
+
+    load.cache_clear()
+    monkeypatch.setitem(sys.modules, "starlette", None)
+    assert main(["browse", str(shard)]) == 1
+    assert "wids[browse]" in capsys.readouterr().err
+    load.cache_clear()
