@@ -114,7 +114,7 @@ def thumbnails(url: str, tiles: list[dict[str, Any]]) -> None:
         answer = local.session.get(
             f"{url}thumb?i={tile['index']}&f={tile['picture']}&s=192", timeout=60
         )
-        if answer.headers["Content-Type"] != "image/jpeg":
+        if answer.headers["Content-Type"] not in ("image/jpeg", "image/png"):
             raise RuntimeError(f"sample {tile['index']}: {answer.headers['Content-Type']}")
 
     with ThreadPoolExecutor(CONNECTIONS) as pool:
