@@ -50,6 +50,8 @@ PRE = (
     "white-space:pre-wrap"
 )
 CELL = f"{PLAIN};border-top:{LINE};padding:6px 14px 6px 0;vertical-align:top;text-align:left"
+# The rest of the width, whatever is in it: a long line scrolls or breaks inside.
+REST = "width:100%;max-width:0;overflow:hidden"
 BAD = "color:#d1495b;overflow-wrap:anywhere"
 
 
@@ -121,7 +123,7 @@ def sample_html(sample: SampleFields) -> Markup:
                 format_nbytes(views[field.name].nbytes) if field.stored else "",
                 style=f"{CELL};white-space:nowrap;{FAINT}",
             ),
-            tag("td", _content(field, views[field.name], pictures), style=f"{CELL};width:100%"),
+            tag("td", _content(field, views[field.name], pictures), style=f"{CELL};{REST}"),
         )
         for field in sample.fields[:MAX_FIELDS]
     ]
@@ -159,7 +161,7 @@ class _Pictures:
             width=picture.width * scale,
             height=picture.height * scale,
             alt=extension,
-            style="max-width:100%;border-radius:4px;margin:0;display:block"
+            style="max-width:100%;height:auto;border-radius:4px;margin:0;display:block"
             + (";image-rendering:pixelated" if scale > 1 else ""),
         )
 
