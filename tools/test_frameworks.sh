@@ -37,7 +37,9 @@ for name in ${*:-lightning accelerate trainer ray}; do
             fresh && "$python" "$tests/lightning_ddp.py" fabric ;;
         accelerate) two_ranks accelerate_ddp.py ;;
         trainer) two_ranks trainer_ddp.py ;;
-        ray) fresh && "$python" "$tests/ray_train.py" ;;
+        ray)
+            fresh && "$python" "$tests/ray_train.py"
+            "$python" "$tests/ray_executor.py" ;;
         *) echo "unknown framework: $name" >&2; exit 2 ;;
     esac
 done
