@@ -15,6 +15,7 @@ from conftest import write_shard
 from PIL import Image
 
 from wids import TarIndex
+from wids.browse.conditions import parse_filter
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 
@@ -412,3 +413,41 @@ def test_many_ask_at_once(served: Browsing):
 
     with ThreadPoolExecutor(8) as pool:
         assert all(pool.map(ask, range(120)))
+
+
+ODD = [
+    [{"v": 1}, {"v": 2.5}, {}, {"v": None}, {"v": -3}, {"w": 1}],
+    [{"v": 1}, {"v": True}, {"v": "1"}, {"v": [1]}, {"v": {"v": 1}}, {"v": 2}],
+    [{"v": 2**60}, {"v": 1}, {"v": 3}],
+]
+
+
+@pytest.mark.parametrize("where", [".json:v == 1", ".json:v != 1", ".json:v > 1", ".json:v <= 2.5"])
+def test_columns_of_numbers_are_compared_as_samples_are(tmp_path: Path, where: str):
+    """Null, missing, text and truth among the numbers: kept columns give what samples give."""
+    rows = []
+    for number, documents in enumerate(ODD):
+        samples = [
+            {"__key__": f"{number}/{place}", ".json": json.dumps(document)}
+            for place, document in enumerate(documents)
+        ]
+        rows.append((str(write_shard(tmp_path / f"{number}.tar", samples)), len(samples)))
+    (condition,) = parse_filter(where)
+    documents = [document for shard in ODD for document in shard]
+    expected = [index for index, document in enumerate(documents) if condition.holds(document)]
+    for _ in range(2):  # the second server finds the columns of the first one
+        with browsing(rows) as server:
+            page = server.ask_until_finished("page", where=where)
+            assert [tile["index"] for tile in page["tiles"]] == expected
+
+
+def test_a_field_that_cannot_be_read_spoils_no_other(tmp_path: Path):
+    """Among classes that are numbers one is not: the others are found all the same."""
+    labels = ["3", "cat", "", "3", "4"]
+    samples = [{"__key__": f"k{n}", ".cls": label} for n, label in enumerate(labels)]
+    path = write_shard(tmp_path / "a.tar", samples)
+    with browsing([(str(path), 5)]) as server:
+        found = server.ask_until_finished("page", where=".cls == 3")
+        assert [tile["index"] for tile in found["tiles"]] == [0, 3]
+        named = server.ask_until_finished("page", where=".cls == cat")
+        assert [tile["index"] for tile in named["tiles"]] == [1]

@@ -17,6 +17,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 __all__ = ["Comparison", "parse_filter"]
 
 _MOST_CHARACTERS = 1000
@@ -29,7 +32,9 @@ _PART = re.compile(
 _AND = re.compile(r"and\b")
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
 
-_COMPARE: dict[str, Callable[[Any, Any], bool]] = {
+_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
     "<": operator.lt,
     "<=": operator.le,
     ">": operator.gt,
@@ -57,6 +62,21 @@ class Comparison:
     operator: str
     value: Any
 
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it compares with a number, so that whole columns can be compared at once."""
+        number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
+        return number and self.operator != "contains"
+
+    def holds_each(self, found: NDArray[Any]) -> NDArray[np.bool_]:
+        """Tell for each number of a column whether it fulfils the condition.
+
+        >>> Comparison(".cls", (), ">=", 2).holds_each(np.array([1, 2, 3])).tolist()
+        [False, True, True]
+        """
+        compared: NDArray[np.bool_] = _COMPARE[self.operator](found, self.value)
+        return compared
+
     def holds(self, found: Any) -> bool:
         """Tell whether a decoded field fulfils the condition."""
         for step in self.path:
@@ -69,7 +89,7 @@ class Comparison:
             return isinstance(found, str | Mapping) and str(self.value) in found
         if not _comparable(found, self.value):
             return False
-        return _COMPARE[self.operator](found, self.value)
+        return bool(_COMPARE[self.operator](found, self.value))
 
 
 class _Missing:

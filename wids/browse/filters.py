@@ -9,7 +9,9 @@ import numpy as np
 
 from wids.browse.conditions import Comparison
 from wids.browse.source import Source
+from wids.errors import WidsError
 from wids.ordering.permute import Integers
+from wids.views.mediatypes import field_kind
 
 __all__ = ["FilterVisitor", "plain_value"]
 
@@ -42,11 +44,14 @@ class FilterVisitor:
 
     def visit(self, shard_index: int) -> bool:
         """Look at the samples of one shard."""
-        rows = self._source.rows(shard_index, self._extensions, _MOST_FIELD_NBYTES)
-        if rows is None or self.full:
+        if self.full or self._source.tar_index(shard_index) is None:
             return self._source.num_samples(shard_index) == 0
-        places = [place for place, row in enumerate(rows) if self._holds(row)]
-        found = np.array(places, np.int64) + self._source.first_index(shard_index)
+        places = self._by_columns(shard_index)
+        if places is None:
+            rows = self._source.rows(shard_index, self._extensions, _MOST_FIELD_NBYTES) or ()
+            held = [place for place, row in enumerate(rows) if self._holds(row)]
+            places = np.array(held, np.int64)
+        found = places + self._source.first_index(shard_index)
         with self._lock:
             self.full = self.count + found.size > _MOST_FOUND
             if found.size and not self.full:
@@ -61,6 +66,29 @@ class FilterVisitor:
                 self._pieces = [np.concatenate(self._pieces)]
             return self._pieces[0] if self._pieces else np.empty(0, np.int64)
 
+    def _by_columns(self, shard_index: int) -> Integers | None:
+        """Compare whole columns, which are kept for the next filter; None where that cannot be."""
+        if not all(map(_has_column, self._conditions)):
+            return None
+        holds = np.ones(self._source.num_samples(shard_index), np.bool_)
+        for condition in self._conditions:
+            try:
+                part = self._source.column_part(shard_index, condition.field, condition.path)
+            # Whatever is the matter with a field, sample by sample it spoils no other.
+            except (WidsError, OSError, ImportError):
+                return None
+            values = part.values
+            if not isinstance(values, np.ndarray) or values.ndim != 1:
+                return None
+            if values.dtype.kind not in "iuf":
+                return None
+            here = np.full(holds.size, condition.operator == "!=")
+            present = np.ones(holds.size, np.bool_)
+            present[part.missing] = False
+            here[present] = condition.holds_each(values)
+            holds &= here
+        return np.flatnonzero(holds)
+
     def _holds(self, row: Mapping[str, Any]) -> bool:
         values: dict[str, Any] = {"key": row["__key__"]}
         for condition in self._conditions:
@@ -70,6 +98,16 @@ class FilterVisitor:
             if not condition.holds(values[field]):
                 return False
         return True
+
+
+def _has_column(condition: Comparison) -> bool:
+    """Tell whether a column of numbers can be made of what a condition looks at.
+
+    A step of digits may be a name or a place, which each sample must decide for itself.
+    """
+    if not condition.is_numeric or any(step.isdecimal() for step in condition.path):
+        return False
+    return field_kind(condition.field) == ("json" if condition.path else "class")
 
 
 def plain_value(extension: str, data: bytes | memoryview | None) -> Any:

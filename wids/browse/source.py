@@ -9,6 +9,7 @@ import numpy as np
 
 from wids.browse.keptbytes import KeptBytes
 from wids.errors import FetchError, ShardFormatError, WidsError
+from wids.reading.columnfile import ColumnPart
 from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
 from wids.reading.shardlist import ShardList
 from wids.tar.shard import Shard
@@ -224,6 +225,16 @@ class Source:
         sizes = index.columns().sizes_by_extension()
         small = {e for e in extensions if e in sizes and sizes[e].max(initial=0) <= most_nbytes}
         return _each_row(shard, small)
+
+    def column_part(self, shard_index: int, extension: str, path: tuple[str, ...]) -> ColumnPart:
+        """Read one field, or one value in it, of all samples of a shard; kept for the next time.
+
+        Raises:
+            WidsError: The shard cannot be read, or a field of it is damaged.
+        """
+        reader = self.dataset.column_reader(extension, *path)
+        entry = self.dataset.shards[shard_index]
+        return reader.read_shard(shard_index, entry, self.first_index(shard_index))
 
     def _opened(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
         """Locate a sample in its open shard; a shard that failed just now fails at once."""

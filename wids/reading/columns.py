@@ -89,6 +89,22 @@ class ColumnReader:
             start += shards[number]["nsamples"]
         return join(parts)
 
+    def read_shard(self, number: int, description: Mapping[str, Any], start: int) -> ColumnPart:
+        """Read the column of one shard, for what goes through a dataset shard by shard.
+
+        Args:
+            number: The shard.
+            description: Its entry in the spec.
+            start: Global index of its first sample, for messages.
+
+        Returns:
+            The values of those samples that have one, and the places of the others.
+
+        Raises:
+            DecodeError: A field is damaged.
+        """
+        return self._part(number, description, start)
+
     def _part(self, number: int, description: Mapping[str, Any], start: int) -> ColumnPart:
         """Return the column of one shard: the one kept, or a new one, which is then kept."""
         if not description["nsamples"]:

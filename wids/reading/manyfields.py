@@ -70,6 +70,15 @@ class ManyFields:
             DecodeError: A field is damaged and the dataset does not say what stands for it, or is
                 missing and there is no `fill`; the message names sample, shard and field.
         """
+        return self.column_reader(extension, *path).read(self.shards, fill)
+
+    def column_reader(self, extension: str, *path: str | int) -> ColumnReader:
+        """Return what `column` reads with, for who wants a column shard by shard.
+
+        Args:
+            extension: The field.
+            path: As for `column`.
+        """
         return ColumnReader(
             extension,
             path,
@@ -77,7 +86,7 @@ class ManyFields:
             cache=self.cache,
             open_shard=lambda shard_index: self._open_shard(shard_index).shard,
             **self._index_options,
-        ).read(self.shards, fill)
+        )
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
         """Return one field of a batch, decoded: `column` for some samples, in any order.
