@@ -86,8 +86,10 @@ def levels(values: np.ndarray) -> np.ndarray:
     """
     if values.dtype == np.uint8:
         return values
-    # Halved, as the difference of the extremes of float64 is beyond float64.
-    halves = values.astype(np.float64) / 2
+    # Halved, as the difference of the extremes of float64 is beyond float64. A signalling NaN, as
+    # damaged files have them, would warn here.
+    with np.errstate(invalid="ignore"):
+        halves = values.astype(np.float64) / 2
     finite = np.isfinite(halves)
     if not finite.any():
         return np.zeros(values.shape, np.uint8)

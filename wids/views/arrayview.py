@@ -137,8 +137,11 @@ def _element(value: Any) -> Any:
 
 def _statistics(array: np.ndarray) -> dict[str, Any]:
     sample = _sample(array)
-    values = np.abs(sample) if sample.dtype.kind == "c" else sample
-    values = values.astype(np.float64)
+    with np.errstate(
+        all="ignore"
+    ):  # signalling NaNs, moduli beyond the type: all are counted below
+        values = np.abs(sample) if sample.dtype.kind == "c" else sample
+        values = values.astype(np.float64)
     finite = values[np.isfinite(values)]
     figures: dict[str, Any] = dict.fromkeys(("min", "max", "mean", "std", "histogram"))
     if len(finite):
@@ -173,11 +176,13 @@ def _finite(number: float) -> float | None:
 
 
 def _histogram(finite: np.ndarray) -> dict[str, Any] | None:
-    """Count finite values in equal bins; None where their range is beyond float64."""
+    """Count finite values in equal bins; None where float64 cannot hold the edges."""
     low, high = float(finite.min()), float(finite.max())
-    with np.errstate(all="ignore"):
-        width = (high - low) / NUM_BINS
-        if not math.isfinite(high - low) or (high > low and low + width == low):
-            return None  # infinitely wide, or too narrow to be divided
-        counts, _ = np.histogram(finite, NUM_BINS if high > low else 1, (low, high))
+    if low == high:
+        return {"low": low, "high": high, "counts": [len(finite)]}
+    try:
+        with np.errstate(all="ignore"):
+            counts, _ = np.histogram(finite, NUM_BINS, (low, high))
+    except ValueError:  # too wide for float64 to hold the width, or too narrow to be divided
+        return None
     return {"low": low, "high": high, "counts": counts.tolist()}

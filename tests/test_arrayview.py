@@ -1,0 +1,101 @@
+"""Figures of arrays: those that numpy gives, whatever the type, the shape and the values."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+
+from wids.views.arrayview import MAX_ELEMENTS, describe_array
+
+numbers = arrays.arrays(
+    st.one_of(arrays.boolean_dtypes(), arrays.integer_dtypes(), arrays.floating_dtypes()),
+    arrays.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=5),
+)
+
+
+@given(numbers)
+@settings(deadline=None)
+def test_figures_are_those_of_numpy(array: np.ndarray) -> None:
+    """Extremes, mean and spread of the finite values; how many there are of the others."""
+    figures = describe_array("", array)
+    json.dumps(figures, allow_nan=False)
+    assert figures["shape"] == list(array.shape)
+    assert len(figures["values"]) == min(array.size, 8)
+    if not array.size:
+        return
+    wide = array.astype(np.float64)
+    finite = wide[np.isfinite(wide)]
+    assert figures["nan"] == np.isnan(wide).sum()
+    assert figures["inf"] == np.isinf(wide).sum()
+    assert not figures["sampled"]
+    if not len(finite):
+        assert figures["min"] is figures["mean"] is figures["histogram"] is None
+        return
+    assert float(figures["min"]) == finite.min()
+    assert float(figures["max"]) == finite.max()
+    if figures["mean"] is not None and np.abs(finite).max() < 1e300:
+        assert figures["mean"] == pytest.approx(finite.mean())
+    if figures["histogram"] is not None:
+        assert sum(figures["histogram"]["counts"]) == len(finite)
+
+
+@given(st.integers(-(2**63), 2**64 - 1))
+def test_integers_are_exact(number: int) -> None:
+    """Extremes of 64 bits are told to the last digit, as text where JavaScript would round."""
+    figures = describe_array("", np.array([number], np.uint64 if number >= 2**63 else np.int64))
+    assert int(figures["min"]) == int(figures["max"]) == int(figures["values"][0]) == number
+
+
+@pytest.mark.parametrize(
+    ("array", "values"),
+    [
+        (np.float32([0.1]), [0.1]),
+        (np.array([1 + 2j]), ["(1+2j)"]),
+        (np.array(["text", "x" * 500]), ["text", "x" * 99 + "…"]),
+        (np.array(["2020-01-02"], "M8[D]"), ["2020-01-02"]),
+        (np.array([(1, 2.5)], "i4,f4"), ["(1, 2.5)"]),
+        (np.array(b"ab"), ["b'ab'"]),
+    ],
+)
+def test_first_values_of_all_types_are_shown(array: np.ndarray, values: list) -> None:
+    """Numbers with as many digits as they have, everything else as short text."""
+    assert describe_array("", array)["values"] == values
+
+
+def test_complex_numbers_are_measured_by_their_size() -> None:
+    """The modulus of each."""
+    figures = describe_array("", np.array([3 + 4j, 0]))
+    assert (figures["min"], figures["max"], figures["mean"]) == (0, 5, 2.5)
+
+
+@pytest.mark.parametrize("dtype", ["u2", "u4", "u8"])
+def test_any_bits_are_figures_without_a_warning(dtype: str) -> None:
+    """Signalling NaNs too, as damaged files hold them; the suite turns warnings into errors."""
+    nbytes = np.dtype(dtype).itemsize
+    signalling = {2: 0x7C01, 4: 0x7F800001, 8: 0x7FF0000000000001}[nbytes]
+    array = np.array([signalling, 0], dtype).view(f"f{nbytes}")
+    assert describe_array("", array)["nan"] == 1
+
+
+@pytest.mark.parametrize(
+    "values", [[-1.7e308, 1.7e308], [1e16, np.nextafter(1e16, 2e16)], [0.0, 5e-324], [3.5, 3.5]]
+)
+def test_histograms_of_extreme_ranges(values: list[float]) -> None:
+    """Ranges too wide or too narrow to be divided have none; a single value has one bin."""
+    histogram = describe_array("", np.array(values))["histogram"]
+    assert histogram is None or histogram["counts"] == [2]
+
+
+def test_large_arrays_are_sampled_over_their_length() -> None:
+    """A million elements stand for more, from the first to the last, and it is said."""
+    array = np.arange(5 * MAX_ELEMENTS, dtype=np.int32)
+    figures = describe_array("", array)
+    assert figures["sampled"]
+    assert (figures["min"], figures["max"]) == (0, 5 * MAX_ELEMENTS - 1)
+    assert figures["mean"] == pytest.approx(array.mean(), rel=0.01)
+    assert sum(figures["histogram"]["counts"]) == MAX_ELEMENTS
+    whole = array[:MAX_ELEMENTS].reshape(1024, -1)
+    assert not describe_array("", np.asfortranarray(whole))["sampled"]
