@@ -451,3 +451,26 @@ def test_a_field_that_cannot_be_read_spoils_no_other(tmp_path: Path):
         assert [tile["index"] for tile in found["tiles"]] == [0, 3]
         named = server.ask_until_finished("page", where=".cls == cat")
         assert [tile["index"] for tile in named["tiles"]] == [1]
+
+
+def test_a_tile_without_a_picture_says_what_there_is(tmp_path: Path):
+    """An array of one axis tells type and shape, a broken one that it is, packed text stays out."""
+    samples = [
+        {"__key__": "a", ".npy": npy(np.arange(9, dtype=np.int16))},
+        {"__key__": "b", ".npy": b"no array"},
+        {"__key__": "c", ".npy": npy(np.zeros((20, 30), np.float32))},
+        {"__key__": "d", ".txt.gz": b"\x1f\x8bpacked", ".wav": b"RIFF"},
+        {"__key__": "e", ".txt": "two\n words"},
+    ]
+    path = write_shard(tmp_path / "a.tar", samples)
+    with browsing([(str(path), 5)]) as server:
+        tiles = server.ask("page")["tiles"]
+    assert [tile["picture"] for tile in tiles] == [None, None, 0, None, None]
+    assert [tile["kind"] for tile in tiles] == ["array", "array", "array", "audio", "text"]
+    assert [tile.get("caption") for tile in tiles] == [
+        ".npy: int16 [9]",
+        ".npy: cannot be decoded",
+        None,
+        None,
+        "two words",
+    ]

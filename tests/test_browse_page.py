@@ -39,6 +39,21 @@ def tone() -> bytes:
     return stream.getvalue()
 
 
+def film() -> bytes:
+    """Make six seconds of WebM with a key frame each second, as a player seeks to those."""
+    av = pytest.importorskip("av", reason="PyAV makes the film")
+    stream = BytesIO()
+    with av.open(stream, "w", format="webm") as out:
+        video = out.add_stream("libvpx", rate=10)
+        video.width, video.height, video.pix_fmt = 64, 48, "yuv420p"
+        video.gop_size = 10
+        for number in range(60):
+            pixels = np.full((48, 64, 3), 4 * number, np.uint8)
+            out.mux(video.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
+        out.mux(video.encode())
+    return stream.getvalue()
+
+
 def array() -> bytes:
     stream = BytesIO()
     np.save(stream, np.arange(48 * 64, dtype=np.float32).reshape(48, 64))
@@ -58,6 +73,7 @@ def sample_of(number: int) -> dict[str, Any]:
             ".txt": "first line\n<b>second</b>",
             ".npy": array(),
             ".bin": bytes(range(256)),
+            ".webm": film(),
             ".broken.jpg": picture(1)[:200],
         }
     return sample
@@ -200,16 +216,17 @@ def test_an_image_is_zoomed_to_its_pixels(served: Browsing, open_page: Open):
     assert page.locator(".zoomed").count() == 0
 
 
-def test_sound_plays_and_seeks(served: Browsing, open_page: Open):
+@pytest.mark.parametrize("player", ["audio", "video"])
+def test_sound_and_film_play_and_seek(served: Browsing, open_page: Open, player: str):
     """The player plays, and jumps to a place by asking for a range."""
     page = open_page(f"{served.url}?i=3")
-    page.locator("audio").wait_for()
-    page.evaluate("document.querySelector('audio').play()")
-    wait_until(page, "document.querySelector('audio').currentTime > 0.2")
-    duration = page.evaluate("document.querySelector('audio').duration")
-    assert duration == pytest.approx(6.0, abs=0.1)
-    page.evaluate("document.querySelector('audio').currentTime = 4.5")
-    wait_until(page, "document.querySelector('audio').currentTime > 4.6")
+    page.locator(player).wait_for()
+    element = f"document.querySelector('{player}')"
+    page.evaluate(f"{element}.muted = true, {element}.play()")
+    wait_until(page, f"{element}.currentTime > 0.2")
+    assert page.evaluate(f"{element}.duration") == pytest.approx(6.0, abs=0.2)
+    page.evaluate(f"{element}.currentTime = 4.5")
+    wait_until(page, f"{element}.currentTime > 4.6")
 
 
 def test_a_filter_is_typed_and_cleared(served: Browsing, open_page: Open):

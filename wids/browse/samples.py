@@ -6,7 +6,7 @@ from typing import Any
 from wids.browse.source import SamplePlace, Source
 from wids.errors import WidsError
 from wids.views.fieldview import FieldView, hex_rows, view_field
-from wids.views.mediatypes import OCTET_STREAM, field_kind, media_type
+from wids.views.mediatypes import OCTET_STREAM, field_kind, media_type, wrapper_of
 from wids.views.safejson import safe_text
 
 __all__ = ["fields_ahead", "sample_page", "tiles"]
@@ -82,18 +82,21 @@ def _face(source: Source, place: SamplePlace) -> dict[str, Any]:
     field = place.fields[number]
     if field.nbytes > _MOST_CAPTION_NBYTES:  # it would take too long to look into sixty of them
         return {"picture": number}
-    summary = view_field(field.extension, source.read(place, number)).summary
-    if summary.get("picture"):
+    view = view_field(field.extension, source.read(place, number))
+    if view.summary.get("picture"):
         return {"picture": number}
-    arrays = (f"{one['dtype']} {one['shape']}" for one in summary.get("arrays", [])[:3])
-    return {"picture": None, "caption": f"{field.extension}: {', '.join(arrays)}"}
+    arrays = (f"{one['dtype']} {one['shape']}" for one in view.summary.get("arrays", [])[:3])
+    what = "cannot be decoded" if view.error else ", ".join(arrays)
+    return {"picture": None, "caption": safe_text(f"{field.extension}: {what}", 100)}
 
 
 def _first(place: SamplePlace, kinds: tuple[str, ...], most_nbytes: int) -> int | None:
     """Find the first field of the first kind that the sample has."""
     for kind in kinds:
         for number, field in enumerate(place.fields):
-            if field.nbytes <= most_nbytes and field_kind(field.extension) == kind:
+            # What is packed is no text before it is unpacked, which a tile is not worth.
+            plain = kind not in ("text", "json") or not wrapper_of(field.extension)
+            if plain and field.nbytes <= most_nbytes and field_kind(field.extension) == kind:
                 return number
     return None
 
