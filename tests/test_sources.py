@@ -43,6 +43,35 @@ def test_a_folder_that_is_called_like_a_shard_is_none(folder: Path) -> None:
     assert names(f"{folder}/b-*.tar") == ["b-00.tar", "b-01.tar"]
 
 
+def test_hidden_files_of_a_folder_are_passed_over(folder: Path) -> None:
+    """What macOS leaves beside copied files, and what is still being copied, is no shard."""
+    for name in ("._b-00.tar", ".b-02.tar"):
+        (folder / name).write_bytes(b"\0\5\x16\7")
+    assert names(folder) == ["b-00.tar", "b-01.tar", "c.tar.gz"]
+
+
+def test_suffixes_count_in_any_case(folder: Path) -> None:
+    """A shard that some other system named in capitals is a shard, by itself and in a folder."""
+    (folder / "A.TAR").touch()
+    assert names(folder) == ["A.TAR", "b-00.tar", "b-01.tar", "c.tar.gz"]
+    assert names(folder / "A.TAR") == ["A.TAR"]
+
+
+@pytest.mark.parametrize("pattern", ["b-{00..00}.tar", "b-{00..00}*.tar", "b-{01..01..-1}.tar"])
+def test_braces_may_make_a_single_name(folder: Path, pattern: str) -> None:
+    """A pattern that a script made for a dataset of one shard means that shard."""
+    (name,) = names(f"{folder}/{pattern}")
+    assert name in {"b-00.tar", "b-01.tar"}
+    assert names([f"{folder}/{pattern}"]) == [name]
+
+
+def test_braces_that_expand_to_nothing_else_stand_for_themselves(folder: Path) -> None:
+    """A file with braces in its name is found under it."""
+    (folder / "{b}.tar").touch()
+    assert names(f"{folder}/{{b}}.tar") == ["{b}.tar"]
+    assert names("https://host/{b}.tar") == ["{b}.tar"]
+
+
 def test_a_brace_pattern_means_all_its_names(folder: Path) -> None:
     """Braces expand without looking at files, local or remote, beyond any default limit."""
     assert names(f"{folder}/b-{{00..01}}.tar") == ["b-00.tar", "b-01.tar"]

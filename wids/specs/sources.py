@@ -103,13 +103,14 @@ def find_shards(location: str) -> list[str] | None:
     """
     path = local_path(location) if is_local(location) else None
     if path is not None and path.is_dir():
-        # What was unpacked may lie beside its tar, under the same name.
+        # What was unpacked may lie beside its tar, under the same name; and hidden files are what
+        # macOS keeps beside a file it copied (`._a.tar`), or a copy under way.
         entries = (entry for entry in path.iterdir() if _is_shard(entry.name))
-        shards = sorted(str(entry) for entry in entries if not entry.is_dir())
+        shards = sorted(str(e) for e in entries if not e.name.startswith(".") and not e.is_dir())
         return _not_empty(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
     if path is not None and path.is_file():
         return [str(path)] if _is_shard(path.name) else None
-    if "{" in location and len(names := expand_braces(location)) > 1:
+    if "{" in location and (names := expand_braces(location)) != [location]:
         return [shard for name in names for shard in find_shards(name) or [name]]
     if path is not None and glob.has_magic(str(path)):
         found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (str in, str out)
@@ -148,7 +149,7 @@ def read_document(location: str) -> bytes:
 
 
 def _is_shard(name: str) -> bool:
-    return name.endswith(SHARD_SUFFIXES)
+    return name.lower().endswith(SHARD_SUFFIXES)
 
 
 def _not_empty(shards: list[str], location: str, what: str) -> list[str]:
