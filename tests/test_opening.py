@@ -2,6 +2,7 @@
 
 import hashlib
 import io
+import os
 import tarfile
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +13,7 @@ from test_cache_processes import LONG, run_worker
 from test_http_faults import tar_of
 
 from wids.caching.cache import ShardCache
-from wids.errors import ShardFormatError
+from wids.errors import FetchError, ShardFormatError
 from wids.reading.opening import open_shard
 from wids.reading.shardlist import ShardList
 
@@ -75,6 +76,14 @@ def test_a_local_shard_that_is_missing_is_an_error_at_once(tmp_path: Path) -> No
     """There is nothing to fetch it from."""
     with pytest.raises(OSError, match="No such file"):
         open_shard({"url": str(tmp_path / "a.tar")}, ShardCache(tmp_path / "cache"), INDEX_OPTIONS)
+
+
+@pytest.mark.parametrize("name", ["pipe.tar", "pipe.tar.gz"])
+def test_a_pipe_is_an_error_and_not_waited_for(tmp_path: Path, name: str) -> None:
+    """What lies in a folder under a shard's name and is no file ends with an error at once."""
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(FetchError, match="expected a regular file"):
+        ShardList(str(tmp_path))
 
 
 def test_processes_read_right_while_shards_are_removed_under_them(

@@ -144,6 +144,17 @@ def test_hostile_headers_are_refused(sidecar, place, value, message):
         TarIndex.load(sidecar)
 
 
+@pytest.mark.parametrize("place", [16, 24, 32])
+@pytest.mark.parametrize("value", [1 << 63, (1 << 64) - 1])
+def test_shards_that_no_offset_could_span_are_refused(sidecar, place, value):
+    """Sizes beyond 63 bits are refused with all checks made to fit, not met in arithmetic later."""
+    image = bytearray(sidecar.read_bytes())
+    struct.pack_into("<Q", image, place, value)
+    sidecar.write_bytes(sealed(image))
+    with pytest.raises(ShardFormatError, match="expected a shard of at most"):
+        TarIndex.load(sidecar)
+
+
 @pytest.mark.parametrize("offset", [-5, -4096, 3000, 1 << 40, (1 << 63) - 1, -(1 << 63)])
 @pytest.mark.parametrize("size", [0, 5, 1 << 40, (1 << 63) - 1, -5])
 def test_hostile_spans_reach_nothing_outside(shard, sidecar, offset, size):

@@ -342,6 +342,17 @@ def test_empty_file_is_refused(refused):
     assert "end of the file" in refused(b"")
 
 
+def test_what_is_no_regular_file_is_refused(tmp_path):
+    """A pipe is not waited for, a device not read, and a folder is told as such."""
+    pipe = tmp_path / "pipe.tar"
+    os.mkfifo(pipe)
+    for path in (pipe, "/dev/zero"):
+        with pytest.raises(ShardFormatError, match="expected a regular file"):
+            scan_tar(path)
+    with pytest.raises(IsADirectoryError):
+        scan_tar(tmp_path)
+
+
 def test_empty_archive(scan):
     """Two zero blocks are a whole archive, of no members."""
     assert listed(scan(END)) == []

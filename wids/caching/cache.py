@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import stat
 import time
 from contextlib import contextmanager, suppress
 from functools import partial
@@ -342,10 +343,13 @@ class ShardCache:
 
     def _local(self, path: Path, expected: Expected) -> Path:
         try:
-            size = path.stat().st_size
+            status = path.stat()
         except OSError as error:
             raise FetchError(f"{path}: {error.strerror}") from error
-        expected.check_size(str(path), size)
+        # To open a pipe would wait for its writer, for ever maybe.
+        if not stat.S_ISREG(status.st_mode):
+            raise FetchError(f"{path}: expected a regular file, found a folder, pipe or device")
+        expected.check_size(str(path), status.st_size)
         if not is_compressed_name(path.name):
             return path
         unpacked = partial(unpack_part, path, make_room=self._make_room)

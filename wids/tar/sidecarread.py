@@ -36,6 +36,7 @@ _OFFSET = struct.Struct("<q")
 _MAX_EXTENSION_NBYTES = 256
 _MAX_SETS_NBYTES = 1 << 20
 _MAX_SKIPPED_NBYTES = 1 << 16
+_MAX_OFFSET = (1 << 63) - 1
 
 
 def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
@@ -122,6 +123,9 @@ def _parse_header(head: bytes, path: str | os.PathLike[str]) -> SidecarHeader:
         raise _unfit(path, f"the magic {MAGIC!r} at byte 0", f"{header.magic!r}")
     if header.version != VERSION:
         raise _unfit(path, f"version {VERSION}", f"version {header.version}")
+    # Larger ones overflow the columns' type; no file system has such a file.
+    if max(header.shard_nbytes, header.shard_end, header.trailing_nbytes) > _MAX_OFFSET:
+        raise _unfit(path, f"a shard of at most {_MAX_OFFSET} bytes", f"{header.shard_nbytes}")
     # A flag that is unknown here may change what the sections mean.
     if header.flags & ~(LAST_DOT | WHOLE_SHARD | CONCATENATED | ORDER):
         raise _unfit(path, "flags of this version", f"{header.flags:#x}")

@@ -7,6 +7,7 @@ read alike is read so here; where no two of them agree, the shard is refused.
 
 import os
 import posixpath
+import stat
 from array import array
 from collections import Counter
 from dataclasses import dataclass
@@ -95,6 +96,9 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
     ...     len(scan_tar(shard.name).spans)
     0
     """
+    # To open a pipe would wait for its writer, for ever maybe; a device has no size to trust.
+    if not stat.S_ISREG(mode := Path(path).stat().st_mode) and not stat.S_ISDIR(mode):
+        raise ShardFormatError(f"{path}: expected a regular file, found a pipe, socket or device")
     file_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         walk = _Walk(Path(path), file_descriptor, concatenated)
