@@ -17,16 +17,12 @@ Three questions, each over shards of random bytes:
 import argparse
 import contextlib
 import hashlib
-import io
 import itertools
 import os
-import random
 import shutil
-import socket
 import statistics
 import subprocess
 import sys
-import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -35,55 +31,13 @@ from typing import Any
 
 import common
 from torch.utils.data import DataLoader
+from webserver import make_tar, nginx
 
 import wids
 from wids.caching.cache import ShardCache
 
 sys.path.insert(0, str(common.HERE.parent / "tests"))
 from server import Faults, ShardServer, serve, stop
-
-NGINX = """
-worker_processes 1; daemon off; pid {root}/pid; error_log {root}/error.log; {user}
-events {{ worker_connections 256; }}
-http {{
-  access_log off; sendfile on; keepalive_requests 100000;
-  client_body_temp_path {root}/t1; proxy_temp_path {root}/t2; fastcgi_temp_path {root}/t3;
-  uwsgi_temp_path {root}/t4; scgi_temp_path {root}/t5;
-  server {{
-    listen 127.0.0.1:{port}; root {root}/www;
-    location /limited/ {{ alias {root}/www/; limit_rate 50m; }}
-  }}
-}}
-"""
-
-
-def make_tar(path: Path, nbytes: int, seed: int) -> Path:
-    """Write a shard of about so many random bytes in members of 100 KB."""
-    source = random.Random(seed)
-    with tarfile.open(path, "w") as archive:
-        for number in range(nbytes // 100_000):
-            member = tarfile.TarInfo(f"{number:06d}.bin")
-            member.size = 100_000
-            archive.addfile(member, io.BytesIO(source.randbytes(member.size)))
-    return path
-
-
-@contextlib.contextmanager
-def nginx(root: Path) -> Iterator[str]:
-    """Serve `<root>/www`; yields the URL."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    user = "user root;" if os.geteuid() == 0 else ""
-    (root / "nginx.conf").write_text(NGINX.format(root=root, port=port, user=user))
-    process = subprocess.Popen(["nginx", "-c", str(root / "nginx.conf"), "-p", str(root)])
-    try:
-        time.sleep(1)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait()
-
 
 Way = Callable[[Path], ShardCache | None]
 
@@ -109,6 +63,17 @@ def by_curl(urls: list[str]) -> Way:
     def fetch(folder: Path) -> None:
         outputs = [["-o", str(folder / f"{number}.tar"), url] for number, url in enumerate(urls)]
         subprocess.run(["curl", "-sSf", *itertools.chain.from_iterable(outputs)], check=True)
+
+    return fetch
+
+
+def by_curl_and_md5sum(urls: list[str]) -> Way:
+    """Fetch with curl and check with md5sum what passes by, as a shell script would."""
+
+    def fetch(folder: Path) -> None:
+        for number, url in enumerate(urls):
+            command = f"curl -sSf {url} | tee {folder}/{number}.tar | md5sum"
+            subprocess.run(["bash", "-c", command], check=True, stdout=subprocess.DEVNULL)
 
     return fetch
 
@@ -154,14 +119,19 @@ def cold(url: str, www: Path, rounds: int) -> list[dict[str, object]]:
     """Six shards into an empty folder."""
     paths = [make_tar(www / f"{number}.tar", 100_000_000, number) for number in range(6)]
     plain = [{"url": f"{url}/{path.name}"} for path in paths]
-    checked = [
-        {**shard, "md5sum": hashlib.md5(path.read_bytes()).hexdigest()}
-        for shard, path in zip(plain, paths, strict=True)
-    ]
+    digests = {
+        name: [
+            {**shard, name: hashlib.new(name.removesuffix("sum"), path.read_bytes()).hexdigest()}
+            for shard, path in zip(plain, paths, strict=True)
+        ]
+        for name in ("md5sum", "sha256")
+    }
     ways = {
         "curl": by_curl([shard["url"] for shard in plain]),
         "wids": by_wids(plain),
-        "wids, md5sum checked": by_wids(checked),
+        "curl | tee | md5sum": by_curl_and_md5sum([shard["url"] for shard in plain]),
+        "wids, md5sum checked": by_wids(digests["md5sum"]),
+        "wids, sha256 checked": by_wids(digests["sha256"]),
     }
     return summed(in_turn(ways, rounds), "curl")
 
