@@ -15,6 +15,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from durations import duration_table
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 DOCUMENTS = ("README.md", "docs/benchmarks.md")
 MARKED = re.compile(r"(<!-- table: ([\w/ -]+?) -->\n).*?(<!-- /table -->)", re.DOTALL)
@@ -50,6 +52,8 @@ def rate_of(one: dict[str, float]) -> float:
 
 def markdown_table(name: str, rows: list[dict[str, Any]], settings: dict[str, Any]) -> str:
     """Lay out one table: rates, their spread, and ratios within the same round."""
+    if "seconds" in rows[0]:
+        return duration_table(name, rows)
     by_peer = {row["peer"]: row for row in rows}
     compared = settings.get("compared", ["floor", BASE])
     labels = {"floor": "floor", BASE: "wids 0.1.11, lru_size=100"}
@@ -71,7 +75,7 @@ def caption(results: dict[str, Any]) -> str:
     """Say where and how a table was measured."""
     machine, settings = results["machine"], results["settings"]
     memory, cores = machine["memory_nbytes"] / 2**30, machine["cores"]
-    versions = next(iter(results["tables"].values()))[0]["versions"]
+    versions = next(iter(results["tables"].values()))[0].get("versions", {})
     named = "".join(f", {name} {version}" for name, version in sorted(versions.items()) if version)
     return (
         f"Medians over {settings['rounds']} rounds, ratios within a round. {cores} cores "

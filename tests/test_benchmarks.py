@@ -28,7 +28,15 @@ def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
     before = set(sys.modules)
     yield importlib.import_module
     for name in set(sys.modules) - before:
-        if name.split(".")[0] in {"common", "data", "decode_loader", "table", "worker", "peers"}:
+        if name.split(".")[0] in {
+            "common",
+            "data",
+            "decode_loader",
+            "durations",
+            "table",
+            "worker",
+            "peers",
+        }:
             del sys.modules[name]
 
 
