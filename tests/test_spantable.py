@@ -37,9 +37,9 @@ def sidecar(shard, tmp_path):
 def test_spans_are_those_of_the_samples(shard, sidecar, places, extension, scanned):
     """Many samples are found at once as each is found by itself; -1 stands for a missing field."""
     index = TarIndex.from_tar(shard) if scanned else TarIndex.load(sidecar)
-    spans = index.find_spans(np.array(places, np.int64), extension)
+    spans = index.find_spans(np.array(places, np.int64), (extension, ".cls"))
     fields = [{name: span for name, *span in index.fields(place)} for place in places]
-    expected = [found.get(extension, [-1, -1]) for found in fields]
+    expected = [[found.get(extension, [-1, -1]), found[".cls"]] for found in fields]
     assert spans.tolist() == expected
 
 
@@ -47,7 +47,7 @@ def test_spans_are_those_of_the_samples(shard, sidecar, places, extension, scann
 def test_a_place_out_of_range_is_an_error(sidecar, place):
     """There is no such sample, however many were read before."""
     with pytest.raises(IndexError, match=str(place)):
-        TarIndex.load(sidecar).find_spans(np.array([0, place]), ".cls")
+        TarIndex.load(sidecar).find_spans(np.array([0, place]), (".cls",))
 
 
 def damage(sidecar, sample):
@@ -68,7 +68,7 @@ def test_a_damaged_sample_is_refused_and_the_others_are_read_for_ever(shard, sid
             with pytest.raises(ShardFormatError, match="sample 7 does not fit"):
                 read(7)
         with pytest.raises(ShardFormatError, match="sample 7 does not fit"):
-            opened.index.find_spans(np.arange(10), ".cls")
+            opened.index.find_spans(np.arange(10), (".cls",))
 
 
 def test_a_sidecar_that_is_whole_is_read_the_same_before_and_after_it_is_trusted(shard, sidecar):

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import ShardedSampler as ShardedSampler
     from wids.ordering.samplers import ShardListSampler as ShardListSampler
     from wids.reading.dataset import ShardListDataset as ShardListDataset
+    from wids.reading.loader import Loader as Loader
     from wids.reading.ragged import Ragged as Ragged
     from wids.specs.spec import DatasetSpec as DatasetSpec
     from wids.tar.foreign import read_foreign_index as read_foreign_index
@@ -59,6 +60,7 @@ _HOME_OF = {
     "FetchError": "errors",
     "ImageDecoder": "codecs.images",
     "IntegrityError": "errors",
+    "Loader": "reading.loader",
     "Ragged": "reading.ragged",
     "RandomResizedCrop": "codecs.framing",
     "Resize": "codecs.framing",

@@ -41,8 +41,8 @@ def read_field(shard: Shard | RangeShard, extension: str) -> Iterator[memoryview
                 yield sample.get(extension)
             continue
         memory = shard.memory
-        found = shard.index.find_spans(np.arange(places.start, places.stop), extension)
-        spans = [(offset, size) for offset, size in found.tolist()]
+        found = shard.index.find_spans(np.arange(places.start, places.stop), (extension,))
+        spans = [(offset, size) for offset, size in found[:, 0].tolist()]
         _announce(memory, [span for span in spans if span[0] >= 0])
         for offset, size in spans:
             yield memory[offset : offset + size] if offset >= 0 else None

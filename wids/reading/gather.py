@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from bisect import bisect_right
 from collections.abc import Callable
 from functools import partial
@@ -21,7 +22,7 @@ from wids.reading.rangeshard import RangeShard
 from wids.urls import display_url
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Collection, Iterable, Iterator, Sequence
 
     from wids.codecs.decode import Decoder, SampleDecoder
     from wids.reading.openshard import OpenShard, Places
@@ -40,10 +41,6 @@ _STACKS: dict[Any, Callable[[Windows], npt.NDArray[Any] | None]] = {
     decode_npy: stack_npy,
     decode_class: stack_classes,
 }
-
-
-def _new_bytes(nbytes: int) -> Bytes:
-    return np.empty(nbytes, np.uint8)
 
 
 class Gathering:
@@ -71,35 +68,49 @@ class Gathering:
         cuts = np.flatnonzero(np.diff(shard_indexes, prepend=-1))
         self._shard_indexes: list[int] = shard_indexes[cuts].tolist()
         self._bounds: list[int] = [*cuts.tolist(), len(indexes)]
+        # Shards beyond the bound are opened anew each time, and not kept.
         self._crowded = len(self._shard_indexes) > most_open
+        self._kept = None if self._crowded else list(self._open_groups())
+        self._found: dict[str, Windows] = {}
 
-    def _groups(self) -> Iterator[tuple[OpenShard, Integers]]:
-        """Yield the shards of the batch, with the ascending places in each."""
+    def _open_groups(self) -> Iterator[tuple[OpenShard, Integers]]:
         bounds = pairwise(self._bounds)
         for shard_index, (start, stop) in zip(self._shard_indexes, bounds, strict=True):
             opened = self._open_shard(shard_index)
             yield opened, self._ascending[start:stop] - opened.start
 
+    @property
+    def _groups(self) -> Iterable[tuple[OpenShard, Integers]]:
+        """The shards of the batch, with the ascending places in each."""
+        return self._open_groups() if self._kept is None else self._kept
+
     def places(self) -> Iterator[Places]:
         """Yield the shards of the batch, with the places in each."""
-        for opened, places in self._groups():
+        for opened, places in self._groups:
             yield opened, places.tolist()
+
+    @property
+    def indexes(self) -> Integers:
+        """The global indexes, in the order of the batch."""
+        indexes = np.empty_like(self._ascending)
+        indexes[self._order] = self._ascending
+        return indexes
 
     @property
     def keys(self) -> list[str]:
         """The samples' keys, in the order of the batch."""
-        found = (opened.shard.index.keys_at(places) for opened, places in self._groups())
+        found = (opened.shard.index.keys_at(places) for opened, places in self._groups)
         keys = [""] * len(self._order)
         for slot, key in zip(self._order.tolist(), chain.from_iterable(found), strict=True):
             keys[slot] = key
         return keys
 
-    def copy_bytes(self, extension: str, allocate: Allocate = _new_bytes) -> Ragged:
+    def copy_bytes(self, extension: str, allocate: Allocate | None = None) -> Ragged:
         """Copy one raw field of all samples into one buffer, in the order of the batch.
 
         Args:
             extension: The field.
-            allocate: From a number of bytes to an array of as many.
+            allocate: From a number of bytes to an array of as many; None: new memory.
 
         Raises:
             DecodeError: A sample lacks the field; the message names it.
@@ -108,7 +119,8 @@ class Gathering:
         offsets = np.zeros(len(self._order) + 1, np.int64)
         offsets[self._order + 1] = fields.sizes
         np.cumsum(offsets, out=offsets)
-        buffer = allocate(int(offsets[-1]))
+        nbytes = int(offsets[-1])
+        buffer = np.empty(nbytes, np.uint8) if allocate is None else allocate(nbytes)
         size = int(fields.sizes[0]) if len(fields.sizes) else 0
         # Small fields of one size are copied together; for large ones a second copy costs more.
         if 0 < size <= _SMALL_NBYTES and (fields.sizes == size).all():
@@ -134,45 +146,93 @@ class Gathering:
         Raises:
             DecodeError: A sample lacks the field, or it is damaged; the message names it.
         """
+        stacked = self.stack(extension, decoder)
+        return pack(self.values(extension, decoder)) if stacked is None else stacked
+
+    def stack(self, extension: str, decoder: SampleDecoder) -> npt.NDArray[Any] | None:
+        """Decode one field of all samples together.
+
+        Returns:
+            An array with a row for each sample. None where that cannot be: fields of this kind are
+            decoded one by one, they differ in shape, or one is damaged.
+
+        Raises:
+            DecodeError: A sample lacks the field.
+        """
         stack = _STACKS.get(_core(decoder.decoder_of(extension)))
-        fields = self._find(extension)
-        stacked = stack(fields) if stack and len(self._order) else None
+        stacked = stack(self._find(extension)) if stack and len(self._order) else None
         if stacked is None:
-            return self._decode_each(fields, extension, decoder)
+            return None
         batch = np.empty_like(stacked)
         batch[self._order] = stacked
         return batch
 
-    def _decode_each(self, fields: Windows, extension: str, decoder: SampleDecoder) -> Values:
-        values: list[Any] = [None] * len(self._order)
-        labels = ((opened, place) for opened, places in self._groups() for place in places.tolist())
-        for slot, (opened, place), view in zip(
-            self._order.tolist(), labels, fields.views(), strict=True
-        ):
-            sample = {
-                "__key__": opened.shard.index.key(place),
-                "__index__": opened.start + place,
-                "__shard__": opened.url,
-                extension: view,
-            }
-            values[slot] = decoder(sample)[extension]
-        return pack(values)
+    def values(self, extension: str, decoder: SampleDecoder) -> list[Any]:
+        """Decode one field of all samples one by one.
 
-    def _find(self, extension: str) -> Windows:
-        """Find one field of all samples, in the order of storage."""
-        memories, spans = [], [np.empty((0, 2), np.int64)]
-        for opened, places in self._groups():
-            found = opened.shard.index.find_spans(places, extension)
+        Raises:
+            DecodeError: A sample lacks the field, or it is damaged; the message names it.
+        """
+        values: list[Any] = [None] * len(self._order)
+        decode = decoder.decoder_of(extension) or io.BytesIO
+        fields = zip(self._order.tolist(), self._find(extension).views(), strict=True)
+        for row, (slot, view) in enumerate(fields):
+            try:
+                values[slot] = decode(view)
+            except MemoryError:  # the machine's fault, not the field's
+                raise
+            except Exception:  # noqa: BLE001 (the sample decoder says what it means)
+                values[slot] = decoder(self._label(row) | {extension: view})[extension]
+        return values
+
+    def field_names(self, fields: Collection[str] | None = None) -> list[str] | None:
+        """Return the fields that every sample has; None if not all have the same.
+
+        Args:
+            fields: Those that count; None for all.
+        """
+        found: list[set[str]] = []
+        names: list[str] = []
+        for opened, places in self._groups:
+            for extensions in opened.shard.index.extensions_at(places):
+                names = [name for name in extensions if fields is None or name in fields]
+                found.append(set(names))
+        return names if all(each == found[0] for each in found) else None
+
+    def _label(self, row: int) -> dict[str, Any]:
+        """Say which sample a row in the order of storage is, as a sample itself does."""
+        opened = self._open_shard(self._shard_indexes[bisect_right(self._bounds, row) - 1])
+        index = int(self._ascending[row])
+        key = opened.shard.index.key(index - opened.start)
+        return {"__key__": key, "__index__": index, "__shard__": opened.url}
+
+    def find(self, extensions: Sequence[str]) -> None:
+        """Find fields that are wanted soon, which takes less time together than one by one.
+
+        Raises:
+            DecodeError: A sample lacks one; the message names it.
+        """
+        names = tuple(extensions)
+        memories, spans = [], [np.empty((0, len(names), 2), np.int64)]
+        for opened, places in self._groups:
+            found = opened.shard.index.find_spans(places, names)
             if self._crowded or isinstance(opened.shard, RangeShard):
-                data, found = _fetch(opened, places, extension, found)
+                data, found = _fetch(opened, places, names, found)
                 memories.append(data)
             else:
                 memories.append(opened.shard.memory)
             spans.append(found)
         joined = np.concatenate(spans)
         if (joined < 0).any():
-            raise self._missing(extension, int(np.argmin(joined[:, 0])))
-        return Windows(memories, self._bounds, joined)
+            row, place = np.argwhere(joined[:, :, 0] < 0)[0].tolist()
+            raise self._missing(names[place], row)
+        for place, name in enumerate(names):
+            self._found[name] = Windows(memories, self._bounds, joined[:, place])
+
+    def _find(self, extension: str) -> Windows:
+        if extension not in self._found:
+            self.find((extension,))
+        return self._found[extension]
 
     def _missing(self, extension: str, row: int) -> DecodeError:
         place = bisect_right(self._bounds, row) - 1
@@ -187,22 +247,22 @@ class Gathering:
 
 
 def _fetch(
-    opened: OpenShard, places: Integers, extension: str, spans: Integers
+    opened: OpenShard, places: Integers, names: tuple[str, ...], spans: Integers
 ) -> tuple[memoryview, Integers]:
-    """Copy a field of some samples of a shard that lies elsewhere, or will be closed.
+    """Copy some fields of some samples of a shard that lies elsewhere, or will be closed.
 
     Returns:
         The bytes, and the spans of the fields there; a missing field stays missing.
     """
     shard = opened.shard
     if isinstance(shard, RangeShard):
-        samples = shard.read_many(places.tolist(), (extension,))
+        samples = shard.read_many(places.tolist(), names)
     else:
-        samples = [shard.read(place, (extension,)) for place in places.tolist()]
-    data = b"".join([sample.get(extension, b"") for sample in samples])
-    sizes = np.maximum(spans[:, 1], 0)
-    moved = np.stack([np.cumsum(sizes) - sizes, sizes], axis=1)
-    return memoryview(data), np.where(spans < 0, -1, moved)
+        samples = [shard.read(place, names) for place in places.tolist()]
+    data = b"".join([sample.get(name, b"") for sample in samples for name in names])
+    sizes = np.maximum(spans[:, :, 1], 0)
+    starts = np.cumsum(sizes).reshape(sizes.shape) - sizes
+    return memoryview(data), np.where(spans < 0, -1, np.stack([starts, sizes], axis=2))
 
 
 def _core(decode: Decoder | None) -> Any:

@@ -10,6 +10,7 @@ from wids.reading.gather import Gathering
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     import numpy as np
     import numpy.typing as npt
@@ -109,7 +110,7 @@ class ManyFields:
         if self._array_decoders is None or self._array_decoders[0] is not decoder:
             self._array_decoders = decoder, as_arrays(decoder)
         gathering = self.locate_batch(indexes)
-        with self._read_ahead.batch(gathering.places(), (extension,)):
+        with self.announced(gathering, (extension,)):
             return gathering.decode(extension, self._array_decoders[1])
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
@@ -128,7 +129,7 @@ class ManyFields:
             DecodeError: A sample lacks the field.
         """
         gathering = self.locate_batch(indexes)
-        with self._read_ahead.batch(gathering.places(), (extension,)):
+        with self.announced(gathering, (extension,)):
             return gathering.copy_bytes(extension)
 
     def locate_batch(self, indexes: Sequence[int] | npt.NDArray[np.int64]) -> Gathering:
@@ -139,6 +140,12 @@ class ManyFields:
         """
         places = self._locate.positions(indexes)
         return Gathering(places, self._locate.ends, self._use_shard, self._opened.limit)
+
+    def announced(
+        self, gathering: Gathering, fields: Sequence[str]
+    ) -> AbstractContextManager[None]:
+        """Have the kernel fetch the fields of a batch while they are read, where that helps."""
+        return self._read_ahead.batch(gathering.places(), fields)
 
     def _use_shard(self, shard_index: int) -> OpenShard:
         opened = self._opened[shard_index]

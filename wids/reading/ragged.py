@@ -31,8 +31,8 @@ class Ragged(Sequence[Any]):
     (3, [3], [0, 2, 2, 3])
     """
 
-    def __init__(self, values: npt.NDArray[Any], offsets: npt.NDArray[np.int64]) -> None:
-        """Take over both arrays.
+    def __init__(self, values: Any, offsets: Any) -> None:
+        """Take over both arrays; they may be tensors.
 
         Raises:
             ValueError: The offsets do not ascend, or leave the values.

@@ -20,7 +20,7 @@ import numpy as np
 from wids.caching.cache import ShardCache
 from wids.codecs.decode import Decoder, ErrorHandler, SampleDecoder
 from wids.codecs.images import ImageDecoder
-from wids.errors import FetchError, SampleCountError, ShardFormatError
+from wids.errors import DecodeError, FetchError, SampleCountError, ShardFormatError
 from wids.log import logger, show_if_verbose
 from wids.ordering.lookahead import Foreseeable
 from wids.progress import progress
@@ -47,6 +47,7 @@ from wids.specs.sources import load_spec
 from wids.tar.grouping import Grouping, KeyRule
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.urls import display_url
 
 __all__ = ["ShardList"]
 
@@ -213,8 +214,16 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         transformations = self._transformations
         if self._raw_kind is None and not _takes_views(transformations):
             wrap_in_streams(sample)
-        for transformation in transformations:
-            sample = transformation(sample)
+        label = sample["__index__"], sample["__key__"], sample["__shard__"]
+        try:
+            for transformation in transformations:
+                sample = transformation(sample)
+        except DecodeError:  # says so itself
+            raise
+        except Exception as error:
+            index, key, url = label
+            error.add_note(f"while reading sample {index}, key {key!r}, shard {display_url(url)!r}")
+            raise
         return sample
 
     def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
@@ -289,6 +298,25 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         raw = read_samples(requests, self._fields, copy=self._copies)
         for sample, (opened, place) in zip(raw, flat, strict=True):
             yield self._finished(sample, opened, place)
+
+    @property
+    def fields(self) -> tuple[str, ...] | None:
+        """The extensions that are read; None for all."""
+        return self._fields
+
+    @property
+    def serves_fields(self) -> bool:
+        """Whether a batch may be read field by field, and is the same as sample by sample.
+
+        It may where fields stay raw or are decoded and nothing else is done to a sample.
+        """
+        own = type(self).__getitem__ is ShardList.__getitem__ and not self._by_range
+        if self._raw_kind is not None:
+            return own and not self._transformations
+        decoders = [t for t in self._transformations if isinstance(t, SampleDecoder)]
+        # What a decoder collects of errors belongs to the whole sample.
+        alone = len(self._transformations) == 1 == len(decoders)
+        return own and alone and decoders[0].on_error != "collect"
 
     def __len__(self) -> int:
         return self._locate.total

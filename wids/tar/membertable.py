@@ -152,6 +152,17 @@ class MemberTable:
             for start, end in zip(starts, ends, strict=True)
         ]
 
+    def extensions_at(self, local_indexes: NDArray[np.int64]) -> list[tuple[str, ...]]:
+        """Return the distinct sets of extensions that several samples have.
+
+        Raises:
+            IndexError: There is no such place.
+            ShardFormatError: The sidecar is damaged there.
+        """
+        if not self._trusted:
+            return list({self.locate(place)[1] for place in local_indexes.tolist()})
+        return [self._layout(set_id)[0] for set_id in self._table_of_spans.sets_at(local_indexes)]
+
     def locate(self, local_index: int) -> tuple[str, tuple[str, ...], tuple[int, ...]]:
         """Return key, extensions, and `(offset, size, offset, size, ...)` of one sample.
 
@@ -199,16 +210,18 @@ class MemberTable:
             place += 2
         return sample
 
-    def find_spans(self, local_indexes: NDArray[np.int64], extension: str) -> NDArray[np.int64]:
-        """Find one field of many samples in a few operations.
+    def find_spans(
+        self, local_indexes: NDArray[np.int64], extensions: tuple[str, ...]
+    ) -> NDArray[np.int64]:
+        """Find some fields of many samples in a few operations.
 
         Args:
             local_indexes: Places of the samples, each in `[0, num_samples)`.
-            extension: The field, such as ".jpg".
+            extensions: The fields, such as `(".jpg",)`.
 
         Returns:
             Offset and size of each field in bytes, all within the shard, shape
-            `(len(local_indexes), 2)`; both are -1 for a sample without that field.
+            `(num_samples, num_fields, 2)`; both are -1 where a sample lacks a field.
 
         Raises:
             IndexError: There is no such place.
@@ -217,7 +230,7 @@ class MemberTable:
         if not self._trusted:
             for local_index in local_indexes.tolist():
                 self.check_sample(local_index)
-        return self._table_of_spans.find(local_indexes, extension)
+        return self._table_of_spans.find(local_indexes, extensions)
 
     @cached_property
     def _table_of_spans(self) -> SpanTable:

@@ -34,28 +34,34 @@ class SpanTable:
         self._sets = [
             names.decode("utf-8", "surrogateescape").split("/") for names in sidecar.extension_sets
         ]
-        # Where each set has an extension, for those that were asked for.
-        self._places: dict[str, NDArray[np.int64]] = {}
+        # Where each set has the extensions that were asked for together.
+        self._places: dict[tuple[str, ...], NDArray[np.int64]] = {}
 
-    def find(self, local_indexes: NDArray[np.int64], extension: str) -> NDArray[np.int64]:
-        """Find one field of several samples.
+    def find(
+        self, local_indexes: NDArray[np.int64], extensions: tuple[str, ...]
+    ) -> NDArray[np.int64]:
+        """Find some fields of several samples.
 
         Args:
             local_indexes: Places of the samples in the shard, each in `[0, num_samples)`.
-            extension: The field, such as ".jpg".
+            extensions: The fields, such as `(".jpg",)`.
 
         Returns:
-            Offset and size of each field in bytes, shape `(len(local_indexes), 2)`; both are -1 for
-            a sample without that field.
+            Offset and size of each field in bytes, shape `(num_samples, num_fields, 2)`; both are
+            -1 where a sample lacks a field.
         """
-        places = self._places.get(extension)
+        places = self._places.get(extensions)
         if places is None:
-            found = [names.index(extension) if extension in names else -1 for names in self._sets]
-            places = self._places[extension] = np.array(found, np.int64)
-        first = self.rows[local_indexes, 0]
+            found = [
+                [names.index(name) if name in names else -1 for name in extensions]
+                for names in self._sets
+            ]
+            # places: (num_sets, num_fields); where each set has each field.
+            places = self._places[extensions] = np.array(found, np.int64)
+        first = self.rows[local_indexes, 0, None]
         # Mostly all samples of a shard have the same fields, and their sets need not be looked at.
-        if len(places) == 1 and places[0] >= 0:
-            spans: NDArray[np.int64] = self.spans[first + places[0]]
+        if len(places) == 1 and (places >= 0).all():
+            spans: NDArray[np.int64] = self.spans[first + places]
             return spans
         place = places[self.rows[local_indexes, 2]]
         spans = self.spans[first + np.maximum(place, 0)]
@@ -66,6 +72,13 @@ class SpanTable:
         """Find where the keys of several samples begin and end among the key bytes."""
         starts = self.rows[local_indexes, 1]
         return starts.tolist(), self.rows[local_indexes + 1, 1].tolist()
+
+    def sets_at(self, local_indexes: NDArray[np.int64]) -> list[int]:
+        """Return the distinct extension sets of several samples."""
+        if len(self._sets) == 1:
+            return [0]
+        numbers: list[int] = np.unique(self.rows[local_indexes, 2]).tolist()
+        return numbers
 
     def holds(self) -> bool:
         """Say whether every sample has the fields of its set, all of them inside the shard."""

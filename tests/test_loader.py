@@ -1,0 +1,626 @@
+"""`wids.Loader`: the samples, order and state of a DataLoader, made by threads that always end."""
+
+import gc
+import io
+import itertools
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, DataLoader, SequentialSampler
+
+import wids
+from wids.errors import DecodeError
+from wids.reading.ragged import Ragged
+
+RELAXED = settings(
+    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+LENGTHS = [5, 0, 20, 1, 12]
+TOTAL = sum(LENGTHS)
+
+
+def npy(array):
+    """Write an array as numpy does."""
+    stream = io.BytesIO()
+    np.save(stream, array)
+    return stream.getvalue()
+
+
+@pytest.fixture
+def shards(make_shard):
+    """Shards of uneven length, one of them empty."""
+    numbers = iter(range(TOTAL))
+    return [
+        make_shard(
+            f"s{shard}.tar",
+            [
+                {
+                    "__key__": f"k{i:02d}",
+                    ".cls": str(i),
+                    ".npy": npy(np.arange(4, dtype=np.float32) + i),
+                    ".ragged.npy": npy(np.arange(i % 3)),
+                    ".txt": f"text {i}",
+                    ".json": f'{{"number": {i}}}',
+                }
+                for i in itertools.islice(numbers, length)
+            ],
+        )
+        for shard, length in enumerate(LENGTHS)
+    ]
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_leaks():
+    """Fail a test that leaves a thread of a loader behind."""
+    yield
+    gc.collect()
+    left = [thread.name for thread in threading.enumerate() if thread.name.startswith("wids-load")]
+    assert not left
+
+
+def flat(loader):
+    """Run an epoch; return all indexes."""
+    return list(itertools.chain(*indexes_of(loader)))
+
+
+def indexes_of(loader):
+    """Run an epoch; return the indexes of each batch."""
+    return [batch["__index__"].tolist() for batch in loader]
+
+
+def plain(value):
+    """Turn tensors and arrays into lists, views and streams into bytes."""
+    if isinstance(value, (torch.Tensor, np.ndarray)):
+        return value.tolist()
+    if isinstance(value, io.BytesIO):
+        return value.getvalue()
+    return bytes(value) if isinstance(value, memoryview) else value
+
+
+@RELAXED
+@given(
+    kind=st.sampled_from(["bytes", "memoryview", "numpy", "PIL", "torch"]),
+    batch_size=st.integers(1, 50),
+    num_workers=st.integers(0, 3),
+    tensors=st.booleans(),
+    reuse=st.booleans(),
+    seed=st.integers(0, 3),
+)
+def test_batches_hold_what_the_samples_hold(  # noqa: PLR0917 (drawn by name)
+    shards, kind, batch_size, num_workers, tensors, reuse, seed
+):
+    """Field by field, whatever the settings, a batch equals `dataset[index]` for its indexes."""
+    dataset = wids.ShardListDataset(shards, transformations=kind)
+    loader = wids.Loader(
+        dataset, batch_size, shuffle=True, seed=seed, num_workers=num_workers, tensors=tensors,
+        reuse=reuse,
+    )  # fmt: skip
+    seen = []
+    for batch in loader:
+        seen += batch["__index__"].tolist()
+        for place, index in enumerate(batch["__index__"].tolist()):
+            expected = dataset[index]
+            assert set(batch) == set(expected) - {"__dataset__", "__shard__", "__shardindex__"}
+            for name in batch:
+                got = batch[name][place]
+                assert plain(got) == (
+                    list(expected[name]) if kind in ("bytes", "memoryview") and name[0] == "."
+                    else plain(expected[name])
+                ), name  # fmt: skip
+    assert sorted(seen) == list(range(TOTAL))
+
+
+@RELAXED
+@given(
+    batch_size=st.integers(1, 50),
+    drop_last=st.booleans(),
+    num_workers=st.integers(0, 3),
+    prefetch_factor=st.integers(1, 4),
+    seed=st.integers(0, 9),
+)
+def test_order_and_length_are_those_of_a_dataloader(  # noqa: PLR0917 (drawn by name)
+    shards, batch_size, drop_last, num_workers, prefetch_factor, seed
+):
+    """With one sampler, both loaders yield the same indexes in the same batches, epoch by epoch."""
+    dataset = wids.ShardListDataset(shards, transformations="bytes")
+    ours = wids.Loader(
+        dataset,
+        batch_size,
+        sampler=wids.ShardListSampler(dataset, interleave=3, seed=seed),
+        drop_last=drop_last,
+        num_workers=num_workers,
+        prefetch_factor=prefetch_factor,
+    )
+    theirs = DataLoader(
+        dataset,
+        batch_size,
+        sampler=wids.ShardListSampler(dataset, interleave=3, seed=seed),
+        drop_last=drop_last,
+        collate_fn=lambda samples: [sample["__index__"] for sample in samples],
+    )
+    assert len(ours) == len(theirs)
+    for _ in range(2):
+        expected = list(theirs)
+        assert indexes_of(ours) == expected
+        assert len(expected) == len(ours)
+
+
+def test_what_a_batch_is_made_of(shards):
+    """Raw fields are one buffer with offsets; numbers and arrays are tensors; text is a list."""
+    raw = next(iter(wids.Loader(wids.ShardListDataset(shards, transformations="bytes"), 3)))
+    assert list(raw) == ["__key__", "__index__", ".cls", ".npy", ".ragged.npy", ".txt", ".json"]
+    assert isinstance(raw[".txt"], Ragged)
+    assert raw[".txt"].values.dtype == torch.uint8
+    assert bytes(raw[".txt"].values.tolist()) == b"text 0text 1text 2"
+    assert raw[".txt"].offsets.tolist() == [0, 6, 12, 18]
+    assert raw["__key__"] == ["k00", "k01", "k02"]
+    decoded = next(iter(wids.Loader(wids.ShardListDataset(shards), 3)))
+    assert decoded[".cls"].dtype == torch.int64
+    assert decoded[".npy"].shape == (3, 4)
+    assert decoded[".txt"] == ["text 0", "text 1", "text 2"]
+    assert decoded[".json"][2] == {"number": 2}
+    assert [len(row) for row in decoded[".ragged.npy"]] == [0, 1, 2]
+
+
+def test_only_the_fields_asked_for(shards):
+    """The fields of the dataset are the fields of its batches."""
+    dataset = wids.ShardListDataset(shards, fields=(".cls", ".npy"))
+    assert set(next(iter(wids.Loader(dataset, 4)))) == {"__key__", "__index__", ".cls", ".npy"}
+
+
+def test_transformations_run_in_the_threads_and_are_collated(shards):
+    """What the user makes of samples comes as a DataLoader would stack it."""
+    names = set()
+
+    def transform(sample):
+        names.add(threading.current_thread().name)
+        return torch.full((2,), sample[".cls"]), sample[".cls"], sample["__key__"]
+
+    dataset = wids.ShardListDataset(shards).add_transform(transform)
+    batches = list(wids.Loader(dataset, 10, num_workers=2))
+    expected = list(DataLoader(dataset, 10))
+    for (tensors, numbers, keys), theirs in zip(batches, expected, strict=True):
+        assert torch.equal(tensors, theirs[0])
+        assert torch.equal(numbers, theirs[1])
+        assert keys == list(theirs[2])
+    assert any(name.startswith("wids-loader") for name in names)
+
+
+def test_a_collate_fn_gets_the_samples(shards):
+    """With a collate_fn its result is the batch, as in a DataLoader."""
+    dataset = wids.ShardListDataset(shards, transformations="bytes")
+    loader = wids.Loader(dataset, 8, collate_fn=len, num_workers=2)
+    assert list(loader) == [8, 8, 8, 8, 6]
+
+
+def test_any_map_style_dataset_will_do():
+    """A list, or torch's own datasets, can be loaded too."""
+    assert torch.cat(list(wids.Loader(list(range(9)), 4))).tolist() == list(range(9))
+    dataset = torch.utils.data.TensorDataset(torch.arange(6))
+    assert [column.tolist() for (column,) in wids.Loader(dataset, 4)] == [[0, 1, 2, 3], [4, 5]]
+
+
+def test_batch_samplers(shards):
+    """Lists of indexes from outside are the batches."""
+    dataset = wids.ShardListDataset(shards)
+    batches = BatchSampler(SequentialSampler(dataset), 7, drop_last=True)
+    loader = wids.Loader(dataset, batch_sampler=batches)
+    assert len(loader) == 5
+    assert indexes_of(loader) == list(batches)
+
+
+def test_epochs_differ_and_can_be_set(shards):
+    """Shuffled passes differ from one to the next, and an epoch that is set comes back."""
+    loader = wids.Loader(wids.ShardListDataset(shards), 5, shuffle=True, seed=1)
+    first, second = indexes_of(loader), indexes_of(loader)
+    assert first != second
+    loader.set_epoch(0)
+    assert indexes_of(loader) == first
+    loader.set_epoch(1)
+    assert indexes_of(loader) == second
+
+
+# --- memory ---
+
+
+def test_batches_that_are_kept_do_not_change(shards):
+    """Memory is used again only when nobody looks at it: a list of all batches is right."""
+    dataset = wids.ShardListDataset(shards, transformations="bytes")
+    for _ in range(3):
+        batches = list(wids.Loader(dataset, 4, num_workers=2))
+        texts = [bytes(text.tolist()).decode() for batch in batches for text in batch[".txt"]]
+        assert texts == [f"text {i}" for i in range(TOTAL)]
+
+
+def test_parts_of_a_batch_keep_their_memory(shards):
+    """A row that outlives its batch stays what it was."""
+    dataset = wids.ShardListDataset(shards, transformations="bytes")
+    rows = [batch[".txt"][0] for batch in wids.Loader(dataset, 1, num_workers=2)]
+    assert [bytes(row.tolist()) for row in rows] == [b"text %d" % i for i in range(TOTAL)]
+
+
+def test_memory_of_batches_is_used_again(make_shard):
+    """A loop that drops each batch goes round in a few buffers."""
+    path = make_shard("a.tar", [{"__key__": str(i), ".bin": b"x" * 9000} for i in range(200)])
+    dataset = wids.ShardListDataset([path], transformations="bytes")
+    loader = wids.Loader(dataset, 2, num_workers=1, tensors=False)
+    addresses = [batch[".bin"].values.ctypes.data for batch in loader]
+    assert len(addresses) == 100
+    assert len(set(addresses)) < 20
+
+
+def test_arrays_without_torch(shards):
+    """On a machine without torch batches are numpy arrays, and nothing is missed."""
+    code = f"""
+import sys
+sys.modules["torch"] = None
+import numpy as np, wids
+dataset = wids.ShardListDataset({list(map(str, shards))!r}, transformations="numpy")
+batches = list(wids.Loader(dataset, 9, num_workers=2, tensors=False))
+assert all(isinstance(batch[".npy"], np.ndarray) for batch in batches)
+print(sum(len(batch[".cls"]) for batch in batches))
+"""
+    run = [sys.executable, "-c", code]
+    assert subprocess.run(run, check=True, capture_output=True, text=True).stdout == f"{TOTAL}\n"
+
+
+# --- errors ---
+
+
+def test_an_error_keeps_its_type_and_says_which_sample(shards):
+    """What a transformation raises in a thread arrives as it is, with index, key and shard."""
+
+    def fail(sample):
+        if sample["__index__"] == 11:
+            raise ZeroDivisionError("as asked")
+        return sample["__index__"]
+
+    dataset = wids.ShardListDataset(shards).add_transform(fail)
+    loader = iter(wids.Loader(dataset, 4, num_workers=2))
+    assert [next(loader).tolist() for _ in range(2)] == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(ZeroDivisionError, match="as asked") as caught:
+        next(loader)
+    (note,) = caught.value.__notes__
+    assert "sample 11, key 'k11', shard" in note
+    assert "s2.tar" in note
+    # The batches behind it can still be had.
+    assert next(loader).tolist() == [12, 13, 14, 15]
+
+
+def test_a_damaged_field_is_named(make_shard):
+    """The error of a decoder names index, key, field and shard."""
+    samples = [{"__key__": f"k{i}", ".json": "{" if i == 5 else "{}"} for i in range(8)]
+    dataset = wids.ShardListDataset([make_shard("a.tar", samples)])
+    with pytest.raises(DecodeError, match=r"'.json' of sample 5, key 'k5', shard '.*a.tar'"):
+        list(wids.Loader(dataset, 4, num_workers=2))
+
+
+def test_answers_to_damaged_fields_hold_in_batches(make_shard):
+    """Placeholders stand in the column, and what is collected stands in `__errors__`."""
+    samples = [{"__key__": f"k{i}", ".cls": "x" if i == 2 else str(i)} for i in range(4)]
+    path = make_shard("a.tar", samples)
+    filled = wids.ShardListDataset([path], on_error={".cls": -1})
+    assert next(iter(wids.Loader(filled, 4)))[".cls"].tolist() == [0, 1, -1, 3]
+    collected = wids.ShardListDataset([path], on_error="collect")
+    batch = next(iter(wids.Loader(collected, 4)))
+    assert batch[".cls"] == [0, 1, None, 3]
+    assert [bool(errors) for errors in batch["__errors__"]] == [False, False, True, False]
+
+
+def test_samples_with_other_fields_are_named(make_shard):
+    """A batch of samples that differ in their fields is an error that says in which."""
+    path = make_shard("a.tar", [{"__key__": "a", ".cls": "1"}, {"__key__": "b", ".txt": "x"}])
+    for kind in ("bytes", "numpy"):
+        with pytest.raises(ValueError, match=r"sample 1, key 'b'.*\.cls, \.txt"):
+            list(wids.Loader(wids.ShardListDataset([path], transformations=kind), 2))
+
+
+def test_a_sampler_that_fails_is_heard_in_its_turn(shards):
+    """Batches before the failure come out, then the error, then nothing."""
+
+    def sampler():
+        yield from range(8)
+        raise OSError("sampler")
+
+    loader = iter(wids.Loader(wids.ShardListDataset(shards), 4, sampler=sampler(), num_workers=2))
+    assert [len(next(loader)["__index__"]) for _ in range(2)] == [4, 4]
+    with pytest.raises(OSError, match="sampler"):
+        next(loader)
+    with pytest.raises(StopIteration):
+        next(loader)
+
+
+def test_an_index_out_of_range_is_an_error(shards):
+    """An index that the dataset does not have is named."""
+    with pytest.raises(IndexError, match=f"index {TOTAL} is out of range"):
+        list(wids.Loader(wids.ShardListDataset(shards), 2, sampler=[0, TOTAL], num_workers=2))
+
+
+def test_a_timeout_can_be_waited_for_again():
+    """A batch that takes too long raises TimeoutError, and comes when it is ready."""
+    ready = threading.Event()
+
+    class Slow(list):
+        def __getitem__(self, index):
+            ready.wait(20)
+            return index
+
+    loader = iter(wids.Loader(Slow(range(2)), 2, num_workers=1, timeout=0.05))
+    with pytest.raises(TimeoutError, match=r"0\.05 s"):
+        next(loader)
+    ready.set()
+    while True:
+        try:
+            assert next(loader).tolist() == [0, 1]
+            break
+        except TimeoutError:
+            continue
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
+        ({"num_workers": -1}, "num_workers must be at least 0"),
+        ({"prefetch_factor": 0}, "prefetch_factor must be at least 1"),
+        ({"timeout": -1}, "timeout must be at least 0"),
+        ({"sampler": [1], "shuffle": True}, "sampler and shuffle"),
+        ({"batch_sampler": [[1]], "batch_size": 2}, "batch_sampler excludes"),
+        ({"batch_sampler": [[1]], "drop_last": True}, "batch_sampler excludes"),
+    ],
+)
+def test_arguments_out_of_range_are_refused(options, message):
+    """The message names the argument, when the loader is made."""
+    with pytest.raises(ValueError, match=message):
+        wids.Loader([1, 2, 3], **options)
+
+
+# --- ends ---
+
+
+def threads_of_loaders():
+    return [each for each in threading.enumerate() if each.name.startswith("wids-loader")]
+
+
+def test_leaving_the_loop_ends_the_threads(shards):
+    """After a break, an exception or close, no thread is left, though the loader lives on."""
+    loader = wids.Loader(wids.ShardListDataset(shards), 2, num_workers=3)
+    for _ in loader:
+        assert len(threads_of_loaders()) == 3
+        break
+    assert not threads_of_loaders()
+    with pytest.raises(KeyError):
+        list(map({}.__getitem__, map(id, loader)))
+    gc.collect()
+    assert not threads_of_loaders()
+    begun = iter(loader)
+    next(begun)
+    begun.close()
+    begun.close()
+    assert not threads_of_loaders()
+    with pytest.raises(StopIteration):
+        next(begun)
+    iter(loader)  # never asked for a batch
+    assert not threads_of_loaders()
+
+
+def test_a_cycle_of_garbage_ends_the_threads(shards):
+    """An iterator that only the garbage collector finds ends, too."""
+    loader = wids.Loader(wids.ShardListDataset(shards), 2, num_workers=2)
+    cycle = [iter(loader)]
+    cycle.append(cycle)
+    next(cycle[0])
+    del cycle
+    gc.collect()
+    assert not threads_of_loaders()
+
+
+def test_passes_side_by_side_do_not_mix(shards):
+    """Two passes over one loader each yield their own epoch."""
+    loader = wids.Loader(wids.ShardListDataset(shards), 4, num_workers=2)
+    pairs = zip(loader, loader, strict=True)
+    for one, other in pairs:
+        assert one["__index__"].tolist() == other["__index__"].tolist()
+
+
+def test_a_forked_child_is_told_to_begin_anew(shards):
+    """The child of a fork gets an error from the parent's iterator, and batches from its own."""
+    loader = wids.Loader(wids.ShardListDataset(shards), 4, num_workers=2)
+    begun = iter(loader)
+    next(begun)
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            next(begun)
+        except RuntimeError as error:
+            code = 0 if "fork" in str(error) and len(indexes_of(loader)) == len(loader) else 2
+        finally:
+            os._exit(code)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    assert len([*begun]) == len(loader) - 1
+
+
+# Without torch, whose import takes most of the time.
+SCRIPT = """
+import sys
+sys.modules["torch"] = None
+import wids
+dataset = wids.ShardListDataset(sys.argv[1:], transformations="bytes")
+loader = wids.Loader(dataset, 2, num_workers=3, tensors=False)
+begun = iter(loader)
+next(begun)
+"""
+
+
+def test_a_process_ends_with_a_pass_under_way(shards):
+    """A script that simply ends, or fails, in the middle of a pass ends at once and cleanly."""
+    run = [sys.executable, "-c", SCRIPT, *map(str, shards)]
+    done = subprocess.run(run, capture_output=True, text=True, timeout=60, check=True)
+    assert (done.stdout, done.stderr) == ("", "")
+    run[2] += "raise SystemExit(7)"
+    assert subprocess.run(run, timeout=60, check=False).returncode == 7
+
+
+def test_ctrl_c_while_waiting_for_a_batch_ends_the_process(shards):
+    """The signal interrupts the wait, and the process ends with KeyboardInterrupt."""
+    wait = """
+import threading, time
+class Slow(list):
+    def __getitem__(self, index):
+        print("waiting", flush=True)
+        time.sleep(0.5)
+        return index
+for batch in wids.Loader(Slow(range(1000)), 100, num_workers=1, tensors=False): pass
+"""
+    run = [sys.executable, "-c", SCRIPT + wait, *map(str, shards)]
+    process = subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        assert process.stdout.readline() == "waiting\n"
+        time.sleep(0.1)
+        process.send_signal(signal.SIGINT)
+        _, stderr = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    assert "KeyboardInterrupt" in stderr
+    assert process.returncode == -signal.SIGINT
+
+
+def test_descriptors_are_given_back(shards, no_fd_leaks):
+    """Passes, whole and left early, leave no descriptor behind."""
+    with wids.ShardListDataset(shards, transformations="bytes") as dataset:
+        for _ in range(3):
+            list(wids.Loader(dataset, 4, num_workers=2))
+            next(iter(wids.Loader(dataset, 4, num_workers=2)))
+
+
+def test_a_loader_pickles(shards):
+    """A loader can be sent to another process, between passes."""
+    loader = wids.Loader(wids.ShardListDataset(shards), 4, shuffle=True, seed=3)
+    assert indexes_of(pickle.loads(pickle.dumps(loader))) == indexes_of(loader)
+
+
+# --- state ---
+
+
+@settings(RELAXED, max_examples=25)
+@given(
+    batch_size=st.integers(1, 12),
+    steps=st.integers(0, 60),
+    num_workers=st.sampled_from([0, 2]),
+    drop_last=st.booleans(),
+    other_size=st.integers(1, 12),
+)
+def test_a_restored_loader_goes_on_where_it_was(  # noqa: PLR0917 (drawn by name)
+    shards, batch_size, steps, num_workers, drop_last, other_size
+):
+    """Stopped after any number of batches over two epochs, the rest comes and nothing twice."""
+    dataset = wids.ShardListDataset(shards, fields=(".cls",))
+
+    def make(size=batch_size):
+        sampler = wids.ShardListSampler(dataset, interleave=2, seed=5)
+        return wids.Loader(
+            dataset, size, sampler=sampler, num_workers=num_workers, drop_last=drop_last
+        )
+
+    whole = make()
+    epochs = [flat(whole) for _ in range(3)]
+    stopped, seen, begun = make(), [], None
+    for _ in range(steps):
+        begun = begun or iter(stopped)
+        batch = next(begun, None)
+        if batch is None:
+            seen, begun = [], None
+            if stopped.sampler.epoch == 2:
+                break
+        else:
+            seen += batch["__index__"].tolist()
+    state = pickle.loads(pickle.dumps(stopped.state_dict()))
+    epoch = state["sampler"]["epoch"]
+    restored = make(1)
+    restored.load_state_dict(state)
+    rest = flat(restored)
+    full = flat(make(1)) if epoch == 0 else None
+    assert (seen + rest)[: len(epochs[epoch])] == epochs[epoch]
+    assert full is None or seen + rest == full
+    other = make(other_size)
+    other.load_state_dict(state)
+    again = flat(other)
+    assert again == rest[: len(again)]
+
+
+def test_a_state_before_the_first_batch_is_the_start(shards):
+    """However far the threads have read ahead, what nobody got has not been used."""
+    dataset = wids.ShardListDataset(shards)
+    loader = wids.Loader(dataset, 50, shuffle=True, num_workers=2)
+    begun = iter(loader)
+    state = loader.state_dict()
+    (expected,) = [batch["__index__"].tolist() for batch in begun]
+    loader.load_state_dict(state)
+    assert indexes_of(loader) == [expected]
+
+
+def test_states_of_ranks_fit_together(shards):
+    """Four ranks stop, and six go on with exactly what is left."""
+    dataset = wids.ShardListDataset(shards)
+    seen = []
+    for rank in range(4):
+        sampler = wids.DistributedShardSampler(dataset, 4, rank, interleave=2)
+        loader = wids.Loader(dataset, 2, sampler=sampler, num_workers=2)
+        seen += flat(itertools.islice(loader, 2))
+        state = loader.state_dict()
+    for rank in range(6):
+        sampler = wids.DistributedShardSampler(dataset, 6, rank, interleave=2, pad=False)
+        loader = wids.Loader(dataset, 2, sampler=sampler, num_workers=2)
+        loader.load_state_dict(state)
+        seen += flat(loader)
+    assert sorted(set(seen)) == list(range(TOTAL))
+    assert len(seen) <= TOTAL + 4
+
+
+def test_a_sampler_without_state_is_refused(shards):
+    """A position that could not be restored is not pretended to be one."""
+    dataset = wids.ShardListDataset(shards)
+    for options in ({"sampler": SequentialSampler(dataset)}, {"batch_sampler": [[1], [2]]}):
+        loader = wids.Loader(dataset, **options)
+        with pytest.raises(TypeError, match="cannot say where it stands"):
+            loader.state_dict()
+        with pytest.raises(TypeError, match="cannot say where it stands"):
+            loader.load_state_dict({"sampler": {}})
+
+
+@pytest.mark.parametrize("state", [{}, {"epoch": 1}, {"sampler": {}}])
+def test_what_is_no_state_is_refused(shards, state):
+    """The message says what was expected."""
+    with pytest.raises(ValueError, match="state"):
+        wids.Loader(wids.ShardListDataset(shards)).load_state_dict(state)
+
+
+# --- load ---
+
+
+def test_many_loaders_at_once(shards):
+    """Eight loaders over one dataset, each with threads of its own, all yield everything."""
+    dataset = wids.ShardListDataset(shards, transformations="numpy", lru_size=2)
+    sums = []
+
+    def run(seed):
+        loader = wids.Loader(dataset, 3, shuffle=True, seed=seed, num_workers=2)
+        sums.append(sum(int(batch[".cls"].sum()) for _ in range(5) for batch in loader))
+
+    threads = [threading.Thread(target=run, args=(seed,)) for seed in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sums == [5 * sum(range(TOTAL))] * 8

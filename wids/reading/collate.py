@@ -1,0 +1,160 @@
+"""From samples to a batch: what can be one array or tensor becomes one, all else a list."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from wids.reading.ragged import Ragged
+
+__all__ = ["as_tensors", "collate", "column_of", "pin"]
+
+Allocate = Callable[[int], np.ndarray]
+
+
+def collate(samples: Sequence[Any], allocate: Allocate | None = None) -> Any:
+    """Turn a list of samples into a batch, as a DataLoader does, and without ever giving up.
+
+    Dicts become a dict of columns, tuples a list of columns, anything else one column. Numbers
+    become an array; arrays of one type and shape, and tensors, are stacked; whatever is left (text,
+    pictures, arrays of different shapes, None) stays a list.
+
+    Args:
+        samples: At least one.
+        allocate: From a number of bytes to an array of as many; None: new memory.
+
+    Raises:
+        ValueError: Dicts have different keys, or tuples different lengths.
+
+    >>> collate([{"a": 1, "b": "x"}, {"a": 2, "b": "y"}])
+    {'a': array([1, 2]), 'b': ['x', 'y']}
+    """
+    first = samples[0]
+    if isinstance(first, Mapping):
+        _add_errors(samples)
+        return {
+            key: column_of([sample[key] for sample in samples], allocate)
+            for key in _common_keys(samples)
+        }
+    return column_of(list(samples), allocate)
+
+
+def _add_errors(samples: Sequence[Any]) -> None:
+    # What a decoder collected is there only where something failed.
+    if any("__errors__" in sample for sample in samples):
+        for sample in samples:
+            sample.setdefault("__errors__", {})
+
+
+def _common_keys(samples: Sequence[Mapping[str, Any]]) -> list[str]:
+    keys = list(samples[0])
+    for sample in samples:
+        if sample.keys() != samples[0].keys():
+            odd = sorted(map(str, sample.keys() ^ samples[0].keys()))
+            raise ValueError(
+                f"sample {sample.get('__index__')}, key {sample.get('__key__')!r}: expected the "
+                f"keys of the first sample of its batch, {samples[0].get('__index__')}; not both "
+                f"have {', '.join(odd)}; name the fields that all samples have by fields=, or pass "
+                "a collate_fn"
+            )
+    return keys
+
+
+def column_of(values: list[Any], allocate: Allocate | None = None) -> Any:
+    """Return the values of one field as an array or tensor if they can be, else as they are.
+
+    Tuples, named ones too, become a list or a named tuple of such columns.
+    """
+    kinds = set(map(type, values))
+    kind = next(iter(kinds))
+    if len(kinds) == 1 and issubclass(kind, tuple):
+        return _tuple_of_columns(kind, values, allocate)
+    if len(kinds) == 1 and issubclass(kind, (bool, int, float, np.number, np.bool_)):
+        return _numbers(values)
+    if kinds == {np.ndarray}:
+        return _stacked(values, allocate)
+    torch = sys.modules.get("torch")
+    # A tensor can only be here if torch is loaded.
+    if torch is not None and all(issubclass(each, torch.Tensor) for each in kinds):
+        layouts = {(value.shape, value.dtype, value.device) for value in values}
+        return torch.stack(values) if len(layouts) == 1 else values
+    return values
+
+
+def _tuple_of_columns(kind: type, values: list[Any], allocate: Allocate | None) -> Any:
+    lengths = sorted(set(map(len, values)))
+    if len(lengths) > 1:
+        raise ValueError(
+            f"expected tuples of one length in a batch, got lengths {lengths}; pass a collate_fn "
+            "that knows what to do"
+        )
+    columns = [column_of(list(each), allocate) for each in zip(*values, strict=True)]
+    return kind(*columns) if hasattr(kind, "_fields") else columns
+
+
+def _numbers(values: list[Any]) -> Any:
+    try:
+        array = np.array(values)
+    except OverflowError:
+        return values
+    # Integers beyond 64 bits would become objects, or floats that are other numbers.
+    exact = array.dtype.kind in "biufc" and not (array.dtype.kind == "f" and type(values[0]) is int)
+    return array if exact else values
+
+
+def _stacked(values: list[np.ndarray], allocate: Allocate | None) -> Any:
+    first = values[0]
+    if any(each.shape != first.shape or each.dtype != first.dtype for each in values):
+        return values
+    if first.dtype.hasobject or allocate is None or not first.nbytes:
+        return values if first.dtype.hasobject else np.stack(values)
+    shape = (len(values), *first.shape)
+    out = allocate(len(values) * first.nbytes).view(first.dtype).reshape(shape)
+    return np.stack(values, out=out)
+
+
+def as_tensors(batch: Any) -> Any:
+    """Return a batch with its arrays as tensors, which share their memory.
+
+    Arrays of types that torch has no match for stay what they are.
+    """
+    if isinstance(batch, dict):
+        return {key: as_tensors(value) for key, value in batch.items()}
+    if isinstance(batch, tuple) and hasattr(batch, "_fields"):
+        return type(batch)(*map(as_tensors, batch))
+    # A list may hold a million strings, or values of a document; its arrays are at its top.
+    if isinstance(batch, list) and any(isinstance(each, (np.ndarray, list)) for each in batch[:64]):
+        return [_as_tensor(value) for value in batch]
+    return _as_tensor(batch)
+
+
+def _as_tensor(value: Any) -> Any:
+    import torch
+
+    if type(value) is Ragged:
+        return Ragged(torch.from_numpy(value.values), torch.from_numpy(value.offsets))
+    if type(value) is not np.ndarray or not value.dtype.isnative:
+        return value
+    try:
+        # A tensor cannot be read-only, so it gets memory of its own where the array is.
+        return torch.from_numpy(value if value.flags.writeable else value.copy())
+    except TypeError:
+        return value
+
+
+def pin(batch: Any) -> Any:
+    """Return a batch with its tensors in page-locked memory; as it is where there is no GPU."""
+    import torch
+
+    if not torch.cuda.is_available():
+        return batch
+    if isinstance(batch, dict):
+        return {key: pin(value) for key, value in batch.items()}
+    if isinstance(batch, list) and any(isinstance(each, torch.Tensor) for each in batch[:64]):
+        return [pin(each) for each in batch]
+    if isinstance(batch, Ragged):
+        return Ragged(pin(batch.values), pin(batch.offsets))
+    return batch.pin_memory() if isinstance(batch, torch.Tensor) else batch

@@ -1,0 +1,291 @@
+"""`Loader`: batches made by threads of this process, straight from the maps of the shards."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.util import find_spec
+from itertools import islice
+from typing import Any
+
+from wids.ordering.samplers import ChunkedSampler
+from wids.reading.batches import Batch, batch_maker
+from wids.reading.collate import as_tensors, pin
+from wids.reading.orderedmap import OrderedMap
+
+__all__ = ["Loader", "LoaderPass"]
+
+MOST_THREADS = 8  # by default; beyond, Python's own work keeps more of them from running at once
+
+
+class Loader:
+    """Batches of a dataset, made by threads; what DataLoader is for processes.
+
+    It takes the arguments of `torch.utils.data.DataLoader` where they mean the same, yields the
+    same samples in the same order, and needs no pickling, no shared memory and no start-up: fields
+    are copied once, from the map of a shard to their place in the batch.
+
+    A batch is a dict of columns: `__key__`, `__index__` and one for each field. Raw fields
+    (`transformations="bytes"` or `"memoryview"`) are a `Ragged`: one buffer, and the offset of each
+    field. Decoded ones are an array where numbers or arrays of one shape can be stacked, else a
+    list. A dataset with transformations of its own gives what they make, collated alike.
+
+    Memory is used again for later batches once nothing refers to a batch any more, so it never
+    changes under anybody who holds it, and keeping batches is safe.
+
+    Args:
+        dataset: A `ShardListDataset`, or anything with `len(dataset)` and `dataset[index]`.
+        batch_size: Samples a batch, at least 1.
+        shuffle: A full shuffle, another one each epoch; give a sampler for one by shards.
+        sampler: Gives the indexes, in place of `shuffle`.
+        batch_sampler: Gives lists of indexes, in place of `batch_size`, `shuffle`, `sampler` and
+            `drop_last`.
+        num_workers: Threads; 0 makes each batch when it is asked for. None: as many as this process
+            has cores, up to 8.
+        collate_fn: Makes the batch of a list of samples, in the threads.
+        pin_memory: Put tensors into page-locked memory, for copies to a GPU, if there is one.
+        drop_last: Leave out the last batch if it is smaller.
+        timeout: Seconds to wait for a batch before TimeoutError; 0 for ever.
+        prefetch_factor: Batches that each thread is ahead, at least 1.
+        seed: Of `shuffle`.
+        tensors: Whether arrays come as tensors. None: where torch is installed, unless a
+            `collate_fn` makes the batch.
+        reuse: False for batches in fresh memory each time.
+
+    Raises:
+        ValueError: Arguments that exclude each other, or are out of range.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
+    ...     for number in range(5):
+    ...         writer.write({"__key__": f"{number}", ".cls": number})
+    >>> dataset = wids.ShardListDataset(folder)
+    >>> [batch[".cls"].tolist() for batch in Loader(dataset, batch_size=2)]
+    [[0, 1], [2, 3], [4]]
+    """
+
+    def __init__(  # noqa: PLR0917 (in the order of DataLoader's)
+        self,
+        dataset: Any,
+        batch_size: int = 1,
+        shuffle: bool | None = None,
+        sampler: Iterable[int] | None = None,
+        batch_sampler: Iterable[Sequence[int]] | None = None,
+        num_workers: int | None = None,
+        collate_fn: Callable[[list[Any]], Batch] | None = None,
+        pin_memory: bool = False,
+        drop_last: bool = False,
+        timeout: float = 0,
+        *,
+        prefetch_factor: int = 2,
+        seed: int = 0,
+        tensors: bool | None = None,
+        reuse: bool = True,
+    ) -> None:
+        _check_choice(batch_size, shuffle, sampler, batch_sampler, drop_last=drop_last)
+        if sampler is None and batch_sampler is None:
+            partition = "uniform" if shuffle else "contiguous"
+            sampler = ChunkedSampler(dataset, shuffle=bool(shuffle), seed=seed, partition=partition)
+        self.dataset = dataset
+        self.batch_size = batch_size
+        self.sampler = sampler
+        self.batch_sampler = batch_sampler
+        self.num_workers = _checked_threads(num_workers)
+        self.collate_fn = collate_fn
+        self.pin_memory = pin_memory
+        self.drop_last = drop_last
+        self.timeout = _at_least("timeout", timeout, 0)
+        self.prefetch_factor = int(_at_least("prefetch_factor", prefetch_factor, 1))
+        self.tensors = _has_torch() and collate_fn is None if tensors is None else tensors
+        self.reuse = reuse
+        self._progress: _Progress | None = None
+
+    def __len__(self) -> int:
+        """Number of batches in a whole epoch."""
+        if self.batch_sampler is not None:
+            return len(self.batch_sampler)  # type: ignore[arg-type]  # one without says so
+        num_samples = len(self.sampler)  # type: ignore[arg-type]  # as above
+        return (
+            num_samples // self.batch_size if self.drop_last else -(-num_samples // self.batch_size)
+        )
+
+    def __iter__(self) -> LoaderPass:
+        """Begin an epoch, or go on with the one that was restored."""
+        make = batch_maker(self.dataset, self.collate_fn, reuse=self.reuse and not self.pin_memory)
+        finish = _finishing(make, tensors=self.tensors, pin_memory=self.pin_memory)
+
+        def numbered(batch: Sequence[int]) -> tuple[int, Batch]:
+            return len(batch), finish(batch)
+
+        batches = self._begin()
+        threads = None
+        if self.num_workers:
+            threads = OrderedMap(
+                numbered,
+                batches,
+                num_threads=self.num_workers,
+                ahead=self.num_workers * self.prefetch_factor,
+                timeout_seconds=self.timeout or None,
+            )
+        return LoaderPass(self._progress, threads or map(numbered, batches), threads)
+
+    def _begin(self) -> Iterator[Sequence[int]]:
+        """Begin a pass of the sampler: return its batches of indexes."""
+        # At once, as a DataLoader does: what is done to the sampler later is for the next pass.
+        self._progress = _Progress()
+        if self.batch_sampler is not None:
+            return iter(self.batch_sampler)
+        indexes = iter(self.sampler or ())
+        if isinstance(self.sampler, ChunkedSampler):
+            # Before any index is drawn; from then on the sampler is ahead of the batches.
+            self._progress.start = self.sampler.state_dict()
+        return self._cut(indexes)
+
+    def set_epoch(self, epoch: int) -> None:
+        """Tell the sampler which epoch comes next.
+
+        Raises:
+            AttributeError: The sampler knows no epochs.
+        """
+        sampler: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
+        sampler.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the loader stands: behind the batches that came out of it, whatever was prefetched.
+
+        The state is that of the sampler, the same on all ranks, and can be restored on another
+        number of them, and with another batch size.
+
+        Raises:
+            TypeError: The sampler has no state, as those of this library do.
+        """
+        sampler = self._stateful_sampler()
+        progress = self._progress
+        if progress is None or progress.finished:
+            return {"sampler": sampler.state_dict(consumed=0)}
+        if not progress.consumed:
+            return {"sampler": dict(progress.start)}
+        return {"sampler": sampler.state_dict(consumed=progress.consumed)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Let the next pass begin where the state was taken.
+
+        Raises:
+            ValueError: It is no state of a loader, or of other data.
+            TypeError: The sampler has no state.
+        """
+        if "sampler" not in state_dict:
+            raise ValueError(
+                f"expected the state of a wids.Loader, with a key 'sampler', got the keys "
+                f"{', '.join(map(repr, state_dict)) or '(none)'}"
+            )
+        self._stateful_sampler().load_state_dict(state_dict["sampler"])
+        self._progress = None
+
+    def _stateful_sampler(self) -> Any:
+        if not isinstance(self.sampler, ChunkedSampler):
+            given = self.sampler if self.batch_sampler is None else self.batch_sampler
+            raise TypeError(
+                f"{type(given).__name__} cannot say where it stands after a number of indexes; to "
+                "save and restore a loader, give it a sampler of wids"
+            )
+        return self.sampler
+
+    def _cut(self, indexes: Iterator[Any]) -> Iterator[Sequence[int]]:
+        """Cut the indexes of a sampler into batches."""
+        while batch := list(islice(indexes, self.batch_size)):
+            if self.drop_last and len(batch) < self.batch_size:
+                return
+            yield batch
+
+    def __repr__(self) -> str:
+        how = f"batch_size={self.batch_size}" if self.batch_sampler is None else "batch_sampler"
+        return f"Loader({self.dataset!r}, {how}, num_workers={self.num_workers})"
+
+
+@dataclass
+class _Progress:
+    """How far a pass has come; a loader keeps this and not the pass, which ends with its loop."""
+
+    start: dict[str, Any] = field(default_factory=dict)
+    consumed: int = 0
+    finished: bool = False
+
+
+class LoaderPass(Iterator[Batch]):
+    """One pass of a `Loader`: its batches in order. Leaving the loop over it ends its threads."""
+
+    def __init__(
+        self,
+        progress: _Progress | None,
+        batches: Iterator[tuple[int, Batch]],
+        threads: OrderedMap[Any, Any] | None,
+    ) -> None:
+        self._progress = progress or _Progress()
+        self._batches = batches
+        self._threads = threads
+
+    def __next__(self) -> Batch:
+        try:
+            num_samples, batch = next(self._batches)
+        except StopIteration:
+            self._progress.finished = True
+            raise
+        self._progress.consumed += num_samples
+        return batch
+
+    def close(self) -> None:
+        """End the threads, once each has finished the batch it is at; the pass is over."""
+        if self._threads is not None:
+            self._threads.close()
+        self._batches = iter(())
+
+
+def _finishing(
+    make: Callable[[Sequence[int]], Batch], *, tensors: bool, pin_memory: bool
+) -> Callable[[Sequence[int]], Batch]:
+    """Add to the making of a batch what the user wants of it."""
+    if not tensors:
+        return make
+    if not pin_memory:
+        return lambda indexes: as_tensors(make(indexes))
+    return lambda indexes: pin(as_tensors(make(indexes)))
+
+
+def _check_choice(
+    batch_size: int,
+    shuffle: bool | None,
+    sampler: object,
+    batch_sampler: object,
+    *,
+    drop_last: bool,
+) -> None:
+    """Refuse arguments that exclude each other, as DataLoader does."""
+    _at_least("batch_size", batch_size, 1)
+    if sampler is not None and shuffle:
+        raise ValueError("sampler and shuffle exclude each other: the sampler says what comes next")
+    if batch_sampler is not None and (
+        batch_size != 1 or shuffle or sampler is not None or drop_last
+    ):
+        raise ValueError(
+            "batch_sampler excludes batch_size, shuffle, sampler and drop_last: it says which "
+            "indexes make a batch"
+        )
+
+
+def _at_least(name: str, value: float, least: int) -> float:
+    if not value >= least:
+        raise ValueError(f"{name} must be at least {least}, got {value!r}")
+    return value
+
+
+def _checked_threads(num_workers: int | None) -> int:
+    if num_workers is None:
+        return min(MOST_THREADS, len(os.sched_getaffinity(0)))
+    return int(_at_least("num_workers", num_workers, 0))
+
+
+def _has_torch() -> bool:
+    return find_spec("torch") is not None

@@ -1,0 +1,168 @@
+"""A function applied to a stream of tasks by threads, its results in the order of the tasks."""
+
+from __future__ import annotations
+
+import _thread
+import os
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from queue import Empty, SimpleQueue
+from typing import Any, Generic, TypeVar
+
+__all__ = ["OrderedMap"]
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+# How long an iterator that is forgotten waits for its threads; those that hang end with the
+# process, as they are daemons.
+_PATIENCE_SECONDS = 2.0
+
+
+class _Job(Generic[Task, Result]):
+    """One task on its way through a thread."""
+
+    __slots__ = ("done", "error", "result", "task")
+
+    def __init__(self, task: Task | None) -> None:
+        self.task = task
+        self.result: Result | None = None
+        self.error: BaseException | None = None
+        # Held until the job is done; a lock is the cheapest thing to wait for.
+        self.done = _thread.allocate_lock()
+        self.done.acquire()
+
+    def run(self, function: Callable[[Task], Result]) -> None:
+        try:
+            self.result = function(self.task)  # type: ignore[arg-type]  # a job that runs has one
+        except BaseException as error:  # noqa: BLE001 (it is raised where the result is awaited)
+            self.error = error
+        self.done.release()
+
+
+class OrderedMap(Iterator[Result], Generic[Task, Result]):
+    """Yields `function(task)` for each task, in order, computed ahead by threads.
+
+    The threads end when the tasks do, with `close`, when the iterator is forgotten, or with the
+    process; leaving a loop over it is enough. An error is raised in the place of the result it
+    prevented, and the results behind it can still be had.
+
+    Args:
+        function: Called in several threads at once.
+        tasks: Taken one by one, in the thread that asks for results.
+        num_threads: At least 1.
+        ahead: Tasks begun before their results are asked for; at least 1.
+        timeout_seconds: How long to wait for one result; None for ever.
+
+    >>> list(OrderedMap(abs, iter([-3, 2, -1]), num_threads=2, ahead=4))
+    [3, 2, 1]
+    """
+
+    def __init__(
+        self,
+        function: Callable[[Task], Result],
+        tasks: Iterator[Task],
+        *,
+        num_threads: int,
+        ahead: int,
+        timeout_seconds: float | None = None,
+    ) -> None:
+        self._tasks: Iterator[Task] | None = tasks
+        self._ahead = ahead
+        self._timeout = -1 if timeout_seconds is None else timeout_seconds
+        self._pid = os.getpid()
+        self._pending: deque[_Job[Task, Result]] = deque()
+        self._queue: SimpleQueue[_Job[Task, Result] | None] = SimpleQueue()
+        # The threads know queue and function, not this object: else it would never be forgotten.
+        self._threads = [
+            threading.Thread(
+                target=_work, args=(self._queue, function), name=f"wids-loader-{i}", daemon=True
+            )
+            for i in range(num_threads)
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._finalizer = weakref.finalize(
+            self, _end, self._queue, self._threads, self._pid, _PATIENCE_SECONDS
+        )
+
+    def __next__(self) -> Result:
+        if self._pid != os.getpid():
+            raise RuntimeError(
+                "this iterator was begun before a fork, and its threads stayed in the other "
+                "process; begin a new one here, by iter()"
+            )
+        self._fill()
+        if not self._pending:
+            self.close()
+            raise StopIteration
+        if not self._pending[0].done.acquire(timeout=self._timeout):
+            raise TimeoutError(
+                f"no result within {self._timeout} s; it is still being worked on, and can be "
+                "waited for again"
+            )
+        job = self._pending.popleft()
+        # The threads go on while the caller works with what comes now.
+        self._fill()
+        if job.error is not None:
+            try:
+                raise job.error
+            finally:
+                # A traceback holds its frames, and this one would hold itself.
+                job.error = None
+        return job.result  # type: ignore[return-value]  # a job without an error has a result
+
+    def close(self) -> None:
+        """End the threads, once each has finished what it is at; harmless at any time."""
+        self._tasks = None
+        self._pending.clear()
+        if self._finalizer.detach():
+            _end(self._queue, self._threads, self._pid, None)
+
+    def _fill(self) -> None:
+        """Hand out tasks until enough are under way."""
+        while self._tasks is not None and len(self._pending) < self._ahead:
+            try:
+                job: _Job[Task, Result] = _Job(next(self._tasks))
+            except StopIteration:
+                self._tasks = None
+                return
+            except Exception as error:  # noqa: BLE001 (raised when its turn comes)
+                self._tasks = None
+                job = _Job(None)
+                job.error = error
+                job.done.release()
+                self._pending.append(job)
+                return
+            self._pending.append(job)
+            self._queue.put(job)
+
+
+def _work(queue: SimpleQueue[Any], function: Callable[[Any], Any]) -> None:
+    """Do jobs until there is None."""
+    while (job := queue.get()) is not None:
+        job.run(function)
+        # Else this name would keep a finished batch alive while waiting for the next.
+        del job
+
+
+def _end(
+    queue: SimpleQueue[Any], threads: list[threading.Thread], pid: int, patience: float | None
+) -> None:
+    """Let the threads run out of jobs, and wait for them."""
+    # After a fork the threads are not here, and their queue may be locked for ever.
+    if pid != os.getpid():
+        return
+    while not queue.empty():
+        try:
+            queue.get_nowait()
+        except Empty:  # a thread was faster
+            break
+    for _ in threads:
+        queue.put(None)
+    for thread in threads:
+        # The garbage collector may run this in one of them.
+        if thread is not threading.current_thread():
+            thread.join(patience)
