@@ -10,6 +10,7 @@ import pytest
 from conftest import write_shard
 
 from wids.errors import ShardFormatError
+from wids.reading.shardlist import ShardList
 from wids.tar.foreign import find_foreign_indexes, read_foreign_index
 from wids.tar.interchange import (
     check_foreign_index,
@@ -71,7 +72,8 @@ def test_shifted_offsets_are_found(shard, tmp_path, shift):
 @pytest.mark.parametrize(
     "text",
     ["v1.2 2\njpg 0 0 a\n", "v1.2 x\njpg 0 0 a\n", "v1.2 1\njpg 0 0\n", "v1.2 1\njpg -1 0 a\n",
-     "v1.2 1\njpg 99999999999999999999999 0 a\n", "v1.3 0\n", "", "{", '{"files": 3}',
+     "v1.2 1\njpg 99999999999999999999999 0 a\n", "v1.3 0\n", "v1.2x 0\n", "v1.10", "", "{",
+     '{"files": 3}',
      '{"files": {"a": 3}}', '{"files": {"a": {"offset": true, "length": 1}}}', "[" * 100_000],
 )  # fmt: skip
 def test_malformed_indexes_are_refused(tmp_path, text):
@@ -251,6 +253,75 @@ def test_a_wrong_index_beside_a_shard_is_warned_of_once(shard, tmp_path, caplog)
     caplog.clear()
     TarIndex.open(shard, tmp_path / "y.widx")
     assert not caplog.records
+
+
+def test_more_entries_than_members_are_refused(shard, tmp_path):
+    """An index that lists members twice is wrong, though each entry by itself is right."""
+    path = tmp_path / "x.idx"
+    path.write_text("v1.2 7\n" + "jpg 1024 0 0.jpg\n" * 7)
+    with pytest.raises(ShardFormatError, match="at most 6 entries"):
+        check_foreign_index(path, shard)
+
+
+def test_long_files_of_something_else_are_not_read(shard, tmp_path):
+    """A file of gigabytes that bears the name of an index costs no time or memory."""
+    for name, start in (
+        ("train-0.json", b'{"annotations": "'),
+        ("train-0.idx", b"v1.2 3\n"),
+        ("train-0.tar.idx", b""),
+    ):
+        with shard.with_name(name).open("wb") as stream:
+            stream.write(start)
+            stream.truncate(64 << 30)
+    assert len(find_foreign_indexes(shard)) == 3
+    assert TarIndex.open(shard, tmp_path / "x.widx").num_samples == 3
+
+
+def test_what_may_not_be_looked_at_is_passed_over(shard, tmp_path, monkeypatch):
+    """Another user's folder above a shard, or a name as long as names can be, is no error."""
+
+    def is_file(path):
+        raise PermissionError(f"{path}: may not be looked at")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("pathlib.Path.is_file", is_file)
+        assert find_foreign_indexes(shard) == []
+    long = shard.rename(tmp_path / f"{'x' * 251}.tar")
+    assert find_foreign_indexes(long) == []
+    (sample, *_) = ShardList(str(tmp_path), transformations="bytes")
+    assert sample["__key__"] == "0"
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        "WITH RECURSIVE c(x) AS (SELECT 0 UNION ALL SELECT x + 1 FROM c) SELECT 1, x, 0 FROM c",
+        "SELECT 1, CAST(zeroblob(900000000) AS TEXT), 0",
+    ],
+)
+def test_a_database_without_end_is_refused(shard, rows):
+    """Views, which may have any number of rows of any length, are not taken for tables."""
+    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE samples")
+        connection.execute(f"CREATE VIEW samples(tar_file_id, sample_key, sample_index) AS {rows}")
+    connection.close()
+    with pytest.raises(ShardFormatError, match="1 of them"):
+        read_foreign_index(path, shard)
+
+
+def test_values_of_a_database_are_bounded(shard):
+    """A table that computes values of gigabytes is refused before they are made."""
+    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
+    with sqlite3.connect(path) as connection:
+        connection.execute("DROP TABLE samples")
+        connection.execute(
+            "CREATE TABLE samples(tar_file_id, sample_index, sample_key AS (zeroblob(900000000)))"
+        )
+        connection.execute("INSERT INTO samples VALUES (1, 0)")
+    connection.close()
+    with pytest.raises(ShardFormatError, match="too big"):
+        read_foreign_index(path, shard)
 
 
 def test_an_index_by_another_rule_is_no_fault(shard, tmp_path, caplog):

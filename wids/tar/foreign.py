@@ -5,6 +5,7 @@ Nothing is believed here but the form; `foreigncheck` holds the entries against 
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -16,15 +17,21 @@ __all__ = [
     "dali_path",
     "energon_path",
     "find_foreign_indexes",
+    "foreign_members",
     "is_energon_index",
     "read_foreign_index",
 ]
 
 _DALI_VERSIONS = {b"v1.1": 3, b"v1.2": 4}
 _MAX_OFFSET = 1 << 63
-# SQLite runs what a hostile file's schema says: half a minute's worth of steps, and no more.
-_MAX_SQLITE_CALLS = 3000
-_SQLITE_STEPS = 1_000_000
+# What one entry may take of a file, and a file without entries: webshart's hold a few more facts.
+# A spec or annotations may bear the name of such an index, and be of any length.
+_MAX_ENTRY_NBYTES = 4 << 10
+_MAX_OTHER_NBYTES = 1 << 20
+# SQLite runs what a hostile file's schema says, but no longer than this.
+_MAX_SQLITE_SECONDS = 10.0
+_SQLITE_STEPS = 100_000
+_MAX_SQLITE_VALUE_NBYTES = 1 << 20
 # Energon keeps one database for a whole dataset, in its root; shards lie there or below.
 _DATABASE = Path(".nv-meta", "index.sqlite")
 _MAX_DEPTH = 3
@@ -84,7 +91,15 @@ def find_foreign_indexes(tar: str | os.PathLike[str]) -> list[Path]:
         tar.with_suffix(".json"),
         *(root / _DATABASE for root in roots),
     ]
-    return [path for path in candidates if path.is_file()]
+    return [path for path in candidates if _is_file(path)]
+
+
+def _is_file(path: Path) -> bool:
+    """Say whether there is a file; no, where we may not look or where no name can be so long."""
+    try:
+        return path.is_file()
+    except OSError:
+        return False
 
 
 def is_energon_index(path: Path, tar: Path) -> bool:
@@ -115,15 +130,36 @@ def read_foreign_index(
         ShardFormatError: It is none of them, damaged, or has no such shard.
         OSError: It cannot be opened.
     """
-    path = Path(path)
+    return list(foreign_members(Path(path), tar))
+
+
+def foreign_members(
+    path: Path, tar: str | os.PathLike[str] | None, most: int | None = None
+) -> Iterator[ForeignMember]:
+    """Yield what `read_foreign_index` returns, of a file that nobody asked to be read.
+
+    Args:
+        path: As for `read_foreign_index`.
+        tar: As for `read_foreign_index`.
+        most: How many members the shard has: no more than one beyond are read of a database, and
+            a file too long for them is refused unread. None: whatever it holds.
+
+    Raises:
+        ShardFormatError: As for `read_foreign_index`.
+        OSError: As for `read_foreign_index`.
+    """
     with path.open("rb") as stream:
         start = stream.read(16)
-    if start[:4] in _DALI_VERSIONS:
-        return list(_read_dali(path))
+        nbytes = os.fstat(stream.fileno()).st_size
     if start.startswith(b"SQLite format 3\0"):
-        return list(_read_energon_database(path, tar))
+        return _read_energon_database(path, tar, -1 if most is None else most + 1)
+    room = nbytes if most is None else _MAX_OTHER_NBYTES + _MAX_ENTRY_NBYTES * most
+    if nbytes > room:
+        raise _unfit(path, f"at most {room} bytes for {most} members", f"{nbytes}")
+    if start[:4] in _DALI_VERSIONS:
+        return _read_dali(path)
     if start.lstrip().startswith(b"{"):
-        return list(_read_webshart(path))
+        return _read_webshart(path)
     raise ShardFormatError(
         f"{path}: expected a DALI, Energon or webshart index, found {start!r} at byte 0"
     )
@@ -132,6 +168,8 @@ def read_foreign_index(
 def _read_dali(path: Path) -> Iterator[ForeignMember]:
     lines = path.read_bytes().split(b"\n")
     version, _, count = lines[0].partition(b" ")
+    if version not in _DALI_VERSIONS:
+        raise _unfit(path, "version v1.1 or v1.2", f"{version[:20]!r}")
     width = _DALI_VERSIONS[version]
     rows = [line.split() for line in lines[1:] if line.strip()]
     if count.strip() != b"%d" % len(rows):
@@ -163,21 +201,29 @@ def _read_webshart(path: Path) -> Iterator[ForeignMember]:
 
 
 def _read_energon_database(
-    path: Path, tar: str | os.PathLike[str] | None
+    path: Path, tar: str | os.PathLike[str] | None, most: int
 ) -> Iterator[ForeignMember]:
     import sqlite3  # takes longer to load than a shard to index
 
     shard = _place_of_shard(path, tar)
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
-        calls = iter(range(_MAX_SQLITE_CALLS))
-        connection.set_progress_handler(lambda: next(calls, None) is None, _SQLITE_STEPS)
+        give_up = time.monotonic() + _MAX_SQLITE_SECONDS
+        connection.set_progress_handler(lambda: time.monotonic() > give_up, _SQLITE_STEPS)
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_SQLITE_VALUE_NBYTES)
         connection.execute("PRAGMA trusted_schema = OFF")
+        # A view may have rows without end; a table has those that are in the file.
+        (tables,) = connection.execute(
+            "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND rootpage > 0 "
+            "AND lower(name) IN ('samples', 'sample_parts')"
+        ).fetchone()
+        if tables != 2:
+            raise _unfit(path, "the tables samples and sample_parts", f"{tables} of them")
         for key, part, offset, size in connection.execute(
             "SELECT s.sample_key, p.part_name, p.content_byte_offset, p.content_byte_size "
             "FROM samples s JOIN sample_parts p USING (tar_file_id, sample_index) "
-            "WHERE tar_file_id = ? ORDER BY p.content_byte_offset",
-            (shard,),
+            "WHERE tar_file_id = ? ORDER BY p.content_byte_offset LIMIT ?",
+            (shard, most),
         ):
             name = f"{key}.{part}"
             yield ForeignMember(name, f".{part}", _integer(path, offset), _integer(path, size))

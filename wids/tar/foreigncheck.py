@@ -16,8 +16,8 @@ from wids.errors import ShardFormatError
 from wids.tar.foreign import (
     ForeignMember,
     find_foreign_indexes,
+    foreign_members,
     is_energon_index,
-    read_foreign_index,
 )
 from wids.tar.foreignwrite import sample_starts
 from wids.tar.membertable import MemberTable
@@ -50,7 +50,7 @@ def wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> Iterator[t
     """
     for path in find_foreign_indexes(tar):
         try:
-            entries = _entries(path, Path(tar))
+            entries = _entries(path, Path(tar), len(index))
         except (ShardFormatError, OSError) as error:
             _log.debug("%s", error)  # a JSON or index of something else, most likely
             continue
@@ -78,12 +78,12 @@ def check_against(
         OSError: A file cannot be opened.
     """
     path, tar = Path(path), Path(tar)
-    return _check(path, tar, index, _entries(path, tar))
+    return _check(path, tar, index, _entries(path, tar, len(index)))
 
 
-def _entries(path: Path, tar: Path) -> list[ForeignMember] | None:
+def _entries(path: Path, tar: Path, most: int) -> list[ForeignMember] | None:
     """Return the entries of an index; None for Energon's offsets, which are checked otherwise."""
-    return None if is_energon_index(path, tar) else read_foreign_index(path, tar)
+    return None if is_energon_index(path, tar) else list(foreign_members(path, tar, most))
 
 
 def _groups_as_energon(index: MemberTable) -> bool:
@@ -94,6 +94,8 @@ def _check(path: Path, tar: Path, index: MemberTable, entries: list[ForeignMembe
     if entries is None:
         return _check_starts(path, tar, index)
     places = zip(index.offsets.tolist(), index.names, index.sizes.tolist(), strict=True)
+    if len(entries) > len(index):
+        raise _unfit(path, f"at most {len(index)} entries for as many members", f"{len(entries)}")
     found = {(name, offset): size for offset, name, size in places}
     names = {offset: name for name, offset in found}
     for place, entry in enumerate(entries):
@@ -113,11 +115,12 @@ def _wrong(path: Path, tar: Path, place: int, entry: ForeignMember, there: str |
 
 def _check_starts(path: Path, tar: Path, index: MemberTable) -> int:
     """Check that each entry is the first header of its sample, and that none is missing."""
-    content = path.read_bytes()
-    if len(content) != 8 * (index.num_samples + 1):
-        expected = f"{index.num_samples + 1} numbers of eight bytes"
-        raise _unfit(path, expected, f"{len(content)} bytes")
-    *entries, last = struct.unpack(f"<{index.num_samples + 1}Q", content)
+    wanted = 8 * (index.num_samples + 1)
+    nbytes = path.stat().st_size
+    if nbytes != wanted:
+        raise _unfit(path, f"{index.num_samples + 1} numbers of eight bytes", f"{nbytes} bytes")
+    with path.open("rb") as stream:
+        *entries, last = struct.unpack(f"<{index.num_samples + 1}Q", stream.read(wanted))
     starts, _ = sample_starts(tar, index)
     for place, (entry, start) in enumerate(zip(entries, starts, strict=True)):
         if entry != start:
