@@ -59,11 +59,16 @@ PEERS = {
     "wids011": Peer("wids 0.1.11", "wids011", {}, OLD_WIDS),
     "wids011-lru100": Peer("wids 0.1.11, lru_size=100", "wids011", {"lru_size": 100}, OLD_WIDS),
     "webdataset": Peer("webdataset 1.0.2", "webdataset102", {}, WEBDATASET),
-    "jpeg": Peer("wids", "ours_jpeg"),
-    "jpeg-rough": Peer("wids, antialias=False", "ours_jpeg", {"antialias": False}),
-    "jpeg-fast": Peer(
-        "wids, antialias=False, fast=True", "ours_jpeg", {"antialias": False, "fast": True}
+    "jpeg": Peer("wids.Loader", "ours_jpeg", {"threads": True}),
+    "jpeg-rough": Peer(
+        "wids.Loader, antialias=False", "ours_jpeg", {"threads": True, "antialias": False}
     ),
+    "jpeg-fast": Peer(
+        "wids.Loader, antialias=False, fast=True",
+        "ours_jpeg",
+        {"threads": True, "antialias": False, "fast": True},
+    ),
+    "jpeg-workers": Peer("wids, DataLoader", "ours_jpeg"),
     "files": Peer("files, pillow", "files"),
     "ffcv": Peer("FFCV 1.0.2", "ffcv102", {}, FFCV),
     "dali": Peer("DALI 2.4", "dali24", {}, DALI),

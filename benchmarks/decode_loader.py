@@ -16,7 +16,10 @@ from typing import Any
 import common
 import data
 
-PEERS = ("jpeg", "jpeg-rough", "jpeg-fast", "ffcv", "dali", "dali-rough", "webdataset", "files")
+PEERS = (
+    *("jpeg", "jpeg-rough", "jpeg-fast", "jpeg-workers"),
+    *("ffcv", "dali", "dali-rough", "webdataset", "files"),
+)
 SAMPLES = 4096  # of an epoch, enough for one to four seconds
 OPTIONS = {"batch_size": 64, "workers": 2, "decode": True, "samples": SAMPLES}
 DOCUMENT = data.BENCH.parent / "docs" / "decoding.md"

@@ -139,7 +139,7 @@ def test_create_spec_measures_commands(tmp_path: Path):
 def test_decode_loader_delivers_pictures_of_every_library(images: Path, tmp_path: Path):
     """Each row's epochs hold every sample at 224 x 224 x 3 bytes; the docs are left alone."""
     document = (REPOSITORY / "docs" / "decoding.md").read_bytes()
-    peers = ["jpeg", "jpeg-fast", "files"]
+    peers = ["jpeg", "jpeg-workers", "files"]
     results = results_of("decode_loader.py", images, tmp_path / "out", peers)
     (rows,) = results["tables"].values()
     assert [row["peer"] for row in rows] == peers
