@@ -474,3 +474,24 @@ def test_a_tile_without_a_picture_says_what_there_is(tmp_path: Path):
         None,
         "two words",
     ]
+
+
+def test_a_large_field_hides_no_small_one(tmp_path: Path):
+    """A text of megabytes is not searched; the small ones of its shard are."""
+    texts = ["a cat", "a dog", "a cat " * 400_000, "two cats"]
+    samples = [{"__key__": f"k{n}", ".txt": text, ".cls": str(n)} for n, text in enumerate(texts)]
+    path = write_shard(tmp_path / "a.tar", samples)
+    with browsing([(str(path), 4)]) as server:
+        for where in (".txt contains cat", ".txt contains cat and .cls != 7"):
+            found = server.ask_until_finished("page", where=where)
+            assert [tile["index"] for tile in found["tiles"]] == [0, 3]
+
+
+def test_numbers_beyond_all_floats_are_compared(tmp_path: Path):
+    """A filter with a number that no float holds comes to an end, and to the right one."""
+    samples = [{"__key__": f"k{n}", ".json": json.dumps({"v": n / 2})} for n in range(4)]
+    path = write_shard(tmp_path / "a.tar", samples)
+    with browsing([(str(path), 4)]) as server:
+        for operator, count in (("<", 4), (">", 0), ("!=", 4), ("==", 0)):
+            found = server.ask_until_finished("page", where=f".json:v {operator} 1{'0' * 900}")
+            assert (found["total"], found["filtering"]["skipped"]) == (count, 0)

@@ -76,6 +76,8 @@ def test_what_holds(text: str):
     [
         ".cls == 4",
         ".cls == true",
+        ".missing == null",
+        ".bad.json:a == null",
         ".json:ok == 1",
         ".json:ok > 0",
         ".missing == 3",

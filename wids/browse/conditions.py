@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Comparison", "parse_filter"]
+__all__ = ["MISSING", "Comparison", "parse_filter"]
 
 _MOST_CHARACTERS = 1000
 _PART = re.compile(
@@ -74,7 +74,11 @@ class Comparison:
         >>> Comparison(".cls", (), ">=", 2).holds_each(np.array([1, 2, 3])).tolist()
         [False, True, True]
         """
-        compared: NDArray[np.bool_] = _COMPARE[self.operator](found, self.value)
+        compare = _COMPARE[self.operator]
+        try:
+            compared: NDArray[np.bool_] = compare(found, self.value)
+        except OverflowError:  # Python compares any integer with any float, numpy does not
+            compared = np.array([compare(each, self.value) for each in found.tolist()], np.bool_)
         return compared
 
     def holds(self, found: Any) -> bool:
@@ -96,15 +100,15 @@ class _Missing:
     """What a path leads to where there is nothing; equal to no value."""
 
 
-_MISSING = _Missing()
+MISSING = _Missing()
 
 
 def _step(value: Any, step: str) -> Any:
     if isinstance(value, Mapping):
-        return value.get(step, _MISSING)
+        return value.get(step, MISSING)
     if isinstance(value, list) and step.isdecimal() and int(step) < len(value):
         return value[int(step)]
-    return _MISSING
+    return MISSING
 
 
 def _same(found: Any, value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from wids.browse.conditions import Comparison
+from wids.browse.conditions import MISSING, Comparison
 from wids.browse.source import Source
 from wids.errors import WidsError
 from wids.ordering.permute import Integers
@@ -118,19 +118,19 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
         data: Its bytes; None where the sample has no such field.
 
     Returns:
-        What it holds; None where there is nothing, or no JSON where JSON should be.
+        What it holds; `MISSING` where there is nothing, or no JSON where JSON should be.
 
     >>> plain_value(".cls", b"3"), plain_value(".txt", b"a cat"), plain_value(".json", b"[1]")
     (3, 'a cat', [1])
     """
     if data is None:
-        return None
+        return MISSING
     text = bytes(data).decode("utf-8", "replace").strip()
     if extension.lower().endswith(".json"):
         try:
             return json.loads(text)
         except (ValueError, RecursionError):
-            return None
+            return MISSING
     # Numbers are short; what is long is not tried, as int() is slow for very long ones.
     for kind in (int, float) if len(text) <= 40 else ():
         try:

@@ -82,13 +82,19 @@ class Scan:
             try:
                 with self._turn:
                     seen = self.visitor.visit(shard_index)
-            except (WidsError, OSError, ValueError, LookupError) as error:
+            # Whatever it is, it belongs to this shard: a scan that died would be begun for ever.
+            except Exception as error:  # noqa: BLE001
                 seen = False
                 if len(self.messages) < _MOST_MESSAGES:
-                    self.messages.append(str(error))
+                    self.messages.append(_reason(error))
             self.skipped += not seen
             self.done += 1
         self.finished = True
+
+
+def _reason(error: Exception) -> str:
+    known = isinstance(error, WidsError | OSError | ValueError)
+    return str(error) if known else f"{type(error).__name__}: {error}"
 
 
 class Scans:

@@ -1,7 +1,7 @@
 """A dataset as the page reads it: first where things lie, then only the bytes that are shown."""
 
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -212,7 +212,7 @@ class Source:
         Args:
             shard_index: Which shard.
             extensions: The fields wanted.
-            most_nbytes: Fields beyond this are left out.
+            most_nbytes: A field beyond this is left out of its sample, and of no other.
 
         Returns:
             For each sample its `__key__` and the fields it has; None where the shard would have
@@ -223,8 +223,9 @@ class Source:
             return None
         shard = self._opened(self.first_index(shard_index))[0]
         sizes = index.columns().sizes_by_extension()
-        small = {e for e in extensions if e in sizes and sizes[e].max(initial=0) <= most_nbytes}
-        return _each_row(shard, small)
+        there = {extension for extension in extensions if extension in sizes}
+        small = {each for each in there if sizes[each].max(initial=0) <= most_nbytes}
+        return _each_row(shard, small, there - small, most_nbytes)
 
     def column_part(self, shard_index: int, extension: str, path: tuple[str, ...]) -> ColumnPart:
         """Read one field, or one value in it, of all samples of a shard; kept for the next time.
@@ -254,13 +255,29 @@ class Source:
         return located
 
 
-def _each_row(shard: Shard | RangeShard, extensions: Collection[str]) -> Iterator[dict[str, Any]]:
-    """Read the samples of a shard in order; of a remote one many in a request."""
-    if isinstance(shard, Shard):
-        for place in range(len(shard)):
-            yield shard.read(place, extensions)
-        return
+def _each_row(
+    shard: Shard | RangeShard, small: Collection[str], mixed: Collection[str], most_nbytes: int
+) -> Iterator[dict[str, Any]]:
+    """Read the samples of a shard in order; of `mixed` fields only those that are not too large."""
     for start in range(0, len(shard), _ROWS_A_REQUEST):
-        yield from shard.read_many(
-            range(start, min(start + _ROWS_A_REQUEST, len(shard))), extensions
-        )
+        places = range(start, min(start + _ROWS_A_REQUEST, len(shard)))
+        rows = _rows_at(shard, places, small)
+        for extension in mixed:
+            kept = [place for place in places if _holds(shard, place, extension, most_nbytes)]
+            for place, row in zip(kept, _rows_at(shard, kept, {extension}), strict=True):
+                rows[place - start][extension] = row[extension]
+        yield from rows
+
+
+def _rows_at(
+    shard: Shard | RangeShard, places: Sequence[int], extensions: Collection[str]
+) -> list[dict[str, Any]]:
+    """Read some samples; of a remote shard many in a request."""
+    if isinstance(shard, Shard):
+        return [shard.read(place, extensions) for place in places]
+    return shard.read_many(places, extensions)
+
+
+def _holds(shard: Shard | RangeShard, place: int, extension: str, most_nbytes: int) -> bool:
+    fields = (FieldPlace(*field) for field in shard.index.fields(place))
+    return any(each.extension == extension and each.nbytes <= most_nbytes for each in fields)
