@@ -117,10 +117,21 @@ def test_beyond_the_loopback_the_token_opens_the_door_once(tmp_path):
         assert opened.headers["Location"] == ".?i=3"
         cookie = opened.headers["Set-Cookie"]
         assert "HttpOnly" in cookie
-        assert "samesite=strict" in cookie.lower()
         assert server.ask("dataset")["num_samples"] == 1
+        again = server.get("", i=3, token=token)
+        assert (again.status_code, again.headers["Location"]) == (303, ".?i=3")
         refused = {"Host": "evil.example"}
         assert server.get("api/dataset", refused).status_code == 400
+
+
+def test_a_program_sends_the_token_with_each_question(tmp_path):
+    """Scripts without cookies are answered at once, where the token is the right one."""
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
+    with browsing([str(path)], host="0.0.0.0") as server:
+        for question in ("api/dataset", "api/sample", "raw"):
+            server.session.cookies.clear()
+            assert server.get(question, token=server.token, i=0, f=0).status_code == 200
+            assert server.get(question, token="wrong", i=0, f=0).status_code == 403
 
 
 def test_tokens_are_long_and_never_the_same():

@@ -109,23 +109,26 @@ class Guard:
 
     def _unless_known(self, scope: Scope) -> Response | None:
         """Ask for the token: in the URL, or in the cookie that it was exchanged for."""
-        token = self._token or ""
         request = Request(scope)
         cookie = f"wids-{(scope.get('server') or ('', 0))[1]}"
-        if secrets.compare_digest(request.cookies.get(cookie, "").encode(), token.encode()):
-            return None
-        if not secrets.compare_digest(
-            request.query_params.get("token", "").encode(), token.encode()
-        ):
+        shown = request.query_params.get("token")
+        if not self._is_token(shown) and not self._is_token(request.cookies.get(cookie)):
             return PlainTextResponse(
                 "This server wants its token; open the URL that `wids browse` printed.\n", 403
             )
+        if shown is None or scope["path"] != "/":  # a program may send it with each question
+            return None
         # The URL that stays in the history and is shown to others holds no secret.
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         rest = urlencode([(name, value) for name, value in query if name != "token"])
         response = RedirectResponse(f".?{rest}" if rest else ".", 303)
-        response.set_cookie(cookie, token, httponly=True, samesite="strict")
+        # Not "strict": links to us, which may stand in a mail or a chat, would then not be opened.
+        # What else other sites may ask with it, which is nothing, is decided above.
+        response.set_cookie(cookie, self._token or "", httponly=True, samesite="lax")
         return response
+
+    def _is_token(self, text: str | None) -> bool:
+        return secrets.compare_digest((text or "").encode(), (self._token or "").encode())
 
 
 def _is_address(host: str) -> bool:
