@@ -235,6 +235,7 @@ def test_what_makes_no_picture_is_a_picture_that_says_so(served: Browsing):
     response = served.get("thumb", i=5, f=3, s=96)
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "image/svg+xml"
+    assert "immutable" in response.headers["Cache-Control"]
 
 
 def test_keys_are_found_by_their_beginning_and_whole(served: Browsing):
@@ -331,6 +332,8 @@ def test_damaged_and_missing_shards_leave_the_others_alone(tmp_path: Path):
         assert [tile["key"] is None for tile in tiles] == [True] * 5 + [False] * 10
         assert "broken.tar" in tiles[0]["error"]
         assert server.get("api/sample", i=0).status_code == 500
+        # The shard may be mended while the page is open.
+        assert server.get("thumb", i=0, f=0, s=96).headers["Cache-Control"] == "no-store"
         assert "No such file" in server.get("api/sample", i=3).json()["error"]
         states = [row["state"] for row in server.ask("shards")["shards"]]
         assert states == ["damaged", "missing", "local"]

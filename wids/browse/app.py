@@ -21,7 +21,7 @@ from wids.browse.byteranges import UnsatisfiableRangeError, parse_range
 from wids.browse.guard import Guard
 from wids.browse.source import SamplePlace
 from wids.browse.thumbs import SIZES
-from wids.errors import WidsError
+from wids.errors import DecodeError, WidsError
 from wids.views.mediatypes import OCTET_STREAM, media_type
 from wids.views.thumbnails import Thumbnail
 
@@ -135,10 +135,14 @@ def _thumbnail_of(answers: Answers, broken: bytes) -> Endpoint:
         except (ValueError, LookupError) as error:
             if not isinstance(error, WidsError):
                 return _failure(error)
-            drawn = None
+            drawn, lasts = None, isinstance(error, DecodeError)
         except (OSError, ImportError):
-            drawn = None
-        headers = {"Cache-Control": _KEPT, "Content-Security-Policy": _FIELD_POLICY}
+            drawn, lasts = None, False
+        else:
+            lasts = drawn is not None
+        # A shard that cannot be reached now may be there a minute later.
+        headers = {"Cache-Control": _KEPT} if lasts else {}
+        headers["Content-Security-Policy"] = _FIELD_POLICY
         # A picture that says so, and no error: the page around it is in order.
         if drawn is None:
             return Response(broken, media_type="image/svg+xml", headers=headers)
