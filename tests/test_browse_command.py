@@ -120,12 +120,21 @@ def test_a_report_beside_the_spec_is_found(shard: Path, tmp_path: Path):
         (["--host", "no.such.host.invalid"], "no.such.host.invalid"),
         (["--class-names", "/no/such/file"], "No such file"),
         (["--check", "/no/such/file"], "No such file"),
+        (["--check", "strings.json"], "found no list of faults"),
+        (["--check", "deep.json"], "more levels of JSON"),
     ],
 )
 def test_what_cannot_be_is_said_before_anything_is_served(
-    shard: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+    shard: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: list[str],
+    message: str,
 ):
     """Exit code 1 and one line on standard error."""
+    (shard.parent / "strings.json").write_text('{"faults": ["a"], "num_shards": null}')
+    (shard.parent / "deep.json").write_text("[" * 100_000)
+    monkeypatch.chdir(shard.parent)
     assert main(["browse", str(shard), "--port", "0", *options]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
@@ -139,6 +148,16 @@ def test_a_port_that_is_taken_is_named(shard: Path, capsys: pytest.CaptureFixtur
         port = taken.getsockname()[1]
         assert main(["browse", str(shard), "--port", str(port)]) == 1
     assert f"cannot listen on 127.0.0.1, port {port}" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("port", ["70000", "-1", "x"])
+def test_a_port_that_cannot_be_is_a_wrong_command(
+    shard: Path, capsys: pytest.CaptureFixture[str], port: str
+):
+    """The command is refused with its usage."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["browse", str(shard), "--port", port])
+    assert "--port" in capsys.readouterr().err
 
 
 def test_without_a_wish_any_port_will_do():

@@ -43,16 +43,23 @@ def read_report(path: Path) -> CheckReport:
     """
     if path.stat().st_size > _MOST_NBYTES:
         raise ValueError(f"{path}: expected at most {_MOST_NBYTES} bytes of a report")
-    report = json.loads(path.read_text(encoding="utf-8"))
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(f"{path}: more levels of JSON than are read") from error
     faults = report.get("faults") if isinstance(report, dict) else None
-    if not isinstance(faults, list):
-        raise ValueError(  # noqa: TRY004 (the file is wrong, not the call)
+    if not isinstance(faults, list) or not all(isinstance(fault, dict) for fault in faults):
+        raise ValueError(
             f"{path}: expected what `wids check SPEC --json` prints, found no list of faults"
         )
     names = ("shard", "place", "what", "cure", "severity")
     kept = [{name: str(fault.get(name, "")) for name in names} for fault in faults]
     return {
-        "num_shards": int(report.get("num_shards", 0)),
-        "num_errors": int(report.get("num_errors", 0)),
+        "num_shards": _count(report.get("num_shards")),
+        "num_errors": _count(report.get("num_errors")),
         "faults": kept,
     }
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) else 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import sys
@@ -30,7 +31,9 @@ def add_browse_commands(commands: Any) -> None:
     )
     parser.add_argument("spec", metavar="SPEC", help="the dataset")
     parser.add_argument("--index", type=int, metavar="N", help="open this sample first")
-    parser.add_argument("--port", type=int, metavar="N", help="port (8765, or a free one; 0: any)")
+    parser.add_argument(
+        "--port", type=_port, metavar="N", help="port (8765, or a free one; 0: any)"
+    )
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -42,6 +45,13 @@ def add_browse_commands(commands: Any) -> None:
     parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards and indexes there")
     parser.add_argument("--no-open", action="store_true", help="open no browser, print the URL")
     parser.add_argument("--json", action="store_true", help="print the URL as JSON, nothing else")
+
+
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port < 1 << 16:
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {port}")
+    return port
 
 
 def browse(args: Arguments) -> int:
