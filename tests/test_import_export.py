@@ -198,6 +198,16 @@ class TestExport:
         assert Path(last["shard"]).read_bytes()[start : start + size] == jpeg(0)
         assert int(last["shardindex"]) == 0
 
+    def test_a_table_of_unknown_kind_is_no_folder(self, pictures: Path, capsys):
+        """`t.xlsx` is refused; a folder's name may have a dot, with a slash or when it is there."""
+        main(["import", "pictures", "-o", "a/x-%03d.tar"])
+        assert main(["export", "a/x.json", "t.xlsx"]) == 1
+        assert ".parquet" in capsys.readouterr().err
+        assert not Path("t.xlsx").exists()
+        assert main(["export", "a/x.json", "v1.2/"]) == 0
+        assert main(["export", "a/x.json", "v1.2"]) == 0
+        assert Path("v1.2/dog/a.jpg").exists()
+
     @pytest.mark.parametrize("key", ["../escape", "/etc/escape", "a/../../escape"])
     def test_names_cannot_lead_out_of_the_folder(
         self, tmp_path: Path, make_shard: MakeShard, key: str, capsys

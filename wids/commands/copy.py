@@ -29,6 +29,7 @@ __all__ = ["add_copy_commands"]
 
 # Named here, too: declaring a command must not import what reads the data.
 _KINDS = ("imagefolder", "table", "huggingface", "mds", "lmdb", "tfrecord", "webdataset")
+_TABLES = (".csv", ".jsonl", ".parquet")
 _UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 
 
@@ -161,8 +162,15 @@ def export(args: Arguments) -> int:
     from wids.tools.exporters import export_files, export_table
 
     output = Path(args.output)
+    is_table = output.suffix.lower() in _TABLES
+    is_folder = not output.suffix or output.is_dir() or args.output.endswith("/")
+    if not (is_table or is_folder):
+        raise ValueError(
+            f"{args.output}: expected a table ({', '.join(_TABLES)}) or a folder; end a folder's "
+            "name in '/' if it has a dot"
+        )
     with ShardList(args.spec, transformations=[]) as dataset:
-        if output.suffix.lower() in {".csv", ".jsonl", ".parquet"}:
+        if is_table:
             values = [f".{extension.lstrip('.')}" for extension in args.values]
             note(f"{output}: {export_table(dataset, output, values)} rows")
         else:

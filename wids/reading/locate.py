@@ -17,6 +17,7 @@ __all__ = ["Locator"]
 
 # Up to here a list of Python ints is small, and bisect on it beats a table.
 MAX_LIST = 4096
+_PIECE = 1 << 16
 
 
 class Locator:
@@ -112,9 +113,14 @@ class _Table:
     def __init__(self, ends: npt.NDArray[np.int64], total: int) -> None:
         num_rows = 2 * len(ends)
         self._shift = max(0, (total // num_rows).bit_length() - 1)
-        starts = np.arange(0, total, 1 << self._shift, dtype=np.int64)
-        rows = np.searchsorted(ends, starts, side="right")
-        self._rows = np.append(rows, len(ends)).astype(np.int32).data
+        num_starts = (total - 1 >> self._shift) + 1 if total else 0
+        rows = np.full(num_starts + 1, len(ends), np.int32)
+        # In pieces: whole, the numbers on the way would take eight times the memory of the table.
+        for first in range(0, num_starts, _PIECE):
+            starts = np.arange(first, min(first + _PIECE, num_starts), dtype=np.int64)
+            places = np.searchsorted(ends, starts << self._shift, side="right")
+            rows[first : first + len(starts)] = places
+        self._rows = rows.data
         self._ends = ends.data
 
     def __call__(self, index: int) -> int:

@@ -10,7 +10,7 @@ from typing import Any
 from wids.errors import SpecError
 from wids.fetching.fetch import open_url
 from wids.specs.spec import DatasetSpec
-from wids.specs.speccache import SpecCache
+from wids.specs.speccache import SpecCache, give_back_memory
 from wids.urls import base_name, is_local, local_path
 
 __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
@@ -88,7 +88,8 @@ def _parsed_once(
     # What other documents say may change without this one; and mapped columns take less memory.
     if kept is not None and not others:
         kept.save(spec)
-        return kept.load() or spec
+        spec = kept.load() or spec
+        give_back_memory()
     return spec
 
 
