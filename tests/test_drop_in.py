@@ -424,6 +424,14 @@ def test_the_banner_shows_on_request(spec: Path) -> None:
     assert run(env={**_environment(), "WIDS_VERBOSE": "0"}).stderr == ""
 
 
+def test_what_is_done_on_opening_shows_on_request(spec: Path) -> None:
+    """`WIDS_VERBOSE=1` shows what takes time before the dataset is there, too."""
+    code = f"import wids; wids.ShardListDataset('{spec.parent}/*.tar')"
+    command, environment = [sys.executable, "-c", code], {**_environment(), "WIDS_VERBOSE": "1"}
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    assert "how many samples 3 shards hold: counting" in ended.stderr
+
+
 def _environment() -> dict[str, str]:
     import os
 

@@ -40,6 +40,14 @@ def test_out_of_range(path, place):
         Shard(path)[place]
 
 
+def test_errors_name_what_was_asked_for(path):
+    """A negative place too far is named as given, and a slice is told to be none."""
+    with pytest.raises(IndexError, match=r"sample -4 lies outside \[-3, 3\)"):
+        Shard(path)[-4]
+    with pytest.raises(TypeError, match="'slice' object cannot be interpreted as an integer"):
+        Shard(path)[0:2]
+
+
 def test_views_and_bytes(path):
     """Fields are read-only views by default, bytes when copied."""
     shard = Shard(path)

@@ -139,6 +139,7 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         allow_local: bool = False,
         remote: Literal["whole", "range"] = "whole",
     ) -> None:
+        show_if_verbose()
         if remote not in {"whole", "range"}:
             raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
         spec = load_spec(
@@ -171,7 +172,6 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         self._read_ahead = ReadAhead()
         self.shards = self._counted(spec.shards)
         self._locate = Locator(self.shards.nsamples)
-        show_if_verbose()
         logger.info("%s", self.data_info)
 
     # What a sample is.

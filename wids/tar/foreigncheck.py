@@ -108,8 +108,11 @@ def _check(path: Path, tar: Path, index: MemberTable, entries: list[ForeignMembe
 
 def _wrong(path: Path, tar: Path, place: int, entry: ForeignMember, there: str | None) -> str:
     return (
-        f"{path}: entry {place} is wrong: expected {there or 'no member'!r} at byte "
-        f"{entry.offset} of {tar}, found {entry}; make that index anew"
+        f"{path}: entry {place} is wrong: expected {there!r} at byte {entry.offset} of {tar}, "
+        f"found {entry}; make that index anew"
+        if there
+        else f"{path}: entry {place} is wrong: expected the first byte of a member, found none at "
+        f"byte {entry.offset} of {tar} for {entry}; make that index anew"
     )
 
 

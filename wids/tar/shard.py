@@ -1,6 +1,7 @@
 """A shard as a sequence of raw samples: memory that is mapped, and the tar index that cuts it."""
 
 import mmap
+import operator
 import os
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -106,7 +107,8 @@ class Shard(IndexedShard):
             )
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
-        return self.read(local_index)
+        # A slice would be a range of places, which is read one by one.
+        return self.read(operator.index(local_index))
 
     def read(
         self, local_index: int, fields: Collection[str] | None = None, copy: bool = False
@@ -128,6 +130,11 @@ class Shard(IndexedShard):
             raise ValueError(f"{self.path}: the shard is closed")
         if local_index < 0:
             local_index += self.index.num_samples
+            if local_index < 0:
+                place = local_index - self.index.num_samples
+                raise IndexError(
+                    f"sample {place} lies outside [-{len(self)}, {len(self)}) of {self.path}"
+                )
         return self._cut(local_index, data, fields)
 
     @property

@@ -4,11 +4,11 @@ Nothing is allocated by a number that a sidecar states before that number fills 
 """
 
 import os
+import stat
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
 
 from wids.errors import ShardFormatError
 from wids.tar.fingerprint import probed_rows
@@ -46,13 +46,20 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
         ShardFormatError: It is none, of another version, cut off or damaged.
         OSError: It cannot be opened.
     """
-    with Path(path).open("rb", buffering=0) as stream:
+    with open(path, "rb", buffering=0, opener=_open_at_once) as stream:
+        status = os.fstat(stream.fileno())
+        if not stat.S_ISREG(status.st_mode):
+            raise _unfit(path, "a regular file", "a pipe or device")
 
         def read(start: int, end: int) -> bytes:
             return os.pread(stream.fileno(), end - start, start)
 
-        status = os.fstat(stream.fileno())
         return replace(parse_sidecar(map_file(stream.fileno()), path, read), status=status)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a file, or a pipe without waiting for its writer."""
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def parse_sidecar(

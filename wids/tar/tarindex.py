@@ -116,7 +116,8 @@ class TarIndex(MemberTable):
         if source.trailing_nbytes:
             _log.warning(
                 "%s: %d bytes follow the end of the archive and are not read; if they are "
-                "further archives, concatenated=True reads them",
+                "further archives, TarIndex.from_tar(..., concatenated=True) reads them; for a "
+                "dataset, pack them into one archive or into a shard each",
                 path,
                 source.trailing_nbytes,
             )

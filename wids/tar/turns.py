@@ -20,6 +20,8 @@ _log = logging.getLogger(__name__)
 _PATIENCE_SECONDS = 120.0
 _POLL_SECONDS = 0.01
 _MAX_NAME_LENGTH = 200
+# Where others can write, a link would have a file made elsewhere, and a pipe would be waited for.
+_LOCK_FLAGS = os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
 
 
 @contextmanager
@@ -50,7 +52,7 @@ def _acquire(lock: Path) -> int | None:
     give_up = time.monotonic() + _PATIENCE_SECONDS
     while time.monotonic() < give_up:
         try:
-            descriptor = os.open(lock, os.O_RDONLY | os.O_CREAT | os.O_CLOEXEC, 0o666)
+            descriptor = os.open(lock, _LOCK_FLAGS, 0o666)
         except OSError as error:
             _log.debug("%s: indexing without a lock: %s", lock, error)
             return None
