@@ -13,6 +13,7 @@ import pytest
 from browsing import Browsing, browsing
 from conftest import write_shard
 from PIL import Image
+from server import Faults
 
 from wids import TarIndex
 from wids.browse.conditions import parse_filter
@@ -402,6 +403,24 @@ def test_no_search_downloads_a_shard(folder: Path, shard_server: Any):
         assert server.ask_until_finished("statistics")["skipped"] == 3
         assert server.ask_until_finished("page", where=".cls == 1")["filtering"]["skipped"] == 3
         assert not any(request.nbytes > 2_000 for request in shard_server.requests)
+
+
+def test_a_server_that_fails_is_asked_once_for_a_page(
+    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """What is wrong stands on every tile, without new tries for each; later it is tried anew."""
+    rows = serve_remotely(folder, shard_server)
+    with browsing(rows) as server:
+        server.ask("page", count=1)
+        shard_server.faults = Faults(status=404)
+        before = len(shard_server.requests)
+        tiles = server.ask("page", at=5, count=5)["tiles"]
+        assert all("404" in tile["error"] for tile in tiles)
+        assert server.get("thumb", i=6, f=0, s=96).headers["Cache-Control"] == "no-store"
+        assert len(shard_server.requests) - before <= 3
+        shard_server.heal()
+        monkeypatch.setattr("wids.browse.source._RETRY_SECONDS", 0)
+        assert all("error" not in tile for tile in server.ask("page", at=5, count=5)["tiles"])
 
 
 def test_many_ask_at_once(served: Browsing):

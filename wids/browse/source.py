@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -145,7 +146,8 @@ class Source:
         shard, local_index, _ = self._opened(place.index)
         if isinstance(shard, RangeShard):
             stop = field.nbytes if stop is None else min(stop, field.nbytes)
-            return memoryview(shard.read_part(local_index, field.extension, start, stop))
+            with self._failing_once(place.shard_index, FetchError):
+                return memoryview(shard.read_part(local_index, field.extension, start, stop))
         view: memoryview = shard.read(local_index, (field.extension,))[field.extension]
         return view[start:stop]
 
@@ -177,7 +179,8 @@ class Source:
         if not isinstance(shard, RangeShard):
             return
         extensions = {place.fields[n].extension for place, numbers in group for n in numbers}
-        samples = shard.read_many([place.local_index for place, _ in group], extensions)
+        with self._failing_once(group[0][0].shard_index, FetchError):
+            samples = shard.read_many([place.local_index for place, _ in group], extensions)
         for (place, numbers), sample in zip(group, samples, strict=True):
             for number in numbers:
                 # A copy, as the view may keep a shard mapped that was fetched whole after all.
@@ -245,14 +248,20 @@ class Source:
         failed_at = self._failed_at.get(shard_index)
         if failed_at is not None and time.monotonic() - failed_at < _RETRY_SECONDS:
             raise ShardFormatError(self.failures[shard_index])
-        try:
+        with self._failing_once(shard_index, WidsError, OSError):
             located = self.dataset.locate_sample(index)
-        except (WidsError, OSError) as error:
+        self.failures.pop(shard_index, None)
+        return located
+
+    @contextmanager
+    def _failing_once(self, shard_index: int, *kinds: type[Exception]) -> Iterator[None]:
+        """Note what fails, since each try of a server that is down takes many seconds."""
+        try:
+            yield
+        except kinds as error:
             self.failures[shard_index] = str(error)
             self._failed_at[shard_index] = time.monotonic()
             raise
-        self.failures.pop(shard_index, None)
-        return located
 
 
 def _each_row(
