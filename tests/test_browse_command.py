@@ -13,9 +13,12 @@ import pytest
 import requests
 from browsing import Command
 from conftest import write_shard
+from server import Faults, ShardServer
 
+from wids import TarIndex
 from wids.browse.server import bind
 from wids.cli import main
+from wids.tar.sidecar import SIDECAR_SUFFIX
 
 
 @pytest.fixture
@@ -82,6 +85,26 @@ def test_it_ends_while_someone_still_downloads(shard: Path, tmp_path: Path):
             assert connection.recv(12) == b"HTTP/1.1 200"
             server.process.send_signal(signal.SIGINT)
             assert server.process.wait(30) == 0
+
+
+def test_it_ends_while_a_server_of_shards_hangs(
+    shard: Path, tmp_path: Path, shard_server: ShardServer
+):
+    """Ctrl-C is not held up, and nothing is said, where a page and a filter wait for bytes."""
+    TarIndex.from_tar(shard).save(Path(f"{shard}{SIDECAR_SUFFIX}"))
+    for path in (shard, Path(f"{shard}{SIDECAR_SUFFIX}")):
+        shard_server.put(path.name, path.read_bytes())
+    spec = {"shardlist": [{"url": shard.name, "nsamples": 5}]}
+    url = shard_server.put("five.json", json.dumps(spec).encode())
+    process = start(url, "--json", "--port", "0", "--cache-dir", tmp_path / "cache")
+    page = json.loads(process.stdout.readline())["url"] + "api/page"
+    shard_server.faults = Faults(stall_at=0)
+    assert requests.get(page, params={"where": ".cls == 1"}, timeout=30).json()["total"] == 0
+    with pytest.raises(requests.exceptions.ReadTimeout):
+        requests.get(page, timeout=1)
+    process.send_signal(signal.SIGINT)
+    assert process.communicate(timeout=15) == ("", "")
+    assert process.returncode == 0
 
 
 def test_names_of_classes_and_a_report_are_read_from_files(shard: Path, tmp_path: Path):

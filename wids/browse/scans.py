@@ -13,6 +13,7 @@ __all__ = ["Scan", "Scans", "Visitor"]
 # A scan that no page asks about any more is given up, and begun anew should one ask again.
 _ABANDONED_SECONDS = 60.0
 _MOST_KEPT = 8
+_LEAVE_SECONDS = 0.5
 _MOST_MESSAGES = 20
 
 
@@ -71,9 +72,12 @@ class Scan:
         }
 
     def stop(self) -> None:
-        """Let it end before the next shard, and wait for that."""
+        """Let it end before the next shard, which may be one that takes minutes to answer."""
         self._stopped.set()
-        self._thread.join()
+
+    def join(self, seconds: float) -> None:
+        """Wait for its end, at most so long."""
+        self._thread.join(seconds)
 
     def _run(self) -> None:
         for shard_index in self._shards:
@@ -127,7 +131,9 @@ class Scans:
             return scan
 
     def close(self) -> None:
-        """End all of them."""
+        """End all of them, or leave those that wait for a server behind."""
         with self._lock:
             for scan in self._scans.values():
                 scan.stop()
+            for scan in self._scans.values():
+                scan.join(_LEAVE_SECONDS)

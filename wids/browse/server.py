@@ -1,5 +1,6 @@
 """Starting and ending the server: a socket, a URL, and what to type on another machine."""
 
+import logging
 import socket
 from contextlib import suppress
 
@@ -98,9 +99,18 @@ class BrowseServer:
 
     def run(self) -> None:
         """Serve until Ctrl-C, or until `stop` is called from another thread."""
-        # uvicorn ends in good order and then sends itself the signal again.
-        with suppress(KeyboardInterrupt), self._socket:
-            self._server.run([self._socket])
+        errors = logging.getLogger("uvicorn.error")
+        errors.addFilter(self._is_told)
+        try:
+            # uvicorn ends in good order and then sends itself the signal again.
+            with suppress(KeyboardInterrupt), self._socket:
+                self._server.run([self._socket])
+        finally:
+            errors.removeFilter(self._is_told)
+
+    def _is_told(self, _record: logging.LogRecord) -> bool:
+        """Tell whether a message of uvicorn is worth a line: not that the end cuts answers off."""
+        return not self._server.should_exit
 
     def stop(self) -> None:
         """Let `run` return soon."""

@@ -73,8 +73,8 @@ class Thumbnails:
         return future
 
     def close(self) -> None:
-        """Draw what was begun, and no more."""
-        self._pool.shutdown(cancel_futures=True)
+        """Begin no more; what is being drawn is not waited for."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
 
     def _make(self, place: SamplePlace, number: int, size: int) -> Thumbnail:
         key = (place.index, number, size)

@@ -6,6 +6,8 @@ import argparse
 import json
 import os
 import sys
+import threading
+import time
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from wids.browse.answers import Answers
 
 __all__ = ["add_browse_commands"]
+
+_THREADS = ("AnyIO worker thread", "wids-")  # those that answer, and those that draw
+_LEAVE_SECONDS = 1.0
 
 
 def add_browse_commands(commands: Any) -> None:
@@ -74,7 +79,22 @@ def browse(args: Arguments) -> int:
             url += f"{'&' if '?' in url else '?'}i={first}"
         _announce(args, url, server.port)
         server.run()
+    _leave()
     return DONE
+
+
+def _leave() -> None:
+    """End the process even if a thread of the server still waits for an answer from far away.
+
+    The interpreter would wait for it: minutes, after Ctrl-C, where a server of shards hangs.
+    """
+    end = time.monotonic() + _LEAVE_SECONDS
+    ours = [each for each in threading.enumerate() if each.name.startswith(_THREADS)]
+    for each in ours:
+        each.join(max(0.0, end - time.monotonic()))
+    if any(each.is_alive() and not each.daemon for each in ours):
+        sys.stdout.flush()
+        os._exit(DONE)
 
 
 def _checked(index: int, total: int) -> int:
