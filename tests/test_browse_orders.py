@@ -79,10 +79,10 @@ def test_a_filter_is_ordered_as_stored_or_shuffled():
     [
         ({"order": "sideways"}, "order: expected one of stored, shuffled, shards, chunks, got 'si"),
         ({"seed": "x" * 99}, "seed: expected a whole number, got 'xxx"),
-        ({"rank": "2", "replicas": "2"}, "rank: expected a number from 0 on, got 2"),
-        ({"rank": "-1"}, "rank"),
+        ({"rank": "2", "replicas": "2"}, "rank: expected a number from 0 to 1, got 2"),
+        ({"rank": "-1"}, "rank: expected a number from 0 on, got -1"),
         ({"replicas": "0"}, "replicas: expected a number from 1 on, got 0"),
-        ({"lanes": "99999999"}, "lanes"),
+        ({"lanes": "99999999"}, "lanes: expected a number from 1 to 4096, got 99999999"),
         ({"chunksize": "0"}, "chunksize"),
         ({"seed": "9" * 5000}, "seed"),
     ],

@@ -16,6 +16,10 @@ from chromium import chromium, open_page, wait_until
 from conftest import write_shard
 from hostile import hostile_samples, write_hostile
 from PIL import Image
+from server import ShardServer
+
+from wids import TarIndex
+from wids.tar.sidecar import SIDECAR_SUFFIX
 
 __all__ = ["chromium", "open_page"]
 
@@ -138,6 +142,38 @@ def test_every_state_is_a_url(served: Browsing, open_page: Open):
     other = open_page(page.url)
     other.locator(".tile").nth(59).wait_for()
     assert keys_shown(other) == keys_shown(page)
+
+
+@pytest.mark.parametrize(
+    "query", ["size=toString", "size=x", "at=1e30", "at=-5", "at=99999999999999999999", "view=x"]
+)
+def test_a_damaged_link_leads_to_the_samples(served: Browsing, open_page: Open, query: str):
+    """What makes no sense in a link counts as not said."""
+    page = open_page(f"{served.url}?{query}")
+    page.locator(".tile").nth(59).wait_for()
+    assert keys_shown(page)[0] == "set/00000"
+
+
+def test_a_damaged_order_is_named(served: Browsing, chromium: Any):
+    """The toolbar stays, to choose one that there is."""
+    page = chromium.new_page()
+    page.goto(f"{served.url}?order=toString")
+    assert "order: expected one of" in page.locator("[role=alert]").inner_text()
+    assert page.get_by_label("Order").input_value() == ""
+    page.close()
+
+
+def test_a_tile_that_cannot_be_read_says_why(
+    tmp_path: Path, open_page: Open, shard_server: ShardServer
+):
+    """Its keys are known of the sidecar, its bytes are out of reach."""
+    shard = write_shard(tmp_path / "a.tar", [sample_of(1)])
+    TarIndex.from_tar(shard).save(Path(f"{shard}{SIDECAR_SUFFIX}"))
+    sidecar = Path(f"{shard}{SIDECAR_SUFFIX}")
+    shard_server.put(sidecar.name, sidecar.read_bytes())
+    with browsing([(f"{shard_server.url}/a.tar", 1)]) as server:
+        tile = open_page(server.url).locator(".tile")
+        assert "HTTP status 404" in tile.inner_text()
 
 
 def test_the_keyboard_goes_everywhere(served: Browsing, open_page: Open):

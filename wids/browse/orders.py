@@ -88,15 +88,16 @@ chunksize=1000000)
             "seed": (-_MOST, _MOST),
             "epoch": (-_MOST, _MOST),
             "replicas": (1, _MOST),
-            "rank": (0, self.replicas),
+            "rank": (0, self.replicas - 1),
             "interleave": (1, _MOST_LANES),
             "lanes": (1, _MOST_LANES),
             "chunksize": (1, _MOST),
         }
         for name, (low, high) in bounds.items():
             value = getattr(self, name)
-            if not low <= value <= high or (name == "rank" and value == high):
-                raise ValueError(f"{name}: expected a number from {low} on, got {value}")
+            if not low <= value <= high:
+                upwards = "on" if value < low else f"to {high}"
+                raise ValueError(f"{name}: expected a number from {low} {upwards}, got {value}")
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> "OrderQuery":

@@ -102,7 +102,7 @@ function tileOf(tile, state, size) {
 }
 
 function pictureOf(tile, size) {
-  if (tile.key === null) return h("span", { class: "excerpt problem" }, tile.error);
+  if (tile.error) return h("span", { class: "excerpt problem" }, tile.error);
   if (tile.picture === null || tile.picture === undefined) {
     return [
       h("span", { class: "glyph", "aria-hidden": "true" }, GLYPHS[tile.kind] ?? "·"),

@@ -5,13 +5,16 @@ const GRID = ["order", "seed", "epoch", "rank", "replicas", "interleave", "lanes
   "where", "size"];
 const ALL = [...GRID, "at", "i", "p", "view", "q", "whole"];
 
+// Of these the page itself makes use; what a link was damaged to counts as not said.
+const FORMS = { size: /^[sml]$/, at: /^\d{1,15}$/ };
+
 let listener = () => {};
 
 /** Read the state off the URL: an object of strings, without what is not set. */
 export function current() {
   const found = {};
   for (const [name, value] of new URLSearchParams(location.search)) {
-    if (ALL.includes(name) && value !== "") found[name] = value;
+    if (ALL.includes(name) && value !== "" && (FORMS[name]?.test(value) ?? true)) found[name] = value;
   }
   return found;
 }

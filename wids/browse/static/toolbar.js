@@ -36,7 +36,7 @@ function make(state) {
 }
 
 function orderForm(state) {
-  const kind = state.order in NUMBERS ? state.order : "";
+  const kind = Object.hasOwn(NUMBERS, state.order) ? state.order : "";
   const select = h("select", {
     "aria-label": "Order",
     onchange: (event) => go({ size: state.size, where: state.where, seed: state.seed, order: event.target.value }),
