@@ -153,7 +153,7 @@ def robbed(options: dict) -> dict:
         for path in Path(options["folder"]).glob("*.tar"):
             path.unlink(missing_ok=True)
             removed += 1
-            time.sleep(0.1)  # else a reader on a busy machine might never have one
+            time.sleep(0.3)  # else a reader on a busy machine might never have one
     statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
     return {"statuses": statuses, "removed": removed}
 

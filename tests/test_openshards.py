@@ -86,10 +86,12 @@ def test_useless_shards_go_once_they_are_idle() -> None:
     opened = OpenShards(8, open_shard=Opened)
     for shard_index in (0, 1, 2, 1):
         use(opened, shard_index)
-    opened.drop_idle(lambda shard: shard.number < 2)
+    assert opened.drop(lambda shard: shard.number < 2, spare_used=True) == 1
     assert (sorted(opened), opened.misses) == ([1, 2], 3)
-    opened.drop_idle(lambda shard: shard.number < 2)
+    assert opened.drop(lambda shard: shard.number < 2, spare_used=True) == 1
     assert (sorted(opened), opened.accesses) == ([2], 4)
+    use(opened, 2)
+    assert (opened.drop(lambda shard: True), len(opened)) == (1, 0)
 
 
 def test_threads_that_share_it_get_right_shards() -> None:

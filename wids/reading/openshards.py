@@ -83,15 +83,18 @@ class OpenShards(dict[int, T]):
             shard = self._open_shard(shard_index)
         return self.setdefault(shard_index, shard)
 
-    def drop_idle(self, useless: Callable[[T], bool]) -> None:
-        """Drop shards that are useless by now, but for those used since they were last spared.
+    def drop(self, useless: Callable[[T], bool], *, spare_used: bool = False) -> int:
+        """Drop shards that are useless by now; returns how many.
 
         Args:
             useless: Tells whether a shard should rather not be kept.
+            spare_used: Keep those that were used since they were last spared.
         """
+        before = len(self)
         for shard_index, shard in list(self.items()):
             if useless(shard):
-                self._drop(shard_index, shard, second_chance=True)
+                self._drop(shard_index, shard, second_chance=spare_used)
+        return before - len(self)
 
     def clear(self) -> None:
         """Forget all open shards."""

@@ -20,7 +20,7 @@ import numpy as np
 from wids.caching.cache import ShardCache
 from wids.codecs.decode import Decoder, ErrorHandler, SampleDecoder
 from wids.codecs.images import ImageDecoder
-from wids.errors import DecodeError, FetchError, SampleCountError, ShardFormatError
+from wids.errors import CacheError, DecodeError, FetchError, SampleCountError, ShardFormatError
 from wids.log import logger, show_if_verbose
 from wids.ordering.lookahead import Foreseeable
 from wids.progress import progress
@@ -77,6 +77,8 @@ class ShardList(ManyFields, OldAttributes, Displayed):
             pattern or single shard; or a list of `{"url", "nsamples"}` dicts, `(url, nsamples)`
             pairs, paths and URLs. Shards without `nsamples` are fetched and counted first.
         cache_size: Bound of the cache folder in bytes; None for none.
+        shared: Trust everyone who can write to the cache folder; without, a folder that another
+            user could write to is refused.
         cache_dir: Cache folder; by default `WIDS_CACHE`, else the user's cache folder.
         lru_size: Shards to keep open (mapped) at most; by default as many as the limit of
             descriptors allows.
@@ -137,6 +139,7 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         allow_pipe: bool = False,
         allow_pickle: bool = False,
         allow_local: bool = False,
+        shared: bool = False,
         remote: Literal["whole", "range"] = "whole",
     ) -> None:
         show_if_verbose()
@@ -148,7 +151,12 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         self.base = spec.base
         self.dataset_name = dataset_name or spec.name or _name_of(spec.shards)
         self.cache = ShardCache(
-            cache_dir, cache_size=cache_size, keep=keep, allow_pipe=allow_pipe, localname=localname
+            cache_dir,
+            cache_size=cache_size,
+            keep=keep,
+            allow_pipe=allow_pipe,
+            localname=localname,
+            shared=shared,
         )
         self._header = spec.header | {"name": spec.name}
         self._name_in_samples = dataset_name or spec.name
@@ -425,7 +433,13 @@ class ShardList(ManyFields, OldAttributes, Displayed):
     def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:
         # What was evicted keeps its space on the disk for as long as it is mapped.
         if self.cache.cache_size is not None:
-            self._opened.drop_idle(_is_evicted)
+            self._opened.drop(_is_evicted, spare_used=True)
+        try:
+            return open_shard(description, self.cache, self._index_options, scanners)
+        except CacheError:
+            # The disk may be full of what was evicted for this very shard.
+            if not self._opened.drop(_is_evicted):
+                raise
         return open_shard(description, self.cache, self._index_options, scanners)
 
     def _counted(self, shards: ShardTable) -> ShardTable:
