@@ -108,6 +108,37 @@ def killed(options: dict) -> dict:
     return {"wrong": wrong, "failed": failed, "killed": running, "left": left}
 
 
+def killed_indexing(options: dict) -> dict:
+    """Kill processes while they index shards and write sidecars; then see that all read right."""
+    source = random.Random(options["seed"])
+    folder = Path(options["folder"])
+    digests: dict[str, str] = options["digests"]
+
+    def read(path: str) -> str:
+        digest = hashlib.md5()
+        with ShardList([path], cache_dir=folder, transformations="bytes") as dataset:
+            for sample in dataset:
+                digest.update(sample[".bin"])
+        return digest.hexdigest()
+
+    running = wrong = 0
+    for number in range(options["kills"]):
+        path = source.choice(sorted(digests))
+        if number % 2 == 0:
+            for sidecar in folder.glob("*.widx"):
+                sidecar.unlink()  # else all would soon be there
+        pid = fork(lambda path=path: read(path) == digests[path] or os._exit(7))
+        time.sleep(source.uniform(0, options["longest"]))
+        os.kill(pid, signal.SIGKILL)
+        status = os.waitpid(pid, 0)[1]
+        running += os.WIFSIGNALED(status)
+        wrong += os.waitstatus_to_exitcode(status) > 0
+    wrong += sum(read(path) != digest for path, digest in digests.items())
+    ShardCache(folder).trim(1 << 60)
+    left = [path.name for path in folder.iterdir() if path.name.startswith(".")]
+    return {"wrong": wrong, "killed": running, "left": left}
+
+
 def soak(options: dict) -> dict:
     """Read shards at random in several processes under a bound, and watch the bound."""
     deadline = time.monotonic() + options["seconds"]
@@ -174,4 +205,5 @@ def held_nbytes(folder: Path) -> int:
 if __name__ == "__main__":
     given = json.loads(sys.argv[2])
     actions = {"crowd": crowd, "killed": killed, "soak": soak, "robbed": robbed}
+    actions["killed_indexing"] = killed_indexing
     json.dump(actions[sys.argv[1]](given), sys.stdout)

@@ -20,17 +20,18 @@ MAY_IMPORT = {
     "progress": "",
     "extras": "",
     "outfile": "",
+    "beside": "",
     "wording": "",
     "urls": "errors",
     "fetching": "errors urls",
-    "tar": "dates errors",
+    "tar": "beside dates errors",
     "codecs": "errors extras",
-    "caching": "dates errors fetching progress urls",
-    "specs": "caching errors fetching outfile progress tar urls",
+    "caching": "beside dates errors fetching progress urls",
+    "specs": "beside caching errors fetching outfile progress tar urls",
     "ordering": "",
     "views": "codecs errors extras urls wording",
     "reading": (
-        "caching codecs errors fetching log ordering progress specs tar urls views wording"
+        "beside caching codecs errors fetching log ordering progress specs tar urls views wording"
     ),
     "writing": "codecs outfile specs tar",
     "importing": "caching codecs errors extras specs tar urls",

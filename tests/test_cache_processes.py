@@ -1,11 +1,13 @@
 """Many processes on one cache: one download, kills at any moment, evictions under readers."""
 
 import hashlib
+import io
 import json
 import os
 import shutil
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -112,6 +114,27 @@ def test_kills_leave_nothing_wrong(folder: Path, shard_server: ShardServer, boun
     )
     assert found["killed"] > 10 * LONG
     assert (found["wrong"], found["failed"], found["left"]) == (0, 0, [])
+
+
+def test_kills_while_indexing_leave_nothing_wrong(folder: Path, tmp_path: Path) -> None:
+    """Processes killed while they scan and write sidecars leave no wrong sample and no litter."""
+    digests = {}
+    for number in range(3):
+        shard = tar_of(3000, nbytes=100, seed=number)
+        (tmp_path / f"{number}.tar").write_bytes(shard)
+        with tarfile.open(fileobj=io.BytesIO(shard)) as archive:
+            data = b"".join(archive.extractfile(member).read() for member in archive)
+        digests[str(tmp_path / f"{number}.tar")] = hashlib.md5(data).hexdigest()
+    found = run_worker(
+        "killed_indexing",
+        folder=str(folder),
+        digests=digests,
+        kills=60 * LONG,
+        longest=0.06,
+        seed=LONG,
+    )
+    assert found["killed"] > 10 * LONG
+    assert (found["wrong"], found["left"]) == (0, [])
 
 
 def test_the_bound_holds_under_many_readers(folder: Path, shard_server: ShardServer) -> None:

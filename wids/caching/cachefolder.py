@@ -6,12 +6,12 @@ import glob
 import hashlib
 import json
 import os
-import secrets
 import stat
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from wids.beside import host_token, is_running, new_part_path, write_beside
 from wids.caching.unpack import plain_name
 from wids.errors import CacheError
 from wids.urls import base_name
@@ -22,11 +22,7 @@ __all__ = [
     "check_folder",
     "choose_folder",
     "claim_part",
-    "host_token",
-    "is_running",
-    "new_part_path",
     "parts_of",
-    "write_beside",
 ]
 
 _ENVIRONMENT = "WIDS_CACHE"
@@ -94,18 +90,6 @@ def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
             )
 
 
-def host_token() -> str:
-    """Return eight hex digits that change with machine, boot and process namespace.
-
-    A process number in a file name means something only where this agrees.
-    """
-    known = [os.uname().nodename]
-    with suppress(OSError):
-        known.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
-        known.append(str(Path("/proc/self/ns/pid").stat().st_ino))
-    return hashlib.sha256("\0".join(known).encode()).hexdigest()[:8]
-
-
 @dataclass(frozen=True)
 class Record:
     """What a finished shard was checked against; lies beside it as JSON.
@@ -136,7 +120,7 @@ class Record:
 
     def save(self, path: Path, last_used: float | None = None) -> None:
         """Write it beside and rename, with the time of the last use if that is not now."""
-        write_beside(path, json.dumps(asdict(self)).encode(), last_used)
+        write_beside(path, json.dumps(asdict(self)).encode(), mtime=last_used)
 
     def renewed(self, status: os.stat_result) -> Record:
         """Return the record of the same content with the dates of a copy."""
@@ -195,24 +179,6 @@ class Entry:
         return self.folder / "locks" / f"{self.name[:3]}.lock"
 
 
-def new_part_path(target: Path) -> Path:
-    """Return a new name beside a file, for it to grow under: unique, and telling whose it is."""
-    owner = f"{host_token()}.{os.getpid()}.{secrets.token_hex(4)}"
-    return target.with_name(f".{target.name}.{owner}.part")
-
-
-def write_beside(path: Path, data: bytes, mtime: float | None = None) -> None:
-    """Replace a small file by way of a new one, so that no reader sees half of it."""
-    part = new_part_path(path)
-    try:
-        part.write_bytes(data)
-        if mtime is not None:
-            os.utime(part, (mtime, mtime))
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def parts_of(target: Path) -> list[Path]:
     """Return the parts that processes, living or dead, have begun for a file."""
     return sorted(target.parent.glob(f".{glob.escape(target.name)}.*.part"))
@@ -237,18 +203,3 @@ def claim_part(target: Path) -> Path:
                 part.rename(mine)
                 state.rename(mine.with_name(mine.name + ".json"))
     return mine
-
-
-def is_running(pid: int) -> bool:
-    """Tell whether a process of this machine lives.
-
-    >>> is_running(os.getpid())
-    True
-    """
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return False
-    except OSError:
-        return True
-    return True

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from wids.caching.cachefolder import Record, host_token, is_running
+from wids.beside import host_token, is_running
+from wids.caching.cachefolder import Record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -159,8 +160,9 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
         match = _PART.fullmatch(path.name)
         if match is not None:
             dead = match[2] == here and not is_running(int(match[3]))
-            alone = match[4] is not None and not path.with_suffix("").exists()
-            wanted = not alone and _is_resumable(path.with_name(match[1]))
+            part = path if match[4] is None else path.with_suffix("")
+            alone = not part.exists()
+            wanted = _is_resumable(part, path.with_name(match[1]))
             patience = max_age_seconds if wanted else 0.0
             stale = alone or age >= (patience if dead else _FOREIGN_SECONDS)
         else:
@@ -173,9 +175,9 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
     return removed
 
 
-def _is_resumable(target: Path) -> bool:
-    """Tell whether what began to become a file may still be of use: a shard that is not there."""
-    return target.suffix != ".ok" and not target.exists()
+def _is_resumable(part: Path, target: Path) -> bool:
+    """Tell whether a part can be gone on with, and its file is not there yet."""
+    return part.with_name(part.name + ".json").exists() and not target.exists()
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wids.caching.cachefolder import write_beside
+from wids.beside import write_beside
 from wids.codecs.safetensors import decode_safetensors, encode_safetensors, safetensors_metadata
 from wids.errors import ShardFormatError
 from wids.reading.ragged import Ragged, RaggedText

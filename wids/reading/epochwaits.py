@@ -6,7 +6,8 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from wids.caching.cachefolder import check_folder, new_part_path
+from wids.beside import new_part_path
+from wids.caching.cachefolder import check_folder
 from wids.caching.waits import WaitLog
 
 if TYPE_CHECKING:

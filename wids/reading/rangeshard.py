@@ -5,7 +5,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from wids.caching.cachefolder import Entry, check_folder, write_beside
+from wids.beside import write_beside
+from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import ShardFormatError
 from wids.fetching.fetch import RangesNotServedError
 from wids.log import logger

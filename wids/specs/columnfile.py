@@ -17,7 +17,7 @@ import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from wids.caching.cachefolder import new_part_path
+from wids.beside import new_part_path
 from wids.tar.mapping import map_file
 
 if TYPE_CHECKING:

@@ -3,9 +3,9 @@
 import struct
 from pathlib import Path
 
+from wids.beside import write_beside
 from wids.errors import ShardFormatError
 from wids.tar.membertable import MemberTable
-from wids.tar.sidecar import write_sidecar
 
 __all__ = ["sample_starts", "save_dali_index", "save_energon_index"]
 
@@ -32,7 +32,7 @@ def save_dali_index(index: MemberTable, path: Path) -> None:
             words.append(f"{extension[1:]} {offset} {size} {name}")
         lines.append(" ".join(words))
     text = "\n".join(lines) + "\n"
-    write_sidecar(path, text.encode("utf-8", "surrogateescape"))
+    write_beside(Path(path), text.encode("utf-8", "surrogateescape"), sync=True)
 
 
 def save_energon_index(tar: Path, index: MemberTable, path: Path) -> None:
@@ -44,7 +44,7 @@ def save_energon_index(tar: Path, index: MemberTable, path: Path) -> None:
         OSError: The shard cannot be opened, or the index not be written.
     """
     starts, end = sample_starts(tar, index)
-    write_sidecar(path, struct.pack(f"<{len(starts) + 1}Q", *starts, end))
+    write_beside(Path(path), struct.pack(f"<{len(starts) + 1}Q", *starts, end), sync=True)
 
 
 def sample_starts(tar: Path, index: MemberTable) -> tuple[list[int], int]:

@@ -8,11 +8,9 @@ verified when it is opened, each sample by a checksum of its own when it is read
 
 import hashlib
 import os
-import secrets
 import struct
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, NamedTuple
 from zlib import crc32
 
@@ -39,7 +37,6 @@ __all__ = [
     "lay_out",
     "pack_sidecar",
     "seal",
-    "write_sidecar",
 ]
 
 # What a sidecar's name adds to its shard's.
@@ -216,29 +213,6 @@ def pack_sidecar(sidecar: Sidecar) -> bytes:
         check=0,
     )
     return seal(header, sets + skipped) + body
-
-
-def write_sidecar(path: str | os.PathLike[str], image: bytes | memoryview) -> None:
-    """Put a sidecar in its place: written beside, synced, renamed.
-
-    Args:
-        path: The sidecar's final name.
-        image: Its bytes.
-
-    Raises:
-        OSError: The folder cannot be written to.
-    """
-    path = Path(path)
-    part = path.with_name(f".{path.name[:80]}.{os.getpid()}.{secrets.token_hex(4)}.part")
-    try:
-        with part.open("xb") as stream:
-            stream.write(image)
-            stream.flush()
-            # Without it, a crash may leave the name with nothing behind it.
-            os.fsync(stream.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
 
 
 def _checked_rows(sidecar: Sidecar) -> bytes:

@@ -14,6 +14,7 @@ from typing import Self, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from wids.beside import write_beside
 from wids.dates import is_newer
 from wids.errors import ShardFormatError
 from wids.tar.fingerprint import fingerprint, probed_rows
@@ -25,7 +26,6 @@ from wids.tar.sidecar import (
     Source,
     lay_out,
     pack_sidecar,
-    write_sidecar,
 )
 from wids.tar.sidecarread import parse_sidecar, read_sidecar
 from wids.tar.tarscan import Members, scan_tar
@@ -273,7 +273,7 @@ class TarIndex(MemberTable):
         Raises:
             OSError: It cannot be written there.
         """
-        write_sidecar(path, pack_sidecar(self._sidecar))
+        write_beside(Path(path), pack_sidecar(self._sidecar), sync=True)
         # A shard from a machine whose clock is ahead would for ever look newer than its sidecar.
         if self.shard_mtime_ns is not None and self.shard_mtime_ns > time.time_ns():
             os.utime(path, ns=(self.shard_mtime_ns, self.shard_mtime_ns))

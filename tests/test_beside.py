@@ -1,0 +1,78 @@
+"""Files written beside their place: whole or not there, and swept when their maker was killed."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from wids.beside import host_token, is_running, new_part_path, write_beside
+from wids.caching.eviction import sweep
+
+
+def test_readers_see_the_old_file_or_the_new_one(tmp_path: Path) -> None:
+    """The new content comes under another inode; what had the old file open keeps it."""
+    path = tmp_path / "a.json"
+    write_beside(path, b"old")
+    with path.open("rb") as reader:
+        write_beside(path, memoryview(b"new"), sync=True)
+        assert (reader.read(), path.read_bytes()) == (b"old", b"new")
+    assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
+
+
+def test_the_date_can_be_given(tmp_path: Path) -> None:
+    """A record keeps the date of the last use."""
+    write_beside(tmp_path / "a.ok", b"", mtime=1e9)
+    assert (tmp_path / "a.ok").stat().st_mtime == 1e9
+
+
+def test_a_failed_write_leaves_the_old_file_and_no_part(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A full disk costs the new content only."""
+    path = tmp_path / "a.json"
+    write_beside(path, b"old")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left"):
+        write_beside(path, b"new", sync=True)
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("a.json", b"old")]
+
+
+@pytest.mark.parametrize(
+    "name", ["a" * 255, "ä" * 127, "漢" * 85, b"\xff\xfe".decode("utf-8", "surrogateescape")]
+)
+def test_any_name_a_file_can_have_has_a_part(tmp_path: Path, name: str) -> None:
+    """Names as long as can be, of many bytes a character or of no encoding, can be written."""
+    write_beside(tmp_path / name, b"x")
+    assert (tmp_path / name).read_bytes() == b"x"
+    assert new_part_path(tmp_path / name) != new_part_path(tmp_path / name)
+
+
+def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
+    """A part of a dead process goes at once; one of a living process stays."""
+    code = (
+        "import os, pathlib, sys\n"
+        "from wids.beside import new_part_path\n"
+        "new_part_path(pathlib.Path(sys.argv[1], 'a.tar.widx')).write_bytes(b'half')\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=False)
+    mine = new_part_path(tmp_path / "b.tar.widx")
+    mine.write_bytes(b"half")
+    assert len(list(tmp_path.iterdir())) == 2
+    assert sweep(tmp_path) == 1
+    assert list(tmp_path.iterdir()) == [mine]
+
+
+def test_processes_are_told_apart() -> None:
+    """A running process is running, one that was waited for is not; the machine has one name."""
+    process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
+    assert is_running(process.pid)
+    process.communicate(b"\n")
+    assert not is_running(process.pid)
+    assert host_token() == host_token()
