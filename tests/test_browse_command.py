@@ -87,8 +87,9 @@ def test_it_ends_while_someone_still_downloads(shard: Path, tmp_path: Path):
             assert server.process.wait(30) == 0
 
 
+@pytest.mark.parametrize("known", [False, True])
 def test_it_ends_while_a_server_of_shards_hangs(
-    shard: Path, tmp_path: Path, shard_server: ShardServer
+    shard: Path, tmp_path: Path, shard_server: ShardServer, known: bool
 ):
     """Ctrl-C is not held up, and nothing is said, where a page and a filter wait for bytes."""
     TarIndex.from_tar(shard).save(Path(f"{shard}{SIDECAR_SUFFIX}"))
@@ -98,6 +99,8 @@ def test_it_ends_while_a_server_of_shards_hangs(
     url = shard_server.put("five.json", json.dumps(spec).encode())
     process = start(url, "--json", "--port", "0", "--cache-dir", tmp_path / "cache")
     page = json.loads(process.stdout.readline())["url"] + "api/page"
+    if known:  # then samples are waited for, else the sidecar
+        assert requests.get(page.replace("page", "search"), params={"q": "k"}, timeout=30).ok
     shard_server.faults = Faults(stall_at=0)
     assert requests.get(page, params={"where": ".cls == 1"}, timeout=30).json()["total"] == 0
     with pytest.raises(requests.exceptions.ReadTimeout):

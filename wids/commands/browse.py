@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 __all__ = ["add_browse_commands"]
 
-_THREADS = ("AnyIO worker thread", "wids-")  # those that answer, and those that draw
+_THREADS = ("AnyIO worker thread", "wids-")  # those that answer, draw and fetch
 _LEAVE_SECONDS = 1.0
 
 
@@ -79,14 +79,15 @@ def browse(args: Arguments) -> int:
             url += f"{'&' if '?' in url else '?'}i={first}"
         _announce(args, url, server.port)
         server.run()
-    _leave()
+        _leave()
     return DONE
 
 
 def _leave() -> None:
     """End the process even if a thread of the server still waits for an answer from far away.
 
-    The interpreter would wait for it: minutes, after Ctrl-C, where a server of shards hangs.
+    Closing the dataset and ending the interpreter would wait for it: minutes, after Ctrl-C, where
+    a server of shards hangs.
     """
     end = time.monotonic() + _LEAVE_SECONDS
     ours = [each for each in threading.enumerate() if each.name.startswith(_THREADS)]
