@@ -237,3 +237,11 @@ def read_table(path: Path) -> list[dict]:
     if path.suffix == ".jsonl":
         return [json.loads(line) for line in path.read_text().splitlines()]
     return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
+
+
+def test_two_columns_of_one_name_are_refused(tmp_path: Path, monkeypatch, capsys):
+    """Neither column is left out silently."""
+    monkeypatch.chdir(tmp_path)
+    Path("t.csv").write_text("a,b,a\n1,2,3\n")
+    assert main(["import", "t.csv", "-o", "out/x-%d.tar"]) == 1
+    assert "two columns are called 'a'" in capsys.readouterr().err

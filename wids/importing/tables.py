@@ -132,6 +132,10 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
 def _csv_rows(path: Path, stream: Iterable[str], delimiter: str) -> Iterator[dict[str, Any]]:
     rows = csv.DictReader(stream, delimiter=delimiter)
     try:
+        names = list(rows.fieldnames or ())
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"{path}: two columns are called {twice!r}; rename one of them")
         for row in rows:
             # What is too much stands under None, what is missing holds None.
             if None in row or None in row.values():
