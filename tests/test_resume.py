@@ -203,6 +203,44 @@ def run(folder: Path) -> None:
     )
 
 
+class TestAnewOverOldShards:
+    """A run that began anew where shards lay, and was cut off before it had replaced them all."""
+
+    @pytest.mark.parametrize("skipping", [True, False])
+    def test_old_shards_are_not_taken_for_new_ones(self, tmp_path: Path, skipping: bool):
+        """Going on replaces the rest of the old shards, whatever keys and sizes they have."""
+        old = [{"__key__": f"{n:06}", "txt": "old"} for n in range(30)]
+        with ShardWriter(tmp_path / "x-%d.tar", maxcount=5, spec=tmp_path / "x.json") as writer:
+            for row in old:
+                writer.write(row)
+        crash(tmp_path, samples(8))
+        with ShardWriter(
+            tmp_path / "x-%d.tar", maxcount=3, spec=tmp_path / "x.json", resume=True
+        ) as writer:
+            start = writer.skip_written() if skipping else 0
+            for row in samples(18)[start:]:
+                writer.write(row)
+        whole = tmp_path / "whole"
+        write(whole, samples(18))
+        assert (
+            contents(whole).items()
+            <= {
+                path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+                for path in tmp_path.iterdir()
+                if path.is_file()
+            }.items()
+        )
+        assert not (tmp_path / "x.json.journal").exists()
+
+    def test_cut_off_before_its_first_shard(self, tmp_path: Path):
+        """Nothing of the old run counts, even where nothing of the new one is there."""
+        write(tmp_path, [{"__key__": f"{n:06}", "txt": "old"} for n in range(6)])
+        crash(tmp_path, samples(2))
+        writer = write(tmp_path, samples(6), resume=True)
+        write(tmp_path / "whole", samples(6))
+        assert contents(tmp_path / "whole")["x-0.tar"] == writer.shardlist[0]["sha256"]
+
+
 class TestParallelWriters:
     """`rank` and `num_replicas`, and merging their specs."""
 

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from wids.outfile import write_whole
+
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["Journal"]
+__all__ = ["Journal", "is_left_over"]
 
 
 class Journal:
@@ -46,7 +49,54 @@ class Journal:
             with self._path.open("a", encoding="utf-8") as stream:
                 stream.write(f"\n{json.dumps(entry)}\n")  # after a cut line, a line of its own
 
+    def begin(self, paths: Iterable[Path]) -> None:
+        """Begin anew, and note the files that an earlier run left where this one will write.
+
+        They stay until they are replaced, so whoever goes on after a crash must know them from
+        those of this run.
+
+        Args:
+            paths: Where this run writes; those that are not there are left out.
+        """
+        if self._path is None:
+            return
+        left = [{"left": path.name, "stamp": _stamp(path)} for path in paths if path.exists()]
+        if left:
+            lines = "".join(f"{json.dumps(line)}\n" for line in left)
+            write_whole(self._path, lines.encode())
+        else:
+            self.remove()
+
+    def left_over(self) -> set[tuple[str, str]]:
+        """Read which files were there before: each one's name and stamp, see `is_left_over`."""
+        if self._path is None or not self._path.exists():
+            return set()
+        left = set()
+        for line in self._path.read_bytes().splitlines():
+            try:
+                row = json.loads(line)
+                left.add((row["left"], row["stamp"]))
+            except (ValueError, TypeError, KeyError):
+                continue
+        return left
+
     def remove(self) -> None:
         """Remove it: the spec says the same."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
+
+
+def is_left_over(path: Path, left: set[tuple[str, str]]) -> bool:
+    """Tell whether a file is one that an earlier run left, and not replaced since.
+
+    Args:
+        path: The file.
+        left: What `Journal.left_over` says.
+    """
+    return bool(left) and (path.name, _stamp(path)) in left
+
+
+def _stamp(path: Path) -> str:
+    """Say what changes when a file is replaced."""
+    status = path.stat()
+    return f"{status.st_mtime_ns}-{status.st_size}"

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from glob import escape
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from wids.outfile import OutFile, write_whole
 from wids.specs.entries import name_in_spec, new_spec, shard_entry
-from wids.specs.journal import Journal
+from wids.specs.journal import Journal, is_left_over
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 from wids.writing.digesting import DigestingFile
@@ -124,19 +125,31 @@ class ShardWriter:
         self.shardlist: list[dict[str, Any]] = []
         self._whole = self._find_whole() if resume else None
         if not resume:
-            self._journal.remove()
+            self._journal.begin(path for path, _ in self._there())
+
+    def _there(self) -> list[tuple[Path, str]]:
+        """List the shards that are there in a row, each with its name in the spec."""
+        folder = self._folder()
+        paths = []
+        number = self._number
+        while (path := Path(self._pattern % number)).exists():
+            paths.append((path, name_in_spec(str(path), folder)))
+            number += self._step
+        return paths
 
     def _find_whole(self) -> WholeShards:
         """Take up what an earlier run finished; what it did not note is posted and noted now."""
-        folder = self._folder()
-        paths = []
-        while (path := Path(self._pattern % self._number)).exists():
-            paths.append((path, name_in_spec(str(path), folder)))
-            self._number += self._step
+        noted, left = self._journal.entries(), self._journal.left_over()
+        # A run that began anew replaces old shards one by one: those behind it are not its own.
+        paths = list(
+            takewhile(lambda row: row[1] in noted or not is_left_over(row[0], left), self._there())
+        )
+        self._number += len(paths) * self._step
+        path = Path(self._pattern % self._number)
         # The shard that was being finished when the process died: its sidecar may be half done.
         for part in path.parent.glob(f".{escape(path.name)}{SIDECAR_SUFFIX}.*.part"):
             part.unlink(missing_ok=True)
-        whole = WholeShards(paths, self._journal.entries(), self._digests)
+        whole = WholeShards(paths, noted, self._digests)
         for path, entry in whole.unnoted:
             self._tell(path, entry)
         self.shardlist += whole.entries
