@@ -320,3 +320,67 @@ def test_spec_is_named_after_the_pattern():
     """The number and what joins it to the name are left out."""
     assert spec_path_for("out/train_%d.tar") == "out/train.json"
     assert spec_path_for("out/%06d.tar") == "out/shards.json"
+
+
+class TestSourcesAreKept:
+    """New shards never replace what they are made of."""
+
+    @pytest.mark.parametrize(
+        "arguments",
+        [
+            ["reshard", "x.json", "-o", "x-%d.tar", "--maxcount", "3"],
+            ["reshard", "x-0.tar", "-o", "./x-%d.tar", "--maxcount", "3"],
+            ["reshard", "x.json", "-o", "x-%06d.tar"],
+            ["reshard", "x.json", "-o", "{split}-%06d.tar", "--split", "x=0.5,y=0.5"],
+            ["import", "x-{0..2}.tar", "-o", "x-%d.tar"],
+        ],
+    )
+    def test_shards_and_specs_that_are_read_stay(self, folder: Path, arguments, capsys):
+        """It is refused before anything is written."""
+        before = {path.name: path.read_bytes() for path in folder.glob("x*")}
+        assert main(arguments) == 1
+        assert "would replace" in capsys.readouterr().err
+        assert {path.name: path.read_bytes() for path in folder.glob("x*")} == before
+
+    def test_link_to_the_folder_is_seen_through(self, folder: Path, capsys):
+        """Another path to the same file is the same file."""
+        (folder / "link").symlink_to(folder)
+        assert main(["reshard", "x.json", "-o", "link/x-%d.tar"]) == 1
+        assert "would replace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--split", "train=0.9,val"], "got 'val'"),
+        (["--split", "a=0.5,a=0.5"], "different names"),
+        (["--split", "sample=0.1"], "takes all samples"),
+        (["--split", "a=nan,b=1"], "got 'a=nan'"),
+        (["--range", "5"], "--range: expected"),
+        (["--range", "a:b"], "--range: expected"),
+        (["--indexes", "list.txt"], "list.txt: expected one index a line, found 'x'"),
+    ],
+)
+def test_choices_that_say_nothing_clear_are_refused(folder: Path, options, message: str, capsys):
+    """No sample goes where nobody sent it because of a slip of the pen."""
+    (folder / "list.txt").write_text("1\nx\n")
+    assert main(["reshard", "x.json", "-o", "out/{split}-%d.tar", *options]) == 1
+    assert message in capsys.readouterr().err
+    assert not (folder / "out").exists()
+
+
+def test_old_shards_with_the_same_keys_are_not_resumed(folder: Path):
+    """A run that began anew and failed in part goes on with its own shards only."""
+    with wids.ShardListDataset("x.json", transformations=[]) as dataset:
+        order = np.arange(len(dataset))
+        reshard(dataset, order, "out/y-%d.tar", maxcount=5, workers=1)
+        (folder / "out" / "y-3.tar").unlink()
+        (folder / "out" / "y-3.tar").mkdir()  # cannot be written
+        old = (folder / "out" / "y-2.tar").stat().st_mtime_ns
+        failed = reshard(dataset, order, "out/y-%d.tar", maxcount=5, workers=1)
+        assert list(failed.failures) == ["out/y-3.tar"]
+        new = (folder / "out" / "y-2.tar").stat().st_mtime_ns
+        (folder / "out" / "y-3.tar").rmdir()
+        done = reshard(dataset, order, "out/y-%d.tar", maxcount=5, workers=1, resume=True)
+        assert not done.failures
+        assert old != new == (folder / "out" / "y-2.tar").stat().st_mtime_ns

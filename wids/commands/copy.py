@@ -84,6 +84,7 @@ def import_(args: Arguments) -> int:
     """Make shards of a dataset in another form."""
     from wids.importing.detect import Wanted, open_source
     from wids.progress import progress
+    from wids.specs.overwriting import refuse_overwriting
     from wids.tools.reshard import spec_path_for
     from wids.writing.writer import ShardWriter
 
@@ -97,6 +98,7 @@ def import_(args: Arguments) -> int:
     )
     imported = open_source(args.sources, args.kind, wanted)
     spec = spec_path_for(args.output)
+    refuse_overwriting(args.output, imported.shards)
     with ShardWriter(args.output, spec=spec, **_writer_options(args)) as writer:
         writer.header |= imported.header
         shown = progress(imported.samples, total=imported.total, desc="importing", unit="sample")
@@ -201,6 +203,7 @@ def reshard(args: Arguments) -> int:
     from wids.specs.sources import load_spec
     from wids.tools import reshard as resharding
 
+    _keep_specs(args)
     shards = [shard for spec in args.specs for shard in load_spec(spec).shards]
     code = DONE
     with ShardList(shards, transformations=[], cache_dir=args.cache_dir) as dataset:
@@ -218,6 +221,20 @@ def reshard(args: Arguments) -> int:
             )
             code = max(code, _report_reshard(pattern, done, len(part)))
     return code
+
+
+def _keep_specs(args: Arguments) -> None:
+    """Refuse to replace a spec that is read by that of the new shards."""
+    from wids.tools.reshard import spec_path_for
+
+    for pattern in _shares(args):
+        new = Path(spec_path_for(pattern))
+        for spec in args.specs:
+            if new.exists() and Path(spec).exists() and new.samefile(spec):
+                raise ValueError(
+                    f"{pattern}: its spec would replace {spec}, which is read; write the new "
+                    "shards into another folder, or under another name"
+                )
 
 
 def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
@@ -244,10 +261,15 @@ def _chosen(args: Arguments, dataset: ShardList) -> NDArray[np.int64]:
 
     indexes = np.arange(len(dataset), dtype=np.int64)
     if args.range is not None:
-        first, _, last = args.range.partition(":")
-        indexes = indexes[int(first or 0) : int(last) if last else None]
+        match = re.fullmatch(r"(-?\d+)?:(-?\d+)?", args.range)
+        if match is None:
+            raise ValueError(f"--range: expected [first, last) such as 0:100, got {args.range!r}")
+        indexes = indexes[slice(*(None if text is None else int(text) for text in match.groups()))]
     elif args.indexes is not None:
         lines = Path(args.indexes).read_text(encoding="utf-8").split()
+        for line in lines:
+            if re.fullmatch(r"-?\d+", line) is None:
+                raise ValueError(f"{args.indexes}: expected one index a line, found {line!r:.60}")
         indexes = np.array([int(line) for line in lines], np.int64)
     if args.where is not None:
         extension, equals, value = args.where.partition("=")
@@ -263,11 +285,32 @@ def _parts(args: Arguments, indexes: NDArray[np.int64]) -> dict[str, NDArray[np.
 
     if args.split is None:
         return {args.output: indexes}
+    return split_order(indexes, _shares(args))
+
+
+def _shares(args: Arguments) -> dict[str, float]:
+    """Map each pattern to the share of the samples that goes there."""
+    if args.split is None:
+        return {args.output: 1.0}
     if "{split}" not in args.output:
         raise ValueError(f"--split needs {{split}} in the pattern, got {args.output!r}")
-    shares = dict(part.split("=", 1) for part in args.split.split(",") if "=" in part)
-    parts = split_order(indexes, {name: float(share) for name, share in shares.items()})
-    return {args.output.replace("{split}", name): part for name, part in parts.items()}
+    shares: dict[str, float] = {}
+    for part in args.split.split(","):
+        name, _, share = part.partition("=")
+        pattern = args.output.replace("{split}", name)
+        if not name or re.fullmatch(r"\d*\.?\d+|\d+\.", share) is None or pattern in shares:
+            raise ValueError(
+                f"--split: expected different names with a share each, such as train=0.9,val=0.1, "
+                f"got {part!r} in {args.split!r}"
+            )
+        shares[pattern] = float(share)
+    if len(shares) == 1:
+        # Shares count relative to their sum: one alone is everything, which nobody asks for.
+        raise ValueError(
+            f"--split: one part alone takes all samples, got {args.split!r}; name the rest, too, "
+            "such as train=0.1,rest=0.9"
+        )
+    return shares
 
 
 def _nbytes(text: str) -> int:

@@ -70,11 +70,13 @@ class Imported:
         samples: Its samples for `ShardWriter`, in an order that the source alone decides.
         header: What is known of all of them, for the top level of the spec: `classes`, say.
         total: How many they are, where the source says so.
+        shards: The tars that are read, which new ones must not replace.
     """
 
     samples: Iterator[dict[str, Any]]
     header: dict[str, Any] = field(default_factory=dict)
     total: int | None = None
+    shards: tuple[str, ...] = ()
 
 
 def sniffed(data: bytes | memoryview) -> Blob:

@@ -49,7 +49,7 @@ def open_shards(
         ShardFormatError: While the samples are read: one is damaged, or members of a sample lie
             apart.
     """
-    return Imported(_samples(sources, stdin, key_rule, grouping))
+    return Imported(_samples(sources, stdin, key_rule, grouping), shards=tuple(sources))
 
 
 def _samples(

@@ -18,7 +18,8 @@ from wids.ordering.permute import derive_key, permute
 from wids.outfile import write_whole
 from wids.progress import progress
 from wids.specs.entries import new_spec
-from wids.specs.journal import Journal
+from wids.specs.journal import Journal, is_left_over
+from wids.specs.overwriting import refuse_overwriting
 from wids.specs.parallel import run_each
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.reshardplan import Part, plan_parts
@@ -122,18 +123,20 @@ def reshard(
 
     Raises:
         IndexError: An index lies outside the dataset.
-        ValueError: A bound is below 1, or the pattern cannot be used.
+        ValueError: A bound is below 1, the pattern cannot be used, or a new shard would replace
+            one that is read.
     """
     pattern = os.fspath(pattern)
     spec = Path(spec_path_for(pattern))
     # Refuses what it cannot take before anything is fetched, and writes nothing yet.
     ShardWriter(pattern, maxcount, maxsize, **options).abandon()
     journal = Journal(spec.with_name(f"{spec.name}.journal"))
+    refuse_overwriting(pattern, (shard["url"] for shard in dataset.shards))
     parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey)
     target = Target(pattern, rekey, options)
     entries = _found(parts, target, dataset, journal) if resume else {}
     if not resume:
-        journal.remove()
+        journal.begin(target.path(part) for part in parts)
     missing = [part for part in parts if part.number not in entries]
 
     def note(part: Part, outcome: dict[str, Any] | Exception) -> None:
@@ -206,14 +209,14 @@ def _found(
     parts: list[Part], target: Target, dataset: ShardList, journal: Journal
 ) -> dict[int, dict[str, Any]]:
     """Take up the new shards that are whole already, by number."""
-    noted = journal.entries()
+    noted, left = journal.entries(), journal.left_over()
     entries = {}
     for part in parts:
         path = target.path(part)
         # A run that was killed may have left the beginning of a sidecar.
-        for left in path.parent.glob(f".{escape(path.name)}{SIDECAR_SUFFIX}.*.part"):
-            left.unlink(missing_ok=True)
-        if path.exists():
+        for part_path in path.parent.glob(f".{escape(path.name)}{SIDECAR_SUFFIX}.*.part"):
+            part_path.unlink(missing_ok=True)
+        if path.exists() and (path.name in noted or not is_left_over(path, left)):
             whole = WholeShards([(path, path.name)], noted, target.options.get("digests", _DIGESTS))
             for place, index in enumerate(part.indexes.tolist(), part.first_place):
                 whole.pass_by(target.key(place, _key(dataset, index)))
