@@ -31,6 +31,7 @@ from wids.tar.sidecar import (
 __all__ = ["parse_sidecar", "read_sidecar"]
 
 _OFFSET = struct.Struct("<q")
+_FIRST_NBYTES = 16 << 10
 
 # What the small tables may take: file systems end names at 255 bytes, and reasons are few.
 _MAX_EXTENSION_NBYTES = 256
@@ -46,20 +47,23 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
         ShardFormatError: It is none, of another version, cut off or damaged.
         OSError: It cannot be opened.
     """
-    with open(path, "rb", buffering=0, opener=_open_at_once) as stream:
-        status = os.fstat(stream.fileno())
+    # A pipe is opened without waiting for its writer, to be refused.
+    file_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    try:
+        status = os.fstat(file_descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise _unfit(path, "a regular file", "a pipe or device")
+        # Of most sidecars this is all that is wanted now, by one call to the kernel.
+        first = os.pread(file_descriptor, _FIRST_NBYTES, 0)
 
         def read(start: int, end: int) -> bytes:
-            return os.pread(stream.fileno(), end - start, start)
+            if end <= len(first):
+                return first[start:end]
+            return os.pread(file_descriptor, end - start, start)
 
-        return replace(parse_sidecar(map_file(stream.fileno()), path, read), status=status)
-
-
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a file, or a pipe without waiting for its writer."""
-    return os.open(path, flags | os.O_NONBLOCK)
+        return replace(parse_sidecar(map_file(file_descriptor), path, read), status=status)
+    finally:
+        os.close(file_descriptor)
 
 
 def parse_sidecar(

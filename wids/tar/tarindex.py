@@ -230,8 +230,11 @@ class TarIndex(MemberTable):
             OSError: The shard cannot be opened.
         """
         if not isinstance(tar, int):
-            with Path(tar).open("rb", buffering=0) as stream:
-                return self.belongs_to(stream.fileno())
+            file_descriptor = os.open(tar, os.O_RDONLY | os.O_CLOEXEC)
+            try:
+                return self.belongs_to(file_descriptor)
+            finally:
+                os.close(file_descriptor)
         status, source = os.fstat(tar), self.source
         if status.st_size != source.nbytes:
             raise self._stale(
