@@ -100,8 +100,8 @@ def one_pass(peer: str, path: str, warm_up: str, cold: bool) -> None:
     before, cpu, start = read_nbytes(), cpu_seconds(), time.perf_counter()
     members = index_once(peer, path)
     seconds = time.perf_counter() - start
-    taken = {"seconds": seconds, "cpu_seconds": cpu_seconds() - cpu, "read": read_nbytes() - before}
-    print(json.dumps({"members": members, **taken}))
+    taken = {"seconds": seconds, "cpu_seconds": cpu_seconds() - cpu}
+    print(json.dumps({"samples": members, **taken, "read_nbytes": read_nbytes() - before}))
 
 
 def cpu_seconds() -> float:
@@ -121,41 +121,50 @@ def run_pass(peer: str, path: Path, warm_up: Path, cold: bool) -> dict[str, floa
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def measure(path: Path, warm_up: Path, rounds: int) -> list[dict[str, object]]:
+def measure(path: Path, warm_up: Path, rounds: int, cold: bool) -> list[dict[str, object]]:
     """Let every peer make its passes in turn; return one row each."""
     with path.open("rb") as stream:
         while stream.read(1 << 22):
             pass
-    warm = {peer: [] for peer in LABELS}
+    passes: dict[str, list[dict[str, float]]] = {peer: [] for peer in LABELS}
     for _ in range(rounds):
-        for peer, passes in warm.items():
-            passes.append(run_pass(peer, path, warm_up, cold=False))
-    cold = {peer: [] for peer in LABELS}
-    for _ in range(min(rounds, 3)):
-        for peer, passes in cold.items():
-            passes.append(run_pass(peer, path, warm_up, cold=True))
-    return [row(peer, warm[peer], cold[peer]) for peer in LABELS]
+        for peer, done in passes.items():
+            done.append(run_pass(peer, path, warm_up, cold))
+    return [row(peer, done, cold) for peer, done in passes.items()]
 
 
-def row(peer: str, warm: list[dict[str, float]], cold: list[dict[str, float]]) -> dict[str, object]:
-    rates = [one["members"] / one["seconds"] for one in warm]
+def row(peer: str, passes: list[dict[str, float]], cold: bool) -> dict[str, object]:
+    import numpy as np
+
+    rates = [one["samples"] / one["seconds"] for one in passes]
+    megabytes = statistics.median(one["read_nbytes"] for one in passes) / 1e6
     return {
         "peer": peer,
-        "label": LABELS[peer],
-        "versions": {},
+        "label": LABELS[peer] + (f" ({megabytes:,.0f} MB read)" if cold else ""),
+        "versions": {"numpy": np.__version__},
         "median": statistics.median(rates),
         "min": min(rates),
         "max": max(rates),
-        "per_cpu_second": statistics.median(one["members"] / one["cpu_seconds"] for one in warm),
-        "cold_seconds": statistics.median(one["seconds"] for one in cold),
-        "cold_read_nbytes": statistics.median(one["read"] for one in cold),
+        "per_cpu_second": statistics.median(one["samples"] / one["cpu_seconds"] for one in passes),
+        "passes": passes,
     }
+
+
+def show(title: str, rows: list[dict[str, object]]) -> None:
+    print(title)
+    for one in rows:
+        print(
+            f"  {one['label']:40} {one['median']:12,.0f} members/s "
+            f"({one['min']:,.0f} - {one['max']:,.0f}), "
+            f"{one['per_cpu_second']:,.0f} a second of processor"
+        )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    parser.add_argument("--sizes", nargs="+", choices=list(SIZES), default=list(SIZES))
     parser.add_argument("--one", nargs="+", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.one:
@@ -163,21 +172,19 @@ def main() -> None:
         one_pass(peer, path, warm_up, bool(cold))
         return
     folder = data.BENCH / "data" / "index_tar"
-    tables = {}
     make_tar(folder / "warm-up.tar", 200, 1000)
-    for name, (nbytes, count) in SIZES.items():
+    tables = {}
+    for name in arguments.sizes:
+        nbytes, count = SIZES[name]
         path = folder / f"{name}.tar"
         make_tar(path, nbytes, count)
-        tables[name] = measure(path, folder / "warm-up.tar", arguments.rounds)
-        print(f"{name}: {count} members of {nbytes} bytes, {path.stat().st_size:,} bytes")
-        for one in tables[name]:
-            print(
-                f"  {one['label']:24} {one['median']:12,.0f} members/s "
-                f"({one['min']:,.0f} - {one['max']:,.0f}), "
-                f"{one['per_cpu_second']:,.0f} a second of processor; "
-                f"cold {one['cold_seconds']:.3f} s, {one['cold_read_nbytes']:,.0f} bytes read"
-            )
-    print(common.save(arguments.out, "index_tar", {"rounds": arguments.rounds}, tables))
+        for cold in (False, True):
+            title = f"{count:,} members of {nbytes:,} bytes{', cold' if cold else ''}"
+            rounds = min(arguments.rounds, 3) if cold else arguments.rounds
+            tables[title] = measure(path, folder / "warm-up.tar", rounds, cold)
+            show(title, tables[title])
+    settings = {"rounds": arguments.rounds, "unit": "members/s", "compared": ["gnu", "wids011"]}
+    print(common.save(arguments.out, "index_tar", settings, tables))
 
 
 if __name__ == "__main__":

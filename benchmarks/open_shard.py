@@ -125,6 +125,27 @@ def thousand_shards(folder: Path, reads: int) -> dict[str, float]:
     }
 
 
+def figures_of(found: dict[str, dict[str, float]]) -> list[dict[str, object]]:
+    """Name what was measured, and write it with its unit."""
+    one, many = found["one process"], found[f"{NUM_PROCESSES} processes, each"]
+    shards = found["1000 shards"]
+    figures = [
+        ("open 1,000,000 members through their sidecar", f"{one['milliseconds']:.2f} ms"),
+        ("... private memory that takes", f"{one['open_private_kib']:,.0f} KiB"),
+        (
+            f"{NUM_PROCESSES} processes read 1,000 samples of it each: memory of one (PSS)",
+            f"{many['used_pss_kib'] / 1024:.1f} MiB",
+        ),
+        ("... of it private", f"{many['used_private_kib']:,.0f} KiB"),
+        (
+            "read a sample of a shard that is closed, of 1,000 shards, with 256 descriptors",
+            f"{shards['miss_microseconds'] / 1e3:.2f} ms",
+        ),
+        ("... of a shard that is open", f"{shards['hit_microseconds']:.1f} µs"),
+    ]
+    return [{"label": label, "figure": figure, "versions": {}} for label, figure in figures]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=7)
@@ -142,7 +163,9 @@ def main() -> None:
         found["1000 shards"] = thousand_shards(Path(folder), arguments.reads)
     for name, figures in found.items():
         print(name, json.dumps({key: round(value, 3) for key, value in figures.items()}))
-    print(common.save(arguments.out, "open_shard", {"rounds": arguments.rounds}, found))
+    settings = {"rounds": arguments.rounds, "reads": arguments.reads}
+    tables = {"opening": figures_of(found), "raw": found}
+    print(common.save(arguments.out, "open_shard", settings, tables))
 
 
 if __name__ == "__main__":

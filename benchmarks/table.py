@@ -51,9 +51,12 @@ def rate_of(one: dict[str, float]) -> float:
 
 
 def markdown_table(name: str, rows: list[dict[str, Any]], settings: dict[str, Any]) -> str:
-    """Lay out one table: rates, their spread, and ratios within the same round."""
+    """Lay out one table: rates, their spread, and ratios within a round; durations; or figures."""
     if "seconds" in rows[0]:
         return duration_table(name, rows)
+    if "figure" in rows[0]:
+        lines = [f"| {row['label']} | {row['figure']} |" for row in rows]
+        return "\n".join([f"| {name} | measured |", "|---|--:|", *lines])
     by_peer = {row["peer"]: row for row in rows}
     compared = settings.get("compared", ["floor", BASE])
     labels = {"floor": "floor", BASE: "wids 0.1.11, lru_size=100"}
@@ -90,6 +93,8 @@ def section(reference: str, folder: Path) -> str:
     results = json.loads((folder / f"{name}.json").read_text())
     tables = results["tables"]
     chosen = {wanted: tables[wanted]} if wanted else tables
+    # What a script keeps besides its tables is no list of rows.
+    chosen = {title: rows for title, rows in chosen.items() if isinstance(rows, list)}
     settings = results["settings"]
     parts = [markdown_table(title, rows, settings) for title, rows in chosen.items()]
     return "\n\n".join([*parts, caption(results)])

@@ -26,6 +26,7 @@ _FEW = 32
 # are quick where there are many short ones, and take seconds for one name of a megabyte.
 _LONG_NBYTES = 4096
 _MIX = np.uint64(0x9E3779B97F4A7C15)
+_SHIFTS = np.array([56, 56, 48, 40, 32, 24, 16, 8, 0], np.uint64)
 
 
 class NameTable:
@@ -69,8 +70,10 @@ class NameTable:
         else:
             dots = dots[dots.searchsorted(self.ends) - 1]
         kept = (self._bytes[bases] != ord(".")) & (dots > bases) & (dots + 1 < self.ends)
-        for found in META.finditer(self._packed):
-            kept[self.ends.searchsorted(found.start())] = False
+        # Two searches without a pattern take a hundredth of the time of one with it.
+        if b"__/" in self._packed or b"__\0" in self._packed:
+            for found in META.finditer(self._packed):
+                kept[self.ends.searchsorted(found.start())] = False
         return kept, dots
 
     def repeated(self, starts: _Integers, ends: _Integers) -> _Flags:
@@ -89,14 +92,20 @@ class NameTable:
         labels = np.zeros(len(starts), np.int64)
         values: dict[bytes, int] = {}
         lengths = ends - starts
+        # The first bytes tell most strings apart, and all that are no longer than that: names hold
+        # no zero bytes, so that a shorter one is another word.
+        heads = self._words[starts] << _unwanted_bits(lengths)
+        heads[lengths == 0] = 0
         rest = np.arange(len(starts))
         while len(rest) and len(values) < _FEW:
             first = rest[0]
-            same = lengths[rest] == lengths[first]
-            like = rest[same]
-            same[same] = self._equal(
-                starts[like], np.broadcast_to(starts[first], len(like)), lengths[like]
-            )
+            same = heads[rest] == heads[first]
+            if lengths[first] >= 8:
+                same &= lengths[rest] == lengths[first]
+                like = rest[same]
+                same[same] = self._equal(
+                    starts[like], np.broadcast_to(starts[first], len(like)), lengths[like]
+                )
             labels[rest[same]] = len(values)
             values[self._packed[starts[first] : ends[first]]] = len(values)
             rest = rest[~same]
@@ -131,13 +140,16 @@ class NameTable:
             start, other, length = int(starts[row]), int(other_starts[row]), int(lengths[row])
             equal[row] = packed[start : start + length] == packed[other : other + length]
         rows = np.flatnonzero(~long)
-        starts, other_starts, lengths = starts[rows], other_starts[rows], lengths[rows]
+        if len(rows) < len(starts):
+            starts, other_starts, lengths = starts[rows], other_starts[rows], lengths[rows]
         while len(rows):
             # Only rows that are equal so far, and have more than these eight bytes, go on.
             differing = self._words[starts] ^ self._words[other_starts]
             same = (differing << _unwanted_bits(lengths)) == 0
             equal[rows] = same
             same &= lengths > 8
+            if not same.any():
+                break
             rows, lengths = rows[same], lengths[same] - 8
             starts, other_starts = starts[same] + 8, other_starts[same] + 8
         return equal
@@ -151,7 +163,8 @@ class NameTable:
             value = self._packed[starts[row] : ends[row]]
             digests[row] = int.from_bytes(blake2b(value, digest_size=8).digest())
         rows = np.flatnonzero(~long)
-        starts, lengths = starts[rows], lengths[rows]
+        if len(rows) < len(starts):
+            starts, lengths = starts[rows], lengths[rows]
         while len(rows):
             mixed = (digests[rows] ^ (self._words[starts] << _unwanted_bits(lengths))) * _MIX
             digests[rows] = mixed ^ (mixed >> np.uint64(31))
@@ -162,4 +175,4 @@ class NameTable:
 
 def _unwanted_bits(nbytes_left: _Integers) -> _Words:
     """Return by how many bits to shift a word so that only that many of its bytes are left."""
-    return (8 * np.clip(8 - nbytes_left, 0, 7)).astype(np.uint64)
+    return _SHIFTS.take(nbytes_left, mode="clip")

@@ -160,7 +160,7 @@ class _Batch:
         plain &= ~(fields[_BLANKS] - ord("0") < 8).any(axis=0)
         plain &= _numbers(headers[:, 329:345].T.copy(), _DEVICE_STARTS)
         self._is_member = (kinds == _REGULAR) | (kinds == _OLD_REGULAR)
-        self._names, self._name_ends, named = _names(headers)
+        self._names, named = _names(headers)
         # PAX headers that hold nothing but a time are part of a run, and no members of it.
         others = ~self._is_member
         plain &= others | named
@@ -192,7 +192,7 @@ class _Batch:
             return None
         # A PAX header that ends the run has its member elsewhere: both are left to the walk.
         return PlainRun(
-            names=_packed(self._names[members], self._name_ends[members]),
+            names=_packed(self._names[members]),
             spans=self._spans[members],
             next_position=int(self._next[members[-1]]),
         )
@@ -232,34 +232,43 @@ def _checksums(headers: _Bytes, stated: _Bytes) -> _Integers:
     return totals + len(stated) * ord(" ")
 
 
-def _names(headers: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
-    """Return the name fields cut to their longest, the names' lengths, and which are plain.
+def _names(headers: _Bytes) -> tuple[_Bytes, _Flags]:
+    """Return the headers' names, one a row with zeros anywhere between, and which are plain.
 
-    Plain are names that stand in the name field alone, with only zeros behind, and do not end in
-    a slash, by which old writers mark directories.
+    Plain are names with only zeros behind them in their field, and the same in the prefix field
+    where there is a prefix, that do not end in a slash, by which old writers mark directories.
     """
-    used = np.flatnonzero(np.bitwise_or.reduce(headers[:, :100], axis=0))
-    width = int(used[-1]) + 1 if len(used) else 0
-    columns = headers[:, :width].T.copy()
-    filled = columns != 0
-    lengths = filled.sum(axis=0)
-    plain = (headers[:, 345] == 0) & (lengths > 0)
-    plain &= ~(filled[1:] > filled[:-1]).any(axis=0)
-    if width:
-        plain &= columns[lengths - 1, np.arange(len(headers))] != ord("/")
-    return headers[:, :width], lengths, plain
+    names, lengths, plain = _texts(headers[:, :100])
+    plain &= lengths > 0
+    if names.shape[1]:
+        plain &= names[np.arange(len(names)), lengths - 1] != ord("/")
+    if not headers[:, 345].any():
+        return names, plain
+    prefixes, prefix_lengths, whole = _texts(headers[:, 345:500])
+    prefixed = prefix_lengths > 0
+    # Only POSIX's own headers have one; what stands there in others is left to the walk.
+    posix = (headers[:, 257:263] == np.frombuffer(b"ustar\0", np.uint8)).all(axis=1)
+    plain &= whole & (posix | ~prefixed)
+    slashes = (prefixed * ord("/")).astype(np.uint8)[:, None]
+    return np.concatenate((prefixes, slashes, names), axis=1), plain
 
 
-def _packed(names: _Bytes, lengths: _Integers) -> bytes:
-    """Return names one behind the other, each ended by a zero byte."""
-    # One more column than the longest name needs, so that each has a zero byte behind it.
+def _texts(fields: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
+    """Return fields cut to the longest text, the texts' lengths, and which are zeros behind it."""
+    used = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
+    fields = fields[:, : int(used[-1]) + 1 if len(used) else 0]
+    filled = fields.T.copy() != 0
+    whole: _Flags = ~(filled[1:] > filled[:-1]).any(axis=0)
+    return fields, filled.sum(axis=0), whole
+
+
+def _packed(names: _Bytes) -> bytes:
+    """Return names one behind the other, zeros left out, each ended by a zero byte."""
     rows = np.zeros((names.shape[0], names.shape[1] + 1), np.uint8)
     rows[:, :-1] = names
-    if (lengths < names.shape[1]).any():
-        wanted = rows != 0
-        wanted[np.arange(len(rows)), lengths] = True
-        rows = rows[wanted]
-    return rows.tobytes()
+    wanted = rows != 0
+    wanted[:, -1] = True
+    return (rows if wanted.all() else rows[wanted]).tobytes()
 
 
 def _hold_time_only(bodies: _Bytes, sizes: _Integers) -> _Flags:
