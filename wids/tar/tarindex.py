@@ -230,7 +230,7 @@ class TarIndex(MemberTable):
             OSError: The shard cannot be opened.
         """
         if not isinstance(tar, int):
-            file_descriptor = os.open(tar, os.O_RDONLY | os.O_CLOEXEC)
+            file_descriptor = os.open(tar, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
             try:
                 return self.belongs_to(file_descriptor)
             finally:
