@@ -272,3 +272,23 @@ def test_commands_that_look_fetch_what_they_show(
     served = len(shard_server.requests)
     assert main(["show", str(spec), "4"]) == 0
     assert len(shard_server.requests) == served  # and read from the cache
+
+
+def test_a_dataset_made_anew_brings_its_new_sidecars(
+    shards: list[Path], shard_server: Any, make_shard: Callable[..., Path], tmp_path: Path
+) -> None:
+    """A new digest in the spec means a new sidecar, though its URL and the folder are the old."""
+
+    def first_key(path: Path, md5sum: str) -> str:
+        url = shard_server.put("a.tar", path.read_bytes())
+        sidecar = Path(f"{path}{SIDECAR_SUFFIX}")
+        shard_server.put(f"a.tar{SIDECAR_SUFFIX}", sidecar.read_bytes())
+        spec = [{"url": url, "nsamples": 20, "md5sum": md5sum}]
+        with ShardListDataset(
+            spec, remote="range", transformations="bytes", cache_dir=tmp_path / "cache"
+        ) as dataset:
+            return str(dataset[0]["__key__"])
+
+    assert first_key(shards[0], "0" * 32) == "0/000"
+    # Of the same sizes at the same places: only the names tell the two apart.
+    assert first_key(shards[1], "1" * 32) == "1/000"

@@ -202,7 +202,7 @@ class Source:
         if not cache.is_local(entry["url"]):
             index_url = entry.get("index") or sidecar_url(entry["url"], SIDECAR_SUFFIX)
             try:
-                fetch_index(index_url, SIDECAR_SUFFIX, cache)
+                fetch_index(index_url, SIDECAR_SUFFIX, cache, entry)
             except (FetchError, ShardFormatError):
                 return None
         return self._opened(self.first_index(shard_index))[0].index

@@ -16,7 +16,7 @@ from wids.tar.tarindex import TarIndex
 from wids.urls import display_url
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Sequence
+    from collections.abc import Callable, Collection, Mapping, Sequence
 
     from wids.caching.cache import ShardCache
     from wids.fetching.fetch import Fetcher
@@ -189,7 +189,8 @@ class RangeShard(IndexedShard):
             raise ShardFormatError(
                 f"{display_url(self.url)}: expected a tar header for the {field.size} bytes of "
                 f"{field.extension!r} at byte {field.offset - BLOCK_SIZE}, found another one: the "
-                "shard was replaced since it was indexed; make its sidecar anew"
+                "shard was replaced since it was indexed; make its sidecar and the spec anew, "
+                "or, if that was done, clear the cache (`wids cache clear`)"
             )
 
     def __repr__(self) -> str:
@@ -215,13 +216,15 @@ def sidecar_url(url: str, suffix: str) -> str:
     return f"{path}{suffix}{mark}{query}"
 
 
-def fetch_index(url: str, suffix: str, cache: ShardCache) -> TarIndex:
+def fetch_index(url: str, suffix: str, cache: ShardCache, shard: Mapping[str, Any]) -> TarIndex:
     """Map the sidecar at a URL, fetched into the cache folder once.
 
     Args:
         url: Where the sidecar lies.
         suffix: What sidecars end in, so that the cache folder knows them.
         cache: Whose folder and connections to use.
+        shard: What the spec says of the shard; its digest tells one version from the next, which
+            has another sidecar at the same URL.
 
     Raises:
         FetchError: It cannot be had.
@@ -229,7 +232,8 @@ def fetch_index(url: str, suffix: str, cache: ShardCache) -> TarIndex:
         ShardFormatError: It is no sidecar, or damaged; the copy is removed.
     """
     check_folder(cache.cache_dir, shared=cache.shared)
-    path = cache.cache_dir / (Entry.of(cache.cache_dir, url, "sidecar").name + suffix)
+    version = shard.get("sha256") or shard.get("md5sum") or shard.get("filesize") or ""
+    path = cache.cache_dir / (Entry.of(cache.cache_dir, url, f"sidecar{version}").name + suffix)
     if not path.exists():
         write_beside(path, cache.fetcher.read(url))
     try:

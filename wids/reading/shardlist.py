@@ -413,7 +413,7 @@ class ShardList(ManyFields, OldAttributes, Displayed):
             return None
         index_url = description.get("index") or sidecar_url(url, SIDECAR_SUFFIX)
         try:
-            index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache)
+            index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, description)
         except (FetchError, ShardFormatError) as error:
             logger.warning("%s: is fetched whole, for want of a sidecar: %s", url, error)
             return None
