@@ -15,6 +15,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from server import Faults, ShardServer
@@ -776,3 +777,23 @@ def test_unpacked_local_shards_lie_in_the_cache(cache: ShardCache, tmp_path: Pat
     assert cache.get(f"file://{path}") == first
     path.write_bytes(gzip.compress(tar_of(3)))
     assert cache.get(str(path)).read_bytes() == tar_of(3)
+
+
+@pytest.mark.parametrize(
+    ("bound", "error"),
+    [("10GB", TypeError), (True, TypeError), (-1, ValueError), (float("nan"), ValueError)],
+)
+def test_a_bound_that_cannot_be_meant_is_refused(bound: Any, error: type[Exception]) -> None:
+    """A bound that is no number of bytes is an error at once, not when the first shard comes."""
+    with pytest.raises(error, match="cache_size: expected"):
+        ShardCache(cache_size=bound)
+
+
+def test_a_pipe_in_the_folder_stops_nobody(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A pipe in a shard's place is replaced; nobody waits for its writer."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    cache.close()
+    path.unlink()
+    os.mkfifo(path)
+    assert cache.get(url).read_bytes() == SHARD

@@ -17,6 +17,7 @@ from wids.caching.cachefolder import (
     Record,
     check_folder,
     choose_folder,
+    open_cached,
     parts_of,
 )
 from wids.caching.durable import boot_token, settle
@@ -62,6 +63,10 @@ class ShardCache:
         shared: Trust everyone who can write to the folder; without, such a folder is refused.
         fetcher: How to fetch.
 
+    Raises:
+        TypeError: `cache_size` is no number.
+        ValueError: `cache_size` is negative, or no number of bytes.
+
     Attributes:
         waits: Where `get` notes how long it took, or None.
 
@@ -82,7 +87,7 @@ class ShardCache:
         fetcher: Fetcher | None = None,
     ) -> None:
         self.cache_dir = choose_folder(cache_dir)
-        self.cache_size = cache_size
+        self.cache_size = _checked_size(cache_size)
         self.keep = keep
         self.localname = localname
         self.shared = shared
@@ -379,7 +384,7 @@ class ShardCache:
     def _use(self, entry: Entry) -> bool:
         """Hold a finished shard and note the use; False where there is none."""
         try:
-            descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+            descriptor = open_cached(entry.path)
         except FileNotFoundError:
             return False
         except OSError as error:
@@ -511,3 +516,15 @@ def _is_whole(shard: CachedShard) -> bool:
         return digest_file(shard.path, record.digests) == record.digests
     except OSError:
         return False
+
+
+def _checked_size(cache_size: int | None) -> int | None:
+    """Refuse a bound that cannot be meant; a text would fail only when the first shard comes."""
+    if cache_size is None:
+        return None
+    if isinstance(cache_size, bool) or not isinstance(cache_size, (int, float)):
+        raise TypeError(f"cache_size: expected a number of bytes, got {cache_size!r}")
+    # Asked this way round, so that NaN is refused too.
+    if not cache_size >= 0:
+        raise ValueError(f"cache_size: expected bytes, 0 or more, got {cache_size!r}")
+    return cache_size

@@ -22,11 +22,21 @@ __all__ = [
     "check_folder",
     "choose_folder",
     "claim_part",
+    "open_cached",
     "parts_of",
 ]
 
 _ENVIRONMENT = "WIDS_CACHE"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+
+
+def open_cached(path: Path) -> int:
+    """Open a file of the folder to read it; follows no link and waits for no pipe's writer.
+
+    Raises:
+        OSError: It is not there, is a link, or may not be read.
+    """
+    return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
 
 def choose_folder(cache_dir: str | os.PathLike[str] | None) -> Path:

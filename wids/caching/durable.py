@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wids.caching.cachefolder import Record
+from wids.caching.cachefolder import Record, open_cached
 
 if TYPE_CHECKING:
     from wids.caching.cachefolder import Entry
@@ -52,7 +52,7 @@ def settle(entry: Entry) -> threading.Thread:
 
 def _settle(entry: Entry) -> None:
     try:
-        descriptor = os.open(entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_cached(entry.path)
     except OSError:
         return  # evicted already
     try:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from wids.beside import host_token, is_running
-from wids.caching.cachefolder import Record
+from wids.caching.cachefolder import Record, open_cached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -125,7 +125,7 @@ def evict(shard: CachedShard) -> bool:
     Who has it mapped keeps it: the space is freed when the last of them lets go.
     """
     try:
-        descriptor = os.open(shard.files[0], os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        descriptor = open_cached(shard.files[0])
     except OSError:
         return False
     try:
