@@ -459,3 +459,31 @@ def test_records_of_the_folder_are_kept_apart(remote: OpenRemote) -> None:
     assert shard.path == Entry(dataset.cache_dir, shard.path.name).path
     dataset.cache.clear()
     assert [path.name for path in dataset.cache_dir.glob(".waits.*.part")]
+
+
+@pytest.mark.parametrize(("interleave", "warned"), [(1, False), (6, True)])
+def test_a_bound_below_what_is_drawn_from_at_once_is_warned_of(
+    shard_server: ShardServer,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    interleave: int,
+    warned: bool,
+) -> None:
+    """Who mixes more shards than the bound holds is told that they come several times an epoch."""
+    shards = [
+        {
+            "url": shard_server.put(f"{number}.tar", tar_of(NSAMPLES, seed=number)),
+            "nsamples": NSAMPLES,
+            "filesize": SHARD_NBYTES,
+        }
+        for number in range(8)
+    ]
+    bound = 4 * CACHED_NBYTES
+    dataset = ShardList(
+        shards, cache_size=bound, cache_dir=tmp_path / "cache", transformations="bytes"
+    )
+    sampler = wids.DistributedShardSampler(dataset, 1, 0, interleave=interleave)
+    dataset.fetch_ahead(sampler)
+    assert sorted(read_all(dataset, sampler)) == list(range(8 * NSAMPLES))
+    dataset.close()
+    assert ("fetched several times an epoch" in caplog.text) == warned

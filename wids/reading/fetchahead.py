@@ -19,7 +19,7 @@ from wids.errors import CacheError, WidsError
 from wids.ordering.lookahead import Lookahead
 from wids.ordering.replicas import lanes_here
 from wids.reading.epochwaits import EpochWaits
-from wids.reading.window import Window
+from wids.reading.window import Window, most_at_once
 from wids.specs.shardtable import UNKNOWN
 from wids.urls import is_local
 
@@ -76,6 +76,7 @@ class FetchAhead:
         # Nobody need close this: when the sampler is forgotten, so is what it would ask for.
         self._sampler = cast("Foreseeable", weakref.proxy(sampler))
         self._sizes: dict[int, int] = {}
+        self._room_checked = False
         self._waits: EpochWaits | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
@@ -130,7 +131,7 @@ class FetchAhead:
         room = bound and bound // lanes_here(sampler.lanes, sampler.num_replicas)
         self._step = 0
         self._lookahead = Lookahead(sampler, self._ends)
-        self._window = Window(self._remote_visits(), self._nbytes_of, room, _MOST_SHARDS)
+        self._window = Window(self._remote_visits(room), self._nbytes_of, room, _MOST_SHARDS)
         self._paths: dict[int, Path] = {}
         self._touched = time.monotonic()
 
@@ -178,13 +179,29 @@ class FetchAhead:
         self._paths[shard_index] = path
         self._sizes[shard_index] = path.stat().st_size
 
-    def _remote_visits(self) -> Iterator[list[Visit]]:
+    def _remote_visits(self, room: int | None) -> Iterator[list[Visit]]:
         for visits in self._lookahead:
             remote = [
                 visit for visit in visits if not is_local(self._shards.urls[visit.shard_index])
             ]
             if remote:
+                self._check_room(remote, room)
                 yield remote
+
+    def _check_room(self, visits: list[Visit], room: int | None) -> None:
+        """Warn, once, where shards must be fetched again and again, since too few have room."""
+        if room is None or self._room_checked:
+            return
+        self._room_checked = True
+        wanted = most_at_once(visits, self._nbytes_of)
+        if wanted > room:
+            _log.warning(
+                "the sampler draws from %d bytes of shards at a time, cache_size has room for %d: "
+                "shards will be fetched several times an epoch; raise cache_size, or give the "
+                "sampler a smaller interleave or chunksize",
+                wanted,
+                room,
+            )
 
     def _nbytes_of(self, shard_index: int) -> int:
         """The size of a shard; before it is known, that of the largest so far."""

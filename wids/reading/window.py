@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -10,7 +11,23 @@ if TYPE_CHECKING:
 
     from wids.ordering.lookahead import Visit
 
-__all__ = ["Window"]
+__all__ = ["Window", "most_at_once"]
+
+
+def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:
+    """Bytes of the shards that are needed side by side, at the step that needs the most.
+
+    Args:
+        visits: Coming shards, looked at together.
+        nbytes_of: Size of a shard; 0 where nobody knows it yet.
+
+    >>> from wids.ordering.lookahead import Visit
+    >>> most_at_once([Visit(7, 0, 9), Visit(3, 5, 19), Visit(5, 20, 29)], lambda number: 100)
+    200
+    """
+    changes = [(visit.first, nbytes_of(visit.shard_index)) for visit in visits]
+    changes += [(visit.last + 1, -nbytes_of(visit.shard_index)) for visit in visits]
+    return max(accumulate(change for _, change in sorted(changes)), default=0)
 
 
 class Window:
