@@ -52,10 +52,17 @@ DALI = (
     *("gast==0.7.0", "astunparse==1.6.3", "six==1.17.0", "makefun==1.16.0"),
 )
 WEBDATASET = ("webdataset==1.0.2", "braceexpand==0.1.7", "pyyaml==6.0.3")
+LMDB = ("lmdb==3.0.0",)
 PEERS = {
     "floor": Peer("floor: mmap slices", "floor"),
     "ours": Peer("wids", "ours"),
     "ours-streams": Peer("wids, streams as in 0.1.11", "ours", {"streams": True}),
+    "loader": Peer("wids.Loader, 2 threads", "ours_loader"),
+    "loader-1": Peer("wids.Loader, 1 thread", "ours_loader", {"workers": 1}),
+    "loader-0": Peer("wids.Loader, no thread", "ours_loader", {"workers": 0}),
+    "lmdb": Peer("LMDB 3.0, DataLoader", "lmdb300", {}, LMDB),
+    "lmdb-0": Peer("LMDB 3.0, one process", "lmdb300", {"workers": 0}, LMDB),
+    "ffcv-raw": Peer("FFCV 1.0.2", "ffcv102_raw", {}, FFCV),
     "wids011": Peer("wids 0.1.11", "wids011", {}, OLD_WIDS),
     "wids011-lru100": Peer("wids 0.1.11, lru_size=100", "wids011", {"lru_size": 100}, OLD_WIDS),
     "webdataset": Peer("webdataset 1.0.2", "webdataset102", {}, WEBDATASET),

@@ -70,7 +70,12 @@ def epoch_loader(peer: Any, folder: Path, options: dict[str, Any], **peer_option
 
 
 def _weigh(batch: Any) -> tuple[int, int]:
-    """Count the samples and bytes of a batch: a list of tuples of bytes, or (images, labels)."""
+    """Count the samples and bytes of a batch: a list of tuples of bytes, or (images, labels).
+
+    Where one column holds what others have in lists, the adapter has counted: (samples, bytes).
+    """
+    if isinstance(batch[0], int):
+        return batch
     if isinstance(batch[0], tuple):
         return len(batch), sum(len(value) for sample in batch for value in sample)
     images, labels = batch

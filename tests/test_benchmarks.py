@@ -100,6 +100,25 @@ def test_random_read_measures_every_peer(images: Path, tmp_path: Path):
     assert results["settings"]["rounds"] == 2
 
 
+def test_loader_carries_every_byte(images: Path, tmp_path: Path):
+    """Threads and processes deliver the same samples and bytes, one epoch a round."""
+    peers = ["floor", "ours", "loader", "loader-0"]
+    (rows,) = results_of("loader.py", images, tmp_path / "out", peers)["tables"].values()
+    whole = sum(len(data) for sample in image_samples(70) for data in sample.values())
+    assert [row["peer"] for row in rows] == peers
+    for row in rows:
+        assert [(one["samples"], one["nbytes"]) for one in row["passes"]] == [(70, whole)] * 2
+
+
+def test_memory_does_not_grow_with_samples(tmp_path: Path):
+    """A tiny run reads the same samples through a short and a long dataset, and weighs both."""
+    done = run("memory.py", "--samples", "1000", "3000", "--out", tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "memory.json").read_text())["rows"]
+    assert [row["samples"] for row in rows] == [1000, 3000]
+    assert all(row["private_mib"] > 0 for row in rows)
+
+
 def test_epoch_loader_delivers_whole_epochs(images: Path, tmp_path: Path):
     """Raw epochs carry every byte; decoded ones every sample at 224 x 224 x 3 bytes."""
     results = results_of("epoch_loader.py", images, tmp_path / "out", ["floor", "ours"])
@@ -272,7 +291,7 @@ def test_the_tables_in_the_docs_are_current():
 def test_the_docs_name_every_script():
     """Each benchmark has a table in the docs, and says its question, command and limits."""
     page = (REPOSITORY / "docs" / "benchmarks.md").read_text()
-    for name in ("random_read", "epoch_loader", "write_shards", "create_spec"):
+    for name in ("random_read", "epoch_loader", "loader", "write_shards", "create_spec"):
         docstring = (BENCHMARKS / f"{name}.py").read_text().split('"""')[1]
         assert docstring.split("\n", 1)[0].endswith("?")
         assert f"python benchmarks/{name}.py" in docstring

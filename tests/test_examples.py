@@ -136,9 +136,10 @@ def test_browse_by_index_draws_a_sample(digits: Path):
     assert len(re.findall(r"[%@#*]", text)) > 20
 
 
-def test_training_raises_the_accuracy(digits: Path):
-    """Two workers feed every sample of every epoch, and the network learns from them."""
-    text = output_of("train.py", digits / "train.json", digits / "test.json", "1")
+@pytest.mark.parametrize("script", ["train.py", "train_loader.py"])
+def test_training_raises_the_accuracy(digits: Path, script: str):
+    """Two workers, or threads, feed every sample of every epoch, and the network learns."""
+    text = output_of(script, digits / "train.json", digits / "test.json", "1")
     seen = [int(count.replace(",", "")) for count in re.findall(r"([\d,]+) samples", text)]
     shares = [float(share) for share in re.findall(r"accuracy ([\d.]+)%", text)]
     assert seen == [0, 4001]

@@ -7,6 +7,8 @@ samples   everything else: the samples are read as they are, and collated
 
 from __future__ import annotations
 
+import os
+import threading
 from typing import TYPE_CHECKING, Any
 
 from wids.reading.bufferpool import BufferPool
@@ -19,48 +21,63 @@ if TYPE_CHECKING:
     import numpy as np
 
     from wids.reading.gather import Gathering
-    from wids.reading.ragged import Ragged
 
-__all__ = ["Batch", "batch_maker"]
+__all__ = ["Batch", "Pools", "batch_maker", "useful_threads"]
 
 Batch = Any
 
+MOST_THREADS = 8  # by default; beyond, Python's own work keeps more of them from running at once
+
 
 def batch_maker(
-    dataset: Any, collate_fn: Callable[[list[Any]], Batch] | None, *, reuse: bool
+    dataset: Any, collate_fn: Callable[[list[Any]], Batch] | None, pools: Pools | None = None
 ) -> Callable[[Sequence[int]], Batch]:
     """Choose the fastest way to the batches of a dataset.
 
     Args:
         dataset: Anything with `dataset[index]`.
         collate_fn: What makes a batch of a list of samples; None for `wids.reading.collate`.
-        reuse: Put batches into memory of earlier ones that nobody refers to any more.
+        pools: Where the memory of batches comes from; None: new memory each time.
 
     Returns:
         A function that threads may share: from indexes to a batch.
     """
-    pools = _Pools() if reuse else None
     by_sample = _SampleBatches(dataset, collate_fn, pools)
     if collate_fn is None and isinstance(dataset, ShardList) and dataset.serves_fields:
         return _FieldBatches(dataset, by_sample, pools)
     return by_sample
 
 
-class _Pools:
-    """A pool for each field: their batches differ in size, and those of one hardly do."""
+def useful_threads(dataset: Any, collate_fn: object) -> int:
+    """Say how many threads make batches faster than fewer do.
+
+    One copies raw fields as fast as Python lets any number of them; decoders and what users write
+    can use as many as there are cores.
+    """
+    raw = isinstance(dataset, ShardList) and dataset.serves_fields and not dataset.transformations
+    return 1 if raw and collate_fn is None else min(MOST_THREADS, len(os.sched_getaffinity(0)))
+
+
+class Pools:
+    """A pool of memory for each field: batches of one field are of much the same size."""
 
     def __init__(self) -> None:
         self._pools: dict[str, BufferPool] = {}
 
     def __call__(self, field: str) -> Callable[[int], np.ndarray]:
+        """Return what allocates memory for batches of a field."""
         return self._pools.setdefault(field, BufferPool()).allocate
+
+    def __reduce__(self) -> tuple[type[Pools], tuple[()]]:
+        # Memory does not travel.
+        return Pools, ()
 
 
 class _SampleBatches:
     """Reads samples, and collates them."""
 
     def __init__(
-        self, dataset: Any, collate_fn: Callable[[list[Any]], Batch] | None, pools: _Pools | None
+        self, dataset: Any, collate_fn: Callable[[list[Any]], Batch] | None, pools: Pools | None
     ) -> None:
         self._dataset = dataset
         self._read = getattr(dataset, "__getitems__", None) or self._read_each
@@ -87,10 +104,13 @@ class _SampleBatches:
 class _FieldBatches:
     """Gathers the fields of a batch, one after the other."""
 
-    def __init__(self, dataset: ShardList, by_sample: _SampleBatches, pools: _Pools | None) -> None:
+    def __init__(self, dataset: ShardList, by_sample: _SampleBatches, pools: Pools | None) -> None:
         self._dataset = dataset
         self._by_sample = by_sample
         self._pools = pools
+        # Copying holds the interpreter. Threads that would take it from each other every few
+        # milliseconds make a batch take half as long again, so they go one at a time.
+        self._turn = threading.Lock()
 
     def __call__(self, indexes: Sequence[int]) -> dict[str, Any]:
         dataset = self._dataset
@@ -100,20 +120,28 @@ class _FieldBatches:
             # The samples differ, and the message about it is made where each one is seen.
             by_sample: dict[str, Any] = self._by_sample(indexes)
             return by_sample
-        batch: dict[str, Any] = {"__key__": gathering.keys, "__index__": gathering.indexes}
         with dataset.announced(gathering, names):
             gathering.find(names)
-            for name in names:
-                batch[name] = self._column(gathering, name)
-        return batch
+            if not dataset.transformations:
+                with self._turn:
+                    return self._labels(gathering) | self._raw(gathering, names)
+            return self._labels(gathering) | self._decoded(gathering, names)
 
-    def _column(self, gathering: Gathering, name: str) -> np.ndarray | Ragged | list[Any]:
-        allocate = None if self._pools is None else self._pools(name)
-        if not self._dataset.transformations:
-            return gathering.copy_bytes(name, allocate)
+    def _labels(self, gathering: Gathering) -> dict[str, Any]:
+        return {"__key__": gathering.keys, "__index__": gathering.indexes}
+
+    def _raw(self, gathering: Gathering, names: list[str]) -> dict[str, Any]:
+        return {name: gathering.copy_bytes(name, self._allocate(name)) for name in names}
+
+    def _decoded(self, gathering: Gathering, names: list[str]) -> dict[str, Any]:
         decoder = self._dataset.field_decoder
-        stacked = gathering.stack(name, decoder)
-        if stacked is not None:
-            return stacked
-        column: np.ndarray | list[Any] = column_of(gathering.values(name, decoder), allocate)
-        return column
+        columns: dict[str, Any] = {}
+        for name in names:
+            stacked = gathering.stack(name, decoder)
+            if stacked is None:
+                stacked = column_of(gathering.values(name, decoder), self._allocate(name))
+            columns[name] = stacked
+        return columns
+
+    def _allocate(self, name: str) -> Callable[[int], np.ndarray] | None:
+        return None if self._pools is None else self._pools(name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -10,13 +9,11 @@ from itertools import islice
 from typing import Any
 
 from wids.ordering.samplers import ChunkedSampler
-from wids.reading.batches import Batch, batch_maker
+from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
 from wids.reading.collate import as_tensors, pin
 from wids.reading.orderedmap import OrderedMap
 
 __all__ = ["Loader", "LoaderPass"]
-
-MOST_THREADS = 8  # by default; beyond, Python's own work keeps more of them from running at once
 
 
 class Loader:
@@ -41,8 +38,8 @@ class Loader:
         sampler: Gives the indexes, in place of `shuffle`.
         batch_sampler: Gives lists of indexes, in place of `batch_size`, `shuffle`, `sampler` and
             `drop_last`.
-        num_workers: Threads; 0 makes each batch when it is asked for. None: as many as this process
-            has cores, up to 8.
+        num_workers: Threads; 0 makes each batch when it is asked for. None: one where raw fields
+            are only copied, else as many as this process has cores, up to 8.
         collate_fn: Makes the batch of a list of samples, in the threads.
         pin_memory: Put tensors into page-locked memory, for copies to a GPU, if there is one.
         drop_last: Leave out the last batch if it is smaller.
@@ -92,7 +89,9 @@ class Loader:
         self.batch_size = batch_size
         self.sampler = sampler
         self.batch_sampler = batch_sampler
-        self.num_workers = _checked_threads(num_workers)
+        if num_workers is None:
+            num_workers = useful_threads(dataset, collate_fn)
+        self.num_workers = int(_at_least("num_workers", num_workers, 0))
         self.collate_fn = collate_fn
         self.pin_memory = pin_memory
         self.drop_last = drop_last
@@ -100,6 +99,8 @@ class Loader:
         self.prefetch_factor = int(_at_least("prefetch_factor", prefetch_factor, 1))
         self.tensors = _has_torch() and collate_fn is None if tensors is None else tensors
         self.reuse = reuse
+        # Kept from epoch to epoch: the first batches in new memory cost as much as many later ones.
+        self._pools = Pools()
         self._progress: _Progress | None = None
 
     def __len__(self) -> int:
@@ -113,7 +114,9 @@ class Loader:
 
     def __iter__(self) -> LoaderPass:
         """Begin an epoch, or go on with the one that was restored."""
-        make = batch_maker(self.dataset, self.collate_fn, reuse=self.reuse and not self.pin_memory)
+        # What is pinned is copied once more, and its memory is kept by torch.
+        pools = self._pools if self.reuse else None
+        make = batch_maker(self.dataset, self.collate_fn, pools)
         finish = _finishing(make, tensors=self.tensors, pin_memory=self.pin_memory)
 
         def numbered(batch: Sequence[int]) -> tuple[int, Batch]:
@@ -279,12 +282,6 @@ def _at_least(name: str, value: float, least: int) -> float:
     if not value >= least:
         raise ValueError(f"{name} must be at least {least}, got {value!r}")
     return value
-
-
-def _checked_threads(num_workers: int | None) -> int:
-    if num_workers is None:
-        return min(MOST_THREADS, len(os.sched_getaffinity(0)))
-    return int(_at_least("num_workers", num_workers, 0))
 
 
 def _has_torch() -> bool:
