@@ -147,6 +147,16 @@ def test_training_raises_the_accuracy(digits: Path, script: str):
     assert shares[-1] > 70
 
 
+def test_training_from_a_server_keeps_to_its_cache(digits: Path):
+    """With room for half of the data the network learns, and the cache holds no more than that."""
+    text = output_of("train_remote.py", digits)
+    shares = [float(share) for share in re.findall(r"accuracy ([\d.]+)%, waited", text)]
+    assert len(shares) == 2
+    assert shares[-1] > 80
+    (held,) = re.findall(r"([\d,]+) bytes in the cache", text)
+    assert 0 < int(held.replace(",", "")) <= 5_000_000
+
+
 def test_training_on_three_ranks_is_exact(digits: Path):
     """Three ranks get 1,334 of 4,001 samples each, and together all of them, in both epochs."""
     text = output_of("train_ddp.py", digits / "train.json", digits / "test.json", ranks=3)
