@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from spawned import note_many
 
 from wids.caching.waits import WaitLog, covered_seconds
 
@@ -22,13 +23,6 @@ def test_time_covered_is_counted_once(spans: list[tuple[int, int]], since: int) 
     assert covered_seconds(pairs, since) == expected
 
 
-def note_many(path: Path, seed: int) -> None:
-    """Note two hundred waits of a second each, none over another."""
-    waits = WaitLog(path)
-    for number in range(200):
-        waits.note(1000.0 * seed + 2 * number, 1000.0 * seed + 2 * number + 1)
-
-
 def test_notes_of_many_processes_are_all_there(tmp_path: Path) -> None:
     """Four processes write at once and no note is lost or torn."""
     waits = WaitLog.begin(tmp_path / "waits")
@@ -38,6 +32,7 @@ def test_notes_of_many_processes_are_all_there(tmp_path: Path) -> None:
         process.start()
     for process in processes:
         process.join()
+        assert process.exitcode == 0
         process.close()
     assert waits.seconds(since=0.0) == 800
 

@@ -115,7 +115,7 @@ class _FieldBatches:
     def __call__(self, indexes: Sequence[int]) -> dict[str, Any]:
         dataset = self._dataset
         gathering = dataset.locate_batch(indexes)
-        names = gathering.field_names(dataset.fields)
+        names = gathering.field_names(dataset.wanted_fields)
         if names is None:
             # The samples differ, and the message about it is made where each one is seen.
             by_sample: dict[str, Any] = self._by_sample(indexes)

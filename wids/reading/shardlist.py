@@ -308,7 +308,7 @@ class ShardList(ManyFields, OldAttributes, Displayed):
             yield self._finished(sample, opened, place)
 
     @property
-    def fields(self) -> tuple[str, ...] | None:
+    def wanted_fields(self) -> tuple[str, ...] | None:
         """The extensions that are read; None for all."""
         return self._fields
 

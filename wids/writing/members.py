@@ -17,7 +17,7 @@ _Layout = list[tuple[str, str]]  # (field, extension), in order of the extension
 
 _SPECIAL = re.compile(r"__.+__")  # __key__, __index__, __shard__ ... say where a sample comes from
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_PLAIN_KEY = re.compile(r"(?!__)[\w-]+(?:/[\w-]+)*", re.ASCII).fullmatch
+_PLAIN_KEY = re.compile(r"(?!__)[\w-]+(?:/(?!__)[\w-]+)*", re.ASCII).fullmatch
 _BYTES = (bytes, bytearray, memoryview)
 _MAX_LAYOUTS = 1000  # samples of ever other fields must not fill the memory
 

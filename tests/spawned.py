@@ -1,0 +1,37 @@
+"""What tests hand to processes that are spawned: importable there, as test modules are not."""
+
+import time
+from pathlib import Path
+from typing import Any
+
+import wids
+from wids.caching.waits import WaitLog
+from wids.reading.shardlist import ShardList
+
+
+def read_all(dataset: ShardList, sampler: Any, pause: float = 0.0) -> list[int]:
+    """Read an epoch, a sample at a time; returns the indexes."""
+    seen = []
+    for index in sampler:
+        seen.append(dataset[index]["__index__"])
+        time.sleep(pause)
+    return seen
+
+
+def read_as_rank(
+    rank: int, rows: list[tuple[str, int]], cache: dict[str, Any], seen: Any, start: Any
+) -> None:
+    """Read one rank's share of two epochs, fetching ahead, in step with the other rank."""
+    with ShardList(rows, **cache, transformations="bytes") as dataset:
+        sampler = wids.DistributedShardSampler(dataset, 2, rank, interleave=2, lanes=1)
+        start.wait()
+        dataset.fetch_ahead(sampler)
+        for _ in range(2):
+            seen.put((rank, read_all(dataset, sampler, pause=0.001)))
+
+
+def note_many(path: Path, seed: int) -> None:
+    """Note two hundred waits of a second each, none over another."""
+    waits = WaitLog(path)
+    for number in range(200):
+        waits.note(1000.0 * seed + 2 * number, 1000.0 * seed + 2 * number + 1)
