@@ -517,3 +517,18 @@ def test_numbers_beyond_all_floats_are_compared(tmp_path: Path):
         for operator, count in (("<", 4), (">", 0), ("!=", 4), ("==", 0)):
             found = server.ask_until_finished("page", where=f".json:v {operator} 1{'0' * 900}")
             assert (found["total"], found["filtering"]["skipped"]) == (count, 0)
+
+
+def test_a_fault_of_the_server_is_an_answer(
+    served: Browsing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+):
+    """What nobody foresaw is told to the page and to the log, and the next question is answered."""
+
+    def fail(_index: int) -> None:
+        raise RuntimeError("unforeseen")
+
+    monkeypatch.setattr(served.answers.source, "place", fail)
+    response = served.get("api/sample", i=0)
+    assert (response.status_code, "unforeseen" in response.json()["error"]) == (500, True)
+    assert "unforeseen" in caplog.text
+    assert served.get("api/dataset").status_code == 200

@@ -20,6 +20,7 @@ __all__ = ["Answers"]
 
 Query = Mapping[str, str]
 
+# A request may ask for much, but one answer is never more than this.
 _MOST_TILES = 240
 _MOST_ROWS = 500
 _MOST_KEY = 4096
@@ -94,6 +95,7 @@ class Answers:
         else:
             index = _number(query, "i", 0)
         place = self.source.place(index)
+        # Views read headers only; whether the pixels are all there shows when they are drawn.
         page = sample_page(self.source, place, self.class_names)
         self._try_pictures(place, page["fields"])
         return {**page, "position": position, "total": total}

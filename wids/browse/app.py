@@ -1,17 +1,18 @@
 """The ASGI application: routes, and what a route sends."""
 
 import asyncio
+import functools
 import json
 import re
 import secrets
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import Any
+from typing import Any, TypeVar
 from urllib.parse import quote
 
+from anyio import to_thread
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
@@ -22,11 +23,13 @@ from wids.browse.guard import Guard
 from wids.browse.source import SamplePlace
 from wids.browse.thumbs import SIZES
 from wids.errors import DecodeError, WidsError
+from wids.log import logger
 from wids.views.mediatypes import OCTET_STREAM, media_type
 from wids.views.thumbnails import Thumbnail
 
 __all__ = ["make_app"]
 
+T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 _STATIC_TYPES = {
@@ -71,15 +74,38 @@ def make_app(
         yield
         answers.close()
 
+    # Each file has a route of its own, so no path of a request is ever looked up in a folder.
     routes = [
         Route("/", _file(files, "index.html")),
         Route("/favicon.ico", _file(files, "icon.svg")),
         *(Route(f"/static/{name}", _file(files, name)) for name in files),
-        *(Route(f"/api/{name}", _json_of(answer)) for name, answer in questions.items()),
-        Route("/thumb", _thumbnail_of(answers, files["broken.svg"])),
-        Route("/raw", _raw_of(answers)),
+        *(Route(f"/api/{name}", _answered(_json_of(answer))) for name, answer in questions.items()),
+        Route("/thumb", _answered(_thumbnail_of(answers, files["broken.svg"]))),
+        Route("/raw", _answered(_raw_of(answers))),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), hosts, token)
+
+
+def _answered(endpoint: Endpoint) -> Endpoint:
+    """Answer even what nobody foresaw: the page shows the message, the log the place."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await endpoint(request)
+        except Exception as error:  # noqa: BLE001 (whatever it is, the page must hear of it)
+            logger.exception("%s", request.url.path)
+            return JSONResponse({"error": f"a fault of the server: {error!r}"[:2000]}, 500)
+
+    return answer
+
+
+async def _in_thread(call: Callable[..., T], *arguments: Any) -> T:
+    """Call what may take a while in a thread; the others are answered meanwhile.
+
+    A call that is cancelled is left to itself: the end of the server does not wait for one that
+    waits for a server which does not answer.
+    """
+    return await to_thread.run_sync(functools.partial(call, *arguments), abandon_on_cancel=True)
 
 
 def _static_files() -> dict[str, bytes]:
@@ -106,7 +132,9 @@ def _file(files: Mapping[str, bytes], name: str) -> Endpoint:
 def _json_of(answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
     async def send_json(request: Request) -> Response:
         try:
-            found = await run_in_threadpool(answer, request.query_params)
+            # A shard may have to be opened, or fetched; meanwhile others are answered.
+            found = await _in_thread(answer, request.query_params)
+            # NaN is no JSON, and a browser would refuse the whole answer for it.
             text = json.dumps(found, allow_nan=False, separators=(",", ":"))
         except (WidsError, OSError, ValueError, LookupError) as error:
             return _failure(error)
@@ -120,7 +148,9 @@ def _failure(error: Exception) -> Response:
     status = 400 if isinstance(error, ValueError) else 404
     if isinstance(error, WidsError | OSError):
         status = 500
+    # The text of a KeyError is its argument in quotes.
     message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    # Names of files may be no Unicode, and messages name files.
     text = message.encode("utf-8", "backslashreplace").decode()
     return JSONResponse({"error": text[:2000]}, status)
 
@@ -153,7 +183,7 @@ def _thumbnail_of(answers: Answers, broken: bytes) -> Endpoint:
 
 async def _drawn(answers: Answers, request: Request, size: int) -> Thumbnail | None:
     """Draw a field; None where nobody waits for it any more, as who asked has scrolled past."""
-    place, number = await run_in_threadpool(_asked_for, answers, request)
+    place, number = await _in_thread(_asked_for, answers, request)
     if await request.is_disconnected():
         return None
     return await asyncio.wrap_future(answers.thumbnails.get(place, number, size))
@@ -162,7 +192,7 @@ async def _drawn(answers: Answers, request: Request, size: int) -> Thumbnail | N
 def _raw_of(answers: Answers) -> Endpoint:
     async def send_raw(request: Request) -> Response:
         try:
-            place, number = await run_in_threadpool(_asked_for, answers, request)
+            place, number = await _in_thread(_asked_for, answers, request)
             field = place.field(number)
             asked = parse_range(request.headers.get("range"), field.nbytes)
         except UnsatisfiableRangeError:
@@ -175,6 +205,7 @@ def _raw_of(answers: Answers) -> Endpoint:
         if asked is not None:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{field.nbytes}"
         status = 200 if asked is None else 206
+        # Else the whole field would be read, to be thrown away.
         if request.method == "HEAD":
             return Response(status_code=status, headers=headers)
         chunks = _chunks(answers, place, number, start, stop)
@@ -189,6 +220,7 @@ def _field_headers(place: SamplePlace, number: int, *, save: bool) -> dict[str, 
     kind = media_type(extension)
     shown = "inline" if kind != OCTET_STREAM and not save else "attachment"
     name = f"{place.key.rpartition('/')[2]}{extension}"
+    # Old browsers read the plain name, others the exact one; neither can break out of the header.
     plain = _UNSAFE_IN_NAMES.sub("_", name)[-100:]
     exact = quote(name.encode("utf-8", "surrogateescape")[-200:], safe="")
     return {
@@ -200,12 +232,13 @@ def _field_headers(place: SamplePlace, number: int, *, save: bool) -> dict[str, 
     }
 
 
-def _chunks(
+async def _chunks(
     answers: Answers, place: SamplePlace, number: int, start: int, stop: int
-) -> Iterator[bytes]:
+) -> AsyncIterator[bytes]:
     """Cut a field into pieces, so that a film of gigabytes takes a megabyte of memory."""
     for first in range(start, stop, _CHUNK_NBYTES):
-        yield bytes(answers.source.read(place, number, first, min(first + _CHUNK_NBYTES, stop)))
+        last = min(first + _CHUNK_NBYTES, stop)
+        yield bytes(await _in_thread(answers.source.read, place, number, first, last))
 
 
 def _asked_for(answers: Answers, request: Request) -> tuple[SamplePlace, int]:

@@ -4,6 +4,7 @@ import re
 
 __all__ = ["UnsatisfiableRangeError", "parse_range"]
 
+# Nineteen digits are more than any file has bytes, and few enough for int() to take no time.
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
@@ -39,6 +40,7 @@ def parse_range(header: str | None, nbytes: int) -> tuple[int, int] | None:
     else:
         start = int(found[1])
         stop = min(int(found[2]) + 1, nbytes) if found[2] else nbytes
+        # Not a range at all by the RFC, so the header is ignored.
         if found[2] and int(found[2]) < start:
             return None
     if start >= nbytes or start >= stop:

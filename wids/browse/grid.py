@@ -63,6 +63,7 @@ class Grid:
         if order is None:
             order = wanted.over(self._source.dataset.shards.nsamples)
             self._orders[wanted] = order
+            # An epoch of a million shards is a table of them; a few of those are enough.
             while len(self._orders) > _MOST_ORDERS:
                 self._orders.popitem(last=False)
         return order

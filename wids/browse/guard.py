@@ -110,6 +110,7 @@ class Guard:
     def _unless_known(self, scope: Scope) -> Response | None:
         """Ask for the token: in the URL, or in the cookie that it was exchanged for."""
         request = Request(scope)
+        # Cookies know hosts but no ports, and several servers may run on one host.
         cookie = f"wids-{(scope.get('server') or ('', 0))[1]}"
         shown = request.query_params.get("token")
         if not self._is_token(shown) and not self._is_token(request.cookies.get(cookie)):

@@ -132,6 +132,7 @@ chunksize=1000000)
         partition = "contiguous" if self.kind == "chunks" else "global"
         spec = OrderSpec(layout, self.seed, partition, self.lanes, self.interleave)
         share = RankShare(total, self.rank, self.replicas, self.lanes)
+        # One lane where the rank has only one: the tables of all of them would be made in vain.
         epoch = spec.epoch(self.epoch, lane=share.only_lane)
         return Order(share.count, lambda steps: epoch.at(_positions(share, steps)))
 

@@ -139,6 +139,7 @@ def sample_page(
     source: Source, place: SamplePlace, class_names: Mapping[int, str]
 ) -> dict[str, Any]:
     """Describe one sample and each of its fields."""
+    # A sample of a hostile tar may have a million fields; a page of them helps nobody.
     shown = place.fields[:_MOST_FIELDS]
     source.fetch_ahead([place], lambda _: range(len(shown)))
     return {
@@ -183,5 +184,6 @@ def _view(
     kind = field_kind(field.extension)
     summary = {"hex": hex_rows(source.read(place, number, 0, _HEAD_NBYTES)), "truncated": True}
     note = f"not read whole to be shown: more than {_MOST_VIEW_NBYTES >> 20} MiB"
+    # A player asks for ranges, so it plays what is too large to be read at once.
     kept = kind if kind in ("audio", "video") else "bytes"
     return FieldView(kept, field.nbytes, {**summary, "note": note})

@@ -52,6 +52,7 @@ class Scan:
         self._turn = turn
         self._asked_at = time.monotonic()
         self._stopped = threading.Event()
+        # A daemon, as a shard on a slow disk must not keep the process from ending.
         self._thread = threading.Thread(target=self._run, name="wids-scan", daemon=True)
         self._thread.start()
 

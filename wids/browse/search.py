@@ -76,12 +76,14 @@ def search_keys(
             index = source.tar_index(number)
             places = [] if index is None else _places(index, text, whole=whole)
         except (WidsError, OSError):
+            # A damaged shard is counted, not told: the page of shards says what is wrong with it.
             index, places = None, []
         skipped += index is None and bool(source.num_samples(number))
         first = source.first_index(number)
         for found in places:
             if number == shard and found < place:
                 continue
+            # One more than fits is there, so the next slice begins with it, in this very shard.
             if len(hits) == most or index is None:
                 return Found(hits, number, found, skipped)
             hits.append((first + found, index.key(found)))

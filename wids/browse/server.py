@@ -80,17 +80,21 @@ class BrowseServer:
         self._socket = bind(host, port)
         self.port: int = self._socket.getsockname()[1]
         token = None if is_loopback(host) else new_token()
+        # Whoever the port is told to uses one of these names for it.
         names = {host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
         app = make_app(
             answers, hosts=frozenset() if token is None else frozenset(names), token=token
         )
+        # "Every address" is no address that a browser could open.
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
         address = f"[{shown}]" if ":" in shown else shown
         self.url = f"http://{address}:{self.port}/" + (f"?token={token}" if token else "")
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                log_level="warning",
+                # Faults are logged by the application; at its end uvicorn calls every request that
+                # is under way an error.
+                log_level="critical",
                 access_log=False,
                 server_header=False,
                 timeout_graceful_shutdown=_GRACE_SECONDS,

@@ -69,6 +69,8 @@ def _state(source: Source, entry: dict[str, Any]) -> tuple[str, int | None]:
     """Say where a shard is, and its bytes: on disk if it is there, else as the spec says."""
     promised = {name: entry.get(name) for name in ("filesize", "md5sum", "sha256")}
     cache = source.dataset.cache
+    # Of a remote shard only what the spec promises is known; asking the server would cost a request
+    # for each row.
     if not cache.is_local(entry["url"]):
         return ("cached" if cache.holds(entry["url"], **promised) else "remote"), entry.get(
             "filesize"
@@ -77,5 +79,6 @@ def _state(source: Source, entry: dict[str, Any]) -> tuple[str, int | None]:
         status = local_path(entry["url"]).stat()
     except OSError:
         return "missing", entry.get("filesize")
+    # Another size than promised is damage that can be seen without opening the shard.
     size = entry.get("filesize")
     return ("local" if size in (None, status.st_size) else "damaged"), status.st_size

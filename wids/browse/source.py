@@ -148,6 +148,7 @@ class Source:
             stop = field.nbytes if stop is None else min(stop, field.nbytes)
             with self._failing_once(place.shard_index, FetchError):
                 return memoryview(shard.read_part(local_index, field.extension, start, stop))
+        # A view of the mapped shard: however large the field, only what is sliced is touched.
         view: memoryview = shard.read(local_index, (field.extension,))[field.extension]
         return view[start:stop]
 
@@ -199,6 +200,7 @@ class Source:
             return None
         entry = self.dataset.shards[shard_index]
         cache = self.dataset.cache
+        # Opening a remote shard without a sidecar fetches it, so the sidecar is asked for first.
         if not cache.is_local(entry["url"]):
             index_url = entry.get("index") or sidecar_url(entry["url"], SIDECAR_SUFFIX)
             try:

@@ -64,6 +64,7 @@ class StatisticsVisitor:
 
     def _classes(self, shard_index: int, sizes: Mapping[str, Any]) -> Counter[str]:
         if self._class_field is None:
+            # The first shard decides, so that all shards are counted by the same field.
             self._class_field = next((name for name in _CLASS_FIELDS if name in sizes), None)
         field = self._class_field
         if field is None or field not in sizes or self._crowded:

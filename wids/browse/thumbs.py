@@ -68,6 +68,7 @@ class Thumbnails:
             return _finished(kept)
         with self._lock:
             future = self._under_way.get(key)
+            # Two tabs on one page want the same pictures at the same time; both wait for one.
             if future is None:
                 future = self._under_way[key] = self._pool.submit(self._make, place, number, size)
         return future
