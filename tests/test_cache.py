@@ -22,6 +22,7 @@ from server import Faults, ShardServer
 from test_http_faults import MD5, QUICK, SHARD, leftovers, tar_of
 
 from wids.caching.cache import ShardCache
+from wids.caching.cachefolder import Record
 from wids.errors import CacheError, FetchError, IntegrityError
 from wids.fetching.fetch import Fetcher
 
@@ -715,6 +716,35 @@ def test_a_settled_shard_is_not_read_again(
     monkeypatch.setattr("wids.caching.cache.boot_token", lambda: "the next boot")
     assert ShardCache(cache.cache_dir).get(url) == path
     assert len(shard_server.requests) == 1
+
+
+def test_an_eviction_while_a_shard_settles_leaves_nothing(
+    cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A record made final at the moment of its shard's eviction goes with the shard."""
+    save = Record.save
+
+    def save_late(record: Record, path: Path, *times: float) -> None:
+        if times:  # the final one
+            cache.trim(0)
+        save(record, path, *times)
+
+    monkeypatch.setattr(Record, "save", save_late)
+    cache.get(shard_server.put("a.tar", SHARD))
+    cache.get(shard_server.put("b.tar", SHARD))  # lets go of the first
+    cache.close()
+    assert cache.shards() == []
+    assert leftovers(cache) == []
+
+
+def test_a_record_without_its_shard_is_no_shard(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """What is left beside a shard that someone removed does not count as one."""
+    path = cache.get(shard_server.put("a.tar", SHARD))
+    cache.close()
+    path.unlink()
+    assert cache.shards() == []
 
 
 # Processes

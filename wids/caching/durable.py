@@ -59,9 +59,12 @@ def _settle(entry: Entry) -> None:
         os.fsync(descriptor)
         _sync_folder(entry.folder)
         record = Record.load(entry.record_path)
-        if record is not None and os.path.samestat(os.fstat(descriptor), entry.path.stat()):
+        if record is not None and _is_still(entry, descriptor):
             last_used = entry.record_path.stat().st_mtime
             replace(record, boot="").save(entry.record_path, last_used)
+            # An eviction between the check and the save took the old record; this one must follow.
+            if not _is_still(entry, descriptor):
+                entry.record_path.unlink(missing_ok=True)
     except FileNotFoundError:
         pass  # evicted in the meantime
     except OSError as error:
@@ -70,6 +73,14 @@ def _settle(entry: Entry) -> None:
             entry.record_path.unlink()  # whoever was given the shard may still open it
     finally:
         os.close(descriptor)
+
+
+def _is_still(entry: Entry, descriptor: int) -> bool:
+    """Tell whether the open file is the one in the shard's place."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), entry.path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _sync_folder(folder: Path) -> None:

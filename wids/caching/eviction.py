@@ -26,6 +26,7 @@ __all__ = ["CachedShard", "evict", "list_shards", "reserved_nbytes", "shrink", "
 _log = logging.getLogger(__name__)
 _FILE = re.compile(r"([0-9a-f]{32})-.")
 _PART = re.compile(r"\.(.+)\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}\.part(\.json)?")
+_NOTES = (".ok", ".pin")  # what says something of a shard, and is nothing without it
 _MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which come and go meanwhile
 _LOCK_TIMEOUT_SECONDS = 30.0
 _RESUME_SECONDS = 3600.0  # how long a dead process's part waits for someone to go on with it
@@ -79,7 +80,15 @@ def list_shards(folder: Path) -> list[CachedShard]:
         shard.last_used = max(shard.last_used, status.st_mtime)
     for shard in groups.values():
         shard.files.sort(key=lambda path: len(path.name))
-    return sorted(groups.values(), key=lambda shard: shard.last_used)
+    # A record or a pin that outlived its shard by a moment holds nothing; `sweep` takes it.
+    held = [shard for shard in groups.values() if not _is_left_over(shard)]
+    return sorted(held, key=lambda shard: shard.last_used)
+
+
+def _is_left_over(shard: CachedShard) -> bool:
+    """Tell whether there are only notes here, of a shard that is gone."""
+    first, *others = shard.files
+    return first.suffix in _NOTES and not any(path.name.startswith(first.name) for path in others)
 
 
 def reserved_nbytes(folder: Path) -> int:
@@ -166,7 +175,7 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
             patience = max_age_seconds if wanted else 0.0
             stale = alone or age >= (patience if dead else _FOREIGN_SECONDS)
         else:
-            lonely = path.suffix in (".ok", ".pin") and not path.with_suffix("").exists()
+            lonely = path.suffix in _NOTES and not path.with_suffix("").exists()
             stale = lonely and age >= max_age_seconds
         if stale:
             with suppress(OSError):
