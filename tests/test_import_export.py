@@ -77,6 +77,19 @@ class TestImageFolder:
             digests.append([hashlib.sha256(path.read_bytes()).hexdigest() for path in files])
         assert digests[0] == digests[1]
 
+    def test_two_files_of_one_key_are_named(self, pictures: Path, capsys):
+        """The dots of `a.b` become `_`, where `a_b` lies already: the user hears of both files."""
+        for name in ("a.b.jpg", "a_b.jpg"):
+            (pictures / "dog" / name).write_bytes(jpeg(9))
+        assert main(["import", "pictures", "-o", "out/x-%03d.tar"]) == 1
+        said = capsys.readouterr().err
+        assert all(part in said for part in ("dog/a.b.jpg", "dog/a_b.jpg", "--rekey"))
+        assert not list(Path().glob("out/*.tar"))
+        assert main(["import", "pictures", "-o", "out/x-%03d.tar", "--rekey"]) == 0
+        assert [sample["__key__"][-2:] for sample in samples_of("out/x.json")] == [
+            f"{number:02}" for number in range(6)
+        ]
+
     def test_files_that_differ_in_suffix_only_stay_apart(self, pictures: Path):
         """`a.jpg` and `a.png` are two samples, not one."""
         Image.new("RGB", (4, 4)).save(pictures / "dog" / "a.png")
@@ -245,3 +258,45 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path, monkeypatch, capsys
     Path("t.csv").write_text("a,b,a\n1,2,3\n")
     assert main(["import", "t.csv", "-o", "out/x-%d.tar"]) == 1
     assert "two columns are called 'a'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("source", ["folder", "classes", "a.csv", "a.jsonl", "a.tfrecord", "a.tar"])
+def test_importing_nothing_is_an_error_that_leaves_older_shards_alone(
+    source: str, tmp_path: Path, monkeypatch, capsys
+):
+    """A wrong path must not pass for an empty dataset: exit 1, one line, nothing written."""
+    monkeypatch.chdir(tmp_path)
+    Path("folder").mkdir()
+    Path("classes/cat").mkdir(parents=True)
+    Path("a.csv").write_text("path,label\n")
+    Path("a.jsonl").write_text("")
+    Path("a.tfrecord").write_text("")
+    tarfile.open("a.tar", "w").close()
+    for out in ("old", "new"):
+        if out == "old":
+            Path(out).mkdir()
+            Path(out, "x-0.tar").write_text("older")
+        assert main(["import", source, "-o", f"{out}/x-%d.tar"]) == 1
+        assert source in capsys.readouterr().err
+    assert {path.name: path.read_text() for path in Path("old").iterdir()} == {"x-0.tar": "older"}
+    assert not Path("new").exists()
+
+
+def test_keys_that_clash_in_a_table_name_the_row(tmp_path: Path, monkeypatch, capsys):
+    """The second row with a key is told, and how to number the samples anew."""
+    monkeypatch.chdir(tmp_path)
+    Path("a.jsonl").write_text('{"id": "a", "n": 1}\n{"id": "b", "n": 2}\n{"id": "a", "n": 3}\n')
+    assert main(["import", "a.jsonl", "-o", "out/x-%d.tar"]) == 1
+    said = capsys.readouterr().err
+    assert "sample 2 of the source" in said
+    assert "--rekey" in said
+    assert main(["import", "a.jsonl", "-o", "out/x-%d.tar", "--rekey"]) == 0
+
+
+@pytest.mark.parametrize("output", ["files", "table.csv"])
+def test_exporting_nothing_is_an_error(output: str, make_shard: MakeShard, monkeypatch, capsys):
+    """A dataset without samples gives no empty table."""
+    monkeypatch.chdir(make_shard("e.tar", []).parent)
+    assert main(["export", "e.tar", output]) == 1
+    assert "no samples" in capsys.readouterr().err
+    assert not Path(output).exists()

@@ -116,6 +116,24 @@ def test_range_indexes_and_where_choose_samples(folder: Path):
     assert new_members("d/*.tar") == old[36:38]
 
 
+def test_a_part_of_a_split_without_samples_is_refused_before_any_is_written(folder, capsys):
+    """A share may be too small for the few samples that were chosen."""
+    command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--range", "0:2"]
+    assert main([*command, "--split", "train=0.9,val=0.1"]) == 1
+    assert "out/val-%03d.tar" in capsys.readouterr().err
+    assert not Path("out").exists()
+
+
+def test_resharding_no_samples_is_an_error(folder: Path):
+    """The library refuses it as the command does."""
+    with (
+        wids.ShardListDataset("x.json") as dataset,
+        pytest.raises(ValueError, match="at least one sample"),
+    ):
+        reshard(dataset, np.array([], np.int64), "out/y-%d.tar")
+    assert not Path("out").exists()
+
+
 def test_split_gives_each_sample_to_one_part(folder: Path):
     """Parts have specs of their own, and together hold everything once."""
     command = ["reshard", "x.json", "-o", "out/{split}-%03d.tar", "--shuffle", "1"]
@@ -139,7 +157,10 @@ def test_merging_datasets_with_equal_keys_needs_new_keys(folder: Path, capsys):
 
 @pytest.mark.parametrize(
     "options",
-    [["--where", "cls"], ["--split", "a=1"], ["--range", "x:y"], ["--indexes", "missing.txt"]],
+    [
+        *(["--where", "cls"], ["--split", "a=1"], ["--range", "x:y"], ["--indexes", "missing.txt"]),
+        *(["--where", "cls=9"], ["--range", "3:3"]),  # nothing is chosen
+    ],
 )
 def test_wrong_choices_are_one_line(folder: Path, options: list[str], capsys):
     """What cannot be understood is said, and nothing is written."""

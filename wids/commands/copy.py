@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import re
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +20,15 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     import numpy as np
     from numpy.typing import NDArray
 
+    from wids.importing.layout import Imported
     from wids.reading.shardlist import ShardList
     from wids.tools.reshard import Resharded
+    from wids.writing.writer import ShardWriter
 
 __all__ = ["add_copy_commands"]
 
@@ -95,18 +100,42 @@ def import_(args: Arguments) -> int:
         split=args.split,
         pattern=args.pattern,
         grouping=args.grouping,
+        rekeyed=args.rekey,
     )
     imported = open_source(args.sources, args.kind, wanted)
     spec = spec_path_for(args.output)
     refuse_overwriting(args.output, imported.shards)
+    samples = _some_samples(args, imported)
     with ShardWriter(args.output, spec=spec, **_writer_options(args)) as writer:
         writer.header |= imported.header
-        shown = progress(imported.samples, total=imported.total, desc="importing", unit="sample")
+        shown = progress(samples, total=imported.total, desc="importing", unit="sample")
         for place, sample in enumerate(shown):
-            writer.write(sample | {"__key__": f"{place:09d}"} if args.rekey else sample)
+            if args.rekey:
+                sample["__key__"] = f"{place:09d}"
+            _write(writer, sample, place)
     total = sum(shard["nsamples"] for shard in writer.shardlist)
     note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
     return DONE
+
+
+def _some_samples(args: Arguments, imported: Imported) -> Iterator[dict[str, Any]]:
+    """Look at the first sample: before there is one, nothing of an older run may be replaced."""
+    samples = iter(imported.samples)
+    first = next(samples, None)
+    if first is None:
+        raise ValueError(
+            f"{' '.join(args.sources)}: holds no samples, nothing was written; check the path, or "
+            "say what it is with --from"
+        )
+    return chain([first], samples)
+
+
+def _write(writer: ShardWriter, sample: dict[str, Any], place: int) -> None:
+    """Write a sample; where it cannot be written, say which of the source's it is."""
+    try:
+        writer.write(sample)
+    except ValueError as error:
+        raise ValueError(f"sample {place} of the source: {error}") from error
 
 
 def _pair(text: str, what: str) -> tuple[str, str]:
@@ -172,6 +201,8 @@ def export(args: Arguments) -> int:
             "name in '/' if it has a dot"
         )
     with ShardList(args.spec, transformations=[]) as dataset:
+        if not len(dataset):
+            raise ValueError(f"{args.spec}: holds no samples, nothing was written")
         if is_table:
             values = [f".{extension.lstrip('.')}" for extension in args.values]
             note(f"{output}: {export_table(dataset, output, values)} rows")
@@ -210,7 +241,13 @@ def reshard(args: Arguments) -> int:
         indexes = _chosen(args, dataset)
         if args.shuffle is not None:
             indexes = resharding.shuffled(indexes, args.shuffle)
-        for pattern, part in _parts(args, indexes).items():
+        parts = _parts(args, indexes)
+        for pattern, part in parts.items():
+            if not len(part):  # found before any of the parts is written
+                raise ValueError(
+                    f"{pattern}: no sample goes there, nothing was written{_hint(args)}"
+                )
+        for pattern, part in parts.items():
             done = resharding.reshard(
                 dataset,
                 part,
@@ -221,6 +258,13 @@ def reshard(args: Arguments) -> int:
             )
             code = max(code, _report_reshard(pattern, done, len(part)))
     return code
+
+
+def _hint(args: Arguments) -> str:
+    """Say which option left no samples."""
+    given = {name: getattr(args, name) for name in ("where", "range", "indexes", "split")}
+    chosen = [f"--{name} {value}" for name, value in given.items() if value is not None]
+    return f"; check {' '.join(chosen)}" if chosen else "; the dataset is empty"
 
 
 def _keep_specs(args: Arguments) -> None:

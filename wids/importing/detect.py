@@ -34,6 +34,7 @@ class Wanted:
         split: Which part of a dataset.
         pattern: How keys of an LMDB are made.
         grouping: "adjacent" or "shard", for tars.
+        rekeyed: Whether the samples get new keys, so that those they have may clash.
     """
 
     fields: dict[str, str] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class Wanted:
     split: str | None = None
     pattern: str | None = None
     grouping: Grouping = "adjacent"
+    rekeyed: bool = False
 
 
 def open_source(
@@ -77,7 +79,7 @@ def open_source(
 def _open_one(source: str, kind: str, wanted: Wanted) -> Imported:
     path = Path(source).expanduser()
     if kind == "imagefolder":
-        return open_image_folder(path)
+        return open_image_folder(path, rekeyed=wanted.rekeyed)
     if kind == "table":
         return open_table(path, wanted.fields, wanted.files, wanted.key)
     if kind == "mds":

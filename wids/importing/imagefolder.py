@@ -16,13 +16,14 @@ __all__ = ["class_names", "open_image_folder"]
 
 
 def open_image_folder(
-    folder: Path, extensions: Iterable[str] = tuple(IMAGE_EXTENSIONS)
+    folder: Path, extensions: Iterable[str] = tuple(IMAGE_EXTENSIONS), *, rekeyed: bool = False
 ) -> Imported:
     """Open an ImageFolder tree: `<folder>/<class>/.../<image>`.
 
     Args:
         folder: The tree.
         extensions: Files that count, by their suffix in lower case; others are left out.
+        rekeyed: The caller gives new keys to the samples, so those of two files may be equal.
 
     Returns:
         Samples of the image's bytes, as they are, under its own extension; the number of its class
@@ -30,10 +31,11 @@ def open_image_folder(
         names of the classes are in the header.
 
     Raises:
-        ValueError: There is no class in it.
+        ValueError: There is no class in it; or, while samples are read, two files have one key.
     """
     names = class_names(folder)
-    return Imported(_samples(folder, names, set(extensions)), {"classes": names})
+    samples = _samples(folder, names, set(extensions), rekeyed=rekeyed)
+    return Imported(samples, {"classes": names})
 
 
 def class_names(folder: Path) -> list[str]:
@@ -50,14 +52,19 @@ def class_names(folder: Path) -> list[str]:
     return names
 
 
-def _samples(folder: Path, names: list[str], wanted: set[str]) -> Iterator[dict[str, Any]]:
+def _samples(
+    folder: Path, names: list[str], wanted: set[str], *, rekeyed: bool
+) -> Iterator[dict[str, Any]]:
     for number, name in enumerate(names):
         files = sorted(
             path
             for path in (folder / name).rglob("*")
             if path.suffix.lower() in wanted and path.is_file()
         )
-        for path, key in zip(files, _keys_of(files, folder), strict=True):
+        keys = _keys_of(files, folder)
+        if not rekeyed:
+            _check_differ(keys, files)
+        for path, key in zip(files, keys, strict=True):
             origin = {"class": name, "path": path.relative_to(folder).as_posix()}
             yield {
                 "__key__": key,
@@ -73,3 +80,16 @@ def _keys_of(files: list[Path], folder: Path) -> list[str]:
     counts = Counter(stems)
     kept = [stem if counts[stem] == 1 else path for stem, path in zip(stems, files, strict=True)]
     return [clean_key(path.relative_to(folder).as_posix()) for path in kept]
+
+
+def _check_differ(keys: list[str], files: list[Path]) -> None:
+    """Refuse two files of one key, while both can still be named."""
+    # A key keeps its folders, so files of different classes never meet.
+    file_of: dict[str, Path] = {}
+    for key, path in zip(keys, files, strict=True):
+        if key in file_of:
+            raise ValueError(
+                f"{file_of[key]} and {path} both get the key {key!r}, as a key's last part can "
+                "hold no dot; rename one of them, or number the samples anew (--rekey)"
+            )
+        file_of[key] = path

@@ -123,10 +123,12 @@ def reshard(
 
     Raises:
         IndexError: An index lies outside the dataset.
-        ValueError: A bound is below 1, the pattern cannot be used, or a new shard would replace
-            one that is read.
+        ValueError: There is no index, a bound is below 1, the pattern cannot be used, or a new
+            shard would replace one that is read.
     """
     pattern = os.fspath(pattern)
+    if not len(indexes):
+        raise ValueError(f"{pattern}: expected at least one sample to copy, got none")
     spec = Path(spec_path_for(pattern))
     # Refuses what it cannot take before anything is fetched, and writes nothing yet.
     ShardWriter(pattern, maxcount, maxsize, **options).abandon()

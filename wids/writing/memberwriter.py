@@ -163,7 +163,7 @@ class SampleArchive:
             # Readers would take it for more fields of the first one, or refuse the shard.
             raise ValueError(
                 f"sample {key!r} is in {self._where} already (sample {self.places[key]} there); "
-                "keys must differ within a shard"
+                "keys must differ within a shard (wids import and reshard give new ones by --rekey)"
             )
         self.places[key] = len(self.places)
         for name, data in members:
