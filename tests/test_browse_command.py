@@ -136,7 +136,7 @@ def test_a_report_beside_the_spec_is_found(shard: Path, tmp_path: Path):
         report.write_text(text)
         with Command(spec, tmp_path) as server:
             dataset = server.get("api/dataset").json()
-        assert (dataset["checked"], dataset["title"]) == (checked, "train.json")
+        assert (dataset["checked"], dataset["title"]) == (checked, "train")
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,15 @@
 """The names of classes: where they are looked for, and what counts as names."""
 
 import json
+import os
 from pathlib import Path
 
 import pytest
+from conftest import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wids import ShardListDataset, SpecError
 from wids.views.classnames import find_class_names, parse_class_names
 
 REMOTE = "https://host/data"  # a base that is not looked into
@@ -19,6 +22,10 @@ REMOTE = "https://host/data"  # a base that is not looked into
         ({"classes": {"7": "a", "no number": "b"}}, {7: "a"}),
         ({"labels": ["a"], "class_names": []}, {0: "a"}),
         ({"info": {"class_names": {"0": "a"}}}, {0: "a"}),
+        ({"label2id": {"a": 0, "b": 7, "odd": "x", "both": True}}, {0: "a", 7: "b"}),
+        ({"id2label": {"1": "a"}}, {1: "a"}),
+        ({"classes": {"a": 0, "the same": 0}}, {0: "a"}),
+        ({"classes": {"0": ["n01440764", "tench"]}}, {0: "n01440764 tench"}),
         ({"info": "some words about class_names"}, {}),
         ({"class_names": "abc"}, {}),
         ({"class_names": {"9" * 5000: "a", "\u0663": "b"}}, {}),
@@ -37,6 +44,8 @@ def test_a_spec_may_name_its_classes(header: dict, names: dict) -> None:
         ("classes.txt", "cat\ndog\n"),
         ("class_names.json", '["cat", "dog"]'),
         ("classes.json", '{"0": "cat", "1": "dog"}'),
+        ("classes.json", '{"dog": 1, "cat": 0}'),
+        ("labels.txt", "\ufeffcat\r\ndog\r\n\r\n"),
     ],
 )
 def test_a_file_beside_the_shards_may_name_them(tmp_path: Path, name: str, text: str) -> None:
@@ -46,12 +55,53 @@ def test_a_file_beside_the_shards_may_name_them(tmp_path: Path, name: str, text:
     assert find_class_names({"classes": ["x"]}, str(tmp_path)) == {0: "x"}
 
 
-def test_a_file_of_another_form_is_refused(tmp_path: Path) -> None:
-    """JSON that is no list and no object says so, with its path."""
+@pytest.mark.parametrize("source", ["folder", "list", "relative", "pattern", "spec elsewhere"])
+def test_names_lie_beside_the_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """A folder, a list or a pattern has no base; the folder of its shards is looked into."""
+    folder = tmp_path / "cats"
+    path = write_shard(folder / "a.tar", [{"__key__": "a", ".cls": "1"}])
+    (folder / "classes.json").write_text('{"cat": 0, "dog": 1}')
+    spec = tmp_path / "specs" / "train.json"
+    spec.parent.mkdir()
+    spec.write_text(json.dumps({"shardlist": [{"url": "../cats/a.tar", "nsamples": 1}]}))
+    monkeypatch.chdir(folder)
+    sources = {
+        "folder": folder,
+        "list": [str(path)],
+        "relative": ["a.tar"],
+        "pattern": str(folder / "*.tar"),
+        "spec elsewhere": spec,
+    }
+    dataset = ShardListDataset(sources[source])
+    assert dataset.class_names == {0: "cat", 1: "dog"}
+    assert "1 (dog)" in repr(dataset.show(0))
+
+
+@pytest.mark.parametrize("text", ["12", "[", '{"a": "b"}', "[" * 100_000, "\x00"])
+def test_a_file_of_another_form_is_refused(
+    tmp_path: Path, text: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One that was named is an error with its path; one that was only found is warned of."""
     path = tmp_path / "classes.json"
-    path.write_text("12")
-    with pytest.raises(ValueError, match="classes.json: expected a list of class names"):
+    path.write_text(text)
+    with pytest.raises(SpecError, match="classes.json: expected"):
         parse_class_names(path)
+    assert find_class_names({}, str(tmp_path)) == {}
+    assert str(path) in caplog.text
+    (tmp_path / "classes.txt").write_text("cat")
+    assert find_class_names({}, str(tmp_path)) == {0: "cat"}
+
+
+def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    """A link that leads round in circles stops nobody; folders and pipes of the name are none."""
+    (tmp_path / "classes.json").symlink_to("classes.json")
+    (tmp_path / "classes.txt").mkdir()
+    os.mkfifo(tmp_path / "labels.txt")
+    assert find_class_names({}, str(tmp_path)) == {}
+    with pytest.raises(OSError, match="classes.json"):
+        parse_class_names(tmp_path / "classes.json")
 
 
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1), min_size=1))

@@ -8,7 +8,7 @@ import os
 import sys
 import threading
 import time
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.commands.terminal import DONE, Arguments, add_command, note, out
@@ -109,17 +109,11 @@ def _answers(args: Arguments, dataset: Any) -> Answers:
     from wids.browse.answers import Answers
     from wids.browse.checkreport import find_report, read_report
     from wids.browse.source import Source
-    from wids.urls import display_url
-    from wids.views.classnames import find_class_names, parse_class_names
+    from wids.views.classnames import parse_class_names
 
-    names = (
-        parse_class_names(Path(args.class_names))
-        if args.class_names
-        else find_class_names(dataset.header, dataset.base)
-    )
+    names = parse_class_names(Path(args.class_names)) if args.class_names else dataset.class_names
     report = read_report(Path(args.check)) if args.check else find_report(args.spec)
-    title = dataset.header["name"] or PurePosixPath(display_url(args.spec)).name or args.spec
-    return Answers(Source(dataset), title, names, report)
+    return Answers(Source(dataset), dataset.dataset_name, names, report)
 
 
 def _announce(args: Arguments, url: str, port: int) -> None:

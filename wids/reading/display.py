@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import io
+import os
 import tarfile
 from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from wids.specs.locations import folder_of
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.grouping import split_name
 from wids.urls import display_url, is_local, local_path
@@ -85,10 +87,9 @@ class Displayed:
         """Name of each class by its number, from the spec or a file beside it; may be empty."""
         from wids.views.classnames import find_class_names
 
-        try:
-            return find_class_names(self._header, self.base)
-        except (OSError, ValueError):  # a sample can be shown without names
-            return {}
+        # A folder or a list of shards has no base, and files may lie beside its shards.
+        first = folder_of(self.shards.urls[0]) or os.curdir if len(self.shards) else ""
+        return find_class_names(self._header, self.base, first)
 
     def locate_sample(self, index: int) -> tuple[Any, int, dict[str, Any]]:
         """Find where a sample lies; a dataset says how."""

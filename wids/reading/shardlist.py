@@ -5,8 +5,6 @@ place in it, the shard is opened (and fetched and indexed before, where need be)
 cut out of the memory map, and the transformations make of them what the caller wants.
 """
 
-import base64
-import hashlib
 import operator
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -42,6 +40,7 @@ from wids.reading.rangeshard import (
 from wids.reading.readahead import ReadAhead
 from wids.reading.scanners import Scanners
 from wids.reading.streams import StreamedShard, wrap_in_streams
+from wids.specs.naming import name_of
 from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.tar.grouping import Grouping, KeyRule
@@ -82,7 +81,8 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         cache_dir: Cache folder; by default `WIDS_CACHE`, else the user's cache folder.
         lru_size: Shards to keep open (mapped) at most; by default as many as the limit of
             descriptors allows.
-        dataset_name: Name to use instead of the spec's.
+        dataset_name: Name to use instead of the spec's, or that of the file or folder where it
+            has none.
         localname: Maps a URL to the path where its shard lies, or is to be put, instead of the
             cache folder.
         transformations: What makes the sample of the raw fields. "PIL", "numpy" and "torch" decode
@@ -149,7 +149,7 @@ class ShardList(ManyFields, OldAttributes, Displayed):
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
         )
         self.base = spec.base
-        self.dataset_name = dataset_name or spec.name or _name_of(spec.shards)
+        self.dataset_name = dataset_name or spec.name or name_of(shards, spec.shards.urls)
         self.cache = ShardCache(
             cache_dir,
             cache_size=cache_size,
@@ -541,9 +541,3 @@ def _checked_fields(fields: Collection[str] | None) -> tuple[str, ...] | None:
         if not extension.startswith("."):
             raise ValueError(f"fields: an extension starts with a dot, got {extension!r}")
     return fields
-
-
-def _name_of(shards: ShardTable) -> str:
-    """Name a dataset after its shards, when nobody gave it a name: 16 characters of a digest."""
-    digest = hashlib.sha256("\n".join(shards.urls).encode("utf-8", "surrogateescape")).digest()
-    return base64.urlsafe_b64encode(digest)[:16].decode("ascii")

@@ -1,35 +1,36 @@
 """Names of classes: from the spec, or from a file beside it."""
 
 import json
+import logging
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wids.errors import SpecError
 from wids.urls import is_local, local_path
 
 __all__ = ["find_class_names", "parse_class_names"]
 
-_KEYS = ("class_names", "classes", "labels")
+_log = logging.getLogger(__name__)
+
+_KEYS = ("class_names", "classes", "labels", "id2label", "label2id")
 _FILES = ("class_names.json", "classes.json", "class_names.txt", "classes.txt", "labels.txt")
 _MOST_NBYTES = 16 << 20
 _DIGITS = re.compile("[0-9]{1,18}")
 
 
-def find_class_names(header: Mapping[str, Any], base: str) -> dict[int, str]:
-    """Look for names in the spec's top level and its `info`, then in the dataset's folder.
+def find_class_names(header: Mapping[str, Any], *folders: str) -> dict[int, str]:
+    """Look for names in the spec's top level and its `info`, then in the dataset's folders.
 
     Args:
         header: The top-level keys of the spec. `class_names`, `classes` or `labels` is a list
-            (class 0 first), or an object from number to name.
-        base: The folder that the spec's URLs count from; a remote one is not looked into.
+            (class 0 first), or an object from number to name or from name to number.
+        folders: Where a file of names may lie; remote ones, and "", are not looked into.
 
     Returns:
-        Names by class number; empty where there are none.
-
-    Raises:
-        ValueError: A JSON file of such a name holds something else.
-        OSError: It cannot be read.
+        Names by class number; empty where there are none. A file that cannot be read is warned of
+        and counts as none, since nobody asked for it.
 
     >>> find_class_names({"info": {"class_names": ["cat", "dog"]}}, "https://host/data")
     {0: 'cat', 1: 'dog'}
@@ -40,13 +41,22 @@ def find_class_names(header: Mapping[str, Any], base: str) -> dict[int, str]:
             names = _as_names(place.get(key))
             if names:
                 return names
-    if not is_local(base):
-        return {}
-    folder = local_path(base)
+    for folder in dict.fromkeys(folders):
+        names = _in_folder(local_path(folder)) if folder and is_local(folder) else {}
+        if names:
+            return names
+    return {}
+
+
+def _in_folder(folder: Path) -> dict[int, str]:
     for name in _FILES:
         path = folder / name
-        if path.is_file() and path.stat().st_size <= _MOST_NBYTES:
-            return parse_class_names(path)
+        try:
+            # Asked for first, so that a pipe of such a name is not waited for.
+            if path.is_file() and path.stat().st_size <= _MOST_NBYTES:
+                return parse_class_names(path)
+        except (SpecError, OSError) as error:
+            _log.warning("classes have no names from a file beside the shards: %s", error)
     return {}
 
 
@@ -54,16 +64,24 @@ def parse_class_names(path: Path) -> dict[int, str]:
     """Read names from a file: JSON, a list or an object, or text with one name a line.
 
     Raises:
-        ValueError: It is JSON of another form.
+        SpecError: It is JSON of another form, or broken.
         OSError: It cannot be read.
     """
-    text = path.read_text(encoding="utf-8", errors="replace")
-    if path.suffix != ".json":
-        return dict(enumerate(line.strip() for line in text.splitlines()))
-    names = _as_names(json.loads(text))
+    # Editors on Windows put a byte order mark in front, which is no part of the first name.
+    text = path.read_text(encoding="utf-8-sig", errors="replace")
+    if path.suffix.lower() != ".json":
+        lines = enumerate(map(str.strip, text.splitlines()))
+        return {number: line for number, line in lines if line}
+    try:
+        names = _as_names(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{path}: expected class names as JSON, found what is none: {error}") from (
+            error
+        )
     if not names:
-        raise ValueError(
-            f"{path}: expected a list of class names, or an object from number to name"
+        raise SpecError(
+            f"{path}: expected a list of class names, or an object from number to name or from "
+            f"name to number, found {text.strip()!r:.60}"
         )
     return names
 
@@ -72,7 +90,18 @@ def _as_names(value: Any) -> dict[int, str]:
     if isinstance(value, Mapping):
         # Python refuses to read numbers of thousands of digits; no class has such a one.
         pairs = [(key, name) for key, name in value.items() if _DIGITS.fullmatch(str(key))]
-        return {int(key): str(name) for key, name in pairs}
+        if pairs:
+            return {int(key): _as_name(name) for key, name in pairs}
+        # Turned round, as torchvision's `class_to_idx` has it. Of two names the first is kept.
+        turned = [(number, name) for name, number in value.items() if type(number) is int]
+        return {number: str(name) for number, name in reversed(turned)}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return {number: str(name) for number, name in enumerate(value)}
+        return {number: _as_name(name) for number, name in enumerate(value)}
     return {}
+
+
+def _as_name(value: Any) -> str:
+    """Join what ImageNet's lists hold for a class: `["n01440764", "tench"]`."""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return " ".join(value)
+    return str(value)
