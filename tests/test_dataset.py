@@ -347,6 +347,36 @@ def test_key_rule_and_grouping_are_passed_on(make_shard: Callable[..., Path]) ->
         ShardListDataset([(str(path), 2)])[0]
 
 
+@pytest.fixture
+def concatenated(tmp_path: Path, make_shard: Callable[..., Path]) -> Path:
+    """Write a shard of one sample, and behind its end another archive with two."""
+    first = make_shard("first.tar", [{"__key__": "a", ".cls": "1"}])
+    rest = make_shard("rest.tar", [{"__key__": key, ".cls": "2"} for key in "bc"])
+    path = tmp_path / "both.tar"
+    path.write_bytes(first.read_bytes() + rest.read_bytes())
+    return path
+
+
+def test_concatenated_archives_are_read_where_asked_for(
+    concatenated: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By default a shard ends where its first archive does, and a warning says what would help."""
+    with tarfile.open(concatenated, ignore_zeros=True) as archive:
+        keys = [name.removesuffix(".cls") for name in archive.getnames()]
+    every = ShardListDataset(concatenated, concatenated=True)
+    assert [sample["__key__"] for sample in pickle.loads(pickle.dumps(every))] == keys == [*"abc"]
+    assert not caplog.records
+    assert [sample["__key__"] for sample in ShardListDataset(concatenated)] == ["a"]
+    assert "concatenated=True" in caplog.text
+
+
+def test_columns_of_concatenated_archives_are_kept_apart(concatenated: Path) -> None:
+    """A column that was kept by one rule is no column by the other."""
+    for every, column in ((True, [1, 2, 2]), (False, [1]), (True, [1, 2, 2])):
+        dataset = ShardListDataset(concatenated, concatenated=every)
+        assert dataset.column(".cls").tolist() == column
+
+
 def test_real_shards_read_as_tarfile_reads_them(shared_data: Path) -> None:
     """Every sample of the real WebDataset shards equals what Python's tarfile gives."""
     for path in sorted((shared_data / "tar" / "webdataset").glob("*.tar")):

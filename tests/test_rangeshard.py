@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server import Faults
+from server import Faults, ShardServer
 
 import wids
 from wids import ShardCache, ShardListDataset, TarIndex
@@ -206,6 +206,25 @@ def test_another_key_rule_is_not_served_from_the_sidecar(remote: Open) -> None:
     dataset = remote(key_rule="last_dot")
     assert dataset[7][".cls"] == b"7"
     assert list(Path(dataset.cache_dir).glob("*.tar"))
+
+
+def test_concatenated_archives_are_served_by_range(
+    make_shard: Callable[..., Path], shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """A sidecar of all archives in a shard serves who asks for all, and nobody else."""
+    archives = [make_shard(f"{key}.tar", [{"__key__": key, ".txt": key}]) for key in "ab"]
+    shard = tmp_path / "ab.tar"
+    shard.write_bytes(b"".join(path.read_bytes() for path in archives))
+    url = shard_server.put("ab.tar", shard.read_bytes())
+    TarIndex.from_tar(shard, concatenated=True).save(tmp_path / "ab.widx")
+    shard_server.put(f"ab.tar{SIDECAR_SUFFIX}", (tmp_path / "ab.widx").read_bytes())
+    for concatenated, nsamples, last in ((True, 2, "b"), (False, 1, "a")):
+        cache = tmp_path / f"cache{nsamples}"
+        dataset = ShardListDataset(
+            [(url, nsamples)], remote="range", concatenated=concatenated, cache_dir=cache
+        )
+        assert dataset[-1][".txt"] == last
+        assert bool(list(cache.glob("*.tar"))) is not concatenated
 
 
 def test_an_unknown_way_is_refused() -> None:

@@ -10,6 +10,8 @@ import pytest
 from wids.reading.scanners import Scanners
 from wids.tar.tarindex import TarIndex
 
+RULES = {"key_rule": "last_dot", "grouping": "shard", "concatenated": True}
+
 
 def test_sidecars_appear_for_all_shards(make_shard: Callable[..., Path], tmp_path: Path) -> None:
     """Threads that share two scanners get every shard indexed; each sidecar fits its shard."""
@@ -18,12 +20,13 @@ def test_sidecars_appear_for_all_shards(make_shard: Callable[..., Path], tmp_pat
     with Scanners(2, worth_nbytes=0) as scanners, ThreadPoolExecutor(4) as pool:
         list(
             pool.map(
-                lambda pair: scanners.scan(*pair, {"key_rule": "last_dot"}),
+                lambda pair: scanners.scan(*pair, RULES),
                 zip(shards, sidecars, strict=True),
             )
         )
     for shard, sidecar in zip(shards, sidecars, strict=True):
-        assert TarIndex.load(sidecar, tar=shard).names == TarIndex.from_tar(shard).names
+        index = TarIndex.load(sidecar, tar=shard)
+        assert (index.source.rules, index.names) == (RULES, TarIndex.from_tar(shard).names)
 
 
 def test_small_shards_are_left_to_the_caller(

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wids.reading.columnvalues import Values
+    from wids.tar.sidecar import IndexRules
 
 __all__ = ["ColumnPart", "ColumnSource", "load_column", "save_column"]
 
@@ -45,16 +46,14 @@ class ColumnSource:
         extension: The field.
         path: Which value in the field: keys and places, from the outermost one on.
         decoder: Name of what decoded it, with its settings.
-        key_rule: Which dot of a member's name parts key and extension.
-        grouping: How members were gathered into samples.
+        rules: How members were gathered into samples.
         num_samples: Samples of the shard.
     """
 
     extension: str
     path: tuple[str | int, ...]
     decoder: str
-    key_rule: str
-    grouping: str
+    rules: IndexRules
     num_samples: int
 
     def as_json(self) -> str:
@@ -64,8 +63,9 @@ class ColumnSource:
     def suffix(self) -> str:
         """Return what the file's name adds to its shard's.
 
-        >>> ColumnSource(".cls", (), "", "first_dot", "adjacent", 3).suffix()
-        '.555b6098f357104b.column'
+        >>> from wids.tar.sidecar import Source
+        >>> ColumnSource(".cls", (), "", Source(0, 0).rules, 3).suffix()
+        '.be516238d15f1a55.column'
         """
         digest = hashlib.sha256(self.as_json().encode("utf-8", "surrogatepass")).hexdigest()
         return f".{digest[:16]}.column"

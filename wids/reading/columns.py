@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from wids.reading.rangeshard import RangeShard
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import Shard
+    from wids.tar.sidecar import IndexRules
 
 __all__ = ["ColumnReader", "as_arrays"]
 
@@ -44,8 +45,7 @@ class ColumnReader:
         extension: The field.
         path: Which value in the field: keys and places, from the outermost one on.
         decoder: What decodes the field.
-        key_rule: Which dot of a member's name parts key and extension.
-        grouping: How members are gathered into samples.
+        rules: How members are gathered into samples.
         cache: Where columns are kept.
         open_shard: From the number of a shard to the open shard.
     """
@@ -53,8 +53,7 @@ class ColumnReader:
     extension: str
     path: tuple[str | int, ...]
     decoder: SampleDecoder
-    key_rule: str
-    grouping: str
+    rules: IndexRules
     cache: ShardCache
     open_shard: Callable[[int], Shard | RangeShard]
 
@@ -113,8 +112,7 @@ class ColumnReader:
             self.extension,
             self.path,
             self._name or "",
-            self.key_rule,
-            self.grouping,
+            self.rules,
             description["nsamples"],
         )
         path = self._path_of(description, source)

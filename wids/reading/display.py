@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from wids.caching.cache import ShardCache
     from wids.reading.locate import Locator
     from wids.specs.shardtable import ShardTable
+    from wids.tar.sidecar import IndexRules
     from wids.views.notebook import DatasetFacts
     from wids.views.sampleview import SampleView
 
@@ -45,7 +46,7 @@ class Displayed:
     dataset_name: str
     _fields: tuple[str, ...] | None
     _header: Mapping[str, Any]
-    _index_options: Any
+    _index_rules: IndexRules
     _by_range: bool
     _locate: Locator
 
@@ -152,13 +153,13 @@ class Displayed:
         Of a remote shard nothing is said, even when it is in the cache: loaders such as Grain's
         compare the `repr` of a dataset with that of an earlier run.
         """
-        if not self._locate.total or self._index_options["grouping"] != "adjacent":
+        if not self._locate.total or self._index_rules["grouping"] != "adjacent":
             return None
         url = self.shards.urls[self._locate(0)[0]]
         if not is_local(url) or self.cache.localname is not None:
             return None
         try:
-            found = first_fields(local_path(url), self._index_options["key_rule"])
+            found = first_fields(local_path(url), self._index_rules["key_rule"])
         except (OSError, ValueError, tarfile.TarError):
             return None
         wanted = self._fields

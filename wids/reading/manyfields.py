@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from wids.reading.ragged import Ragged
     from wids.reading.readahead import ReadAhead
     from wids.specs.shardtable import ShardTable
+    from wids.tar.sidecar import IndexRules
 
 __all__ = ["ManyFields"]
 
@@ -37,7 +38,7 @@ class ManyFields:
     _locate: Locator
     _opened: OpenShards[OpenShard]
     _read_ahead: ReadAhead
-    _index_options: Any
+    _index_rules: IndexRules
     # The decoder in use, and the same one with images as arrays; made once.
     _array_decoders: tuple[SampleDecoder, SampleDecoder] | None = None
 
@@ -86,7 +87,7 @@ class ManyFields:
             self.field_decoder,
             cache=self.cache,
             open_shard=lambda shard_index: self._open_shard(shard_index).shard,
-            **self._index_options,
+            rules=self._index_rules,
         )
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from wids.errors import ShardFormatError
 from wids.log import logger
 from wids.tar.shard import Shard
-from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ _ATTEMPTS = 5
 def open_shard(
     description: Mapping[str, Any],
     cache: ShardCache,
-    index_options: Mapping[str, Any],
+    rules: IndexRules,
     scanners: Scanners | None = None,
 ) -> Shard:
     """Open a shard, wherever it lies.
@@ -33,7 +33,7 @@ def open_shard(
     Args:
         description: Its entry in the spec.
         cache: What fetches it.
-        index_options: How its members are grouped into samples.
+        rules: How its members are grouped into samples.
         scanners: Processes to index it in; without, that is done here.
 
     Raises:
@@ -48,7 +48,7 @@ def open_shard(
         path = cache.get(url, **promised)
         before = _identity(path)
         try:
-            return _open(url, path, cache, index_options, scanners)
+            return _open(url, path, cache, rules, scanners)
         except (FileNotFoundError, ShardFormatError):
             # An evictor leaves alone what was just given out, but a user who clears the cache does
             # not, nor does an evictor where locks do not work. What stands there is another file.
@@ -63,13 +63,13 @@ def _open(
     url: str,
     path: Path,
     cache: ShardCache,
-    index_options: Mapping[str, Any],
+    rules: IndexRules,
     scanners: Scanners | None,
 ) -> Shard:
     sidecar = cache.sidecar_path(url, path, SIDECAR_SUFFIX)
     if scanners is not None and sidecar is not None and not sidecar.exists():
-        scanners.scan(path, sidecar, dict(index_options))
-    return Shard(path, TarIndex.open(path, sidecar, **index_options))
+        scanners.scan(path, sidecar, dict(rules))
+    return Shard(path, TarIndex.open(path, sidecar, **rules))
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -9,43 +9,30 @@ import operator
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
-from types import TracebackType
-from typing import Any, Literal, Self, TypedDict, TypeGuard
-
-import numpy as np
+from typing import Any, Literal, Self, TypeGuard
 
 from wids.caching.cache import ShardCache
 from wids.codecs.decode import Decoder, ErrorHandler, SampleDecoder
 from wids.codecs.images import ImageDecoder
-from wids.errors import CacheError, DecodeError, FetchError, SampleCountError, ShardFormatError
+from wids.errors import DecodeError
 from wids.log import logger, show_if_verbose
-from wids.ordering.lookahead import Foreseeable
-from wids.progress import progress
 from wids.reading.display import Displayed
-from wids.reading.fetchahead import FetchAhead, check_foreseeable
+from wids.reading.heldshards import HeldShards
 from wids.reading.locate import Locator
 from wids.reading.manyfields import ManyFields
 from wids.reading.oldattributes import OldAttributes
-from wids.reading.opening import open_shard
 from wids.reading.openshard import OpenShard, Places
 from wids.reading.openshards import OpenShards, default_max_open_shards
 from wids.reading.rangeshard import (
     MOST_SHARDS_AT_ONCE,
-    RangeShard,
-    fetch_index,
     read_samples,
-    sidecar_url,
 )
 from wids.reading.readahead import ReadAhead
-from wids.reading.scanners import Scanners
-from wids.reading.streams import StreamedShard, wrap_in_streams
+from wids.reading.streams import wrap_in_streams
 from wids.specs.naming import name_of
-from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.specs.sources import load_spec
 from wids.tar.grouping import Grouping, KeyRule
-from wids.tar.shard import Shard
-from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.sidecar import IndexRules
 from wids.urls import display_url
 
 __all__ = ["ShardList"]
@@ -57,14 +44,7 @@ IMAGE_MODES = ("PIL", "numpy", "torch")
 RAW_KINDS = ("bytes", "memoryview")
 
 
-class _IndexOptions(TypedDict):
-    """How the members of every shard are grouped into samples."""
-
-    key_rule: KeyRule
-    grouping: Grouping
-
-
-class ShardList(ManyFields, OldAttributes, Displayed):
+class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
     """A sequence of samples over a list of tar shards, read at random.
 
     A sample is a dict of fields by extension (`.jpg`, `.cls`), plus `__key__`, `__index__` (its
@@ -103,6 +83,8 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         key_rule: "first_dot" (`a.seg.png` is field `.seg.png` of `a`) or "last_dot".
         grouping: "adjacent" (members of a sample follow each other) or "shard" (they may lie
             anywhere in it).
+        concatenated: Read the archives that follow behind the end of the first in a shard; without,
+            they are warned of.
         allow_pipe: Permit `pipe:` URLs, which run a command.
         allow_pickle: Permit fields that run code when decoded (`.pkl`, pickled `.pth`).
         allow_local: Permit a spec from a server to name files of this machine.
@@ -136,6 +118,7 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         fields: Collection[str] | None = None,
         key_rule: KeyRule = "first_dot",
         grouping: Grouping = "adjacent",
+        concatenated: bool = False,
         allow_pipe: bool = False,
         allow_pickle: bool = False,
         allow_local: bool = False,
@@ -160,7 +143,9 @@ class ShardList(ManyFields, OldAttributes, Displayed):
         )
         self._header = spec.header | {"name": spec.name}
         self._name_in_samples = dataset_name or spec.name
-        self._index_options: _IndexOptions = {"key_rule": key_rule, "grouping": grouping}
+        self._index_rules = IndexRules(
+            key_rule=key_rule, grouping=grouping, concatenated=concatenated
+        )
         # Made at once, so that a slip in the settings is found when the dataset is opened.
         self._decoder = SampleDecoder(
             allow_pickle=allow_pickle, decoders=decoders, on_error=on_error
@@ -176,7 +161,7 @@ class ShardList(ManyFields, OldAttributes, Displayed):
             )
         self.lru_size = lru_size or default_max_open_shards()
         self._opened = OpenShards(self.lru_size, self._open_shard)
-        self._ahead: FetchAhead | None = None
+        self._ahead = None
         self._read_ahead = ReadAhead()
         self.shards = self._counted(spec.shards)
         self._locate = Locator(self.shards.nsamples)
@@ -365,160 +350,10 @@ class ShardList(ManyFields, OldAttributes, Displayed):
             )
         return transformation
 
-    # Shards.
-
-    def locate_sample(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
-        """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
-
-        Raises:
-            IndexError: There is no such sample.
-        """
-        shard_index, local_index = self._locate(operator.index(index))
-        opened = self._opened[shard_index]
-        opened.uses += 1
-        return opened.shard, local_index, self.shards[shard_index]
-
-    def get_shard(self, index: int) -> tuple[StreamedShard, int, dict[str, Any]]:
-        """Do as `locate_sample`, for old code: `shard[place]` has binary streams for fields.
-
-        Raises:
-            IndexError: There is no such sample.
-        """
-        shard, local_index, description = self.locate_sample(index)
-        return StreamedShard(shard), local_index, description
-
-    def _open_shard(self, shard_index: int) -> OpenShard:
-        """Fetch where needed, index where needed, map, and check that the spec counted right."""
-        description = self.shards[shard_index]
-        ranged = self._ranged(description)
-        # Not by its truth: a shard without samples is as good as any.
-        shard = self._mapped(description) if ranged is None else ranged
-        expected = int(self.shards.nsamples[shard_index])
-        if expected not in {UNKNOWN, len(shard)}:
-            raise SampleCountError(
-                f"{description['url']}: shard {shard_index}: the spec says {expected} samples, the "
-                f"shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may help"
-            )
-        dataset = description.get("dataset", self._name_in_samples)
-        start = int(self._locate.ends[shard_index]) - len(shard)
-        return OpenShard(shard, description["url"], dataset, start)
-
-    def _ranged(self, description: Mapping[str, Any]) -> RangeShard | None:
-        """Open a remote shard where it lies; None where it has to be fetched."""
-        url = description["url"]
-        if not self._by_range or self.cache.is_local(url):
-            return None
-        digests = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
-        if self.cache.holds(url, **digests):  # what is here need not come over the wire again
-            return None
-        index_url = description.get("index") or sidecar_url(url, SIDECAR_SUFFIX)
-        try:
-            index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, description)
-        except (FetchError, ShardFormatError) as error:
-            logger.warning("%s: is fetched whole, for want of a sidecar: %s", url, error)
-            return None
-        rules = {"key_rule": index.source.key_rule, "grouping": index.source.grouping}
-        if rules != self._index_options:
-            logger.warning("%s: is fetched whole: its sidecar was made by %s", url, rules)
-            return None
-        bound = self.cache.cache_size
-        return RangeShard(
-            url,
-            index,
-            self.cache.fetcher,
-            partial(self._mapped, description),
-            may_fetch=bound is None or index.source.nbytes <= bound,
-        )
-
-    def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:
-        # What was evicted keeps its space on the disk for as long as it is mapped.
-        if self.cache.cache_size is not None:
-            self._opened.drop(_is_evicted, spare_used=True)
-        try:
-            return open_shard(description, self.cache, self._index_options, scanners)
-        except CacheError:
-            # The disk may be full of what was evicted for this very shard.
-            if not self._opened.drop(_is_evicted):
-                raise
-        return open_shard(description, self.cache, self._index_options, scanners)
-
-    def _counted(self, shards: ShardTable) -> ShardTable:
-        """Fill in how many samples each shard holds, where the spec does not say.
-
-        Threads fetch the shards; processes scan those that have no sidecar yet.
-        """
-        unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
-        if not unknown:
-            return shards
-        logger.info("the spec does not say how many samples %d shards hold: counting", len(unknown))
-        cores = os.cpu_count() or 1
-        nsamples = shards.nsamples.copy()
-        with Scanners(cores) as scanners, ThreadPoolExecutor(2 * cores) as pool:
-            counts = pool.map(lambda row: len(self._mapped(shards[row], scanners)), unknown)
-            shown = progress(counts, total=len(unknown), desc="indexing shards", unit="shard")
-            nsamples[unknown] = list(shown)
-        return shards.with_nsamples(nsamples)
-
-    def fetch_ahead(self, sampler: Foreseeable) -> FetchAhead:
-        """Fetch the shards that a sampler is coming to while the present ones are read.
-
-        One thread of this process does so from now on, epoch after epoch, as far ahead as
-        `cache_size` allows, until `close`. Call it before a DataLoader starts its workers.
-
-        Args:
-            sampler: The one that draws the indexes, in this process; one of this library.
-
-        Returns:
-            What tells for how long readers had to wait: `waited_seconds`.
-
-        Raises:
-            TypeError: The sampler cannot say what comes next.
-            ValueError: It draws from other samples, or the dataset fetches no shards.
-            CacheError: The cache folder cannot be used.
-        """
-        check_foreseeable(sampler, len(self), by_range=self._by_range)
-        if self._ahead is not None:
-            self._ahead.close()
-        self._ahead = FetchAhead(self.cache, self.shards, self._locate.ends, sampler)
-        return self._ahead
-
-    def close(self) -> None:
-        """Forget the open shards and close connections; reading afterwards opens them again."""
-        if self._ahead is not None:
-            self._ahead.close()
-        self._ahead = None
-        self._opened.clear()
-        self.cache.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
-
     @property
     def header(self) -> dict[str, Any]:
         """The top-level keys of the spec besides its shards; `name` is None where it has none."""
         return dict(self._header)
-
-    # Handles don't travel: a worker opens its own.
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_opened": self._opened.limit, "_ahead": None}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._opened = OpenShards(state["_opened"], self._open_shard)
-
-
-def _is_evicted(opened: OpenShard) -> bool:
-    """Tell whether the file of an open shard was removed."""
-    return isinstance(opened.shard, Shard) and not opened.shard.path.exists()
 
 
 def _takes_views(transformations: Sequence[Transformation]) -> bool:

@@ -11,7 +11,7 @@ import os
 import struct
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypedDict
 from zlib import crc32
 
 import numpy as np
@@ -31,6 +31,7 @@ __all__ = [
     "SIDECAR_SUFFIX",
     "VERSION",
     "WHOLE_SHARD",
+    "IndexRules",
     "Sidecar",
     "SidecarHeader",
     "Source",
@@ -49,6 +50,14 @@ ROW = struct.Struct("<4I")
 
 LAST_DOT, WHOLE_SHARD, CONCATENATED, ORDER = 1, 2, 4, 8
 _MAX_COUNT = 2**32 - 1
+
+
+class IndexRules(TypedDict):
+    """By which rules a shard is read: the keyword arguments of `TarIndex.from_tar`."""
+
+    key_rule: KeyRule
+    grouping: Grouping
+    concatenated: bool
 
 
 @dataclass(frozen=True)
@@ -73,6 +82,13 @@ class Source:
     grouping: Grouping = "adjacent"
     concatenated: bool = False
     fingerprint: bytes = bytes(FINGERPRINT_NBYTES)
+
+    @property
+    def rules(self) -> IndexRules:
+        """By which rules it was read."""
+        return IndexRules(
+            key_rule=self.key_rule, grouping=self.grouping, concatenated=self.concatenated
+        )
 
 
 class SidecarHeader(NamedTuple):

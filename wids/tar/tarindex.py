@@ -9,7 +9,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self, TypedDict
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,7 @@ from wids.tar.foreigncheck import warn_of_wrong_indexes
 from wids.tar.grouping import Grouping, KeyRule, group_members
 from wids.tar.membertable import MemberTable
 from wids.tar.sidecar import (
+    IndexRules,
     Sidecar,
     Source,
     lay_out,
@@ -116,8 +117,7 @@ class TarIndex(MemberTable):
         if source.trailing_nbytes:
             _log.warning(
                 "%s: %d bytes follow the end of the archive and are not read; if they are "
-                "further archives, TarIndex.from_tar(..., concatenated=True) reads them; for a "
-                "dataset, pack them into one archive or into a shard each",
+                "further archives, concatenated=True reads them",
                 path,
                 source.trailing_nbytes,
             )
@@ -143,7 +143,7 @@ class TarIndex(MemberTable):
         index = cls(read_sidecar(path), path)
         if tar is None or index.belongs_to(tar):
             return index
-        now = cls.from_tar(tar, **index._rules())
+        now = cls.from_tar(tar, **index.source.rules)
         if now.digest != index.digest:
             raise index._stale(f"{tar} was changed since, and has other members now")
         # The time of the file that was read just now, which need not be the one looked at above.
@@ -174,7 +174,7 @@ class TarIndex(MemberTable):
             ShardFormatError: The shard cannot be read.
             OSError: The shard cannot be opened.
         """
-        rules = _Rules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
+        rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
         if sidecar is None:
             return cls.from_tar(tar, **rules)
         path = Path(sidecar)
@@ -190,7 +190,7 @@ class TarIndex(MemberTable):
         return index
 
     @classmethod
-    def _kept(cls, path: Path, tar: str | os.PathLike[str], rules: "_Rules") -> Self | None:
+    def _kept(cls, path: Path, tar: str | os.PathLike[str], rules: IndexRules) -> Self | None:
         """Load a sidecar that fits shard and rules beyond doubt; None: it has to be made."""
         try:
             index = cls(read_sidecar(path), path)
@@ -198,14 +198,14 @@ class TarIndex(MemberTable):
             _log.debug("%s: made anew: %s", path, error)
             return None
         try:
-            fits = index._rules() == rules and index.belongs_to(tar)
+            fits = index.source.rules == rules and index.belongs_to(tar)
         except ShardFormatError as error:
             _log.debug("%s", error)
             return None
         return index if fits else None
 
     @classmethod
-    def _made(cls, path: Path, tar: str | os.PathLike[str], rules: "_Rules") -> Self:
+    def _made(cls, path: Path, tar: str | os.PathLike[str], rules: IndexRules) -> Self:
         """Read a shard's headers, and keep what they say as a sidecar if that can be."""
         index = cls.from_tar(tar, **rules)
         try:
@@ -252,12 +252,6 @@ class TarIndex(MemberTable):
         self.shard_mtime_ns = status.st_mtime_ns
         return True
 
-    def _rules(self) -> "_Rules":
-        source = self.source
-        return _Rules(
-            key_rule=source.key_rule, grouping=source.grouping, concatenated=source.concatenated
-        )
-
     def _stale(self, why: str) -> ShardFormatError:
         return ShardFormatError(
             f"{self._path}: a stale sidecar: {why}; delete it, and it is made anew"
@@ -289,14 +283,6 @@ class TarIndex(MemberTable):
 
     def __repr__(self) -> str:
         return f"TarIndex({len(self)} members, {self.num_samples} samples)"
-
-
-class _Rules(TypedDict):
-    """By which rules a shard was read: the keyword arguments of `from_tar`."""
-
-    key_rule: KeyRule
-    grouping: Grouping
-    concatenated: bool
 
 
 def _fingerprint(path: str | os.PathLike[str], members: Members, spans: NDArray[np.int64]) -> bytes:

@@ -1,0 +1,191 @@
+"""The shards of a dataset: counted, opened wherever they lie, held open, and let go."""
+
+import operator
+import os
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
+
+import numpy as np
+
+from wids.caching.cache import ShardCache
+from wids.errors import CacheError, FetchError, SampleCountError, ShardFormatError
+from wids.log import logger
+from wids.ordering.lookahead import Foreseeable
+from wids.progress import progress
+from wids.reading.fetchahead import FetchAhead, check_foreseeable
+from wids.reading.locate import Locator
+from wids.reading.opening import open_shard
+from wids.reading.openshard import OpenShard
+from wids.reading.openshards import OpenShards
+from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
+from wids.reading.scanners import Scanners
+from wids.reading.streams import StreamedShard
+from wids.specs.shardtable import UNKNOWN, ShardTable
+from wids.tar.shard import Shard
+from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
+
+__all__ = ["HeldShards"]
+
+
+class HeldShards:
+    """The part of a dataset that has its shards open; `ShardList` is made of it."""
+
+    shards: ShardTable
+    cache: ShardCache
+    _index_rules: IndexRules
+    _by_range: bool
+    _name_in_samples: str | None
+    _locate: Locator
+    _opened: OpenShards[OpenShard]
+    _ahead: FetchAhead | None
+
+    def locate_sample(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
+        """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        shard_index, local_index = self._locate(operator.index(index))
+        opened = self._opened[shard_index]
+        opened.uses += 1
+        return opened.shard, local_index, self.shards[shard_index]
+
+    def get_shard(self, index: int) -> tuple[StreamedShard, int, dict[str, Any]]:
+        """Do as `locate_sample`, for old code: `shard[place]` has binary streams for fields.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        shard, local_index, description = self.locate_sample(index)
+        return StreamedShard(shard), local_index, description
+
+    def fetch_ahead(self, sampler: Foreseeable) -> FetchAhead:
+        """Fetch the shards that a sampler is coming to while the present ones are read.
+
+        One thread of this process does so from now on, epoch after epoch, as far ahead as
+        `cache_size` allows, until `close`. Call it before a DataLoader starts its workers.
+
+        Args:
+            sampler: The one that draws the indexes, in this process; one of this library.
+
+        Returns:
+            What tells for how long readers had to wait: `waited_seconds`.
+
+        Raises:
+            TypeError: The sampler cannot say what comes next.
+            ValueError: It draws from other samples, or the dataset fetches no shards.
+            CacheError: The cache folder cannot be used.
+        """
+        check_foreseeable(sampler, self._locate.total, by_range=self._by_range)
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = FetchAhead(self.cache, self.shards, self._locate.ends, sampler)
+        return self._ahead
+
+    def close(self) -> None:
+        """Forget the open shards and close connections; reading afterwards opens them again."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = None
+        self._opened.clear()
+        self.cache.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def _open_shard(self, shard_index: int) -> OpenShard:
+        """Fetch where needed, index where needed, map, and check that the spec counted right."""
+        description = self.shards[shard_index]
+        ranged = self._ranged(description)
+        # Not by its truth: a shard without samples is as good as any.
+        shard = self._mapped(description) if ranged is None else ranged
+        expected = int(self.shards.nsamples[shard_index])
+        if expected not in {UNKNOWN, len(shard)}:
+            raise SampleCountError(
+                f"{description['url']}: shard {shard_index}: the spec says {expected} samples, the "
+                f"shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may help"
+            )
+        dataset = description.get("dataset", self._name_in_samples)
+        start = int(self._locate.ends[shard_index]) - len(shard)
+        return OpenShard(shard, description["url"], dataset, start)
+
+    def _ranged(self, description: Mapping[str, Any]) -> RangeShard | None:
+        """Open a remote shard where it lies; None where it has to be fetched."""
+        url = description["url"]
+        if not self._by_range or self.cache.is_local(url):
+            return None
+        digests = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
+        if self.cache.holds(url, **digests):  # what is here need not come over the wire again
+            return None
+        index_url = description.get("index") or sidecar_url(url, SIDECAR_SUFFIX)
+        try:
+            index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, description)
+        except (FetchError, ShardFormatError) as error:
+            logger.warning("%s: is fetched whole, for want of a sidecar: %s", url, error)
+            return None
+        if index.source.rules != self._index_rules:
+            made_by = index.source.rules
+            logger.warning("%s: is fetched whole: its sidecar was made by %s", url, made_by)
+            return None
+        bound = self.cache.cache_size
+        return RangeShard(
+            url,
+            index,
+            self.cache.fetcher,
+            partial(self._mapped, description),
+            may_fetch=bound is None or index.source.nbytes <= bound,
+        )
+
+    def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:
+        # What was evicted keeps its space on the disk for as long as it is mapped.
+        if self.cache.cache_size is not None:
+            self._opened.drop(_is_evicted, spare_used=True)
+        try:
+            return open_shard(description, self.cache, self._index_rules, scanners)
+        except CacheError:
+            # The disk may be full of what was evicted for this very shard.
+            if not self._opened.drop(_is_evicted):
+                raise
+        return open_shard(description, self.cache, self._index_rules, scanners)
+
+    def _counted(self, shards: ShardTable) -> ShardTable:
+        """Fill in how many samples each shard holds, where the spec does not say.
+
+        Threads fetch the shards; processes scan those that have no sidecar yet.
+        """
+        unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
+        if not unknown:
+            return shards
+        logger.info("the spec does not say how many samples %d shards hold: counting", len(unknown))
+        cores = os.cpu_count() or 1
+        nsamples = shards.nsamples.copy()
+        with Scanners(cores) as scanners, ThreadPoolExecutor(2 * cores) as pool:
+            counts = pool.map(lambda row: len(self._mapped(shards[row], scanners)), unknown)
+            shown = progress(counts, total=len(unknown), desc="indexing shards", unit="shard")
+            nsamples[unknown] = list(shown)
+        return shards.with_nsamples(nsamples)
+
+    # Handles don't travel: a worker opens its own.
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_opened": self._opened.limit, "_ahead": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._opened = OpenShards(state["_opened"], self._open_shard)
+
+
+def _is_evicted(opened: OpenShard) -> bool:
+    """Tell whether the file of an open shard was removed."""
+    return isinstance(opened.shard, Shard) and not opened.shard.path.exists()
