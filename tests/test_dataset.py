@@ -1,5 +1,6 @@
 """`ShardListDataset`: from a global index to the sample that was stored."""
 
+import copy
 import io
 import json
 import multiprocessing
@@ -106,6 +107,27 @@ def test_a_dataset_is_a_sequence_however_it_is_opened(spec: Path, way: str) -> N
         copy = pickle.loads(pickle.dumps(dataset))
         assert list(copy) == list(dataset)
         copy.close()
+
+
+class Labelled(ShardListDataset):
+    """A dataset of a user's, with attributes of its own."""
+
+    def __init__(self, spec: Path) -> None:
+        super().__init__(spec, transformations="bytes")
+        self.fields, self.hot, self.lengths = ["a"], {"b": 1}, [0]
+
+
+def test_what_a_subclass_adds_travels(spec: Path) -> None:
+    """A copy of a subclass that was read from has its attributes, and reads by itself."""
+    dataset = Labelled(spec)
+    expected = list(dataset)
+    for other in (pickle.loads(pickle.dumps(dataset)), copy.copy(dataset), copy.deepcopy(dataset)):
+        assert (other.fields, other.hot, other.lengths) == (["a"], {"b": 1}, [0])
+        assert list(other) == expected
+        other.transformations = "memoryview"
+        assert other.get_stats() == (len(expected), len(LENGTHS))
+        assert isinstance(other[0][".bin"], memoryview)
+        assert dataset[0] == expected[0]
 
 
 def test_a_sample_says_where_it_comes_from(spec: Path) -> None:

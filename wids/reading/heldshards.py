@@ -182,7 +182,7 @@ class HeldShards:
         return {**self.__dict__, "_opened": self._opened.limit, "_ahead": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
+        self.__dict__.update({name: value for name, value in state.items() if name != "_opened"})
         self._opened = OpenShards(state["_opened"], self._open_shard)
 
 

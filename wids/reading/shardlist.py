@@ -42,6 +42,7 @@ Transformation = Callable[[Any], Any]
 
 IMAGE_MODES = ("PIL", "numpy", "torch")
 RAW_KINDS = ("bytes", "memoryview")
+_HOT = ("_copies", "_fields", "_locate", "_raw_kind", "_transformations")
 
 
 class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
@@ -99,6 +100,10 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
 
     See `wids.ShardListDataset` for an example: it is this class, and a torch `Dataset`.
     """
+
+    # What the hot path looks up. In a class with cached properties Python 3.11 takes far longer to
+    # find attributes that are not in slots.
+    __slots__ = (*_HOT, "_opened")
 
     def __init__(
         self,
@@ -183,7 +188,8 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         locate = self._locate
         if type(index) is not int or not 0 <= index < locate.total:
             index = locate.position(operator.index(index))
-        opened = self._opened[locate.shard_of(index)]
+        shard_of = locate.shard_of  # in two steps: what is called at once is looked up as a method
+        opened = self._opened[shard_of(index)]
         opened.uses += 1
         local_index = index - opened.start
         sample = opened.shard.read(local_index, self._fields, self._copies)
@@ -354,6 +360,15 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
     def header(self) -> dict[str, Any]:
         """The top-level keys of the spec besides its shards; `name` is None where it has none."""
         return dict(self._header)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: getattr(self, name) for name in _HOT} | super().__getstate__()
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        rest = dict(state)
+        for name in _HOT:
+            setattr(self, name, rest.pop(name))
+        super().__setstate__(rest)
 
 
 def _takes_views(transformations: Sequence[Transformation]) -> bool:

@@ -5,7 +5,6 @@ How an index is made, kept and verified against its shard is `tarindex`'s busine
 
 import struct
 from collections.abc import Callable, Collection, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -49,6 +48,14 @@ class MemberTable:
         trailing_nbytes: Bytes behind the end of the archive that are no padding.
     """
 
+    # Of an object with slots every attribute is at a known place, which makes reading a sample a
+    # tenth faster.
+    __slots__ = (
+        *("source", "num_samples", "skipped", "trailing_nbytes"),
+        *("_ascending", "_enough_checked", "_key_bytes", "_layouts", "_num_checked", "_path"),
+        *("_places", "_rows", "_sidecar", "_span_table", "_spans", "_trusted", "_verified"),
+    )
+
     def __init__(self, sidecar: Sidecar, path: Path | None = None) -> None:
         self.source = sidecar.source
         self.num_samples = sidecar.num_samples
@@ -68,6 +75,7 @@ class MemberTable:
         # One entry for each distinct set of extensions, so that all samples share the strings.
         self._layouts: dict[int, _Layout] = {}
         self._places: dict[str, int] | None = None
+        self._span_table: SpanTable | None = None
 
     def __len__(self) -> int:
         return self._sidecar.num_members
@@ -232,9 +240,11 @@ class MemberTable:
                 self.check_sample(local_index)
         return self._table_of_spans.find(local_indexes, extensions)
 
-    @cached_property
+    @property
     def _table_of_spans(self) -> SpanTable:
-        return SpanTable(self._sidecar)
+        if self._span_table is None:
+            self._span_table = SpanTable(self._sidecar)
+        return self._span_table
 
     def check_sample(self, local_index: int) -> None:
         """Verify one sample: it is as it was written, and all of it lies in the shard.

@@ -135,7 +135,8 @@ class Shard(IndexedShard):
                 raise IndexError(
                     f"sample {place} lies outside [-{len(self)}, {len(self)}) of {self.path}"
                 )
-        return self._cut(local_index, data, fields)
+        cut = self._cut  # in two steps: what is called at once is looked up as a method
+        return cut(local_index, data, fields)
 
     @property
     def memory(self) -> memoryview:

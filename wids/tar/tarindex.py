@@ -70,6 +70,8 @@ class TarIndex(MemberTable):
     (['a.txt', 'a.cls', 'b.txt'], ['a', 'b'], [('.txt', 512, 2), ('.cls', 1536, 2)])
     """
 
+    __slots__ = ("shard_mtime_ns",)
+
     def __init__(
         self, sidecar: Sidecar, path: Path | None = None, shard_mtime_ns: int | None = None
     ) -> None:
