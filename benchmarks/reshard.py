@@ -4,8 +4,9 @@
 
 Samples of 20 kB in shards of 2,500 are shuffled over all shards into new ones, by two processes.
 `cp` copies the same bytes file by file. Both are timed with the sync of what they wrote. `cp` lets
-the kernel move the pages; a shuffle reads each sample where it lies, writes its header anew, and
-notes MD5 and SHA-256 of every shard unless told not to.
+the kernel move the pages; a shuffle finds each sample, verifies that its headers may stay, copies
+it in one piece, and notes MD5 and SHA-256 of every shard unless told not to. Digests are half of
+its CPU time then: MD5 at 0.8 GB/s and SHA-256 at 1.8 GB/s a core bound the row with both.
 """
 
 import argparse

@@ -262,3 +262,16 @@ def test_a_field_at_the_very_end_of_its_shard(make_shard):
     fields = Windows([shard.memory[: int(spans[-1].sum())]], [0, 2], spans)
     assert stack_classes(fields) is None
     assert [bytes(view) for view in fields.views()] == [b"1" * 17, b"7"]
+
+
+@pytest.mark.parametrize("lru_size", [1, 100])
+def test_samples_of_a_batch_come_in_the_order_of_storage(shards, lru_size):
+    """Each names its place in the batch, and where it lies, however few shards may be open."""
+    indexes = [107, 3, 50, 3, 95, 0]
+    with wids.ShardListDataset(shards, lru_size=lru_size) as dataset:
+        found = [
+            (slot, opened.shard.index.key(place))
+            for slot, opened, place in dataset.locate_batch(indexes).samples()
+        ]
+    assert [key for _, key in found] == ["k000", "k003", "k003", "k050", "k095", "k107"]
+    assert dict(found) == {slot: f"k{index:03}" for slot, index in enumerate(indexes)}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wids.writing.headers import member_header
-from wids.writing.memberwriter import MemberWriter, member_nbytes
+from wids.writing.memberwriter import MemberWriter, SampleArchive, member_nbytes
 
 LONG = "folder/" * 20 + "leaf.txt"  # 148 characters: fits ustar's prefix and name
 TOO_LONG = "x" * 130 + ".txt"  # one component: ustar cannot say it
@@ -169,3 +169,28 @@ def test_whatever_is_written_is_read_by_tarfile(members: list[tuple[str, bytes]]
     archive = archive_of(members)
     assert read_back(archive) == members
     assert archive_of(members) == archive
+
+
+def test_members_of_another_archive_are_taken_over_in_one_piece():
+    """Small or large, between members that are written, the bytes are those of writing all."""
+    rows = [("a.txt", b"one"), ("ключ.txt", b"x" * 700), ("b.bin", bytes(900_000)), ("c", b"")]
+    whole = memoryview(archive_of(rows))
+    stream = io.BytesIO()
+    with MemberWriter(stream) as writer:
+        writer.write(*rows[0])
+        writer.write_whole(whole[1024 : 1024 + 1536 + 1024])
+        writer.write(rows[2][0], memoryview(rows[2][1]), stable=True)
+        writer.write_whole(whole[-1024 - 512 : -1024])
+        nbytes = writer.nbytes
+    assert stream.getvalue() == whole.tobytes()
+    assert nbytes == len(whole)
+    with pytest.raises(ValueError, match="closed"):
+        writer.write_whole(whole[:1024])
+
+
+def test_a_sample_taken_over_keeps_its_key_from_coming_again():
+    """A key that came in one piece is known to what is written member by member."""
+    archive = SampleArchive(io.BytesIO(), "x.tar")
+    archive.write_whole("a", memoryview(archive_of([("a.txt", b"one")]))[:1024])
+    with pytest.raises(ValueError, match="'a' is in x.tar already"):
+        archive.write("a", [("a.cls", b"1")])

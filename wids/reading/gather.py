@@ -89,6 +89,17 @@ class Gathering:
         for opened, places in self._groups:
             yield opened, places.tolist()
 
+    def samples(self) -> Iterator[tuple[int, OpenShard, int]]:
+        """Yield each sample as it comes in storage: its place in the batch, shard, and place there.
+
+        A shard is closed at any time behind its last sample; its memory stays as long as it is
+        held.
+        """
+        slots = iter(self._order.tolist())
+        for opened, places in self._groups:
+            for place in places.tolist():
+                yield next(slots), opened, place
+
     @property
     def indexes(self) -> Integers:
         """The global indexes, in the order of the batch."""

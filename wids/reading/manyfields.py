@@ -143,9 +143,9 @@ class ManyFields:
         return Gathering(places, self._locate.ends, self._use_shard, self._opened.limit)
 
     def announced(
-        self, gathering: Gathering, fields: Sequence[str]
+        self, gathering: Gathering, fields: Sequence[str] | None
     ) -> AbstractContextManager[None]:
-        """Have the kernel fetch the fields of a batch while they are read, where that helps."""
+        """Have the kernel fetch fields of a batch (None: all) while they are read, if it helps."""
         return self._read_ahead.batch(gathering.places(), fields)
 
     def _use_shard(self, shard_index: int) -> OpenShard:

@@ -7,7 +7,7 @@ import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
 from itertools import islice
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from wids.progress import progress
 
@@ -54,9 +54,9 @@ def run_each(
         workers = min(workers or _num_cores(), len(items))
         if workers > 1:
             with ProcessPoolExecutor(
-                workers, initializer=_end_with, initargs=(os.getpid(),)
+                workers, initializer=_Worker.begin, initargs=(os.getpid(), function)
             ) as pool:
-                return run_each(function, items, executor=pool, desc=desc, done=done)
+                return run_each(_Worker.call, items, executor=pool, desc=desc, done=done)
     outcomes: Iterator[tuple[int, R | Exception]] = (
         _run_here(function, items) if executor is None else _run_with(executor, function, items)
     )
@@ -69,19 +69,35 @@ def run_each(
     return [results[place] for place in range(len(items))]
 
 
-def _end_with(parent: int) -> None:
-    """End this worker once its parent is gone.
+class _Worker:
+    """A process of our own pool: it is given the function once, and not anew with each item.
 
-    Workers hold the ends of each other's pipes, so none of them would notice: after a kill they
-    would wait for work for ever, and the machine would fill up with them.
+    A function may hold a spec of megabytes, and keep open what its next item needs, too.
     """
 
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(0.5)
-        os._exit(1)  # nobody is left to hear of it
+    # Of the class, as a pool has no other place for what its initializer brings.
+    _function: ClassVar[Callable[[Any], Any]]
 
-    threading.Thread(target=watch, name="wids-parent", daemon=True).start()
+    @classmethod
+    def begin(cls, parent: int, function: Callable[[Any], Any]) -> None:
+        """Get ready, and end once the parent is gone.
+
+        Workers hold the ends of each other's pipes, so none of them would notice: after a kill
+        they would wait for work for ever, and the machine would fill up with them.
+        """
+        cls._function = staticmethod(function)
+
+        def watch() -> None:
+            while os.getppid() == parent:
+                time.sleep(0.5)
+            os._exit(1)  # nobody is left to hear of it
+
+        threading.Thread(target=watch, name="wids-parent", daemon=True).start()
+
+    @classmethod
+    def call(cls, item: Any) -> Any:
+        """Work on one item."""
+        return cls._function(item)
 
 
 def _num_cores() -> int:

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-import time
-from copy import copy
 from dataclasses import dataclass
-from functools import partial
 from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +19,8 @@ from wids.specs.journal import Journal, is_left_over
 from wids.specs.overwriting import refuse_overwriting
 from wids.specs.parallel import run_each
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tools.reshardplan import Part, plan_parts
+from wids.tools.copying import DIGESTS, PartWriter
+from wids.tools.reshardplan import Part, Target, plan_parts
 from wids.writing.resume import WholeShards
 from wids.writing.writer import ShardWriter
 
@@ -36,43 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Resharded",
-    "Target",
     "matching",
     "reshard",
     "shuffled",
     "spec_path_for",
     "split_order",
-    "write_part",
 ]
-
-_DIGESTS = ("md5", "sha256")
-_PATIENCE_SECONDS = 5
-_NO_BOUND = 2**62  # the plan has drawn the borders
-# Samples read at a time: in the order of the disk, which takes a shuffle its sting on cold files.
-_WINDOW = 1024
-
-
-@dataclass(frozen=True)
-class Target:
-    """Where new shards go, and how they are written.
-
-    Attributes:
-        pattern: Their path, with a place for their number.
-        rekey: Whether samples are named by their new place.
-        options: Further ones, as `ShardWriter` takes them.
-    """
-
-    pattern: str
-    rekey: bool
-    options: Mapping[str, Any]
-
-    def path(self, part: Part) -> Path:
-        """Name the file of one new shard."""
-        return Path(self.pattern % part.number)
-
-    def key(self, place: int, key: str) -> str:
-        """Name a sample: by its new place, or as before."""
-        return f"{place:09d}" if self.rekey else key
 
 
 @dataclass(frozen=True)
@@ -146,10 +113,10 @@ def reshard(
             entries[part.number] = outcome
             journal.note(outcome)
 
-    write = partial(write_part, dataset, target)
-    outcomes = run_each(
-        write, missing, executor=executor, workers=workers, desc="writing shards", done=note
-    )
+    with PartWriter(dataset, target) as write:
+        outcomes = run_each(
+            write, missing, executor=executor, workers=workers, desc="writing shards", done=note
+        )
     failures = {
         str(target.path(part)): outcome
         for part, outcome in zip(missing, outcomes, strict=True)
@@ -160,51 +127,6 @@ def reshard(
         write_whole(spec, f"{new_spec(rows, {'name': spec.stem}).to_json()}\n".encode())
         journal.remove()
     return Resharded(rows, failures)
-
-
-def write_part(dataset: ShardList, target: Target, part: Part) -> dict[str, Any]:
-    """Write one new shard: a function of its arguments alone, for executors of any kind.
-
-    Args:
-        dataset: Where the samples come from.
-        target: Where they go.
-        part: Which they are.
-
-    Returns:
-        Its spec entry.
-
-    Raises:
-        BlockingIOError: Another process is writing this very shard.
-        WidsError: A shard of the dataset cannot be read.
-        ValueError: Two samples of one key meet, and they keep them.
-    """
-    patience = time.monotonic() + _PATIENCE_SECONDS
-    while True:
-        try:
-            return _write_part(dataset, target, part)
-        except BlockingIOError:
-            # Workers of a run that was killed notice it within a second, and let go of the file.
-            if time.monotonic() > patience:
-                raise
-            time.sleep(0.1)
-
-
-def _write_part(dataset: ShardList, target: Target, part: Part) -> dict[str, Any]:
-    # A reader of our own: how the caller's decodes does not matter, and stays as it is.
-    reader = copy(dataset)
-    reader.transformations = "memoryview"
-    size = max(len(part.indexes), 1)
-    writer = ShardWriter(target.pattern, size, _NO_BOUND, start_shard=part.number, **target.options)
-    with reader, writer:
-        place = part.first_place
-        for start in range(0, len(part.indexes), _WINDOW):
-            for sample in reader.__getitems__(part.indexes[start : start + _WINDOW].tolist()):
-                key = target.key(place, sample["__key__"])
-                members = [(key + name, data) for name, data in sample.items() if name[0] == "."]
-                writer.write_members(key, members)
-                place += 1
-    (entry,) = writer.shardlist
-    return entry
 
 
 def _found(
@@ -219,7 +141,7 @@ def _found(
         for part_path in path.parent.glob(f".{escape(path.name)}{SIDECAR_SUFFIX}.*.part"):
             part_path.unlink(missing_ok=True)
         if path.exists() and (path.name in noted or not is_left_over(path, left)):
-            whole = WholeShards([(path, path.name)], noted, target.options.get("digests", _DIGESTS))
+            whole = WholeShards([(path, path.name)], noted, target.options.get("digests", DIGESTS))
             for place, index in enumerate(part.indexes.tolist(), part.first_place):
                 whole.pass_by(target.key(place, _key(dataset, index)))
             whole.check_all_passed()

@@ -7,7 +7,8 @@ new shards do not depend on each other then, and are written in parallel.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,14 +16,14 @@ from wids.writing.headers import BLOCK, member_header, padded
 from wids.writing.memberwriter import END_NBYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from numpy.typing import NDArray
 
     from wids.reading.shardlist import ShardList
     from wids.tar.indexcolumns import IndexColumns
 
-__all__ = ["Part", "plan_parts"]
+__all__ = ["Part", "Target", "plan_parts"]
 
 _PLAIN_NAME = 100  # a longer name, or one that is not ASCII, may take a PAX header
 _PLAIN_NBYTES = 8**11
@@ -41,6 +42,29 @@ class Part:
     number: int
     first_place: int
     indexes: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where new shards go, and how they are written.
+
+    Attributes:
+        pattern: Their path, with a place for their number.
+        rekey: Whether samples are named by their new place.
+        options: Further ones, as `ShardWriter` takes them.
+    """
+
+    pattern: str
+    rekey: bool
+    options: Mapping[str, Any]
+
+    def path(self, part: Part) -> Path:
+        """Name the file of one new shard."""
+        return Path(self.pattern % part.number)
+
+    def key(self, place: int, key: str) -> str:
+        """Name a sample: by its new place, or as before."""
+        return f"{place:09d}" if self.rekey else key
 
 
 def plan_parts(

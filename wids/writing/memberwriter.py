@@ -54,17 +54,18 @@ class MemberWriter:
         """
         self._stream = stream
         self._mtime = mtime
-        self._parts: list[bytes] = []
+        self._parts: list[bytes | memoryview] = []
         self._parts_nbytes = 0
         self._closed = False
         self.nbytes = END_NBYTES
 
-    def write(self, name: str, data: Any) -> None:
+    def write(self, name: str, data: Any, *, stable: bool = False) -> None:
         """Append one member.
 
         Args:
             name: Member name, such as `"train/0001.seg.png"`.
             data: Its content: any object with the buffer protocol, contiguous.
+            stable: Nobody changes the data before the archive is closed, so it need not be copied.
 
         Raises:
             ValueError: The name cannot stand in a tar, or the writer is closed.
@@ -77,24 +78,46 @@ class MemberWriter:
         header = member_header(name, size, self._mtime)
         padding = _PADDING[size % BLOCK]
         self.nbytes += len(header) + size + len(padding)
+        stable = stable or type(data) is bytes
         if size > _WRITE_NBYTES:
-            self._write_large(header, data)
+            self._parts.append(header)
+            self._write_large(data, stable=stable)
             header = data = b""
-        # What the caller may change later is copied now; bytes stay as they are.
-        self._parts += (header, data if type(data) is bytes else bytes(data), padding)
+        # What the caller may change later is copied now; the rest is copied once, when written.
+        self._parts += (header, data if stable else bytes(data), padding)
         self._parts_nbytes += len(header) + len(data) + len(padding)
         if self._parts_nbytes >= _WRITE_NBYTES:
             self._flush()
 
-    def _write_large(self, header: bytes, data: bytes | memoryview) -> None:
+    def write_whole(self, members: memoryview) -> None:
+        """Append members as they stand in another archive: headers, data and padding.
+
+        Args:
+            members: Their bytes, which nobody changes before the archive is closed; whole blocks.
+
+        Raises:
+            ValueError: The writer is closed.
+        """
+        if self._closed:
+            raise ValueError("nothing can be written, this archive is closed; open a new one")
+        nbytes = len(members)
+        self.nbytes += nbytes
+        if nbytes > _WRITE_NBYTES:
+            self._write_large(members, stable=True)
+            return
+        self._parts.append(members)
+        self._parts_nbytes += nbytes
+        if self._parts_nbytes >= _WRITE_NBYTES:
+            self._flush()
+
+    def _write_large(self, data: bytes | memoryview, *, stable: bool) -> None:
         """Write data block by block, so that what digests it never holds a copy of it all."""
-        self._parts.append(header)
         self._flush()
         view = memoryview(data)
         for start in range(0, len(view), _WRITE_NBYTES):
             block = view[start : start + _WRITE_NBYTES]
             # A digest may still be at a block when the caller changes what it was cut from.
-            self._stream.write(block if type(data) is bytes else bytes(block))
+            self._stream.write(block if stable else bytes(block))
 
     def _flush(self) -> None:
         self._stream.write(b"".join(self._parts))
@@ -147,16 +170,37 @@ class SampleArchive:
         """Length of the archive in bytes, were it closed now."""
         return self._writer.nbytes
 
-    def write(self, key: str, members: Iterable[tuple[str, Any]]) -> None:
+    def write(self, key: str, members: Iterable[tuple[str, Any]], *, stable: bool = False) -> None:
         """Append one sample.
 
         Args:
             key: What its members share.
             members: `(name, data)` pairs, in order.
+            stable: Nobody changes the data before the archive is closed, so it need not be copied.
 
         Raises:
             ValueError: The archive holds that key, or is closed; nothing was written.
         """
+        self._take(key)
+        for name, data in members:
+            self._writer.write(name, data, stable=stable)
+
+    def write_whole(self, key: str, members: memoryview) -> None:
+        """Append one sample as it stands in another archive, in one piece.
+
+        Args:
+            key: What its members share.
+            members: The bytes of its members: headers, data and padding, which nobody changes
+                before the archive is closed.
+
+        Raises:
+            ValueError: The archive holds that key, or is closed; nothing was written.
+        """
+        self._take(key)
+        self._writer.write_whole(members)
+
+    def _take(self, key: str) -> None:
+        """Give a key its place, once."""
         if self.closed:
             raise ValueError(f"sample {key!r}: {self._where} is closed; open a new writer")
         if key in self.places:
@@ -166,8 +210,6 @@ class SampleArchive:
                 "keys must differ within a shard (wids import and reshard give new ones by --rekey)"
             )
         self.places[key] = len(self.places)
-        for name, data in members:
-            self._writer.write(name, data)
 
     def close(self) -> None:
         """End the archive."""

@@ -13,14 +13,13 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from wids.outfile import OutFile, write_whole
-from wids.specs.entries import name_in_spec, new_spec, shard_entry
+from wids.outfile import write_whole
+from wids.specs.entries import name_in_spec, new_spec
 from wids.specs.journal import Journal, is_left_over
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tar.tarindex import TarIndex
-from wids.writing.digesting import DigestingFile
 from wids.writing.members import Encoder, SampleEncoder
-from wids.writing.memberwriter import SampleArchive, member_nbytes
+from wids.writing.memberwriter import member_nbytes
+from wids.writing.openshard import OpenShard, checked_digests
 from wids.writing.resume import WholeShards
 
 if TYPE_CHECKING:
@@ -116,9 +115,9 @@ class ShardWriter:
         self._spec = None if spec is None else _spec_of_rank(Path(spec), rank, num_replicas)
         self.header: dict[str, Any] = {} if spec is None else {"name": Path(spec).stem}
         self._sidecars = sidecars
-        self._digests = _checked_digests(digests)
+        self._digests = checked_digests(digests)
         self._fsync = fsync
-        self._open: _OpenShard | None = None
+        self._open: OpenShard | None = None
         self._closed = False
         journal = None if self._spec is None else self._spec.with_name(f"{self._spec.name}.journal")
         self._journal = Journal(journal)
@@ -209,7 +208,7 @@ class ShardWriter:
             shard = None
         if shard is None:
             path = Path(self._pattern % self._number)
-            shard = self._open = _OpenShard(path, self._mtime, self._digests)
+            shard = self._open = OpenShard(path, self._mtime, self._digests)
         shard.archive.write(key, members)
 
     def _finish_shard(self) -> None:
@@ -264,53 +263,11 @@ class ShardWriter:
             self.abandon()
 
 
-class _OpenShard:
-    """The shard that is being written."""
-
-    def __init__(self, path: Path, mtime: int, digests: tuple[str, ...]) -> None:
-        self.path = path
-        self._out = OutFile(path)
-        self._file = DigestingFile(self._out.stream, digests)
-        self.archive = SampleArchive(self._file, str(path), mtime)
-
-    def publish(self, folder: Path, *, sidecar: bool, fsync: bool) -> dict[str, Any]:
-        """Finish the archive, give it its name, and describe it as a spec does."""
-        beside = self.path.with_name(self.path.name + SIDECAR_SUFFIX)
-        try:
-            self.archive.close()
-            digests = self._file.close()
-            self._out.stream.flush()
-            if sidecar:
-                # Named before its shard: a shard that is there has all that belongs to it.
-                TarIndex.from_tar(self._out.part_path).save(beside)
-            self._out.publish(fsync=fsync)
-            if sidecar:
-                beside.touch()  # a renamed file is a changed one: the sidecar must be the newer
-        finally:
-            self.discard()
-        name = name_in_spec(str(self.path), folder)
-        return shard_entry(name, len(self.archive.places), self._file.nbytes, digests)
-
-    def discard(self) -> None:
-        """Let go of the threads and, unless it was published, of the file."""
-        self._file.close()
-        self._out.discard()
-
-
 def _spec_of_rank(spec: Path, rank: int, num_replicas: int) -> Path:
     """Name the spec of one of several writers."""
     if num_replicas == 1:
         return spec
     return spec.with_name(f"{spec.stem}-{rank:05d}-of-{num_replicas:05d}{spec.suffix}")
-
-
-def _checked_digests(digests: Collection[str]) -> tuple[str, ...]:
-    """Take digests that a spec has a place for; a text would be taken letter by letter."""
-    named = (digests,) if isinstance(digests, str) else tuple(dict.fromkeys(digests))
-    unknown = [name for name in named if name not in ("md5", "sha256")]
-    if unknown:
-        raise ValueError(f"digests: expected some of 'md5' and 'sha256', got {unknown[0]!r}")
-    return named
 
 
 def _checked_pattern(pattern: str | os.PathLike[str]) -> str:

@@ -1,0 +1,201 @@
+"""Copying samples as they lie: the bytes are those that writing each member anew gives."""
+
+import io
+import os
+import pickle
+import random
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wids
+from wids.specs.parallel import run_each
+from wids.tools.copying import PartWriter
+from wids.tools.reshard import reshard
+from wids.tools.reshardplan import Part, Target
+
+FOLDER_NAME = "folder/" * 20  # with a key, this fits ustar's prefix and name only
+
+
+def write_foreign(path: Path, samples: list[dict], **info) -> None:
+    """Write samples by Python's tarfile, with dates, owners or junk as asked."""
+    tar_format = info.pop("format", tarfile.USTAR_FORMAT)
+    junk = info.pop("junk", False)
+    with tarfile.open(path, "w", format=tar_format) as tar:
+        for sample in samples:
+            for name, data in sample.items():
+                if name == "__key__":
+                    continue
+                member = tarfile.TarInfo(sample["__key__"] + name)
+                member.size = len(data)
+                member.mode = 0o444
+                for attribute, value in info.items():
+                    setattr(member, attribute, value)
+                tar.addfile(member, io.BytesIO(data))
+                if junk:  # a member of no sample, between those of one
+                    tar.addfile(tarfile.TarInfo("__meta__"), io.BytesIO())
+
+
+def write_ours(path: Path, samples: list[dict]) -> None:
+    """Write samples by the library, whose members need no change."""
+    with wids.TarWriter(path) as writer:
+        for sample in samples:
+            writer.write(sample)
+
+
+def make_samples(first: int, count: int) -> list[dict]:
+    """Make samples of several fields, of all lengths around a tar block."""
+    rng = random.Random(first)
+    keys = ["a{}", "dir/b{}", "ключ{}", FOLDER_NAME + "c{}"]
+    return [
+        {
+            "__key__": keys[number % 4].format(number),
+            ".bin": rng.randbytes(rng.choice([0, 1, 511, 512, 513, 3000])),
+            ".cls": str(number).encode(),
+            ".txt": b"t" * (number % 700),
+        }
+        for number in range(first, first + count)
+    ]
+
+
+SOURCES = {
+    "ours": write_ours,
+    "dates": lambda path, samples: write_foreign(path, samples, mtime=1_700_000_000),
+    "owners": lambda path, samples: write_foreign(path, samples, uname="user"),
+    "pax": lambda path, samples: write_foreign(path, samples, format=tarfile.PAX_FORMAT),
+    "gnu": lambda path, samples: write_foreign(path, samples, format=tarfile.GNU_FORMAT),
+    "junk": lambda path, samples: write_foreign(path, samples, junk=True),
+}
+
+
+@pytest.fixture(params=sorted(SOURCES))
+def shards(request, tmp_path: Path) -> list[str]:
+    """Make three shards, all written in one way."""
+    paths = []
+    for number in range(3):
+        path = tmp_path / f"old-{number}.tar"
+        SOURCES[request.param](path, make_samples(40 * number, 40))
+        paths.append(str(path))
+    return paths
+
+
+def written_anew(
+    dataset: wids.ShardListDataset, indexes: list[int], path: Path, rekey: bool = False
+) -> bytes:
+    """Read samples one by one, and write each member with a header of its own."""
+    with wids.ShardWriter(path) as writer:
+        for place, index in enumerate(indexes):
+            sample = dataset[index]
+            key = f"{place:09d}" if rekey else sample["__key__"]
+            fields = [(key + name, data) for name, data in sample.items() if name[0] == "."]
+            writer.write_members(key, fields)
+    return Path(str(path) % 0).read_bytes()
+
+
+@pytest.mark.parametrize("rekey", [False, True])
+def test_copies_are_what_writing_anew_gives(shards: list[str], rekey: bool, tmp_path: Path):
+    """Wherever members come from, and whether they are copied whole or not, the bytes agree."""
+    indexes = random.Random(1).sample(range(120), 90)
+    with wids.ShardListDataset(shards, transformations="bytes") as dataset:
+        expected = written_anew(dataset, indexes, tmp_path / "anew-%d.tar", rekey)
+        reshard(dataset, np.array(indexes), tmp_path / "new-%d.tar", rekey=rekey, workers=1)
+    assert (tmp_path / "new-0.tar").read_bytes() == expected
+
+
+def test_a_choice_of_fields_is_copied(shards: list[str], tmp_path: Path):
+    """Members that are not wanted lie between those that are, and stay behind."""
+    with wids.ShardListDataset(shards, transformations="bytes", fields=[".txt", ".bin"]) as dataset:
+        expected = written_anew(dataset, list(range(120)), tmp_path / "anew-%d.tar")
+        reshard(dataset, np.arange(120), tmp_path / "new-%d.tar", workers=1)
+    assert (tmp_path / "new-0.tar").read_bytes() == expected
+    with tarfile.open(tmp_path / "new-0.tar") as tar:
+        assert {name.rpartition(".")[2] for name in tar.getnames()} == {"txt", "bin"}
+
+
+@pytest.mark.parametrize("nbytes", [100, 300_000, 2_000_001])
+def test_padding_that_is_not_zero_is_not_copied(nbytes: int, tmp_path: Path):
+    """What lies behind a member's end may be anything, and must not come along."""
+    write_ours(tmp_path / "old-0.tar", [{"__key__": "a", "bin": os.urandom(nbytes)}])
+    clean = (tmp_path / "old-0.tar").read_bytes()
+    dirty = bytearray(clean)
+    dirty[512 + nbytes] = 1
+    (tmp_path / "old-0.tar").write_bytes(dirty)
+    with wids.ShardListDataset([str(tmp_path / "old-0.tar")]) as dataset:
+        reshard(dataset, np.array([0]), tmp_path / "new-%d.tar", workers=1)
+    assert (tmp_path / "new-0.tar").read_bytes() == clean
+
+
+class Renaming(wids.ShardListDataset):
+    """A dataset whose samples are not those of its shards."""
+
+    def __getitem__(self, index):
+        """Give a sample with one field more."""
+        return {**super().__getitem__(index), ".more": b"added"}
+
+
+def test_a_subclass_that_makes_samples_of_its_own_is_asked_for_them(tmp_path: Path):
+    """What `dataset[i]` says is what is copied."""
+    write_ours(tmp_path / "old-0.tar", make_samples(0, 5))
+    with Renaming([str(tmp_path / "old-0.tar")]) as dataset:
+        reshard(dataset, np.arange(5), tmp_path / "new-%d.tar", workers=1)
+    with tarfile.open(tmp_path / "new-0.tar") as tar:
+        assert sum(name.endswith(".more") for name in tar.getnames()) == 5
+
+
+def test_a_writer_can_be_sent_to_another_process(tmp_path: Path):
+    """Before and after its first shard, and the copy writes the same."""
+    write_ours(tmp_path / "old-0.tar", make_samples(0, 8))
+    target = [Target(f"{tmp_path}/{out}-%d.tar", rekey=False, options={}) for out in "ab"]
+    part = Part(0, 0, np.array([3, 1]))
+    with wids.ShardListDataset([str(tmp_path / "old-0.tar")]) as dataset:
+        with PartWriter(dataset, target[0]) as writer:
+            first = writer(part)
+            again = pickle.loads(pickle.dumps(writer))(part)
+        assert first == again
+        assert dataset[3]["__key__"] == make_samples(0, 8)[3]["__key__"]  # it is still open
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    st.lists(st.integers(-60, 59), min_size=1, max_size=30, unique_by=lambda i: i % 60),
+    st.integers(1, 9),
+)
+def test_any_choice_of_samples_comes_in_its_order(tmp_path_factory, indexes, maxcount):
+    """Negative indexes, too; every new shard holds the samples of its part."""
+    folder = tmp_path_factory.mktemp("any")
+    samples = make_samples(0, 60)
+    write_ours(folder / "old-0.tar", samples[:25])
+    write_foreign(folder / "old-1.tar", samples[25:], mtime=9)
+    paths = [str(folder / f"old-{number}.tar") for number in (0, 1)]
+    with wids.ShardListDataset(paths) as dataset:
+        done = reshard(
+            dataset, np.array(indexes), folder / "new-%d.tar", maxcount=maxcount, workers=1
+        )
+    assert [entry["nsamples"] for entry in done.entries] == [
+        min(maxcount, len(indexes) - start) for start in range(0, len(indexes), maxcount)
+    ]
+    with wids.ShardListDataset(str(folder / "new.json"), transformations="bytes") as dataset:
+        for index, sample in zip(indexes, dataset, strict=True):
+            assert {name: sample[name] for name in samples[index]} == samples[index]
+
+
+class CountingCalls:
+    """A function that knows how often it was called since it came to its process."""
+
+    def __init__(self) -> None:
+        """Begin at zero."""
+        self.count = 0
+
+    def __call__(self, _: int) -> int:
+        """Count."""
+        self.count += 1
+        return self.count
+
+
+def test_a_worker_keeps_the_function_from_item_to_item():
+    """Of ten items one of two workers gets five: what it opened for the first serves the others."""
+    assert max(run_each(CountingCalls(), list(range(10)), workers=2)) >= 5
