@@ -474,8 +474,10 @@ def test_a_process_ends_with_a_pass_under_way(shards):
 
 def test_ctrl_c_while_waiting_for_a_batch_ends_the_process(shards):
     """The signal interrupts the wait, and the process ends with KeyboardInterrupt."""
+    # Whoever runs the tests in the background of a shell has the signal ignored, by all children.
     wait = """
-import threading, time
+import signal, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 class Slow(list):
     def __getitem__(self, index):
         print("waiting", flush=True)

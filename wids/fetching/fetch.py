@@ -286,9 +286,15 @@ class Fetcher:
         check_url(url)
         scheme = scheme_of(url)
         key = (os.getpid(), scheme)
-        if key not in self._sources:
-            self._sources[key] = self._new_source(url, scheme)
-        return self._sources[key]
+        source = self._sources.get(key)
+        if source is None:
+            made = self._new_source(url, scheme)
+            # Threads that come first at once each make one; all of them must use the same, or those
+            # connections would be kept by nobody. A lock would have to survive a fork.
+            source = self._sources.setdefault(key, made)
+            if source is not made:
+                made.close()
+        return source
 
     def _new_source(self, url: str, scheme: str) -> Source:
         if scheme in ("http", "https"):
