@@ -106,6 +106,15 @@ def test_damaged_zstd_data_is_refused(data):
         unzstd(data, BOUND)
 
 
+@pytest.mark.parametrize("damage", [lambda data: data[:-4], lambda data: data + b"junk"])
+def test_the_end_of_damaged_gzip_data_is_not_taken_for_a_size(damage):
+    """Data that breaks off, or goes on, is called that, and not too large."""
+    data = damage(gzip.compress(bytes(range(256)) * 4))
+    assert int.from_bytes(data[-4:], "little") > 1 << 20
+    with pytest.raises(DecodeError, match=r"breaks off|header"):
+        gunzip(data, 1 << 20)
+
+
 def test_no_bytes_are_no_gzip_text():
     """An empty member is not taken for an empty text."""
     with pytest.raises(DecodeError, match="gzip"):

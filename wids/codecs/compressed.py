@@ -2,6 +2,7 @@
 
 import gzip
 import zlib
+from collections.abc import Iterator
 
 from wids.errors import DecodeError
 from wids.extras import load
@@ -27,10 +28,17 @@ def gunzip(data: bytes | memoryview, max_nbytes: int) -> bytes:
     >>> gunzip(gzip_bytes(b"text"), max_nbytes=4)
     b'text'
     """
-    # The last four bytes state the size: an honest bomb is refused before it takes any memory.
+    # The last four bytes state the size, unless they are missing or followed by others: where they
+    # say too much it is counted first, so that an honest bomb takes no memory.
     if data[:2] == GZIP_MAGIC and int.from_bytes(data[-4:], "little") > max_nbytes:
-        raise _too_large("gzip", max_nbytes)
-    parts, nbytes, offset = [], 0, 0
+        for _ in _gunzipped(data, max_nbytes):
+            pass
+    return b"".join(_gunzipped(data, max_nbytes))
+
+
+def _gunzipped(data: bytes | memoryview, max_nbytes: int) -> Iterator[bytes]:
+    """Unpack gzip data piece by piece."""
+    nbytes = offset = 0
     member = zlib.decompressobj(wbits=31)
     # In steps, so that a file of very many tiny members is not copied once for each of them.
     while offset < len(data):
@@ -42,16 +50,16 @@ def gunzip(data: bytes | memoryview, max_nbytes: int) -> bytes:
                 continue
             member = zlib.decompressobj(wbits=31)
         try:
-            parts.append(member.decompress(step, max_nbytes - nbytes + 1))
+            part = member.decompress(step, max_nbytes - nbytes + 1)
         except zlib.error as error:
             raise DecodeError(f"gzip: {error}") from error
-        nbytes += len(parts[-1])
+        nbytes += len(part)
         if nbytes > max_nbytes:
             raise _too_large("gzip", max_nbytes)
+        yield part
         offset -= len(member.unused_data)
     if not member.eof:
         raise DecodeError(f"gzip: the data breaks off after {len(data)} bytes")
-    return b"".join(parts)
 
 
 def unzstd(data: bytes | memoryview, max_nbytes: int) -> bytes:
