@@ -114,6 +114,13 @@ def test_msgpack_and_cbor_read_as_their_libraries_read_them(value):
     assert repr(decode_msgpack(memoryview(packed))) == repr(msgpack.unpackb(packed))
 
 
+def test_keys_of_msgpack_maps_may_be_numbers():
+    """Class names by class number, say, read as they were packed."""
+    msgpack = import_module("msgpack")
+    names = {0: "cat", -1: "none", 2**63: "x", "other": {1.5: b"y"}}
+    assert decode_msgpack(msgpack.packb(names)) == names
+
+
 def test_real_msgpack_members_are_read(shared_data):
     """The members of webdataset's own test shard read as msgpack reads them."""
     msgpack = import_module("msgpack")
