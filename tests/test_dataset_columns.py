@@ -349,3 +349,13 @@ def test_workers_ask_for_columns_at_once(shards):
     for _ in range(2):
         loader = DataLoader(Columns(ShardListDataset(shards)), batch_size=None, num_workers=2)
         assert [int(value) for value in loader] == [0, 1, 2, 3]
+
+
+def test_a_damaged_value_that_was_only_collected_is_named_as_damaged(make_shard):
+    """With `on_error="collect"` a column that needs a `fill` says why the value is missing."""
+    path = make_shard("a.tar", [{"__key__": "a", ".cls": "1"}, {"__key__": "b", ".cls": "x"}])
+    dataset = ShardListDataset([path], on_error="collect")
+    for _ in range(2):  # made, and kept
+        with pytest.raises(DecodeError, match=r"sample 1, key 'b'.*invalid literal.*fill="):
+            dataset.column(".cls")
+        assert dataset.column(".cls", fill=-1).tolist() == [1, -1]

@@ -317,6 +317,63 @@ def test_answers_to_damaged_fields_hold_in_batches(make_shard):
     assert [bool(errors) for errors in batch["__errors__"]] == [False, False, True, False]
 
 
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_handler_of_errors_sees_in_a_batch_what_it_sees_in_a_sample(make_shard, num_workers):
+    """A function as `on_error` gets the whole raw sample, wherever its field is decoded."""
+    samples = [{"__key__": f"k{i}", ".cls": "x" if i == 2 else str(i), ".txt": f"{10 * i}"}
+               for i in range(4)]  # fmt: skip
+    seen = []
+
+    def handler(error, extension, sample):
+        seen.append({name: plain(value) for name, value in sample.items()})
+        return int(str(sample[".txt"], "utf-8"))
+
+    dataset = wids.ShardListDataset([make_shard("a.tar", samples)], on_error=handler)
+    assert dataset[2][".cls"] == 20
+    loader = wids.Loader(dataset, 4, num_workers=num_workers)
+    assert [batch[".cls"].tolist() for batch in loader] == [[0, 1, 20, 3]]
+    assert dataset.gather([2, 1], ".cls").tolist() == [20, 1]
+    assert dataset.column(".cls").tolist() == [0, 1, 20, 3]
+    assert len(seen) == 4
+    assert all(each == seen[0] for each in seen)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_a_handler_that_fails_says_at_which_sample(make_shard, num_workers):
+    """What `on_error` raises arrives with index, key and shard, from a batch too."""
+    path = make_shard("a.tar", [{"__key__": f"k{i}", ".cls": "x"} for i in range(4)])
+
+    def handler(error, extension, sample):
+        raise LookupError("no answer")
+
+    dataset = wids.ShardListDataset([path], on_error=handler)
+    readings = [
+        lambda: dataset[0],
+        lambda: list(wids.Loader(dataset, 2, num_workers=num_workers)),
+        lambda: dataset.gather([0], ".cls"),
+        lambda: dataset.column(".cls"),
+    ]
+    for reading in readings:
+        with pytest.raises(LookupError, match="no answer") as caught:
+            reading()
+        (note,) = caught.value.__notes__
+        assert "sample 0, key 'k0', shard" in note
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_stop_iteration_from_a_dataset_does_not_end_the_epoch_in_silence(num_workers):
+    """It is an error, as in a generator: else the samples behind it would be missing unnoticed."""
+
+    class Exhausted(list):
+        def __getitem__(self, index):
+            return next(iter(())) if index == 5 else index
+
+    loader = iter(wids.Loader(Exhausted(range(8)), 2, num_workers=num_workers))
+    assert [next(loader).tolist() for _ in range(2)] == [[0, 1], [2, 3]]
+    with pytest.raises(RuntimeError, match=r"StopIteration while reading samples \[4, 5\]"):
+        next(loader)
+
+
 def test_samples_with_other_fields_are_named(make_shard):
     """A batch of samples that differ in their fields is an error that says in which."""
     path = make_shard("a.tar", [{"__key__": "a", ".cls": "1"}, {"__key__": "b", ".txt": "x"}])
@@ -383,6 +440,14 @@ def test_arguments_out_of_range_are_refused(options, message):
     """The message names the argument, when the loader is made."""
     with pytest.raises(ValueError, match=message):
         wids.Loader([1, 2, 3], **options)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "num_workers", "prefetch_factor"])
+@pytest.mark.parametrize("value", [1.5, "2"])
+def test_counts_that_are_none_are_refused_by_name(name, value):
+    """A number that is no integer is refused at once, and not cut down to one."""
+    with pytest.raises(TypeError, match=f"{name}: expected an integer, got {value!r}"):
+        wids.Loader([1, 2, 3], **{name: value})
 
 
 # --- ends ---

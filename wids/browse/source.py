@@ -240,7 +240,7 @@ class Source:
         """
         reader = self.dataset.column_reader(extension, *path)
         entry = self.dataset.shards[shard_index]
-        return reader.read_shard(shard_index, entry, self.first_index(shard_index))
+        return reader.read_shard(shard_index, entry)
 
     def _opened(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
         """Locate a sample in its open shard; a shard that failed just now fails at once."""

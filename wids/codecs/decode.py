@@ -110,7 +110,7 @@ class SampleDecoder:
             except MemoryError:  # the machine's fault, not the field's
                 raise
             except Exception as error:  # noqa: BLE001 (a decoder may fail in any way)
-                decoded[extension] = self._answer(error, extension, sample, decoded)
+                decoded[extension] = self.answer(error, extension, sample, decoded)
         return decoded
 
     def decoder_of(self, extension: str) -> Decoder | None:
@@ -136,10 +136,24 @@ class SampleDecoder:
         """
         return type(self)(**{"images": self.images, **self._options(), **settings})
 
-    def _answer(
-        self, error: Exception, extension: str, sample: dict[str, Any], decoded: dict[str, Any]
+    def answer(
+        self,
+        error: Exception,
+        extension: str,
+        sample: dict[str, Any],
+        decoded: dict[str, Any] | None = None,
     ) -> Any:
-        """Return what stands for a field that failed, or raise."""
+        """Return what stands for a field that could not be decoded, or raise, as `on_error` says.
+
+        Args:
+            error: What its decoder raised.
+            extension: The field.
+            sample: The sample as it was before anything of it was decoded.
+            decoded: Where the message is put if errors are collected.
+
+        Raises:
+            DecodeError: There is no answer to it.
+        """
         # One message says all: a DataLoader rebuilds a worker's error from its text alone.
         failure = DecodeError(f"{_place(extension, sample)}: {_reason(error)}")
         failure.__cause__ = error
@@ -151,7 +165,8 @@ class SampleDecoder:
             if extension not in self.on_error:
                 raise failure
             return self.on_error[extension]
-        decoded.setdefault("__errors__", {})[extension] = str(failure)
+        if decoded is not None:
+            decoded.setdefault("__errors__", {})[extension] = str(failure)
         return None
 
     # What was looked up does not travel: the other process makes its own table.

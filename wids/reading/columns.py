@@ -26,9 +26,8 @@ if TYPE_CHECKING:
 
     from wids.caching.cache import ShardCache
     from wids.codecs.decode import Decoder, SampleDecoder
-    from wids.reading.rangeshard import RangeShard
+    from wids.reading.openshard import OpenShard
     from wids.specs.shardtable import ShardTable
-    from wids.tar.shard import Shard
     from wids.tar.sidecar import IndexRules
 
 __all__ = ["ColumnReader", "as_arrays"]
@@ -55,7 +54,7 @@ class ColumnReader:
     decoder: SampleDecoder
     rules: IndexRules
     cache: ShardCache
-    open_shard: Callable[[int], Shard | RangeShard]
+    open_shard: Callable[[int], OpenShard]
 
     def __post_init__(self) -> None:
         if not self.extension.startswith("."):
@@ -81,20 +80,19 @@ class ColumnReader:
         name = "".join([self.extension, *(f"[{step!r}]" for step in self.path)])
         numbers = range(len(shards))
         for number in progress(numbers, desc=f"reading {name}", unit="shard"):
-            part = self._part(number, shards[number], start)
+            part = self.read_shard(number, shards[number])
             if len(part.missing) and fill is None:
                 raise self._missing(number, shards[number], start, int(part.missing[0]))
             parts.append(fill_in(part.values, part.missing, fill))
             start += shards[number]["nsamples"]
         return join(parts)
 
-    def read_shard(self, number: int, description: Mapping[str, Any], start: int) -> ColumnPart:
-        """Read the column of one shard, for what goes through a dataset shard by shard.
+    def read_shard(self, number: int, description: Mapping[str, Any]) -> ColumnPart:
+        """Return the column of one shard: the one kept, or a new one, which is then kept.
 
         Args:
             number: The shard.
             description: Its entry in the spec.
-            start: Global index of its first sample, for messages.
 
         Returns:
             The values of those samples that have one, and the places of the others.
@@ -102,10 +100,6 @@ class ColumnReader:
         Raises:
             DecodeError: A field is damaged.
         """
-        return self._part(number, description, start)
-
-    def _part(self, number: int, description: Mapping[str, Any], start: int) -> ColumnPart:
-        """Return the column of one shard: the one kept, or a new one, which is then kept."""
         if not description["nsamples"]:
             return ColumnPart([], np.empty(0, np.int64))
         source = ColumnSource(
@@ -123,7 +117,7 @@ class ColumnReader:
                 logger.debug("%s: not there yet", path)
             except (OSError, ShardFormatError) as error:
                 logger.warning("%s; it is read from its shard again", error)
-        part = self._made(self.open_shard(number), description, start)
+        part = self._made(self.open_shard(number))
         if path is not None:
             self._keep(path, source, part)
         return part
@@ -142,20 +136,20 @@ class ColumnReader:
         except OSError as error:  # a folder that may only be read; the next time reads it again
             logger.info("%s: the column is not kept: %s", path, error)
 
-    def _made(
-        self, shard: Shard | RangeShard, description: Mapping[str, Any], start: int
-    ) -> ColumnPart:
+    def _made(self, opened: OpenShard) -> ColumnPart:
         values: list[Any] = []
         missing: list[int] = []
         decode = self._decode
-        for place, data in enumerate(read_field(shard, self.extension)):
+        for place, data in enumerate(read_field(opened.shard, self.extension)):
             if data is None:
                 missing.append(place)
                 continue
             try:
                 value = decode(data)
-            except Exception:  # noqa: BLE001 (the sample decoder says what it means)
-                value = self._decoded_again(shard, description, start, place, data)
+            except MemoryError:  # the machine's fault, not the field's
+                raise
+            except Exception as error:  # noqa: BLE001 (the sample decoder says what it means)
+                value = opened.answer(self.decoder, error, self.extension, place)
             value = _followed(value, self.path)
             if value is None:
                 missing.append(place)
@@ -183,33 +177,22 @@ class ColumnReader:
             return _as_arrays(decode)
         return _as_bytes if decode is None or decode is io.BytesIO else decode
 
-    def _decoded_again(
-        self,
-        shard: Shard | RangeShard,
-        description: Mapping[str, Any],
-        start: int,
-        place: int,
-        data: memoryview,
-    ) -> Any:
-        """Decode a field that failed as part of its sample: the dataset's settings answer it."""
-        sample = {
-            "__key__": shard.index.key(place),
-            "__index__": start + place,
-            "__shard__": description["url"],
-            self.extension: data,
-        }
-        return self._settled(sample)[self.extension]
-
     def _missing(
         self, number: int, description: Mapping[str, Any], start: int, place: int
     ) -> DecodeError:
-        index = self.open_shard(number).index
-        found = ", ".join(extension for extension, _, _ in index.fields(place))
+        sample = self.open_shard(number).shard.read(place)
+        found = ", ".join(name for name in sample if name[0] == ".")
         what = f"no value at {list(self.path)} in field" if self.path else "no field"
+        reason = f"{what} {self.extension!r} (its fields: {found})"
+        if self.extension in sample:
+            try:
+                self.decoder.replace(on_error="raise")({self.extension: sample[self.extension]})
+            except DecodeError as error:  # an error that was answered by None
+                reason = str(error)
         return DecodeError(
-            f"column {self.extension!r}: sample {start + place}, key {index.key(place)!r}, shard "
-            f"{display_url(description['url'])!r}: {what} {self.extension!r} (its fields: "
-            f"{found}); fill= says what stands for what is missing"
+            f"column {self.extension!r}: sample {start + place}, key {sample['__key__']!r}, shard "
+            f"{display_url(description['url'])!r}: {reason}; fill= says what stands for what is "
+            "missing"
         )
 
 

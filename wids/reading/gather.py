@@ -192,8 +192,9 @@ class Gathering:
                 values[slot] = decode(view)
             except MemoryError:  # the machine's fault, not the field's
                 raise
-            except Exception:  # noqa: BLE001 (the sample decoder says what it means)
-                values[slot] = decoder(self._label(row) | {extension: view})[extension]
+            except Exception as error:  # noqa: BLE001 (the sample decoder says what it means)
+                opened, place = self._at(row)
+                values[slot] = opened.answer(decoder, error, extension, place)
         return values
 
     def field_names(self, fields: Collection[str] | None = None) -> list[str] | None:
@@ -210,12 +211,10 @@ class Gathering:
                 found.append(set(names))
         return names if all(each == found[0] for each in found) else None
 
-    def _label(self, row: int) -> dict[str, Any]:
-        """Say which sample a row in the order of storage is, as a sample itself does."""
+    def _at(self, row: int) -> tuple[OpenShard, int]:
+        """Return the shard of a row in the order of storage, and the sample's place in it."""
         opened = self._open_shard(self._shard_indexes[bisect_right(self._bounds, row) - 1])
-        index = int(self._ascending[row])
-        key = opened.shard.index.key(index - opened.start)
-        return {"__key__": key, "__index__": index, "__shard__": opened.url}
+        return opened, int(self._ascending[row]) - opened.start
 
     def find(self, extensions: Sequence[str]) -> None:
         """Find fields that are wanted soon, which takes less time together than one by one.
@@ -246,9 +245,8 @@ class Gathering:
         return self._found[extension]
 
     def _missing(self, extension: str, row: int) -> DecodeError:
-        place = bisect_right(self._bounds, row) - 1
-        opened = self._open_shard(self._shard_indexes[place])
-        index, local_index = opened.shard.index, int(self._ascending[row]) - opened.start
+        opened, local_index = self._at(row)
+        index = opened.shard.index
         present = ", ".join(name for name, _, _ in index.fields(local_index))
         return DecodeError(
             f"sample {self._ascending[row]}, key {index.key(local_index)!r}, shard "

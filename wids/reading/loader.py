@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
-from typing import Any
+from typing import Any, TypeVar
 
 from wids.ordering.samplers import ChunkedSampler
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
@@ -14,6 +15,8 @@ from wids.reading.collate import as_tensors, pin
 from wids.reading.orderedmap import OrderedMap
 
 __all__ = ["Loader", "LoaderPass"]
+
+Number = TypeVar("Number", int, float)
 
 
 class Loader:
@@ -91,12 +94,13 @@ class Loader:
         self.batch_sampler = batch_sampler
         if num_workers is None:
             num_workers = useful_threads(dataset, collate_fn)
-        self.num_workers = int(_at_least("num_workers", num_workers, 0))
+        self.num_workers = _at_least("num_workers", _integer("num_workers", num_workers), 0)
         self.collate_fn = collate_fn
         self.pin_memory = pin_memory
         self.drop_last = drop_last
         self.timeout = _at_least("timeout", timeout, 0)
-        self.prefetch_factor = int(_at_least("prefetch_factor", prefetch_factor, 1))
+        ahead = _integer("prefetch_factor", prefetch_factor)
+        self.prefetch_factor = _at_least("prefetch_factor", ahead, 1)
         self.tensors = _has_torch() and collate_fn is None if tensors is None else tensors
         self.reuse = reuse
         # Kept from epoch to epoch: the first batches in new memory cost as much as many later ones.
@@ -120,7 +124,11 @@ class Loader:
         finish = _finishing(make, tensors=self.tensors, pin_memory=self.pin_memory)
 
         def numbered(batch: Sequence[int]) -> tuple[int, Batch]:
-            return len(batch), finish(batch)
+            try:
+                return len(batch), finish(batch)
+            except StopIteration as error:
+                # As it is, it would end the loop as if there were no more samples.
+                raise RuntimeError(f"StopIteration while reading samples {batch}") from error
 
         batches = self._begin()
         threads = None
@@ -266,7 +274,7 @@ def _check_choice(
     drop_last: bool,
 ) -> None:
     """Refuse arguments that exclude each other, as DataLoader does."""
-    _at_least("batch_size", batch_size, 1)
+    _at_least("batch_size", _integer("batch_size", batch_size), 1)
     if sampler is not None and shuffle:
         raise ValueError("sampler and shuffle exclude each other: the sampler says what comes next")
     if batch_sampler is not None and (
@@ -278,7 +286,14 @@ def _check_choice(
         )
 
 
-def _at_least(name: str, value: float, least: int) -> float:
+def _integer(name: str, value: Any) -> int:
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise TypeError(f"{name}: expected an integer, got {value!r}") from None
+
+
+def _at_least(name: str, value: Number, least: int) -> Number:
     if not value >= least:
         raise ValueError(f"{name} must be at least {least}, got {value!r}")
     return value

@@ -86,7 +86,7 @@ class ManyFields:
             path,
             self.field_decoder,
             cache=self.cache,
-            open_shard=lambda shard_index: self._open_shard(shard_index).shard,
+            open_shard=self._open_shard,
             rules=self._index_rules,
         )
 

@@ -21,7 +21,7 @@ from wids.reading.heldshards import HeldShards
 from wids.reading.locate import Locator
 from wids.reading.manyfields import ManyFields
 from wids.reading.oldattributes import OldAttributes
-from wids.reading.openshard import OpenShard, Places
+from wids.reading.openshard import OpenShard, Places, while_reading
 from wids.reading.openshards import OpenShards, default_max_open_shards
 from wids.reading.rangeshard import (
     MOST_SHARDS_AT_ONCE,
@@ -33,7 +33,6 @@ from wids.specs.naming import name_of
 from wids.specs.sources import load_spec
 from wids.tar.grouping import Grouping, KeyRule
 from wids.tar.sidecar import IndexRules
-from wids.urls import display_url
 
 __all__ = ["ShardList"]
 
@@ -220,8 +219,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         except DecodeError:  # says so itself
             raise
         except Exception as error:
-            index, key, url = label
-            error.add_note(f"while reading sample {index}, key {key!r}, shard {display_url(url)!r}")
+            error.add_note(while_reading(*label))
             raise
         return sample
 
