@@ -1,6 +1,7 @@
 """Indexes of other tools: read, checked against the shard, written."""
 
 import json
+import os
 import shutil
 import sqlite3
 import struct
@@ -190,6 +191,41 @@ def test_energon_database(shard):
         read_foreign_index(path, shard.with_name("no.tar"))
     with pytest.raises(ShardFormatError, match="say which one"):
         read_foreign_index(path)
+
+
+def test_the_list_of_shards_is_read_once_for_all(shard, monkeypatch):
+    """Energon's list of shards is parsed for the first of them only, and again when it changes."""
+    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
+    parsed = []
+    parse = json.loads
+    monkeypatch.setattr("wids.tar.foreign.json.loads", lambda text: parsed.append(1) or parse(text))
+    for _ in range(5):
+        assert len(read_foreign_index(path, shard)) == 1
+    assert len(parsed) == 1
+    counts = {"train-0.tar": 3, "one that was put behind it.tar": 1}
+    (path.parent / ".info.json").write_text(json.dumps({"shard_counts": counts}))
+    assert read_foreign_index(path, shard) == []
+    assert len(parsed) == 2
+
+
+@pytest.mark.parametrize("kind", ["large", "pipe", "folder", "no JSON", "no list"])
+def test_a_list_of_shards_that_is_none_is_refused(shard, kind):
+    """Nothing is waited for, nor read without bound; the error names the database."""
+    path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
+    listing = path.parent / ".info.json"
+    listing.unlink()
+    if kind == "large":
+        listing.touch()
+        os.truncate(listing, 1 << 40)
+    elif kind == "pipe":
+        os.mkfifo(listing)
+    elif kind == "folder":
+        listing.mkdir()
+    else:
+        listing.write_text("{" if kind == "no JSON" else '{"shard_counts": 3}')
+    with pytest.raises(ShardFormatError, match=r"index\.sqlite.*'train-0\.tar' among the shards"):
+        read_foreign_index(path, shard)
+    assert ShardList([str(shard)], transformations="bytes")[0]["__key__"] == "0"
 
 
 def test_hostile_database(shard):

@@ -5,8 +5,10 @@ Nothing is believed here but the form; `foreigncheck` holds the entries against 
 
 import json
 import os
+import stat
 import time
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,6 +36,7 @@ _SQLITE_STEPS = 100_000
 _MAX_SQLITE_VALUE_NBYTES = 1 << 20
 # Energon keeps one database for a whole dataset, in its root; shards lie there or below.
 _DATABASE = Path(".nv-meta", "index.sqlite")
+_MAX_SHARD_LIST_NBYTES = 64 << 20
 _MAX_DEPTH = 3
 
 
@@ -239,12 +242,29 @@ def _place_of_shard(database: Path, tar: str | os.PathLike[str] | None) -> int:
         raise ShardFormatError(f"{database}: holds many shards: say which one is meant, by tar=")
     root = database.absolute().parent.parent
     name = os.path.relpath(Path(tar).absolute(), root)
+    listing = database.parent / ".info.json"
     try:
-        shards = list(json.loads((database.parent / ".info.json").read_bytes())["shard_counts"])
-        return shards.index(name)
+        return _places_of_shards(listing)[name]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         found = f"{error!r:.80}"
         raise _unfit(database, f"{name!r} among the shards of .info.json", found) from error
+
+
+def _places_of_shards(listing: Path) -> dict[str, int]:
+    """Number the shards that Energon lists."""
+    status = listing.stat()
+    if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
+        raise ValueError("no regular file")
+    if status.st_size > _MAX_SHARD_LIST_NBYTES:
+        raise ValueError(f"{status.st_size} bytes; {_MAX_SHARD_LIST_NBYTES} list a million shards")
+    return _numbered_shards(listing, status.st_size, status.st_mtime_ns)
+
+
+# The list is asked for once for each shard in it; with 10,000 of them, parsing takes 20 ms.
+@lru_cache(maxsize=1)
+def _numbered_shards(listing: Path, *_version: int) -> dict[str, int]:
+    shards = json.loads(listing.read_bytes())["shard_counts"]
+    return {name: place for place, name in enumerate(shards)}
 
 
 def _integer(path: Path, value: Any) -> int:
