@@ -456,6 +456,35 @@ def test_an_older_sidecar_that_must_stay_is_not_used(
     assert chosen.parent == cache.cache_dir
 
 
+def test_a_sidecar_that_must_stay_is_used_but_never_renewed(
+    cache: ShardCache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a folder that nobody may write to, another is made in the cache folder."""
+    path, beside = tmp_path / "a.tar", tmp_path / "a.tar.idx"
+    path.write_bytes(SHARD)
+    time.sleep(0.02)
+    beside.write_bytes(b"")
+    assert cache.sidecar_path(str(path), path, ".idx", renew=True) == beside
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    assert cache.sidecar_path(str(path), path, ".idx") == beside
+    chosen = cache.sidecar_path(str(path), path, ".idx", renew=True)
+    assert chosen is not None
+    assert chosen.parent == cache.cache_dir
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo])
+def test_what_is_no_file_is_no_sidecar(
+    cache: ShardCache, tmp_path: Path, make: Callable[[Path], object]
+) -> None:
+    """Where something else has the sidecar's name, the cache folder keeps one."""
+    path = tmp_path / "a.tar"
+    path.write_bytes(SHARD)
+    make(tmp_path / "a.tar.idx")
+    chosen = cache.sidecar_path(str(path), path, ".idx")
+    assert chosen is not None
+    assert chosen.parent == cache.cache_dir
+
+
 def test_local_shards_need_no_usable_folder(
     cache: ShardCache, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import tarfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -18,7 +19,8 @@ from wids.caching.cache import ShardCache
 from wids.errors import CacheError, FetchError, ShardFormatError
 from wids.reading.opening import open_shard
 from wids.reading.shardlist import ShardList
-from wids.tar.sidecar import Source
+from wids.tar.sidecar import SIDECAR_SUFFIX, Source
+from wids.tar.tarindex import TarIndex
 
 RULES = Source(nbytes=0, end=0).rules
 NSAMPLES = 10
@@ -110,6 +112,32 @@ def test_processes_read_right_while_shards_are_removed_under_them(
     )
     assert found["statuses"] == [0] * 4
     assert found["removed"] > 3
+
+
+@pytest.mark.parametrize("obstacle", ["a folder", "a pipe", "other rules", "garbage"])
+def test_a_shard_is_indexed_once_whatever_lies_beside_it(
+    make_shard: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, obstacle: str
+) -> None:
+    """A sidecar of no use that cannot be replaced does not make each process read all headers."""
+    path = make_shard("a.tar", [{"__key__": f"{i}.x", ".txt": str(i)} for i in range(3)])
+    beside = path.with_name(path.name + SIDECAR_SUFFIX)
+    if obstacle == "a folder":
+        beside.mkdir()
+    elif obstacle == "a pipe":
+        os.mkfifo(beside)
+    elif obstacle == "other rules":
+        TarIndex.open(path, beside)
+    else:
+        time.sleep(0.02)  # newer than the shard, whose folder cannot be written to
+        beside.write_bytes(b"garbage")
+    access = os.access
+    monkeypatch.setattr(os, "access", lambda at, mode: at != path.parent and access(at, mode))
+    expected = ["0", "1", "2"]
+    for _ in range(2):  # in the second process there is nothing left to be read
+        dataset = ShardList([str(path)], key_rule="last_dot", fields=[".txt"])
+        assert [sample[".txt"] for sample in dataset] == expected
+        assert [sample["__key__"] for sample in dataset] == ["0.x", "1.x", "2.x"]
+        monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
 
 
 def test_evicted_shards_do_not_stay_mapped(

@@ -234,22 +234,25 @@ class ShardCache:
         )
         return self._cached(entry, display_url(url), fill)
 
-    def sidecar_path(self, url: str, path: Path, suffix: str) -> Path | None:
+    def sidecar_path(
+        self, url: str, path: Path, suffix: str, *, renew: bool = False
+    ) -> Path | None:
         """Return where the sidecar of a shard belongs.
 
         Args:
             url: The shard, as it was given to `get`.
             path: What `get` returned.
             suffix: What a sidecar's name adds to its shard's, such as ".idx".
+            renew: The sidecar is to be written, since none that fits is there.
 
         Returns:
             The path beside a cached shard; for one used in place the path beside it if a file is
-            there that is newer or can be replaced, else one in the cache folder that changes when
-            the shard does. None where the folder cannot be used: a dataset of local files needs
-            none.
+            there that can be replaced, or is newer and need not be; else one in the cache folder
+            that changes when the shard does. None where the folder cannot be used: a dataset of
+            local files needs none.
         """
         beside = path.with_name(path.name + suffix)
-        if path.parent == self.cache_dir or _is_of_use(beside, path):
+        if path.parent == self.cache_dir or _is_of_use(beside, path, renew=renew):
             return beside
         try:
             self._check_folder()
@@ -500,10 +503,15 @@ def _last_sign(target: Path) -> float:
     return max(times)
 
 
-def _is_of_use(beside: Path, shard: Path) -> bool:
-    """Tell whether a sidecar is there, and need not be verified anew each time it is opened."""
+def _is_of_use(beside: Path, shard: Path, *, renew: bool) -> bool:
+    """Tell whether a sidecar is there, and need not be made or verified anew by each process."""
     try:
-        return is_newer(beside.stat(), shard.stat()) or os.access(beside.parent, os.W_OK)
+        status = beside.stat()
+        # A file cannot be renamed over a folder, and a pipe or device is nobody's sidecar.
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        newer = not renew and is_newer(status, shard.stat())
+        return newer or os.access(beside.parent, os.W_OK)
     except OSError:
         return False
 

@@ -67,9 +67,14 @@ def _open(
     scanners: Scanners | None,
 ) -> Shard:
     sidecar = cache.sidecar_path(url, path, SIDECAR_SUFFIX)
-    if scanners is not None and sidecar is not None and not sidecar.exists():
-        scanners.scan(path, sidecar, dict(rules))
-    return Shard(path, TarIndex.open(path, sidecar, **rules))
+    index = None if sidecar is None else TarIndex.kept(path, sidecar, rules)
+    if index is None:
+        # One that was made by other rules may lie where nothing can be written.
+        sidecar = cache.sidecar_path(url, path, SIDECAR_SUFFIX, renew=True)
+        if scanners is not None and sidecar is not None and not sidecar.exists():
+            scanners.scan(path, sidecar, dict(rules))
+        index = TarIndex.open(path, sidecar, **rules)
+    return Shard(path, index)
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -180,11 +180,11 @@ class TarIndex(MemberTable):
         if sidecar is None:
             return cls.from_tar(tar, **rules)
         path = Path(sidecar)
-        index = cls._kept(path, tar, rules)
+        index = cls.kept(tar, path, rules)
         if index is None:
             with turn_to_index(path):
                 # Whoever had the turn before has made it, most likely.
-                index = cls._kept(path, tar, rules)
+                index = cls.kept(tar, path, rules)
                 if index is not None:
                     return index
                 index = cls._made(path, tar, rules)
@@ -192,8 +192,20 @@ class TarIndex(MemberTable):
         return index
 
     @classmethod
-    def _kept(cls, path: Path, tar: str | os.PathLike[str], rules: IndexRules) -> Self | None:
-        """Load a sidecar that fits shard and rules beyond doubt; None: it has to be made."""
+    def kept(cls, tar: str | os.PathLike[str], path: Path, rules: IndexRules) -> Self | None:
+        """Load a sidecar that fits shard and rules beyond doubt.
+
+        Args:
+            tar: The shard.
+            path: Where its sidecar may lie.
+            rules: By which the shard is to be read.
+
+        Returns:
+            The index; None where there is none, or it fits no more: then `open` makes it.
+
+        Raises:
+            OSError: The shard cannot be opened.
+        """
         try:
             index = cls(read_sidecar(path), path)
         except (ShardFormatError, OSError) as error:
