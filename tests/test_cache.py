@@ -7,6 +7,7 @@ import logging
 import os
 import pickle
 import shutil
+import socket
 import stat
 import subprocess
 import sys
@@ -75,8 +76,11 @@ def test_a_local_shard_of_another_size_is_refused(cache: ShardCache, tmp_path: P
     """The spec's filesize counts for local shards too."""
     path = tmp_path / "a.tar"
     path.write_bytes(SHARD)
-    with pytest.raises(IntegrityError, match=f"{len(SHARD)} bytes, the spec says 7"):
+    with pytest.raises(IntegrityError, match=f"{len(SHARD)} bytes, the spec says 7") as caught:
         cache.get(str(path), filesize=7)
+    assert "make the spec anew" in str(caught.value)
+    assert "kept" not in str(caught.value)  # nothing was fetched, and the file stays
+    assert path.read_bytes() == SHARD
 
 
 # Names
@@ -193,13 +197,65 @@ def test_import_and_construction_touch_nothing(tmp_path: Path) -> None:
 
 
 def test_links_are_not_followed(cache: ShardCache, shard_server: ShardServer) -> None:
-    """A link where the shard belongs is an error, not a way to another file."""
+    """A link where the shard belongs gives way to the shard; what it leads to stays as it is."""
+    other = cache.cache_dir.parent / "other.tar"
+    other.write_bytes(tar_of(100, seed=5))
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     path.unlink()
-    path.symlink_to("/etc/passwd")
-    with pytest.raises(CacheError, match="remove it"):
+    path.symlink_to(other)
+    assert cache.get(url).read_bytes() == SHARD
+    assert not path.is_symlink()
+    assert other.read_bytes() == tar_of(100, seed=5)
+
+
+def bind_socket(path: Path) -> None:
+    """Leave a socket at a path, whose name may be too long to bind it there."""
+    with tempfile.TemporaryDirectory() as folder, socket.socket(socket.AF_UNIX) as server:
+        server.bind(f"{folder}/socket")
+        Path(folder, "socket").rename(path)
+
+
+OTHER_KINDS: dict[str, Callable[[Path], object]] = {
+    "pipe": os.mkfifo,
+    "socket": bind_socket,
+    "link to nothing": lambda path: path.symlink_to("nowhere"),
+    "link to itself": lambda path: path.symlink_to(path.name),
+    "link to a folder": lambda path: path.symlink_to("."),
+    "link to a device": lambda path: path.symlink_to("/dev/zero"),
+}
+
+
+@pytest.mark.parametrize("kind", OTHER_KINDS)
+@pytest.mark.parametrize("recorded", [True, False])
+def test_what_is_no_file_gives_way_to_the_shard(
+    cache: ShardCache, shard_server: ShardServer, kind: str, recorded: bool
+) -> None:
+    """Whatever stands in a shard's place, nobody waits for it, and the shard is fetched anew."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    cache.close()
+    path.unlink()
+    if not recorded:
+        path.with_name(path.name + ".ok").unlink()
+    OTHER_KINDS[kind](path)
+    assert cache.get(url).read_bytes() == SHARD
+    assert (path.is_symlink(), path.is_file()) == (False, True)
+    assert len(shard_server.requests) == 2
+
+
+def test_a_folder_in_the_place_of_a_shard_is_named(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """A folder may hold something of the user's: the error names it before anything is fetched."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(CacheError, match="a folder is where a shard belongs") as caught:
         cache.get(url)
+    assert str(path) in str(caught.value)
+    assert len(shard_server.requests) == 1
 
 
 READ_ONLY = """
@@ -640,8 +696,12 @@ def test_trim_and_clear_leave_what_they_say(cache: ShardCache, shard_server: Sha
     paths = fetch_many(cache, shard_server, 4)
     assert cache.trim(2 * len(SHARD) + 20_000) == 0
     assert [path.exists() for path in paths] == [False, False, True, True]
+    specs = cache.cache_dir / "specs"
+    specs.mkdir()
+    (specs / "0.columns").write_bytes(b"kept")
     cache.clear()
     assert leftovers(cache) == []
+    assert list(specs.iterdir()) == []
 
 
 def test_an_unused_cache_can_be_listed(cache: ShardCache) -> None:
@@ -846,13 +906,3 @@ def test_a_bound_that_cannot_be_meant_is_refused(bound: Any, error: type[Excepti
     """A bound that is no number of bytes is an error at once, not when the first shard comes."""
     with pytest.raises(error, match="cache_size: expected"):
         ShardCache(cache_size=bound)
-
-
-def test_a_pipe_in_the_folder_stops_nobody(cache: ShardCache, shard_server: ShardServer) -> None:
-    """A pipe in a shard's place is replaced; nobody waits for its writer."""
-    url = shard_server.put("a.tar", SHARD)
-    path = cache.get(url)
-    cache.close()
-    path.unlink()
-    os.mkfifo(path)
-    assert cache.get(url).read_bytes() == SHARD

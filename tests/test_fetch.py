@@ -176,6 +176,16 @@ def test_a_server_without_ranges_is_told_apart(
         fetcher.read_ranges(url, [(start, start + 2000)])
 
 
+def test_a_server_that_cuts_its_ranges_from_a_compressed_form_is_told_apart(
+    fetcher: Fetcher, shard_server: ShardServer
+) -> None:
+    """Such pieces are of no use, so the caller can fall back to the whole shard."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(gzip=True)
+    with pytest.raises(RangesNotServedError, match=r"a\.tar: asked for .* gzip form"):
+        fetcher.read_ranges(url, [(1000, 3000)])
+
+
 @pytest.mark.parametrize("span", [(len(SHARD) - 10, len(SHARD) + 10), (10**9, 10**9 + 5)])
 def test_ranges_past_the_end_are_errors(
     fetcher: Fetcher, shard_server: ShardServer, span: tuple[int, int]

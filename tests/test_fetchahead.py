@@ -1,10 +1,13 @@
 """Fetching ahead of a sampler: in its order, within the bound, never in the way of the reader."""
 
 import gc
+import gzip
 import logging
 import multiprocessing
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -352,13 +355,51 @@ def test_what_cannot_look_ahead_is_refused(remote: OpenRemote) -> None:
         by_range.fetch_ahead(wids.ShardListSampler(by_range))
 
 
+IMPORTS = """
+import sys, threading, time
+from wids.reading.shardlist import ShardList
+from wids.ordering.samplers import ShardListSampler
+
+rows = [(url, 20) for url in sys.argv[2:]]
+dataset = ShardList(rows, cache_dir=sys.argv[1])
+sampler = ShardListSampler(dataset)
+before = []
+start = threading.Thread.start
+def note(thread):
+    if thread.name == "wids-fetch-ahead":
+        before.extend(sys.modules)
+    start(thread)
+threading.Thread.start = note
+ahead = dataset.fetch_ahead(sampler)
+while ahead.num_fetched < len(rows):
+    time.sleep(0.01)
+dataset.close()
+print(sorted(set(sys.modules) - set(before)))
+"""
+
+
+def test_the_thread_imports_nothing(shard_server: ShardServer, tmp_path: Path) -> None:
+    """A worker that is forked in the middle of an import would wait for that module for ever."""
+    zstandard = pytest.importorskip("zstandard")
+    shard = tar_of(NSAMPLES)
+    urls = [
+        shard_server.put("0.tar", shard),
+        shard_server.put("1.tar.gz", gzip.compress(shard)),
+        shard_server.put("2.tar.zst", zstandard.compress(shard)),
+    ]
+    command = [sys.executable, "-c", IMPORTS, str(tmp_path / "cache"), *urls]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (done.stdout, done.returncode) == ("[]\n", 0), done.stderr
+
+
+@pytest.mark.parametrize("room", [None, 6])
 def test_ranks_of_a_machine_share_what_came(
-    remote: OpenRemote, shard_server: ShardServer, tmp_path: Path
+    remote: OpenRemote, shard_server: ShardServer, tmp_path: Path, room: int | None
 ) -> None:
     """Two ranks over the same shards: one of them fetches each, and the epochs are exact."""
     dataset = remote(10)
     rows = [(url, NSAMPLES) for url in dataset.shards.urls]
-    bound = 6 * CACHED_NBYTES + MARGIN_NBYTES
+    bound = room and room * CACHED_NBYTES + MARGIN_NBYTES
     cache = {"cache_dir": tmp_path / "shared", "cache_size": bound}
     context = multiprocessing.get_context("spawn")
     seen, start = context.SimpleQueue(), context.Barrier(2)
@@ -376,7 +417,8 @@ def test_ranks_of_a_machine_share_what_came(
             [share for each, share in shares if each == rank][epoch] for rank in range(2)
         )
         assert sorted(first + second) == list(range(10 * NSAMPLES))
-    assert len(shard_server.requests) <= 2 * 10 + 6
+    # Under a bound it depends on how far apart the ranks are whether one finds what the other had.
+    assert room is not None or len(shard_server.requests) == 10
 
 
 def test_workers_find_what_the_main_process_fetched(

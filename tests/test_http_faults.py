@@ -211,6 +211,21 @@ def test_the_login_page_is_shown_in_the_error(cache: ShardCache, shard_server: S
         cache.get(url)
 
 
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize("size", [len(SHARD), len(LOGIN_PAGE) - 100, 10])
+def test_the_login_page_is_shown_though_its_size_tells_it_is_wrong(
+    cache: ShardCache, shard_server: ShardServer, size: int, chunked: bool
+) -> None:
+    """With a promised size, too, the error says what came, however soon the size is known."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = Faults(html=True, chunked=chunked)
+    with pytest.raises(FetchError, match="text/html") as caught:
+        cache.get(url, filesize=size)
+    assert str(LOGIN_PAGE[:80]) in str(caught.value)
+    assert len(shard_server.requests) == 1
+    assert leftovers(cache) == []
+
+
 @pytest.mark.parametrize("lie", ["start", "bytes", "total"])
 @pytest.mark.parametrize("promise", [{}, {"md5sum": MD5}], ids=["nothing", "md5"])
 def test_lies_about_ranges_do_no_harm(

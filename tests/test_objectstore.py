@@ -1,6 +1,9 @@
 """Object stores: shards from a real S3 server, and what goes wrong there."""
 
 import hashlib
+import io
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,6 +17,8 @@ from test_http_faults import MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
 from wids.caching.cache import ShardCache
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.fetching.objecthelper import HelpedSource, serve
+from wids.fetching.transport import Stream
 
 boto3 = pytest.importorskip("boto3")
 pytest.importorskip("obstore")
@@ -144,6 +149,120 @@ def test_a_missing_library_is_named() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
     assert b"needs obstore; run: pip install 'wids[gs]'" in done.stderr
+
+
+NO_CREDENTIALS = [
+    ("s3://bucket/a.tar", "AWS_ACCESS_KEY_ID"),
+    ("gs://bucket/a.tar", "GOOGLE_APPLICATION_CREDENTIALS"),
+    ("az://container/a.tar", "AZURE_STORAGE_ACCOUNT_NAME"),
+    ("abfs://container/a.tar", "AZURE_STORAGE_ACCOUNT_NAME"),
+]
+
+
+@pytest.mark.parametrize(("url", "variable"), NO_CREDENTIALS)
+def test_missing_credentials_are_named_at_once(
+    url: str, variable: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Asking again finds none either, so the first error says which variables to set."""
+    for name in [name for name in os.environ if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_METADATA_ENDPOINT", "http://127.0.0.1:9")
+    monkeypatch.setenv("GCE_METADATA_HOST", "127.0.0.1:9")
+    with pytest.raises(FetchError, match=f"no credentials were found; set .*{variable}") as caught:
+        Fetcher().read(url)
+    assert url in str(caught.value)
+    assert "gave up" not in str(caught.value)
+
+
+FORKING = """
+import os, signal
+from wids.fetching.fetch import Fetcher
+fetcher = Fetcher()
+assert fetcher.read("s3://shards/a.tar") == b"first"
+child = os.fork()
+if child == 0:
+    signal.alarm(60)
+    assert fetcher.read("s3://shards/b.tar") == bytes(3_000_000)
+    assert fetcher.read_ranges("s3://shards/a.tar", [(0, 2), (3, 5)], max_gap_nbytes=0) == [
+        b"fi", b"st"
+    ]
+    for url in ("s3://shards/none.tar", "s3://shards"):
+        try:
+            fetcher.read(url)
+        except Exception as error:
+            print(type(error).__name__, error, flush=True)
+    with fetcher._source("s3://").open("s3://shards/b.tar") as stream:
+        print(stream.size, stream.ranges, len(next(stream.chunks)) > 0, flush=True)
+    assert fetcher.read("s3://shards/a.tar") == b"first"
+    fetcher.close()
+    print("read", flush=True)
+    os._exit(0)
+os._exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+def test_a_forked_process_reads_objects_though_its_parent_did(bucket: Any) -> None:
+    """The library cannot be used on both sides of a fork; workers of a DataLoader are forked."""
+    bucket("a.tar", b"first")
+    bucket("b.tar", bytes(3_000_000))
+    done = subprocess.run(
+        [sys.executable, "-c", FORKING], capture_output=True, text=True, check=False
+    )
+    refused, malformed, begun, last = done.stdout.splitlines()
+    assert refused.startswith("FetchError s3://shards/none.tar")
+    assert malformed == "FetchError s3://shards: expected s3://<bucket>/<path>"
+    assert begun == "3000000 True True"
+    assert (last, done.returncode, done.stderr) == ("read", 0, "")
+
+
+class OneObject:
+    """A source of one object, that breaks off where it is told to."""
+
+    def __init__(self, pieces: list[bytes], error: Exception | None) -> None:
+        self.pieces = pieces
+        self.error = error
+
+    def open(self, url: str, start: int, stop: int | None, validator: str | None) -> Stream:
+        """Open it."""
+        return Stream(start, 9, validator, "", True, True, self._chunks(), lambda: None)
+
+    def _chunks(self) -> Iterator[bytes]:
+        yield from self.pieces
+        if self.error is not None:
+            raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [(None, None), (ConnectionError("cut"), "broken"), (FetchError("gone"), "refused")],
+)
+def test_a_helper_tells_a_whole_object_from_one_that_broke_off(
+    error: Exception | None, kind: str | None
+) -> None:
+    """Pieces come with their lengths; what breaks off ends in a line that says why."""
+    request = {"url": "s3://b/a", "start": 2, "stop": None, "validator": "x"}
+    answers = io.BytesIO()
+    serve(io.BytesIO(json.dumps(request).encode()), answers, OneObject([b"abc", b"de"], error))
+    head, _, body = answers.getvalue().partition(b"\n")
+    assert json.loads(head)["start"] == 2
+    assert body.startswith(b"\0\0\0\3abc\0\0\0\2de")
+    end = body.removeprefix(b"\0\0\0\3abc\0\0\0\2de")
+    if kind is None:
+        assert end == bytes(4)
+    else:
+        assert end.startswith(b"\xff" * 4)
+        assert json.loads(end[4:]) == {kind: str(error)}
+
+
+def test_a_helper_that_dies_is_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whoever asks may try again, and a new helper is started."""
+    monkeypatch.setattr("wids.fetching.objecthelper._MAIN", "raise SystemExit")
+    policy = FetchPolicy(attempts=2, backoff_seconds=0.0)
+    fetcher = Fetcher(policy)
+    fetcher._sources[os.getpid(), "s3"] = HelpedSource(policy)
+    with pytest.raises(FetchError, match="gave up after 2 attempts.*helper process has ended"):
+        fetcher.read("s3://bucket/a.tar")
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/a.tar", "az://container/a.tar", "abfs://c/a.tar"])

@@ -142,6 +142,17 @@ def test_a_server_without_ranges_gives_the_whole_shard(
     assert "fetched whole" in caplog.text
 
 
+def test_a_server_that_compresses_its_ranges_gives_the_whole_shard(
+    remote: Open, shard_server: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Where pieces of a compressed form come, the shard is fetched once and used."""
+    shard_server.faults.gzip = True
+    dataset = remote()
+    with caplog.at_level(logging.WARNING, "wids"):
+        assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
+    assert "gzip form came; the shard is fetched whole" in caplog.text
+
+
 def test_a_shard_in_steady_use_is_fetched_whole(remote: Open, shard_server: Any) -> None:
     """After half of a shard came piecemeal all of it comes, if the cache has room for it."""
     dataset = remote()
@@ -225,6 +236,13 @@ def test_concatenated_archives_are_served_by_range(
         )
         assert dataset[-1][".txt"] == last
         assert bool(list(cache.glob("*.tar"))) is not concatenated
+
+
+@pytest.mark.parametrize("way", [["range"], {}, None, True, "Range", ""])
+def test_what_is_no_way_is_refused(way: Any) -> None:
+    """Whatever is given, even what has no hash, the error names the two ways that there are."""
+    with pytest.raises(ValueError, match=r'remote: expected "whole" or "range", got'):
+        ShardListDataset(["a.tar"], remote=way)
 
 
 def test_an_unknown_way_is_refused() -> None:
@@ -311,3 +329,63 @@ def test_a_dataset_made_anew_brings_its_new_sidecars(
     assert first_key(shards[0], "0" * 32) == "0/000"
     # Of the same sizes at the same places: only the names tell the two apart.
     assert first_key(shards[1], "1" * 32) == "1/000"
+
+
+@pytest.fixture
+def exchange(shards: list[Path], shard_server: Any, make_shard: Callable[..., Path]) -> Any:
+    """Returns what puts another shard in the place of the first one, maybe with its sidecar."""
+
+    def put_another(*, count: int = 20, sidecar: bool = True) -> None:
+        samples = [
+            {"__key__": f"n{i}", ".bin": bytes([i]) * 900, ".cls": "n"} for i in range(count)
+        ]
+        path = make_shard("new.tar", samples)
+        shard_server.put("0.tar", path.read_bytes())
+        if sidecar:
+            kept = Path(f"{path}{SIDECAR_SUFFIX}")
+            TarIndex.from_tar(path).save(kept)
+            shard_server.put(f"0.tar{SIDECAR_SUFFIX}", kept.read_bytes())
+
+    return put_another
+
+
+@pytest.mark.parametrize("reopened", [True, False])
+def test_a_kept_sidecar_that_no_longer_fits_is_fetched_anew(
+    remote: Open, shard_server: Any, exchange: Any, reopened: bool
+) -> None:
+    """Shard and sidecar were exchanged under an unchanged spec: the new samples come."""
+    dataset = remote()
+    assert dataset[7]["__key__"] == "0/007"
+    exchange()
+    if reopened:
+        dataset.close()  # the next read opens the shard anew, by the sidecar in the cache
+    sample = dataset[8]
+    assert (sample["__key__"], sample[".bin"]) == ("n8", bytes([8]) * 900)
+    assert dataset[9]["__key__"] == "n9"
+    asked = [request.path for request in shard_server.requests]
+    assert asked.count(f"/0.tar{SIDECAR_SUFFIX}") == 2
+    shard, _, _ = dataset.locate_sample(3)
+    assert shard.read_part(3, ".bin", 5, 7) == bytes([3, 3])
+
+
+@pytest.mark.parametrize(("count", "sidecar"), [(19, True), (20, False)])
+def test_a_sidecar_that_does_not_help_is_asked_for_once(
+    remote: Open, shard_server: Any, exchange: Any, count: int, sidecar: bool
+) -> None:
+    """Where the new sidecar is the old one, or counts otherwise, the error comes each time."""
+    dataset = remote()
+    assert dataset[7]["__key__"] == "0/007"
+    exchange(count=count, sidecar=sidecar)
+    for _ in range(3):
+        with pytest.raises(wids.ShardFormatError, match="was replaced since it was indexed"):
+            dataset[8]
+    asked = [request.path for request in shard_server.requests]
+    assert asked.count(f"/0.tar{SIDECAR_SUFFIX}") == 2
+
+
+def test_a_part_is_read_by_a_sidecar_that_fits(remote: Open, exchange: Any) -> None:
+    """What reads parts of fields gets the new sidecar as well."""
+    dataset = remote()
+    shard, place, _ = dataset.locate_sample(3)
+    exchange()
+    assert shard.read_part(place, ".bin", 5, 7) == bytes([3, 3])

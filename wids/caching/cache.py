@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import stat
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.caching import eviction
 from wids.caching.cachefolder import (
+    SPECS_FOLDER,
     Entry,
     Record,
     check_folder,
@@ -24,7 +26,7 @@ from wids.caching.durable import boot_token, settle
 from wids.caching.filling import download_part, unpack_part
 from wids.caching.holding import Held, Hold
 from wids.caching.locking import turn_to_fetch
-from wids.caching.unpack import is_compressed_name
+from wids.caching.unpack import is_compressed_name, load_libraries
 from wids.dates import is_newer
 from wids.errors import CacheError, FetchError, WidsError
 from wids.fetching.digests import digest_file
@@ -34,7 +36,7 @@ from wids.urls import display_url, is_local, local_path
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from wids.caching.eviction import CachedShard
     from wids.caching.waits import WaitLog
@@ -45,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["ShardCache"]
 
 _log = logging.getLogger(__name__)
+_OTHER_VERSION = "put the right file there, or make the spec anew (`wids create`)"
 
 
 class ShardCache:
@@ -109,6 +112,11 @@ class ShardCache:
     def is_local(url: str) -> bool:
         """Tell whether a URL names a file of this machine."""
         return is_local(url)
+
+    def make_ready(self, urls: Iterable[str]) -> None:
+        """Import what fetching these takes, for a thread of a process that may be forked."""
+        self.fetcher.make_ready(urls)
+        load_libraries()
 
     def close(self) -> None:
         """Close connections, let go of the shards last given out, and wait for the disk."""
@@ -327,11 +335,15 @@ class ShardCache:
         return eviction.shrink(self.cache_dir, max_nbytes)
 
     def clear(self) -> None:
-        """Remove every shard, pinned ones too, and all that crashes left."""
+        """Remove every shard, pinned ones too, the kept specs, and all that crashes left."""
         for shard in self.shards():
             eviction.evict(shard)
         if self.cache_dir.is_dir():
             eviction.sweep(self.cache_dir, max_age_seconds=0)
+        # Specs in another form, which any dataset makes anew from its JSON.
+        for path in (self.cache_dir / SPECS_FOLDER).glob("*"):
+            with suppress(OSError):  # removed by another, or a folder that is none of ours
+                path.unlink()
 
     def _begin_process(self) -> None:
         """Start without what belongs to one process only."""
@@ -357,7 +369,7 @@ class ShardCache:
         # To open a pipe would wait for its writer, for ever maybe.
         if not stat.S_ISREG(status.st_mode):
             raise FetchError(f"{path}: expected a regular file, found a folder, pipe or device")
-        expected.check_size(str(path), status.st_size)
+        expected.check_size(str(path), status.st_size, remedy=_OTHER_VERSION)
         if not is_compressed_name(path.name):
             return path
         unpacked = partial(unpack_part, path, make_room=self._make_room)
@@ -391,14 +403,18 @@ class ShardCache:
         except FileNotFoundError:
             return False
         except OSError as error:
-            raise CacheError(f"{entry.path}: {error.strerror}; remove it") from error
+            return _is_replaceable(entry.path, error)
         held = Hold(descriptor)
         record = Record.load(entry.record_path)
         status = os.fstat(descriptor)
+        # A rename puts a file over anything but a folder.
+        if stat.S_ISDIR(status.st_mode):
+            raise CacheError(f"{entry.path}: a folder is where a shard belongs; remove it")
         # An evictor may have unlinked it between the opening and the lock.
         if status.st_nlink == 0:
             return False
-        if record is None or not self._is_same(record, status, entry.path):
+        regular = stat.S_ISREG(status.st_mode)
+        if record is None or not regular or not self._is_same(record, status, entry.path):
             _log.warning("%s: not the file that was put there; fetching it anew", entry.path)
             return False
         with suppress(OSError):  # a folder that may only be read
@@ -492,6 +508,21 @@ def _folder_errors(target: Path) -> Iterator[None]:
             f"{target.parent}: cannot write {target.name} there ({error.strerror}), and it is not "
             f"there yet"
         ) from error
+
+
+def _is_replaceable(path: Path, error: OSError) -> bool:
+    """Return False, for "not there", where a rename may replace what cannot be opened.
+
+    A link is not followed, since it could lead to any file of the user's; but nothing of his is
+    lost when the link itself goes. The same is true of a socket.
+
+    Raises:
+        CacheError: A shard is there and cannot be read.
+    """
+    if error.errno in {errno.ELOOP, errno.ENXIO}:
+        _log.warning("%s: a link or socket where a shard belongs; fetching it anew", path)
+        return False
+    raise CacheError(f"{path}: {error.strerror}; remove it") from error
 
 
 def _last_sign(target: Path) -> float:

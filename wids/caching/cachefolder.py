@@ -17,6 +17,7 @@ from wids.errors import CacheError
 from wids.urls import base_name
 
 __all__ = [
+    "SPECS_FOLDER",
     "Entry",
     "Record",
     "check_folder",
@@ -26,6 +27,7 @@ __all__ = [
     "parts_of",
 ]
 
+SPECS_FOLDER = "specs"  # where large specs are kept, below the cache folder
 _ENVIRONMENT = "WIDS_CACHE"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 

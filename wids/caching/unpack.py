@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import zlib
+from contextlib import suppress
 from typing import IO, TYPE_CHECKING
 
 from wids.errors import ShardFormatError
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
 
     from wids.fetching.partfile import PartFile
 
-__all__ = ["compression_of", "is_compressed_name", "plain_name", "unpack"]
+__all__ = ["compression_of", "is_compressed_name", "load_libraries", "plain_name", "unpack"]
 
 _BLOCK_NBYTES = 1 << 20
 _MAX_RATIO = 200  # real shards of text reach 10 to 50; zeros reach 1,000
@@ -49,6 +50,12 @@ def is_compressed_name(name: str) -> bool:
     (True, True, False)
     """
     return name.lower().endswith(tuple(_SUFFIXES))
+
+
+def load_libraries() -> None:
+    """Import what unpacking takes, where it is installed; else the shard's reader is told so."""
+    with suppress(ImportError):
+        import zstandard  # noqa: F401
 
 
 def plain_name(name: str) -> str:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from wids.errors import FetchError
-from wids.fetching.transport import ChangedError, RangesNotServedError
+from wids.errors import FetchError, IntegrityError
+from wids.fetching.transport import BeyondEndError, ChangedError, RangesNotServedError
 from wids.urls import display_url
 
 if TYPE_CHECKING:
@@ -16,9 +16,11 @@ if TYPE_CHECKING:
 __all__ = [
     "check_length",
     "check_range",
+    "encoded_range",
     "read_bounded",
     "skip_known",
     "too_large",
+    "unlike_promised",
     "whole_file",
 ]
 
@@ -31,6 +33,23 @@ def too_large(url: str, max_nbytes: int) -> str:
 def whole_file(url: str) -> str:
     """Say that a server knows no byte ranges."""
     return f"{display_url(url)}: asked for a byte range, the server sends the whole file"
+
+
+def encoded_range(url: str, encoding: str) -> str:
+    """Say that a server cuts its ranges from a compressed form of the file."""
+    return f"{display_url(url)}: asked for a byte range, one of the {encoding} form came"
+
+
+def unlike_promised(error: IntegrityError, content_type: str, head: bytes) -> IntegrityError:
+    """Add to an error what came in the file's place: mostly it is a page that says why.
+
+    Args:
+        error: What was found wrong.
+        content_type: What the server said that it sends.
+        head: The first bytes.
+    """
+    shown = content_type or "unknown"
+    return IntegrityError(f"{error}; what came is of type {shown!r} and begins with {head[:80]!r}")
 
 
 def read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
@@ -93,11 +112,13 @@ def check_length(url: str, stream: Stream, nbytes: int, wanted: tuple[int, int])
     """Demand that as many bytes came as the half-open range `wanted` has.
 
     Raises:
-        FetchError: The file ends before the range does.
+        BeyondEndError: The file ends before the range does.
         ConnectionError: The answer was cut.
     """
     start, stop = wanted
     if stream.size is not None and stop > stream.size:
-        raise FetchError(f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.size}")
+        raise BeyondEndError(
+            f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.size}"
+        )
     if nbytes != stop - start:
         raise ConnectionError(f"{nbytes} of {stop - start} bytes came")

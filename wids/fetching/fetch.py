@@ -11,36 +11,44 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wids.errors import FetchError
+from wids.errors import FetchError, IntegrityError
 from wids.fetching.answers import (
     check_length,
     check_range,
     read_bounded,
     skip_known,
     too_large,
+    unlike_promised,
     whole_file,
 )
 from wids.fetching.http import HttpSource
 from wids.fetching.hub import HubSource
-from wids.fetching.objectstore import OBJECT_SCHEMES, ObjectSource
+from wids.fetching.objecthelper import object_source
+from wids.fetching.objectstore import OBJECT_SCHEMES
 from wids.fetching.pipe import PipeSource
 from wids.fetching.ranges import coalesce, cut
-from wids.fetching.transport import ChangedError, FetchPolicy, RangesNotServedError
+from wids.fetching.transport import (
+    BeyondEndError,
+    ChangedError,
+    FetchPolicy,
+    RangesNotServedError,
+)
 from wids.urls import check_url, display_url, is_local, local_path, scheme_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from wids.fetching.partfile import PartFile
     from wids.fetching.transport import Source, Stream
 
-__all__ = ["FetchPolicy", "Fetcher", "RangesNotServedError", "open_url"]
+__all__ = ["BeyondEndError", "FetchPolicy", "Fetcher", "RangesNotServedError", "open_url"]
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _OVERLAP_NBYTES = 512  # fetched again on resuming, to prove that the place is right
 _PROGRESS_NBYTES = 1 << 20  # a try that brought as much does not count as failed
 _MAX_DOCUMENT_NBYTES = 256 << 20
+_SHOWN_NBYTES = 80
 
 
 class Fetcher:
@@ -64,6 +72,19 @@ class Fetcher:
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sources": {}, "_pools": {}}
+
+    def make_ready(self, urls: Iterable[str]) -> None:
+        """Import what it takes to fetch these, so that another thread need not.
+
+        A process that is forked while one of its threads imports a module inherits the lock of
+        that module, and nobody there will ever open it: a worker of a DataLoader would hang.
+
+        Args:
+            urls: Some of each scheme. What cannot be fetched is passed over.
+        """
+        for scheme in {scheme_of(url) for url in urls if not is_local(url)}:
+            with suppress(FetchError):
+                self._source(f"{scheme}://host/path")
 
     def close(self) -> None:
         """Close the connections of this process; the next use makes new ones."""
@@ -132,7 +153,8 @@ class Fetcher:
 
         Raises:
             RangesNotServedError: The server sends only whole files.
-            FetchError: The server refuses, the file is too short, or all tries failed.
+            BeyondEndError: The file is too short.
+            FetchError: The server refuses, or all tries failed.
         """
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
         self._source(url)  # before the threads, which would each make one
@@ -163,7 +185,7 @@ class Fetcher:
             return self._segment(url, start, stop)
         except ChangedError as error:
             message = f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}"
-            raise FetchError(message) from error
+            raise BeyondEndError(message) from error
 
     def _receive(
         self, url: str, part: PartFile, reserve: Callable[[int | None], None], *, parallel: bool
@@ -181,11 +203,17 @@ class Fetcher:
                 known = b""
             if stream.start not in (start, 0) or (start and not known and stream.start):
                 raise ConnectionError(f"asked for bytes from {start}, got {stream.start}")
-            part.begin(stream.size, stream.validator)
-            reserve(stream.size)
-            chunks = self._chunks(url, stream) if parallel else stream.chunks
-            for chunk in skip_known(chunks, known):
-                part.append(chunk)
+            chunk: bytes | bytearray = b""
+            try:
+                part.begin(stream.size, stream.validator)
+                reserve(stream.size)
+                chunks = self._chunks(url, stream) if parallel else stream.chunks
+                for chunk in skip_known(chunks, known):
+                    part.append(chunk)
+            except IntegrityError as error:
+                # A wrong size is known before the first byte comes, which tells more.
+                head = part.head(_SHOWN_NBYTES) or bytes(chunk) or next(stream.chunks, b"")
+                raise unlike_promised(error, stream.content_type, head) from None
         if stream.size is not None and part.nbytes != stream.size:
             raise ConnectionError(f"{part.nbytes} of {stream.size} bytes came")
         return stream
@@ -302,7 +330,7 @@ class Fetcher:
         if scheme == "hf":
             return HubSource(HttpSource(self.policy))
         if scheme in OBJECT_SCHEMES:
-            return ObjectSource(self.policy)
+            return object_source(self.policy)
         if scheme == "pipe" and self.allow_pipe:
             return PipeSource()
         if scheme == "pipe":

@@ -13,7 +13,8 @@ from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
 from wids.errors import FetchError
-from wids.fetching.transport import ChangedError, FetchPolicy, Stream
+from wids.fetching.answers import encoded_range
+from wids.fetching.transport import ChangedError, FetchPolicy, RangesNotServedError, Stream
 from wids.urls import display_url
 
 if TYPE_CHECKING:
@@ -138,6 +139,10 @@ class HttpSource:
         start, size = 0, int(length) if length.isdecimal() and not chunked and not decode else None
         # In a 206 the length is the range's; the file's stands in Content-Range.
         if response.status_code == HTTPStatus.PARTIAL_CONTENT:
+            # A piece of a compressed form is of no use: neither can it be undone alone, nor do its
+            # offsets mean the file.
+            if decode:
+                raise RangesNotServedError(encoded_range(url, headers["Content-Encoding"]))
             start, size = _parse_content_range(headers.get("Content-Range", ""))
         return Stream(
             start=start,
@@ -152,7 +157,13 @@ class HttpSource:
 
 
 def _new_session(connections: int) -> Session:
+    # Also what requests and the resolver would import late; see `Fetcher.make_ready`.
+    import encodings.idna  # noqa: F401
+    import netrc  # noqa: F401
+
+    import idna  # noqa: F401
     import requests
+    import urllib3.exceptions  # noqa: F401
     from requests.adapters import HTTPAdapter
 
     session = requests.Session()
@@ -239,6 +250,6 @@ def _body(
                     raise ConnectionError(f"only {received} bytes in {_WINDOW_SECONDS:.0f} s")
                 window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
     except DecodeError as error:
-        raise FetchError(f"{display_url(url)}: {error}") from error
+        raise FetchError(f"{display_url(url)}: {_cause(error)}") from error
     except HTTPError as error:
         raise ConnectionError(_cause(error)) from error

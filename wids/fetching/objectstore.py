@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from contextlib import contextmanager
+import re
+from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,23 @@ OBJECT_SCHEMES = tuple(_EXTRAS)
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 
 
+# Where the library looks for credentials last, and what it says without any.
+_NO_CREDENTIALS = re.compile(
+    r"latest/api/token|latest/meta-data|computeMetadata|metadata/identity|Account must be specified"
+)
+_MAY_PASS = re.compile(r"status code: (5\d\d|429)")
+_CREDENTIALS = {
+    "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, AWS_REGION, "
+    "AWS_ENDPOINT_URL where needed; profiles in ~/.aws are not read), or for a public bucket "
+    "AWS_SKIP_SIGNATURE=true",
+    "gs": "GOOGLE_APPLICATION_CREDENTIALS to the path of a key file, or run "
+    "`gcloud auth application-default login`, or for a public bucket set "
+    "GOOGLE_SKIP_SIGNATURE=true",
+    "azure": "AZURE_STORAGE_ACCOUNT_NAME, and AZURE_STORAGE_ACCOUNT_KEY or "
+    "AZURE_STORAGE_SAS_TOKEN, or for a public container AZURE_SKIP_SIGNATURE=true",
+}
+
+
 class ObjectSource:
     """Opens objects; one store is kept for each bucket.
 
@@ -42,6 +60,10 @@ class ObjectSource:
             "timeout": _WHOLE_REQUEST,
         }
         self._stores: dict[str, ObjectStore] = {}
+        # Now rather than in a thread; without it, `open` says what to install.
+        with suppress(ImportError):
+            import obstore.exceptions
+            import obstore.store  # noqa: F401
 
     def close(self) -> None:
         """Forget the stores; the library closes their connections."""
@@ -130,8 +152,17 @@ def _translated_errors(url: str) -> Iterator[None]:
     except Exception as error:
         # Not in one tree: what the library calls a missing object is Python's FileNotFoundError.
         if type(error).__name__ == "GenericError":
+            _refuse_anonymous(url, error)
             raise ConnectionError(_first_line(error)) from error
         raise FetchError(f"{display_url(url)}: {_first_line(error)}") from error
+
+
+def _refuse_anonymous(url: str, error: Exception) -> None:
+    """Raise at once where the library found no credentials: asking again finds none either."""
+    text = str(error)
+    if _NO_CREDENTIALS.search(text) and not _MAY_PASS.search(text):
+        wanted = _CREDENTIALS[_EXTRAS[scheme_of(url)]]
+        raise FetchError(f"{display_url(url)}: no credentials were found; set {wanted}") from error
 
 
 def _first_line(error: Exception) -> str:

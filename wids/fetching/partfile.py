@@ -49,16 +49,19 @@ class Expected:
         promised = {"sha256": self.sha256} if self.sha256 else {"md5": self.md5sum}
         return {name: digest.lower() for name, digest in promised.items() if digest}
 
-    def check_size(self, name: str, nbytes: int) -> None:
+    def check_size(self, name: str, nbytes: int, *, remedy: str = "nothing of it was kept") -> None:
         """Refuse a size that differs from `filesize`.
+
+        Args:
+            name: The file or URL as the message shall name it.
+            nbytes: The size it has.
+            remedy: What the message ends with.
 
         Raises:
             IntegrityError: It differs.
         """
         if self.filesize is not None and nbytes != self.filesize:
-            raise IntegrityError(
-                f"{name}: {nbytes} bytes, the spec says {self.filesize}; nothing of it was kept"
-            )
+            raise IntegrityError(f"{name}: {nbytes} bytes, the spec says {self.filesize}; {remedy}")
 
     def check(self, name: str, nbytes: int, digests: Mapping[str, str]) -> None:
         """Compare a whole file with what was promised.

@@ -11,11 +11,22 @@ from wids.errors import FetchError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-__all__ = ["ChangedError", "FetchPolicy", "RangesNotServedError", "Source", "Stream"]
+__all__ = [
+    "BeyondEndError",
+    "ChangedError",
+    "FetchPolicy",
+    "RangesNotServedError",
+    "Source",
+    "Stream",
+]
 
 
 class RangesNotServedError(FetchError):
     """The server answers a request for a range with the whole file."""
+
+
+class BeyondEndError(FetchError):
+    """The file ends before the range that was asked for."""
 
 
 class ChangedError(Exception):

@@ -84,6 +84,7 @@ class FetchAhead:
         # A dataset that lies on this machine needs no cache folder either.
         if all(map(is_local, shards.urls)):
             return
+        cache.make_ready(shards.urls)
         self._waits = EpochWaits(cache)
         # Begins at once: a model is often still being built when its data could come.
         self._thread = threading.Thread(

@@ -145,6 +145,9 @@ class HeldShards:
             self.cache.fetcher,
             partial(self._mapped, description),
             may_fetch=bound is None or index.source.nbytes <= bound,
+            fetch_index=partial(
+                fetch_index, index_url, SIDECAR_SUFFIX, self.cache, description, anew=True
+            ),
         )
 
     def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from wids.beside import write_beside
 from wids.caching.cachefolder import Entry, check_folder
-from wids.errors import ShardFormatError
-from wids.fetching.fetch import RangesNotServedError
+from wids.errors import FetchError, ShardFormatError
+from wids.fetching.fetch import BeyondEndError, RangesNotServedError
 from wids.log import logger
 from wids.tar.shard import IndexedShard, Shard
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
 
 __all__ = ["MOST_SHARDS_AT_ONCE", "RangeShard", "fetch_index", "read_samples", "sidecar_url"]
 
+T = TypeVar("T")
+_REPLACED = "was replaced since it was indexed; make its sidecar and the spec anew"
 _SIZE_FIELD = slice(124, 136)
 MOST_SHARDS_AT_ONCE = 8
 
@@ -47,6 +50,7 @@ class RangeShard(IndexedShard):
         fetcher: How to read byte ranges.
         fetch_whole: Fetches the shard and opens it.
         may_fetch: Whether a shard in steady use may be fetched whole: the cache has room for it.
+        fetch_index: Fetches the tar index anew, for when it does not fit what lies there.
     """
 
     def __init__(
@@ -57,6 +61,7 @@ class RangeShard(IndexedShard):
         fetch_whole: Callable[[], Shard],
         *,
         may_fetch: bool = True,
+        fetch_index: Callable[[], TarIndex] | None = None,
     ) -> None:
         self.url = url
         self.index = index
@@ -64,6 +69,7 @@ class RangeShard(IndexedShard):
         self._fetcher = fetcher
         self._fetch_whole = fetch_whole
         self._may_fetch = may_fetch
+        self._fetch_index = fetch_index
         self._whole: Shard | None = None
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
@@ -104,7 +110,9 @@ class RangeShard(IndexedShard):
             self._whole = self._fetch_whole()
         if self._whole is None:
             try:
-                return self._read_ranges(local_indexes, fields, copy=copy)
+                return self._with_fitting_index(
+                    partial(self._read_ranges, local_indexes, fields, copy=copy)
+                )
             except RangesNotServedError as error:
                 logger.warning("%s; the shard is fetched whole", error)
                 self._whole = self._fetch_whole()
@@ -123,6 +131,11 @@ class RangeShard(IndexedShard):
             FetchError: The server refuses, or all tries failed.
             ShardFormatError: What lies there is not what the index says.
         """
+        return self._with_fitting_index(
+            partial(self._read_part, local_index, extension, start, stop)
+        )
+
+    def _read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         places = {name: (offset, size) for name, offset, size in self.index.fields(local_index)}
         wanted = self._within(_Wanted(0, extension, *places[extension]))
         if not 0 <= start <= stop <= wanted.size:
@@ -142,6 +155,38 @@ class RangeShard(IndexedShard):
                 self._verify(wanted, header)
                 return part
         return bytes(self._whole.read(local_index, (extension,))[extension][start:stop])
+
+    def _with_fitting_index(self, read: Callable[[], T]) -> T:
+        """Read; where the shard is not the one that was indexed, once more by a new sidecar.
+
+        A kept sidecar is as old as the day it was fetched, and a spec without digests does not say
+        that shard and sidecar were exchanged since.
+        """
+        try:
+            return read()
+        except (ShardFormatError, BeyondEndError) as error:
+            if self._renew_index():
+                return read()
+            if isinstance(error, BeyondEndError):
+                raise ShardFormatError(f"{error}: the shard {_REPLACED}") from error
+            raise
+
+    def _renew_index(self) -> bool:
+        """Fetch the sidecar again, once; tell whether it is another one that can take its place."""
+        fetch, self._fetch_index = self._fetch_index, None
+        if fetch is None:
+            return False
+        try:
+            index = fetch()
+        except (FetchError, ShardFormatError) as error:
+            logger.warning("%s: no new sidecar: %s", display_url(self.url), error)
+            return False
+        same_rules = index.source.rules == self.index.source.rules
+        # With another number of samples the dataset would count on from a wrong place.
+        if not same_rules or index.num_samples != len(self) or index.digest == self.index.digest:
+            return False
+        self.index = index
+        return True
 
     @property
     def _hot_nbytes(self) -> int:
@@ -189,8 +234,7 @@ class RangeShard(IndexedShard):
             raise ShardFormatError(
                 f"{display_url(self.url)}: expected a tar header for the {field.size} bytes of "
                 f"{field.extension!r} at byte {field.offset - BLOCK_SIZE}, found another one: the "
-                "shard was replaced since it was indexed; make its sidecar and the spec anew, "
-                "or, if that was done, clear the cache (`wids cache clear`)"
+                f"shard {_REPLACED}"
             )
 
     def __repr__(self) -> str:
@@ -216,7 +260,9 @@ def sidecar_url(url: str, suffix: str) -> str:
     return f"{path}{suffix}{mark}{query}"
 
 
-def fetch_index(url: str, suffix: str, cache: ShardCache, shard: Mapping[str, Any]) -> TarIndex:
+def fetch_index(
+    url: str, suffix: str, cache: ShardCache, shard: Mapping[str, Any], *, anew: bool = False
+) -> TarIndex:
     """Map the sidecar at a URL, fetched into the cache folder once.
 
     Args:
@@ -225,6 +271,7 @@ def fetch_index(url: str, suffix: str, cache: ShardCache, shard: Mapping[str, An
         cache: Whose folder and connections to use.
         shard: What the spec says of the shard; its digest tells one version from the next, which
             has another sidecar at the same URL.
+        anew: Whether to fetch it although it is there.
 
     Raises:
         FetchError: It cannot be had.
@@ -234,7 +281,7 @@ def fetch_index(url: str, suffix: str, cache: ShardCache, shard: Mapping[str, An
     check_folder(cache.cache_dir, shared=cache.shared)
     version = shard.get("sha256") or shard.get("md5sum") or shard.get("filesize") or ""
     path = cache.cache_dir / (Entry.of(cache.cache_dir, url, f"sidecar{version}").name + suffix)
-    if not path.exists():
+    if anew or not path.exists():
         write_beside(path, cache.fetcher.read(url))
     try:
         return TarIndex.load(path)

@@ -130,7 +130,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         remote: Literal["whole", "range"] = "whole",
     ) -> None:
         show_if_verbose()
-        if remote not in {"whole", "range"}:
+        if remote not in ("whole", "range"):  # a set would ask for a hash
             raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
         spec = load_spec(
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir

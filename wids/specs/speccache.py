@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.caching.cachefolder import check_folder, choose_folder
+from wids.caching.cachefolder import SPECS_FOLDER, check_folder, choose_folder
 from wids.specs.columnfile import read_columns, write_columns
 from wids.specs.columns import BytesColumn, Parts, TextColumn
 from wids.specs.shardtable import HEX_DIGITS, MOST_SAMPLES, UNKNOWN, ShardTable
@@ -75,7 +75,7 @@ class SpecCache:
         try:
             if os.stat(os.path.expanduser(location)).st_size < LEAST_NBYTES:  # noqa: PTH111, PTH116
                 return None
-            return cls(choose_folder(cache_dir) / "specs", location, base)
+            return cls(choose_folder(cache_dir) / SPECS_FOLDER, location, base)
         except OSError:
             return None
 

@@ -1,0 +1,237 @@
+"""Objects for a process that was forked: a helper process opens them, and pipes carry the bytes.
+
+obstore runs threads of its own. A fork does not copy them, so in the child every call would wait
+for ever; and the workers of a DataLoader are forked, from a process that may have read its spec
+from a bucket. A helper is started afresh instead, and shares nothing with those who forked.
+
+A request is a line of JSON. The answer is a line of JSON, then pieces with their lengths in front
+of them, the last one empty; or a length that cannot be and another line, where the object breaks
+off.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import struct
+import subprocess
+import sys
+from contextlib import closing, suppress
+from dataclasses import asdict
+from typing import IO, TYPE_CHECKING, Any
+
+from wids.errors import FetchError
+from wids.fetching.objectstore import ObjectSource
+from wids.fetching.transport import FetchPolicy, Stream
+from wids.urls import display_url
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from wids.fetching.transport import Source
+
+__all__ = ["HelpedSource", "object_source", "serve"]
+
+_LENGTH = struct.Struct(">I")
+_BROKEN = 0xFFFFFFFF
+_SAID = ("start", "size", "validator", "content_type", "ranges", "delimited")
+_MAIN = "from wids.fetching.objecthelper import main; main()"
+
+
+class _Ancestors:
+    """Whether the library was loaded in a process that this one was forked from."""
+
+    loaded = False
+
+
+def _note_fork() -> None:
+    _Ancestors.loaded = _Ancestors.loaded or "obstore" in sys.modules
+
+
+os.register_at_fork(after_in_child=_note_fork)
+
+
+def object_source(policy: FetchPolicy) -> Source:
+    """Return what opens objects in this process.
+
+    Args:
+        policy: Its time limits.
+    """
+    return HelpedSource(policy) if _Ancestors.loaded else ObjectSource(policy)
+
+
+class HelpedSource:
+    """Opens objects through helpers: as many as there are streams open at once, kept for the next.
+
+    Args:
+        policy: Its time limits.
+    """
+
+    def __init__(self, policy: FetchPolicy) -> None:
+        self._policy = policy
+        self._idle: list[_Helper] = []
+
+    def close(self) -> None:
+        """End the helpers that have nothing to do."""
+        while self._idle:
+            self._idle.pop().close()
+
+    def open(
+        self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
+    ) -> Stream:
+        """Ask for the bytes `[start, stop)` of an object, as `Source.open` says.
+
+        Raises:
+            FetchError: There is no such object, no permission, or no obstore.
+            ConnectionError: The store did not answer, or asks to try again.
+        """
+        try:
+            helper = self._idle.pop()  # atomic: several threads open objects
+        except IndexError:
+            helper = _Helper(self._policy)
+        try:
+            said = helper.ask({"url": url, "start": start, "stop": stop, "validator": validator})
+        except FetchError:
+            self._idle.append(helper)  # what it said no to is no fault of its own
+            raise
+        except BaseException:
+            helper.close()
+            raise
+        reply = _Reply(helper, self._idle)
+        return Stream(**said, chunks=reply.chunks(), close=reply.close)
+
+
+class _Reply:
+    """The bytes of one answer; its helper is free again once all have come."""
+
+    def __init__(self, helper: _Helper, idle: list[_Helper]) -> None:
+        self._helper: _Helper | None = helper
+        self._idle = idle
+
+    def chunks(self) -> Iterator[bytes]:
+        while self._helper is not None:
+            chunk = self._helper.chunk()
+            if not chunk:
+                self._idle.append(self._helper)
+                self._helper = None
+                return
+            yield chunk
+
+    def close(self) -> None:
+        # What is still under way cannot be called off otherwise.
+        helper, self._helper = self._helper, None
+        if helper is not None:
+            helper.close()
+
+
+class _Helper:
+    """One helper process; serves one request at a time."""
+
+    def __init__(self, policy: FetchPolicy) -> None:
+        paths = os.pathsep.join(path for path in sys.path if path)
+        self._process = subprocess.Popen(  # noqa: S603 (this very interpreter)
+            [sys.executable, "-c", _MAIN, json.dumps(asdict(policy))],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "PYTHONPATH": paths},
+        )
+        self._requests: IO[bytes] = _there(self._process.stdin)
+        self._answers: IO[bytes] = _there(self._process.stdout)
+
+    def ask(self, request: dict[str, Any]) -> dict[str, Any]:
+        try:
+            self._requests.write(json.dumps(request).encode() + b"\n")
+            self._requests.flush()
+        except OSError as error:
+            raise ConnectionError(f"the helper process has ended: {error}") from error
+        return self._line()
+
+    def chunk(self) -> bytes:
+        (length,) = _LENGTH.unpack(self._exactly(_LENGTH.size))
+        if length == _BROKEN:
+            self._line()
+        return self._exactly(length)
+
+    def close(self) -> None:
+        with suppress(OSError):
+            self._requests.close()
+        self._process.kill()
+        self._answers.close()
+        self._process.wait()
+
+    def _line(self) -> dict[str, Any]:
+        line = self._answers.readline()
+        if not line.endswith(b"\n"):
+            raise ConnectionError("the helper process has ended")
+        said: dict[str, Any] = json.loads(line)
+        if "refused" in said:
+            raise FetchError(said["refused"])
+        if "broken" in said:
+            raise ConnectionError(said["broken"])
+        return said
+
+    def _exactly(self, nbytes: int) -> bytes:
+        data = self._answers.read(nbytes)
+        if len(data) != nbytes:
+            raise ConnectionError("the helper process has ended")
+        return data
+
+
+def _there(pipe: IO[bytes] | None) -> IO[bytes]:
+    if pipe is None:
+        raise ConnectionError("the helper process has no pipe")
+    return pipe
+
+
+def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
+    """Answer requests until they end.
+
+    Args:
+        requests: Lines of JSON.
+        answers: Where the answers go.
+        source: What opens the objects.
+    """
+
+    def say(**fields: Any) -> None:
+        answers.write(json.dumps(fields).encode() + b"\n")
+        answers.flush()
+
+    for line in requests:
+        request = json.loads(line)
+        url = request.pop("url")
+        try:
+            with closing(source.open(url, **request)) as stream:
+                say(**{name: getattr(stream, name) for name in _SAID})
+                _send(stream, answers)
+        except FetchError as error:
+            say(refused=str(error))
+        except BrokenPipeError:
+            return  # nobody wants it any more
+        except ConnectionError as error:
+            say(broken=str(error))
+        except Exception as error:  # noqa: BLE001 (whatever it is, the asker must hear of it)
+            say(refused=f"{display_url(url)}: {error}")
+
+
+def _send(stream: Stream, answers: IO[bytes]) -> None:
+    """Send the pieces of an object; one that breaks off after it began is told from a whole one."""
+    try:
+        for chunk in stream.chunks:
+            answers.write(_LENGTH.pack(len(chunk)))
+            answers.write(chunk)
+        answers.write(_LENGTH.pack(0))
+        answers.flush()
+    except BrokenPipeError:
+        raise
+    except (FetchError, ConnectionError):
+        answers.write(_LENGTH.pack(_BROKEN))
+        raise
+
+
+def main() -> None:
+    """Be the helper process: requests come on standard input, answers go to standard output."""
+    policy = FetchPolicy(**json.loads(sys.argv[1]))
+    with suppress(BrokenPipeError, KeyboardInterrupt):
+        serve(sys.stdin.buffer, sys.stdout.buffer, ObjectSource(policy))
+    # The interpreter would flush what nobody reads, and complain.
+    os._exit(0)
