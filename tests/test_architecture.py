@@ -33,10 +33,11 @@ MAY_IMPORT = {
     "reading": (
         "beside caching codecs errors fetching log ordering progress specs tar urls views wording"
     ),
-    "writing": "codecs outfile specs tar",
+    "writing": "beside codecs outfile specs tar",
     "importing": "caching codecs errors extras specs tar urls",
     "tools": (
-        "codecs errors extras ordering outfile progress reading specs tar views wording writing"
+        "beside codecs errors extras ordering outfile progress reading specs tar views wording "
+        "writing"
     ),
     "browse": "errors log ordering reading specs tar tools urls views",
     "commands": (

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from wids.beside import host_token, is_running, new_part_path, write_beside
+from wids.beside import host_token, is_running, new_part_path, remove_parts, write_beside
 from wids.caching.eviction import sweep
 
 
@@ -76,3 +76,27 @@ def test_processes_are_told_apart() -> None:
     process.communicate(b"\n")
     assert not is_running(process.pid)
     assert host_token() == host_token()
+
+
+def test_parts_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> None:
+    """What a living process writes stays, and what another machine's may; names can be given."""
+    dead = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
+    ).stdout
+    long = "n" * 200
+    for name in ("a.txt", "b.txt", long):
+        part = new_part_path(tmp_path / name)
+        part.touch()
+        part.rename(part.with_name(part.name.replace(f".{os.getpid()}.", f".{int(dead)}.")))
+    mine = new_part_path(tmp_path / "a.txt")
+    foreign = tmp_path / ".a.txt.00000000.1.0123abcd.part"
+    kept = [mine, foreign, tmp_path / "a.txt.part", tmp_path / ".a.txt"]
+    for path in kept:
+        path.write_text("x")
+    remove_parts(tmp_path, ["b.txt", long])
+    assert len(list(tmp_path.iterdir())) == len(kept) + 1
+    remove_parts(tmp_path)
+    assert sorted(tmp_path.iterdir()) == sorted(kept)
+    remove_parts(tmp_path, ["a.txt"], of_living=True)
+    assert sorted(tmp_path.iterdir()) == sorted(kept[2:])
+    remove_parts(tmp_path / "missing")

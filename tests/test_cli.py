@@ -558,3 +558,20 @@ class TestStart:
         )
         done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
         assert done.returncode == 0
+
+
+def test_interrupted_while_modules_load_is_no_traceback(monkeypatch):
+    """Who presses Ctrl-C at once sees what a shell shows for it: exit code 130 and nothing else."""
+    from wids import __main__ as started
+
+    class Interrupting:
+        """An importer that is interrupted."""
+
+        def find_spec(self, name: str, *_: object) -> None:
+            """Stand for Ctrl-C."""
+            if name == "wids.cli":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "wids.cli")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    assert started.main() == 130

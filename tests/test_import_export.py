@@ -12,7 +12,10 @@ import pytest
 from PIL import Image
 
 import wids
+from wids.beside import host_token
 from wids.cli import main
+
+FACTS = ("offset", "size")
 
 MakeShard = Callable[..., Path]
 
@@ -210,6 +213,49 @@ class TestExport:
         start, size = int(last[".jpg offset"]), int(last[".jpg size"])
         assert Path(last["shard"]).read_bytes()[start : start + size] == jpeg(0)
         assert int(last["shardindex"]) == 0
+
+    @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
+    def test_fields_that_only_later_samples_have_get_columns(
+        self, suffix: str, make_shard: MakeShard, tmp_path: Path, monkeypatch
+    ):
+        """The columns are known before the first row, in the order in which fields appear."""
+        monkeypatch.setattr("wids.tools.exporters._GROUP", 2)
+        rows = [{"__key__": f"{number}", ".txt": "t" * number} for number in range(5)]
+        rows[3][".cls"] = "3"
+        make_shard("in/a.tar", rows)
+        make_shard("in/b.tar", [])
+        make_shard("in/c.tar", [{"__key__": "c", ".bin": "x", ".txt": ""}])
+        table = tmp_path / f"t{suffix}"
+        command = ["export", str(tmp_path / "in"), str(table)]
+        assert main([*command, "--values", "cls", "--values", "none"]) == 0
+        found = read_table(table)
+        assert [row["key"] for row in found] == ["0", "1", "2", "3", "4", "c"]
+        assert [int(row[".txt size"]) for row in found] == [0, 1, 2, 3, 4, 0]
+        assert [row.get(".cls") or "" for row in found] == ["", "", "", "3", "", ""]
+        assert [bool(row.get(".bin size")) for row in found] == [False] * 5 + [True]
+        if suffix != ".jsonl":  # JSON lines have no columns
+            fields = [f"{name} {fact}" for name in (".txt", ".cls", ".bin") for fact in FACTS]
+            places = ["index", "key", "shard", "shardindex"]
+            assert list(found[0]) == [*places, *fields, ".cls", ".none"]
+        if suffix == ".parquet":
+            parquet = pytest.importorskip("pyarrow.parquet")
+            assert parquet.ParquetFile(table).num_row_groups == 3
+
+    def test_files_are_whole_or_not_there(self, pictures: Path, monkeypatch):
+        """A write that fails leaves the older file; what a killed export left is swept."""
+        main(["import", "pictures", "-o", "a/x-%03d.tar"])
+        assert main(["export", "a/x.json", "files"]) == 0
+        before = {path: path.read_bytes() for path in Path("files").rglob("*.*")}
+        dead = 2**22 + 1  # above any process number
+        Path("files/ant", f".d.jpg.{host_token()}.{dead}.0123abcd.part").write_text("half")
+
+        def fail(_path: Path, _target: Path) -> None:
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "replace", fail)
+            assert main(["export", "a/x.json", "files"]) == 1
+        assert {path: path.read_bytes() for path in Path("files").rglob("*.*")} == before
 
     def test_a_table_of_unknown_kind_is_no_folder(self, pictures: Path, capsys):
         """`t.xlsx` is refused; a folder's name may have a dot, with a slash or when it is there."""

@@ -54,7 +54,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in names)
     entry_points = next(name for name in names if name.endswith("entry_points.txt"))
     text = zipfile.ZipFile(wheel).read(entry_points).decode()
-    assert "wids = wids.cli:main" in text
+    assert "wids = wids.__main__:main" in text
     assert "widsindex = " in text
 
 

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+import warnings
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -291,3 +292,45 @@ class TestParallelWriters:
         spec = str(tmp_path / "x.json")
         assert main(["merge", spec, spec, "-o", str(tmp_path / "y.json")]) == 1
         assert "listed twice" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("old", "told"), [(3, []), (6, ["1 shard of"]), (10, ["3 shards of"])])
+def test_shards_of_a_longer_run_are_warned_of_and_kept(tmp_path: Path, old: int, told: list[str]):
+    """Only the user knows whether they are wanted; the spec leaves them out."""
+    write(tmp_path, samples(old))
+    before = {path: path.read_bytes() for path in tmp_path.glob("*.tar")}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        write(tmp_path, samples(3))
+    assert [text in str(one.message) for text, one in zip(told, caught, strict=True)] == [
+        True for _ in told
+    ]
+    assert {path: path.read_bytes() for path in before} == before
+    assert len(json.loads((tmp_path / "x.json").read_text())["shardlist"]) == 1
+
+
+def test_a_writer_among_several_is_warned_of_its_own_numbers_only(tmp_path: Path):
+    """The shards of the other ranks are no left-overs."""
+    for rank in (0, 1):
+        write(tmp_path, samples(6, 6 * rank), rank=rank, num_replicas=2)
+    with pytest.warns(UserWarning, match=r"x-2\.tar: 1 shard"):
+        write(tmp_path, samples(3), rank=0, num_replicas=2)
+    write(tmp_path, samples(6), rank=0, num_replicas=2)
+
+
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize("command", ["import", "reshard"])
+def test_the_command_line_tells_of_a_longer_run_in_one_line(
+    command: str, tmp_path: Path, monkeypatch, capsys
+):
+    """The exit code is 0: all that was asked for was done."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "in").mkdir()
+    write(tmp_path / "in", samples(4))
+    source = {"import": ["in/x-0.tar", "in/x-1.tar"], "reshard": ["in/x.json"]}[command]
+    for maxcount, told in (("1", []), ("2", ["out/y-2.tar"])):
+        capsys.readouterr()
+        assert main([command, *source, "-o", "out/y-%d.tar", "--maxcount", maxcount]) == 0
+        lines = [line for line in capsys.readouterr().err.splitlines() if "another run" in line]
+        assert [line.split(":")[:2] for line in lines] == [["wids", f" {name}"] for name in told]
+    assert len(list(tmp_path.glob("out/*.tar"))) == 4

@@ -37,7 +37,7 @@ def urls() -> list[str]:
 def test_script_is_installed():
     """`widsindex` and `wids` are one program."""
     scripts = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]["scripts"]
-    assert scripts["widsindex"] == scripts["wids"] == "wids.cli:main"
+    assert scripts["widsindex"] == scripts["wids"] == "wids.__main__:main"
 
 
 def test_create_writes_shardindex_json_by_default(folder: Path):
@@ -78,6 +78,20 @@ def test_update_sets_name_info_and_base(folder: Path):
     changed = document()
     assert (changed["name"], changed["info"], changed["base"]) == ("new", "about", "https://host/d")
     assert Path("x.json.bak").read_text() == before
+
+
+@pytest.mark.parametrize("options", [[], ["-n", "shards-train"], ["-D"]])
+def test_update_that_changes_nothing_writes_nothing(folder: Path, options: list[str], capsys):
+    """The file stays the very same one, no backup is made, and the user hears of it."""
+    before, status = Path("x.json").read_bytes(), Path("x.json").stat()
+    if options == ["-D"]:
+        main(["update", "x.json", "-D"])
+        before, status = Path("x.json").read_bytes(), Path("x.json").stat()
+        Path("x.json.bak").unlink()
+    assert main(["update", "x.json", *options]) == 0
+    assert "left as it is" in capsys.readouterr().err
+    assert (Path("x.json").read_bytes(), Path("x.json").stat().st_ino) == (before, status.st_ino)
+    assert not Path("x.json.bak").exists()
 
 
 def test_update_without_options_changes_nothing_but_a_missing_name(folder: Path):

@@ -9,9 +9,12 @@ indexer and the command line never wait for torch.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
 
+# As type checkers know it; to import `typing` takes longer than all else here.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from wids.caching.cache import ShardCache as ShardCache
     from wids.codecs.decode import SampleDecoder as SampleDecoder
     from wids.codecs.decode import decode_field as decode_field
@@ -92,7 +95,7 @@ __all__ = [  # noqa: PLE0604 (strings all: the keys above and the version)
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> "Any":
     """Import the module that holds a public name, the first time it is asked for."""
     if name not in _HOME_OF:
         raise AttributeError(f"module 'wids' has no attribute {name!r}")

@@ -6,13 +6,17 @@ folder can tell whether its maker still lives.
 
 import hashlib
 import os
+import re
 import secrets
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 
-__all__ = ["host_token", "is_running", "new_part_path", "write_beside"]
+__all__ = ["host_token", "is_running", "new_part_path", "remove_parts", "write_beside"]
 
 _NAME_NBYTES = 120  # of the 255 that a file name may have; a part's name needs 36 more
+
+_PART = re.compile(r"\.(.+)\.([0-9a-f]{8})\.([0-9]+)\.[0-9a-f]{8}\.part", re.DOTALL)
 
 
 def host_token() -> str:
@@ -49,10 +53,37 @@ def new_part_path(target: Path) -> Path:
     >>> part.parent, part.name.startswith(".a.tar."), part.suffix
     (PosixPath('/data'), True, '.part')
     """
-    # Names that users gave may be as long as names can be, in characters of several bytes.
-    name = os.fsdecode(os.fsencode(target.name)[:_NAME_NBYTES])
     owner = f"{host_token()}.{os.getpid()}.{secrets.token_hex(4)}"
-    return target.with_name(f".{name}.{owner}.part")
+    return target.with_name(f".{_shortened(target.name)}.{owner}.part")
+
+
+def _shortened(name: str) -> str:
+    """Cut a name to what a part's name holds of it."""
+    # Names that users gave may be as long as names can be, in characters of several bytes.
+    return os.fsdecode(os.fsencode(name)[:_NAME_NBYTES])
+
+
+def remove_parts(
+    folder: Path, names: Collection[str] | None = None, *, of_living: bool = False
+) -> None:
+    """Remove what processes that were killed have left in a folder.
+
+    Args:
+        folder: The folder; it need not be there.
+        names: Of the files that were on their way; None: any.
+        of_living: Remove parts of processes that live, or may live on another machine, too: for
+            who knows that these are workers of a run that is gone, and about to end.
+    """
+    wanted = None if names is None else {_shortened(name) for name in names}
+    with suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            match = _PART.fullmatch(entry.name)
+            if match is None or (wanted is not None and match[1] not in wanted):
+                continue
+            dead = match[2] == host_token() and not is_running(int(match[3]))
+            if dead or of_living:
+                with suppress(OSError):  # somebody else swept it
+                    os.unlink(entry.path)  # noqa: PTH108 (str in)
 
 
 def write_beside(

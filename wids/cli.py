@@ -12,6 +12,7 @@ import argparse
 import io
 import os
 import sys
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,7 +72,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         # half an answer.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
-        code: int = args.run(args)
+        with warnings.catch_warnings():
+            # A line of code, as Python adds it, says nothing to who typed a command.
+            warnings.showwarning = lambda message, *_, **__: complain(str(message))
+            code: int = args.run(args)
         if sys.stdout is not None:  # closed by the shell: only what prints needs it
             sys.stdout.flush()
     except BrokenPipeError:  # `wids ls ... | head` has seen enough

@@ -197,6 +197,9 @@ def update(args: Arguments) -> int:
         folder="" if args.nodir else args.dir,
         rebased=args.rebase,
     )
+    if document is None:
+        note(f"{args.filename}: left as it is, no option asks for a change; see wids update --help")
+        return DONE
     base = f", the base is now {document['base']}" if args.rebase else ""
     note(f"{args.filename}: written{base}; the old one is {args.filename}.bak")
     return DONE

@@ -10,6 +10,7 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
+from wids.beside import remove_parts
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
@@ -215,6 +216,10 @@ def build_spec(
     entries = {name: known[name] for name in names if known and name in known}
     missing = {name: shard for name, shard in names.items() if name not in entries}
     name_of = {shard: name for name, shard in missing.items()}
+    # Sidecars that a killed run had begun; those of a run that lives are left to it.
+    if options.get("sidecar"):
+        for beside in {local_path(shard).parent for shard in shards if is_local(shard)}:
+            remove_parts(beside)
 
     def done(shard: str, outcome: ShardRecord | Exception) -> None:
         if note is not None and isinstance(outcome, ShardRecord):

@@ -17,7 +17,7 @@ __all__ = ["edit_spec", "read_document", "rebase", "rename_folder"]
 
 def edit_spec(
     path: Path, changes: dict[str, Any], *, folder: str | None = None, rebased: bool = False
-) -> dict[str, Any]:
+) -> dict[str, Any] | None:
     """Change a spec in place; the old one stays beside it as `<name>.bak`.
 
     Args:
@@ -28,7 +28,7 @@ def edit_spec(
         rebased: Make the folder that all shards share the `base`, and the URLs file names.
 
     Returns:
-        The spec as it was written.
+        The spec as it was written; None where it says all this already, and was left alone.
 
     Raises:
         SpecError: It is no spec, or its shards share no folder.
@@ -43,6 +43,8 @@ def edit_spec(
         folder = ""
     if folder is not None:
         rename_folder(document["shardlist"], folder)
+    if document == read_document(path):
+        return None
     # First the backup: a crash between the two leaves the old spec under both names.
     write_whole(path.with_name(f"{path.name}.bak"), old)
     write_whole(path, f"{json.dumps(document, indent=2)}\n".encode())

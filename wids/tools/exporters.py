@@ -5,19 +5,26 @@ from __future__ import annotations
 import csv
 import json
 import os
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from wids.beside import remove_parts, write_beside
 from wids.extras import load
 from wids.outfile import OutFile
 from wids.progress import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
     from wids.reading.shardlist import ShardList
 
 __all__ = ["export_files", "export_table"]
+
+_PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shardindex": int}
+_GROUP = 65_536  # rows of a Parquet row group: few enough for any memory, many enough to pack well
 
 
 def export_files(dataset: ShardList, folder: Path) -> int:
@@ -25,7 +32,7 @@ def export_files(dataset: ShardList, folder: Path) -> int:
 
     Args:
         dataset: A dataset; how it decodes does not matter.
-        folder: Where the files go; those that are there are replaced.
+        folder: Where the files go; those that are there are replaced, each when it is whole.
 
     Returns:
         How many files were written.
@@ -34,6 +41,7 @@ def export_files(dataset: ShardList, folder: Path) -> int:
         ValueError: A name would lead out of the folder, or two samples share a name.
     """
     written: dict[str, int] = {}
+    folders: set[Path] = set()
     for index in _indexes(dataset):
         shard, local_index, _ = dataset.locate_sample(index)
         fields = shard.read(local_index)
@@ -47,8 +55,11 @@ def export_files(dataset: ShardList, folder: Path) -> int:
                     "give samples new keys first (wids reshard --rekey)"
                 )
             written[name] = index
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
+            if path.parent not in folders:
+                folders.add(path.parent)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                remove_parts(path.parent)  # of an export that was killed
+            write_beside(path, data)
     return len(written)
 
 
@@ -81,22 +92,41 @@ def export_table(dataset: ShardList, path: Path, values: Sequence[str] = ()) -> 
     writers = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
     if suffix not in writers:
         raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
-    rows = [_row(dataset, index, values) for index in _indexes(dataset)]
-    columns = list(dict.fromkeys(name for row in rows for name in row))
+    columns = {**_PLACE_COLUMNS, **_field_columns(dataset), **dict.fromkeys(values, str)}
+    rows = (_row(dataset, index, values) for index in _indexes(dataset))
     out = OutFile(path)
     try:
         writers[suffix](out.stream, rows, columns)
         out.publish()
     finally:
         out.discard()
-    return len(rows)
+    return len(dataset)
+
+
+def _field_columns(dataset: ShardList) -> dict[str, type]:
+    """Name the columns of all fields, those of the first sample first.
+
+    A table needs its columns before its rows. The tar indexes know them, and are read a second
+    time for it: to hold all rows instead would take a gigabyte for a million samples.
+    """
+    found: dict[str, type] = {}
+    for end, length in zip(dataset.cum_lengths.tolist(), dataset.lengths, strict=True):
+        if length:
+            shard, _, _ = dataset.locate_sample(int(end - length))
+            columns = shard.index.columns()
+            # A set of extensions may be listed that no sample has, and in any order.
+            ids, firsts = np.unique(columns.set_ids, return_index=True)
+            for set_id in ids[np.argsort(firsts)].tolist():
+                for extension in columns.extension_sets[set_id]:
+                    found |= {f"{extension} offset": int, f"{extension} size": int}
+    return found
 
 
 def _row(dataset: ShardList, index: int, values: Sequence[str]) -> dict[str, Any]:
     shard, local_index, entry = dataset.locate_sample(index)
     row = {
         "index": index,
-        "key": shard.keys[local_index],
+        "key": shard.index.key(local_index),
         "shard": entry["url"],
         "shardindex": local_index,
     }
@@ -112,8 +142,8 @@ def _row(dataset: ShardList, index: int, values: Sequence[str]) -> dict[str, Any
     return row
 
 
-def _write_csv(stream: Any, rows: list[dict[str, Any]], columns: list[str]) -> None:
-    lines = csv.DictWriter(_Text(stream), columns, restval="", lineterminator="\n")
+def _write_csv(stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str, type]) -> None:
+    lines = csv.DictWriter(_Text(stream), list(columns), restval="", lineterminator="\n")
     lines.writeheader()
     lines.writerows(rows)
 
@@ -128,15 +158,21 @@ class _Text:
         return int(self._stream.write(text.encode()))
 
 
-def _write_jsonl(stream: Any, rows: list[dict[str, Any]], _columns: list[str]) -> None:
+def _write_jsonl(stream: Any, rows: Iterable[dict[str, Any]], _columns: Mapping[str, type]) -> None:
     for row in rows:
         stream.write(f"{json.dumps(row, ensure_ascii=False)}\n".encode())
 
 
-def _write_parquet(stream: Any, rows: list[dict[str, Any]], columns: list[str]) -> None:
+def _write_parquet(
+    stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str, type]
+) -> None:
     arrow = load("pyarrow", "parquet")
-    table = arrow.table({name: [row.get(name) for row in rows] for name in columns})
-    load("pyarrow.parquet", "parquet").write_table(table, stream)
+    types = {int: arrow.int64(), str: arrow.string()}
+    schema = arrow.schema([(name, types[kind]) for name, kind in columns.items()])
+    waiting = iter(rows)
+    with load("pyarrow.parquet", "parquet").ParquetWriter(stream, schema) as writer:
+        while group := list(islice(waiting, _GROUP)):
+            writer.write_table(arrow.Table.from_pylist(group, schema))
 
 
 def _indexes(dataset: ShardList) -> Iterator[int]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass
-from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.beside import remove_parts
 from wids.ordering.permute import derive_key, permute
 from wids.outfile import write_whole
 from wids.progress import progress
@@ -21,6 +21,7 @@ from wids.specs.parallel import run_each
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.copying import DIGESTS, PartWriter
 from wids.tools.reshardplan import Part, Target, plan_parts
+from wids.writing.openshard import warn_of_older
 from wids.writing.resume import WholeShards
 from wids.writing.writer import ShardWriter
 
@@ -72,7 +73,8 @@ def reshard(
 
     The members keep their names, order and bytes; nothing is decoded. The same call gives the same
     shards, whoever runs it. Beside them lies their spec, `spec_path_for(pattern)`, once all are
-    whole; a shard that fails does not stop the others.
+    whole; a shard that fails does not stop the others. Warns of shards that an earlier run has left
+    under the numbers that follow.
 
     Args:
         dataset: Where the samples come from. What it reads is copied: all fields, or its `fields`.
@@ -126,6 +128,7 @@ def reshard(
     if not failures:
         write_whole(spec, f"{new_spec(rows, {'name': spec.stem}).to_json()}\n".encode())
         journal.remove()
+        warn_of_older(pattern, len(parts))
     return Resharded(rows, failures)
 
 
@@ -135,11 +138,11 @@ def _found(
     """Take up the new shards that are whole already, by number."""
     noted, left = journal.entries(), journal.left_over()
     entries = {}
-    for part in parts:
-        path = target.path(part)
-        # A run that was killed may have left the beginning of a sidecar.
-        for part_path in path.parent.glob(f".{escape(path.name)}{SIDECAR_SUFFIX}.*.part"):
-            part_path.unlink(missing_ok=True)
+    paths = [target.path(part) for part in parts]
+    # A run that was killed may have left the beginning of a sidecar.
+    sidecars = [f"{path.name}{SIDECAR_SUFFIX}" for path in paths]
+    remove_parts(paths[0].parent, sidecars, of_living=True)
+    for part, path in zip(parts, paths, strict=True):
         if path.exists() and (path.name in noted or not is_left_over(path, left)):
             whole = WholeShards([(path, path.name)], noted, target.options.get("digests", DIGESTS))
             for place, index in enumerate(part.indexes.tolist(), part.first_place):

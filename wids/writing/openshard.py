@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.beside import remove_parts
 from wids.outfile import OutFile
 from wids.specs.entries import name_in_spec, shard_entry
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -13,9 +16,8 @@ from wids.writing.memberwriter import SampleArchive
 
 if TYPE_CHECKING:
     from collections.abc import Collection
-    from pathlib import Path
 
-__all__ = ["OpenShard", "checked_digests"]
+__all__ = ["OpenShard", "checked_digests", "warn_of_older"]
 
 
 class OpenShard:
@@ -69,6 +71,8 @@ class OpenShard:
             digests = self._file.close()
             self._out.stream.flush()
             if sidecar:
+                # Nobody else writes this shard: its part is locked.
+                remove_parts(beside.parent, [beside.name], of_living=True)
                 # Named before its shard: a shard that is there has all that belongs to it.
                 TarIndex.from_tar(self._out.part_path).save(beside)
             self._out.publish(fsync=fsync)
@@ -99,3 +103,26 @@ def checked_digests(digests: Collection[str]) -> tuple[str, ...]:
     if unknown:
         raise ValueError(f"digests: expected some of 'md5' and 'sha256', got {unknown[0]!r}")
     return named
+
+
+def warn_of_older(pattern: str, number: int, step: int = 1) -> None:
+    """Warn of shards that stand behind the last one that was written.
+
+    Nothing that another run wrote is ever removed: only the user knows whether it is wanted.
+
+    Args:
+        pattern: Path of the shards, with a place for their number.
+        number: That of the first shard that was not written.
+        step: From one number to the next.
+    """
+    first = last = number
+    while Path(pattern % last).exists():
+        last += step
+    if last > first:
+        count = (last - first) // step
+        warnings.warn(
+            f"{pattern % first}: {count} shard{'s' * (count > 1)} of another run stand behind the "
+            "last one that was written; they are not in its spec, but a folder or pattern takes "
+            "them in: remove them if they are not wanted",
+            stacklevel=3,
+        )

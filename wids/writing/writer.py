@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
-from glob import escape
 from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from wids.beside import remove_parts
 from wids.outfile import write_whole
 from wids.specs.entries import name_in_spec, new_spec
 from wids.specs.journal import Journal, is_left_over
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.writing.members import Encoder, SampleEncoder
 from wids.writing.memberwriter import member_nbytes
-from wids.writing.openshard import OpenShard, checked_digests
+from wids.writing.openshard import OpenShard, checked_digests, warn_of_older
 from wids.writing.resume import WholeShards
 
 if TYPE_CHECKING:
@@ -86,7 +86,9 @@ class ShardWriter:
                 that is not whole. Without it, shards are safe from whatever ends the process.
             resume: Go on behind the shards that are there. The same samples must come again, in
                 the same order: those that are in whole shards are passed by (their values are not
-                encoded), or call `skip_written` and begin behind them.
+                encoded), or call `skip_written` and begin behind them. Notes of what is done are
+                kept beside `spec`; without it, shards that are there are read to know them, and
+                those of an older run cannot be told from those of the run that crashed.
             rank: Which of several writers of one dataset this is, in `[0, num_replicas)`.
             num_replicas: How many writers there are. Writer `rank` makes every `num_replicas`-th
                 shard from `start_shard + rank` on, and a spec of its own:
@@ -146,8 +148,7 @@ class ShardWriter:
         self._number += len(paths) * self._step
         path = Path(self._pattern % self._number)
         # The shard that was being finished when the process died: its sidecar may be half done.
-        for part in path.parent.glob(f".{escape(path.name)}{SIDECAR_SUFFIX}.*.part"):
-            part.unlink(missing_ok=True)
+        remove_parts(path.parent, [f"{path.name}{SIDECAR_SUFFIX}"], of_living=True)
         whole = WholeShards(paths, noted, self._digests)
         for path, entry in whole.unnoted:
             self._tell(path, entry)
@@ -229,7 +230,10 @@ class ShardWriter:
         self._journal.note(entry)
 
     def close(self) -> None:
-        """Publish the last shard and write the spec; a second call does nothing."""
+        """Publish the last shard and write the spec; a second call does nothing.
+
+        Warns of shards that an earlier, longer run has left under the numbers that follow.
+        """
         if self._closed:
             return
         if self._whole is not None:
@@ -240,6 +244,8 @@ class ShardWriter:
             spec = new_spec(self.shardlist, self.header)
             write_whole(self._spec, f"{spec.to_json()}\n".encode())
             self._journal.remove()
+        # Last, as a warning may have been made an error.
+        warn_of_older(self._pattern, self._number, self._step)
 
     def abandon(self) -> None:
         """Drop the shard that is being written; whole ones stay, no spec is written."""
