@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -122,15 +123,14 @@ def stats(args: Arguments) -> int:
 
 def _names_of_values(spec: DatasetSpec, values: str | None) -> dict[str, str]:
     """Name the classes, where classes are counted; other numbers only look alike."""
+    from wids.specs.locations import folder_of
     from wids.views.classnames import find_class_names
 
     if values not in CLASS_EXTENSIONS:
         return {}
-    try:
-        names = find_class_names(spec.header, spec.base)
-    except (OSError, ValueError) as error:
-        complain(f"the classes go without names: {error}")
-        return {}
+    # A folder or a list of shards has no base, and files may lie beside its shards.
+    first = folder_of(spec.shards.urls[0]) or os.curdir if len(spec.shards) else ""
+    names = find_class_names(spec.header, spec.base, first)
     return {str(number): name for number, name in names.items()}
 
 
