@@ -102,7 +102,7 @@ class Command:
         """Press Ctrl-C, and see that it ends in good order."""
         self.process.send_signal(signal.SIGINT)
         try:
-            assert self.process.wait(30) == 0
+            assert self.process.wait(100) == 0
         finally:
             self.process.kill()
             self.process.stdout.close()

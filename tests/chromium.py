@@ -10,7 +10,7 @@ import pytest
 
 __all__ = ["chromium", "open_page", "wait_until"]
 
-WAIT_MILLISECONDS = 30_000  # machines under load take seconds for what takes milliseconds
+WAIT_MILLISECONDS = 90_000  # machines under load take seconds for what takes milliseconds
 
 
 @pytest.fixture(scope="session")

@@ -148,7 +148,7 @@ def tarfiles(content):
 def gnu_lists(path):
     """Return names and sizes of regular files as GNU tar lists them."""
     command = ["tar", "--quoting-style=literal", "--numeric-owner", "-tvf", path]
-    listing = subprocess.run(command, capture_output=True, check=False, timeout=20)
+    listing = subprocess.run(command, capture_output=True, check=False, timeout=120)
     rows = map(LISTED.fullmatch, os.fsdecode(listing.stdout).splitlines())
     files = [(row[3], int(row[2])) for row in rows if row and row[1] in "-C"]
     return [(name, size) for name, size in files if not name.endswith("/")]
@@ -157,12 +157,12 @@ def gnu_lists(path):
 def try_tar(path, content, tally):
     """Scan one mutant; return what is wrong with the outcome, None if nothing."""
     path.write_bytes(content)
-    start = time.perf_counter()
+    start = time.process_time()  # of this process: others may have the processor meanwhile
     try:
         found = ours(path)
     except Exception as error:  # noqa: BLE001
         return f"crash: {error!r}"
-    if time.perf_counter() - start > 1:
+    if time.process_time() - start > 1:
         return "took over a second"
     if found is None:
         tally["refused"] += 1
@@ -241,7 +241,7 @@ def fuzz_sidecars(num_inputs, seed, folder):
     for _ in range(num_inputs):
         image, hostile = damage(chance, good, shard)
         sidecar.write_bytes(image)
-        start = time.perf_counter()
+        start = time.process_time()
         try:
             found = samples_of(path, sidecar)
         except ShardFormatError:
@@ -250,7 +250,7 @@ def fuzz_sidecars(num_inputs, seed, folder):
         except Exception as error:  # noqa: BLE001
             failures.append((f"crash: {error!r}", image))
             continue
-        if time.perf_counter() - start > 1:
+        if time.process_time() - start > 1:
             failures.append(("took over a second", image))
         right = found == expected
         tally["right" if right else "hostile, within bounds"] += 1

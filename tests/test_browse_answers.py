@@ -215,7 +215,7 @@ def test_a_range_that_is_none_is_no_part(served: Browsing, asked: str, status: i
 
 def test_head_tells_the_size_without_the_bytes(served: Browsing):
     """A HEAD of a field has its length and no body."""
-    response = served.session.head(served.url + "raw", params={"i": 3, "f": 3}, timeout=10)
+    response = served.session.head(served.url + "raw", params={"i": 3, "f": 3}, timeout=100)
     assert response.headers["Content-Length"] == "3000"
     assert response.content == b""
 

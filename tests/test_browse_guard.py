@@ -47,7 +47,7 @@ def test_other_names_are_refused(served, host: str):
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_only_questions_are_answered(served, method: str):
     """Anything but GET and HEAD is refused."""
-    response = requests.request(method, served.url + "api/dataset", timeout=10)
+    response = requests.request(method, served.url + "api/dataset", timeout=100)
     assert response.status_code == 405
     assert response.headers["Allow"] == "GET, HEAD"
 
@@ -92,7 +92,7 @@ def test_no_path_of_a_url_is_a_path_of_a_file(served):
         "/%2fetc%2fpasswd",
         "/static/..%5capp.py",
     ):
-        with socket.create_connection((host, int(port)), timeout=10) as connection:
+        with socket.create_connection((host, int(port)), timeout=100) as connection:
             connection.sendall(
                 f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
             )

@@ -38,7 +38,7 @@ def test_nothing_of_it_is_sent_as_something_that_runs(served: Command):
     for tile in served.get("api/page", count=60).json()["tiles"]:
         for field in served.get("api/sample", i=tile["index"]).json()["fields"]:
             head = requests.head(
-                served.url + "raw", params={"i": tile["index"], "f": field["number"]}, timeout=30
+                served.url + "raw", params={"i": tile["index"], "f": field["number"]}, timeout=100
             )
             kind = head.headers["Content-Type"]
             saved = head.headers["Content-Disposition"].startswith("attachment")

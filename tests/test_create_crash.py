@@ -47,8 +47,8 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
-    """Wait until something is so, for ten seconds at most."""
-    end = time.monotonic() + 10
+    """Wait until something is so, for a minute at most."""
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)

@@ -32,7 +32,7 @@ def test_torchrun_ranks_see_every_sample_once(
     command += [f"--nproc_per_node={NUM_RANKS}", str(PROGRAM), str(spec), str(tmp_path)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
-        command, capture_output=True, text=True, check=False, timeout=150, env=environment
+        command, capture_output=True, text=True, check=False, timeout=300, env=environment
     )
     assert run.returncode == 0, run.stderr[-3000:]
 

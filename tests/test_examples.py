@@ -196,9 +196,9 @@ def test_the_server_counts_requests(example, digits: Path):
 
     server = example("serve").CountingServer(digits)
     try:
-        answer = requests.get(server.url("train.json"), timeout=10)
+        answer = requests.get(server.url("train.json"), timeout=100)
         assert answer.json()["name"] == "digits-train"
-        assert requests.get(server.url("none.tar"), timeout=10).status_code == 404
+        assert requests.get(server.url("none.tar"), timeout=100).status_code == 404
         assert server.requests["GET /train.json"] == 1
     finally:
         server.shutdown()

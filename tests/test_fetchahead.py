@@ -54,8 +54,8 @@ def remote(shard_server: ShardServer, tmp_path: Path) -> Iterator[OpenRemote]:
 
 
 def eventually(condition: Callable[[], bool]) -> bool:
-    """Wait up to five seconds for a condition."""
-    deadline = time.monotonic() + 5
+    """Wait up to a minute for a condition."""
+    deadline = time.monotonic() + 60
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)
     return condition()

@@ -288,7 +288,7 @@ def test_ranks_of_a_node_count_only_if_all_ranks_agree(told, lanes, tmp_path, mo
         )
         for rank in range(4)
     ]
-    outputs = [process.communicate(timeout=100)[0] for process in processes]
+    outputs = [process.communicate(timeout=300)[0] for process in processes]
     assert outputs == [f"{lanes} 3\n"] * 4
 
 

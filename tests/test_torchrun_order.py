@@ -57,7 +57,7 @@ def torchrun(tmp_path, num_ranks, runs):
         "GLOO_SOCKET_IFNAME": "lo",
     }
     run = subprocess.run(
-        command, capture_output=True, text=True, timeout=150, env=environment, check=False
+        command, capture_output=True, text=True, timeout=300, env=environment, check=False
     )
     assert run.returncode == 0, run.stderr[-3000:]
     lines = [line for line in run.stdout.splitlines() if line.startswith("EPOCH ")]
