@@ -39,7 +39,7 @@ MAY_IMPORT = {
         "beside codecs errors extras ordering outfile progress reading specs tar views wording "
         "writing"
     ),
-    "browse": "errors log ordering reading specs tar tools urls views",
+    "browse": "errors fetching log ordering reading specs tar tools urls views",
     "commands": (
         "browse caching codecs errors extras importing ordering outfile progress reading specs "
         "tools urls views wording writing"

@@ -3,6 +3,7 @@
 import io
 import json
 import random
+import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import requests
 from browsing import Browsing, browsing
 from conftest import write_shard
 from PIL import Image
@@ -17,6 +19,7 @@ from server import Faults
 
 from wids import TarIndex
 from wids.browse.conditions import parse_filter
+from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 
@@ -405,6 +408,116 @@ def test_no_search_downloads_a_shard(folder: Path, shard_server: Any):
         assert not any(request.nbytes > 2_000 for request in shard_server.requests)
 
 
+def test_what_was_left_out_and_why_is_counted(folder: Path, shard_server: Any):
+    """A shard without a sidecar is told from one that cannot be read; one in the cache is read."""
+    rows = serve_remotely(folder, shard_server, sidecars=False)
+    rows.append((str(folder / "gone.tar"), 4))
+    with browsing(rows) as server:
+        for found in (
+            server.ask("search", q="part"),
+            server.ask_until_finished("statistics"),
+            server.ask_until_finished("page", where=".cls == 1")["filtering"],
+        ):
+            assert (found["skipped"], found["without_sidecar"]) == (4, 3)
+        # Who looks at a sample has its shard fetched, and from then on it is searched.
+        assert server.ask("page", count=1)["fetched_whole"] == 1
+        assert server.ask("sample", i=3)["fetched_whole"] == 1
+        found = server.ask("search", q="part")
+        assert (len(found["hits"]), found["without_sidecar"]) == (10, 2)
+        assert server.ask("shards")["shards"][0]["state"] == "cached"
+
+
+def test_shards_with_sidecars_are_not_said_to_come_whole(folder: Path, shard_server: Any):
+    """Nor are local ones."""
+    with browsing(serve_remotely(folder, shard_server)) as server:
+        assert server.ask("page", count=5)["fetched_whole"] == 0
+    with browsing(str(folder / "three.json")) as server:
+        assert server.ask("sample", i=0)["fetched_whole"] == 0
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the page give up on servers at once, as no test should wait."""
+    quick = FetchPolicy(stall_timeout_seconds=0.2, attempts=2, backoff_seconds=0.01)
+    monkeypatch.setattr("wids.browse.source._PATIENCE", quick)
+
+
+@pytest.mark.parametrize("faults", [Faults(refuse=True), Faults(stall_at=0)])
+@pytest.mark.parametrize("sidecars", [True, False])
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_keeps_silent_is_waited_for_once(
+    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch, faults: Faults, sidecars: bool
+):
+    """Its shards are unreachable, not damaged; local ones are shown; once healed, all are."""
+    rows = [(str(folder / "s-0.tar"), 10)]
+    rows += serve_remotely(folder, shard_server, sidecars=sidecars)[1:]
+    monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 3600)
+    with browsing(rows) as server:
+        shard_server.faults = faults
+        tiles = server.ask("page")["tiles"]
+        assert ["error" in tile for tile in tiles] == [False] * 10 + [True] * 20
+        assert all("gave up after 2 attempts" in tile["error"] for tile in tiles[10:])
+        asked = len(shard_server.requests)
+        states = [row["state"] for row in server.ask("shards")["shards"]]
+        assert states == ["local", "unreachable", "unreachable"]
+        found = server.ask("search", q="part")
+        assert (len(found["hits"]), found["skipped"], found["without_sidecar"]) == (10, 2, 0)
+        assert server.ask_until_finished("statistics")["skipped"] == 2
+        assert server.get("thumb", i=15, f=0, s=96).headers["Content-Type"] == "image/svg+xml"
+        assert server.get("api/sample", i=15).status_code == 500
+        assert len(shard_server.requests) == asked
+        monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 0)
+        shard_server.heal()
+        assert not any("error" in tile for tile in server.ask("page")["tiles"])
+        states = [row["state"] for row in server.ask("shards")["shards"]]
+        assert states == ["local", *(["remote"] if sidecars else ["cached"]) * 2]
+
+
+def test_a_server_that_answers_again_is_held_against_no_shard(
+    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch, impatient: None
+):
+    """One shard that could be opened tells that the others there can be tried."""
+    rows = serve_remotely(folder, shard_server)
+    with browsing(rows) as server:
+        shard_server.faults = Faults(refuse=True)
+        assert server.get("api/sample", i=5).status_code == 500
+        shard_server.heal()
+        with monkeypatch.context() as later:
+            later.setattr("wids.browse.failures._RETRY_SECONDS", 0)
+            assert server.ask("sample", i=15)["key"] == "part1/005"
+        assert server.ask("sample", i=5)["key"] == "part0/005"
+        assert [row["state"] for row in server.ask("shards")["shards"]] == ["remote"] * 3
+
+
+def test_while_a_shard_is_on_its_way_the_page_can_tell(
+    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """What answers wait for is named; when it is there nothing is."""
+    rows = serve_remotely(folder, shard_server, sidecars=False)
+    began, go_on = threading.Event(), threading.Event()
+    with browsing(rows) as server, ThreadPoolExecutor(1) as pool:
+        dataset = server.answers.source.dataset
+        locate = dataset.locate_sample
+
+        def slowly(index: int) -> Any:
+            began.set()
+            assert go_on.wait(60)
+            return locate(index)
+
+        monkeypatch.setattr(dataset, "locate_sample", slowly)
+        assert server.ask("waiting") == {"shards": []}
+        asked = pool.submit(requests.get, f"{server.url}api/sample?i=15", timeout=60)
+        try:
+            assert began.wait(60)
+            (wait,) = server.ask("waiting")["shards"]
+        finally:
+            go_on.set()
+        assert (wait["shard"], wait["state"], wait["url"]) == (1, "remote", rows[1][0])
+        assert wait["seconds"] >= 0
+        assert asked.result().json()["key"] == "part1/005"
+        assert server.ask("waiting") == {"shards": []}
+
+
 def test_a_server_that_fails_is_asked_once_for_a_page(
     folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
 ):
@@ -419,7 +532,7 @@ def test_a_server_that_fails_is_asked_once_for_a_page(
         assert server.get("thumb", i=6, f=0, s=96).headers["Cache-Control"] == "no-store"
         assert len(shard_server.requests) - before <= 3
         shard_server.heal()
-        monkeypatch.setattr("wids.browse.source._RETRY_SECONDS", 0)
+        monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 0)
         assert all("error" not in tile for tile in server.ask("page", at=5, count=5)["tiles"])
 
 
@@ -487,7 +600,7 @@ def test_a_tile_without_a_picture_says_what_there_is(tmp_path: Path):
     path = write_shard(tmp_path / "a.tar", samples)
     with browsing([(str(path), 5)]) as server:
         tiles = server.ask("page")["tiles"]
-    assert [tile["picture"] for tile in tiles] == [None, None, 0, None, None]
+    assert [tile["picture"] for tile in tiles] == [None, None, 0, 1, None]
     assert [tile["kind"] for tile in tiles] == ["array", "array", "array", "audio", "text"]
     assert [tile.get("caption") for tile in tiles] == [
         ".npy: int16 [9]",

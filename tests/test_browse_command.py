@@ -1,5 +1,6 @@
 """`wids browse` as it is typed: what it prints, how it ends, what it says when it cannot begin."""
 
+import io
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ import pytest
 import requests
 from browsing import Command
 from conftest import write_shard
+from PIL import Image
 from server import Faults, ShardServer
 
 from wids import TarIndex
@@ -166,6 +168,45 @@ def test_what_cannot_be_is_said_before_anything_is_served(
     assert captured.out == ""
     assert message in captured.err
     assert captured.err.count("\n") == 1
+
+
+@pytest.fixture
+def damaged_tiff(tmp_path: Path) -> Path:
+    """Make a shard with a picture of which Pillow warns: its table of tags breaks off."""
+    stream = io.BytesIO()
+    Image.new("RGB", (32, 32)).save(stream, "TIFF")
+    data = stream.getvalue()
+    start = int.from_bytes(data[4:8], "little")
+    table = data[start : start + 2 + 12 * int.from_bytes(data[start : start + 2], "little")]
+    data = data[:4] + len(data).to_bytes(4, "little") + data[8:] + table[:-5]
+    with pytest.warns(UserWarning, match="Corrupt EXIF"):
+        Image.open(io.BytesIO(data)).load()
+    return write_shard(tmp_path / "tiff.tar", [{"__key__": "a", ".tif": data}])
+
+
+def test_warnings_are_told_and_those_of_others_are_not(
+    damaged_tiff: Path, shard: Path, shard_server: ShardServer
+):
+    """Of shards that come whole one is told on standard error; of a broken picture the page."""
+    (damaged_tiff.parent / "classes.json").write_text("no names")
+    url = shard_server.put("five.tar", shard.read_bytes())
+    rows = [{"url": str(damaged_tiff), "nsamples": 1}, {"url": url}]
+    spec = damaged_tiff.parent / "two.json"
+    spec.write_text(json.dumps({"shardlist": rows}))
+    for options, told in ([], True), (["--json"], False):
+        process = start(spec, "--port", "0", *options, WIDS_CACHE=str(spec.parent / "cache"))
+        line = process.stdout.readline()
+        page = json.loads(line)["url"] if options else line.strip()
+        for question in ("api/page", "api/sample?i=0", "thumb?i=0&f=0&s=96", "api/sample?i=2"):
+            assert requests.get(page + question, timeout=60).status_code == 200
+        process.send_signal(signal.SIGINT)
+        out, said = process.communicate(timeout=30)
+        assert (process.returncode, out) == (0, "")
+        assert "EXIF" not in said
+        assert "UserWarning" not in said
+        found = [each in said for each in ("1 remote ones are fetched", "classes.json: expected")]
+        assert found == [told, told]
+        assert ("Ctrl-C" in said) is told
 
 
 def test_a_port_that_is_taken_is_named(shard: Path, capsys: pytest.CaptureFixture[str]):

@@ -2,6 +2,7 @@
 
 import json
 import re
+import threading
 import wave
 from collections.abc import Callable, Iterator
 from io import BytesIO
@@ -16,9 +17,10 @@ from chromium import chromium, open_page, wait_until
 from conftest import write_shard
 from hostile import hostile_samples, write_hostile
 from PIL import Image
-from server import ShardServer
+from server import Faults, ShardServer
 
 from wids import TarIndex
+from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 __all__ = ["chromium", "open_page"]
@@ -364,4 +366,104 @@ def test_a_drawing_opened_as_a_page_is_saved_instead(tmp_path: Path, chromium: A
             with page.expect_download():
                 page.evaluate("address => { location.href = address; }", address)
             assert page.evaluate("window.broken_into") is None
+        page.close()
+
+
+def focused_key(page: Any) -> str:
+    return page.evaluate("document.activeElement.querySelector('.key')?.textContent ?? ''")
+
+
+def test_from_a_sample_one_comes_back_to_its_tile(served: Browsing, open_page: Open):
+    """By key, by the browser's own way back, and in an order; the keys go on from there."""
+    page = open_page(f"{served.url}?at=60")
+    page.locator(".tile").nth(40).click()
+    wait_for_key(page, 100)
+    page.keyboard.press("j")
+    wait_for_key(page, 101)
+    page.keyboard.press("Escape")
+    wait_until(page, "document.activeElement.matches('.tile')")
+    assert focused_key(page) == "set/00101"
+    page.keyboard.press("j")
+    assert focused_key(page) == "set/00102"
+    page.keyboard.press("Enter")
+    wait_for_key(page, 102)
+    page.go_back()
+    wait_until(page, "document.activeElement.matches('.tile')")
+    assert focused_key(page) == "set/00102"
+    page.goto(f"{served.url}?order=shuffled&seed=5")
+    page.locator(".tile").nth(7).click()
+    key = page.locator(".sample h2").inner_text()
+    page.keyboard.press("Escape")
+    wait_until(page, "document.activeElement.matches('.tile')")
+    assert focused_key(page) == key
+
+
+def test_sounds_and_films_have_pictures(tmp_path: Path, open_page: Open):
+    """A tile shows the wave or the first frame under a sign; the page of a sound its wave."""
+    samples = [{"__key__": "a", ".wav": tone()}, {"__key__": "b", ".webm": film()}]
+    with browsing([(str(write_shard(tmp_path / "a.tar", samples)), 2)]) as server:
+        page = open_page(server.url)
+        for place, width in ((1, 192), (2, 64)):
+            tile = f"document.querySelector('li:nth-child({place}) img')"
+            wait_until(page, f"{tile}?.naturalWidth === {width}")
+        assert page.locator(".badge").all_inner_texts() == ["♪", "▶"]
+        page.locator(".tile").first.click()
+        wait_until(page, "document.querySelector('.wave')?.naturalWidth === 640")
+
+
+def test_remote_shards_without_sidecars_are_explained(
+    spec: Path, open_page: Open, shard_server: ShardServer
+):
+    """The grid says that a shard came whole and what spares it, the search what it left out."""
+    rows = [
+        (shard_server.put(f"{number}.tar", (spec.parent / f"page-{number}.tar").read_bytes()), 50)
+        for number in range(4)
+    ]
+    with browsing(rows) as server:
+        page = open_page(f"{server.url}?size=l")
+        page.get_by_text("1 remote shard had no sidecar").wait_for()
+        page.keyboard.press("/")
+        page.keyboard.type("set/0000")
+        page.keyboard.press("Enter")
+        page.locator("#view").get_by_text("3 remote shards without a sidecar left out").wait_for()
+        assert page.locator(".hits a").count() == 10
+        page.goto(f"{server.url}?view=dataset")
+        page.locator("#view").get_by_text("3 remote shards without a sidecar left out").wait_for()
+        assert page.locator(".state").all_inner_texts() == ["in the cache", *["remote"] * 3]
+
+
+def test_the_page_is_of_use_beside_a_server_that_is_down(
+    spec: Path, chromium: Any, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+):
+    """What is here is shown, what is not says so, and while it waits the page tells for what."""
+    quick = FetchPolicy(attempts=1)
+    monkeypatch.setattr("wids.browse.source._PATIENCE", quick)
+    rows = [(str(spec.parent / "page-0.tar"), 50), (f"{shard_server.url}/a.tar", 50)]
+    shard_server.faults = Faults(refuse=True)
+    go_on = threading.Event()
+    with browsing(rows) as server:
+        dataset = server.answers.source.dataset
+        locate = dataset.locate_sample
+
+        def slowly(index: int) -> Any:
+            assert index < 50 or go_on.wait(60)
+            return locate(index)
+
+        monkeypatch.setattr(dataset, "locate_sample", slowly)
+        page = chromium.new_page()
+        try:
+            page.goto(server.url)
+            page.get_by_text("Waiting for shard 1").wait_for()
+            page.get_by_role("link", name="Dataset").click()
+            page.get_by_role("heading", name="Shards").wait_for()
+            assert page.get_by_text("Waiting for shard 1").count() == 0
+        finally:
+            go_on.set()
+        page.goto(server.url)
+        page.locator(".tile").nth(59).wait_for()
+        assert page.locator(".tile .problem").count() == 10
+        page.goto(f"{server.url}?view=dataset")
+        page.get_by_text("does not answer").wait_for()
+        page.goto(f"{server.url}?i=3")
+        wait_for_key(page, 3)
         page.close()

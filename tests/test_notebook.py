@@ -195,7 +195,7 @@ def test_a_damaged_shard_is_shown_as_such(make_shard: MakeShard) -> None:
     dataset = ShardListDataset([(str(path), 1)])
     path.write_bytes(b"no tar at all" * 100)
     assert "ShardFormatError" in checked(dataset._repr_html_()).text
-    assert repr(dataset).endswith("1 sample, 1 shard)")
+    assert repr(dataset).endswith("1 sample, 1 shard, 1.3 kB)")
     path.unlink()
     assert "Error" in checked(dataset._repr_html_()).text
     assert repr(dataset).endswith("1 sample, 1 shard)")
@@ -205,7 +205,7 @@ def test_an_empty_dataset_has_a_page(make_shard: MakeShard) -> None:
     """No samples, no grid."""
     dataset = ShardListDataset([make_shard("a.tar", [])])
     assert "0 samples · 1 shard" in checked(dataset._repr_html_()).text
-    assert repr(dataset).endswith("0 samples, 1 shard)")
+    assert repr(dataset).endswith("0 samples, 1 shard, 10.2 kB)")
 
 
 class TestRemote:
@@ -262,8 +262,20 @@ class TestRepr:
         )
         assert repr(last_dot) == f"{expected}.png)"
         assert repr(ShardListDataset([str(path)], dataset_name="x", grouping="shard")) == (
-            "ShardListDataset('x', 1 sample, 1 shard)"
+            f"ShardListDataset('x', 1 sample, 1 shard, {path.stat().st_size / 1000:.1f} kB)"
         )
+
+    def test_sizes_are_those_of_the_spec_or_else_of_the_files(self, make_shard: MakeShard) -> None:
+        """A folder has no spec that says them; of what is gone or elsewhere nothing is said."""
+        paths = [make_shard(f"{n}.tar", [{"__key__": "a", ".txt": b"1" * n}]) for n in (1, 20_000)]
+        total = sum(path.stat().st_size for path in paths)
+        assert f", {total / 1000:.1f} kB, .txt)" in repr(ShardListDataset(str(paths[0].parent)))
+        rows = [{"url": str(paths[0]), "nsamples": 1, "filesize": 5_000_000}, (str(paths[1]), 1)]
+        assert f", {5 + paths[1].stat().st_size / 1e6:.1f} MB, " in repr(ShardListDataset(rows))
+        for url in ("/no/such/a.tar", "http://127.0.0.1:9/a.tar"):
+            assert "B, " not in repr(ShardListDataset([*rows, (url, 1)]))
+        named = ShardListDataset(rows, localname=lambda url: url)
+        assert "B" not in repr(named).replace("ShardListDataset", "")
 
     def test_nothing_is_opened_or_kept_open(self, make_shard: MakeShard, no_fd_leaks: None) -> None:
         """Looking at a dataset costs a few reads, and no sidecar."""
@@ -285,7 +297,7 @@ class TestRepr:
                 stream.write(member.tobuf(tarfile.USTAR_FORMAT))
                 stream.truncate(1 << 31)
             dataset = ShardListDataset([(str(path), 1)], dataset_name="x")
-            assert repr(dataset) == "ShardListDataset('x', 1 sample, 1 shard)"
+            assert repr(dataset) == "ShardListDataset('x', 1 sample, 1 shard, 2.1 GB)"
 
 
 class TestShow:

@@ -25,6 +25,7 @@ _MOST_TILES = 240
 _MOST_ROWS = 500
 _MOST_KEY = 4096
 _MOST_MESSAGE = 1000
+_MOST_WAITS = 3
 # Enough for a fair picture, few enough to be read while one looks; the rest on request.
 _FIRST_LOOK_SHARDS = 32
 
@@ -65,6 +66,15 @@ class Answers:
             checked = {name: self.report[name] for name in ("num_shards", "num_errors")}
         return {**dataset_facts(self.source), "title": self.title, "checked": checked}
 
+    def waiting(self, _query: Query) -> dict[str, Any]:
+        """Tell for which shards answers wait, the longest first: a page may take a while."""
+        waits = sorted(self.source.waits().items(), key=lambda wait: -wait[1])
+        shards = [
+            {**shard_rows(self.source, number, 1, {})[0], "seconds": round(seconds, 1)}
+            for number, seconds in waits[:_MOST_WAITS]
+        ]
+        return {"shards": shards}
+
     def page(self, query: Query) -> dict[str, Any]:
         """Describe the samples at some positions: `at`, `count`, an order, perhaps a filter."""
         start = max(0, _number(query, "at", 0))
@@ -75,6 +85,7 @@ class Answers:
             "total": order.size,
             "filtering": filtering,
             "tiles": tiles(self.source, enumerate(indexes, start), self.class_names),
+            "fetched_whole": len(self.source.fetched_whole),
         }
 
     def sample(self, query: Query) -> dict[str, Any]:
@@ -98,7 +109,8 @@ class Answers:
         # Views read headers only; whether the pixels are all there shows when they are drawn.
         page = sample_page(self.source, place, self.class_names)
         self._try_pictures(place, page["fields"])
-        return {**page, "position": position, "total": total}
+        whole = place.shard_index in self.source.fetched_whole
+        return {**page, "position": position, "total": total, "fetched_whole": int(whole)}
 
     def _try_pictures(self, place: SamplePlace, fields: list[dict[str, Any]]) -> None:
         """Draw the images, as the page will ask for them, and say of a broken one why it is."""

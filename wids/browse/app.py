@@ -60,6 +60,7 @@ def make_app(
     version = secrets.token_hex(4)
     questions: dict[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
         "dataset": lambda query: {**answers.dataset(query), "version": version},
+        "waiting": answers.waiting,
         "page": answers.page,
         "sample": answers.sample,
         "search": answers.search,

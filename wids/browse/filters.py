@@ -44,7 +44,9 @@ class FilterVisitor:
 
     def visit(self, shard_index: int) -> bool:
         """Look at the samples of one shard."""
-        if self.full or self._source.tar_index(shard_index) is None:
+        if self.full:  # which the page says; the shards that follow are not to blame
+            return True
+        if self._source.tar_index(shard_index) is None:
             return self._source.num_samples(shard_index) == 0
         places = self._by_columns(shard_index)
         if places is None:

@@ -3,16 +3,19 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from wids.browse.source import SamplePlace, Source
+from wids.browse.source import FieldPlace, SamplePlace, Source
 from wids.errors import WidsError
 from wids.views.fieldview import FieldView, hex_rows, view_field
 from wids.views.mediatypes import OCTET_STREAM, field_kind, media_type, wrapper_of
 from wids.views.safejson import safe_text
+from wids.views.thumbnails import makes_picture
 
 __all__ = ["fields_ahead", "sample_page", "tiles"]
 
 _CAPTION_CHARACTERS = 160
 _MOST_CAPTION_NBYTES = 64 << 10
+_MOST_MEDIA_NBYTES = 16 << 20
+_MOST_MEDIA_FAR_NBYTES = 1 << 20
 _MOST_FIELDS = 200
 _MOST_KEY = 300
 
@@ -102,7 +105,14 @@ def _first(place: SamplePlace, kinds: tuple[str, ...], most_nbytes: int) -> int 
 
 
 def _picture(place: SamplePlace) -> int | None:
-    return _first(place, ("image", "array"), 1 << 62)
+    number = _first(place, ("image", "array"), 1 << 62)
+    if number is not None:
+        return number
+    # Of a film or a sound all bytes are read to draw it, which is much where they must come first.
+    most = _MOST_MEDIA_FAR_NBYTES if place.by_range else _MOST_MEDIA_NBYTES
+    number = _first(place, ("video", "audio"), most)
+    drawn = number is not None and makes_picture(place.fields[number].extension)
+    return number if drawn else None
 
 
 def _labels(place: SamplePlace) -> int | None:
@@ -172,7 +182,13 @@ def _field(
         "summary": view.summary,
         "error": view.error,
         "media_type": None if plain == OCTET_STREAM else plain,
+        "wave": view.kind == "audio" and _has_wave(field),
     }
+
+
+def _has_wave(field: FieldPlace) -> bool:
+    """Tell whether a sound is worth a picture of how loud it is."""
+    return field.nbytes <= _MOST_MEDIA_NBYTES and makes_picture(field.extension)
 
 
 def _view(

@@ -37,6 +37,7 @@ class Scan:
         total: Number of shards to visit.
         done: Number of shards visited.
         skipped: Of these, those left out or unreadable.
+        without_sidecar: Of these, those left out, as they would have to be downloaded.
         messages: Why some could not be read.
         finished: Whether all were visited.
     """
@@ -46,6 +47,7 @@ class Scan:
         self.total = len(shards)
         self.done = 0
         self.skipped = 0
+        self.without_sidecar = 0
         self.messages: list[str] = []
         self.finished = False
         self._shards = shards
@@ -68,6 +70,7 @@ class Scan:
             "shards_done": self.done,
             "num_shards": self.total,
             "skipped": self.skipped,
+            "without_sidecar": self.without_sidecar,
             "messages": self.messages,
             "finished": self.finished,
         }
@@ -87,6 +90,7 @@ class Scan:
             try:
                 with self._turn:
                     seen = self.visitor.visit(shard_index)
+                self.without_sidecar += not seen
             # Whatever it is, it belongs to this shard: a scan that died would be begun for ever.
             except Exception as error:  # noqa: BLE001
                 seen = False

@@ -27,14 +27,16 @@ class Found:
         hits: `(index, key)` of what was found, in storage order.
         next_shard: The shard to go on with; None when all were searched.
         next_place: The sample in it to go on with.
-        skipped: Shards of this slice that were not searched: to know their keys they would have
-            to be downloaded, or they cannot be read.
+        skipped: Shards of this slice that were not searched.
+        without_sidecar: Of these, those that would have to be downloaded to know their keys; the
+            others cannot be read.
     """
 
     hits: list[tuple[int, str]]
     next_shard: int | None
     next_place: int
     skipped: int
+    without_sidecar: int
 
     def as_dict(self, num_shards: int) -> dict[str, Any]:
         """Give it as JSON holds it, with how many shards of all have been searched."""
@@ -45,6 +47,7 @@ class Found:
             "shards_done": done,
             "num_shards": num_shards,
             "skipped": self.skipped,
+            "without_sidecar": self.without_sidecar,
         }
 
 
@@ -68,13 +71,14 @@ def search_keys(
         most: Most hits to return, at least 1.
     """
     hits: list[tuple[int, str]] = []
-    skipped = 0
+    skipped = without_sidecar = 0
     # At least one shard is searched, however slow, so that every slice gets on.
     give_up = time.monotonic() + _SLICE_SECONDS
     for number in range(max(shard, 0), source.num_shards):
         try:
             index = source.tar_index(number)
             places = [] if index is None else _places(index, text, whole=whole)
+            without_sidecar += index is None and bool(source.num_samples(number))
         except (WidsError, OSError):
             # A damaged shard is counted, not told: the page of shards says what is wrong with it.
             index, places = None, []
@@ -85,11 +89,11 @@ def search_keys(
                 continue
             # One more than fits is there, so the next slice begins with it, in this very shard.
             if len(hits) == most or index is None:
-                return Found(hits, number, found, skipped)
+                return Found(hits, number, found, skipped, without_sidecar)
             hits.append((first + found, index.key(found)))
         if time.monotonic() > give_up and number + 1 < source.num_shards:
-            return Found(hits, number + 1, 0, skipped)
-    return Found(hits, None, 0, skipped)
+            return Found(hits, number + 1, 0, skipped, without_sidecar)
+    return Found(hits, None, 0, skipped, without_sidecar)
 
 
 def _places(index: TarIndex, text: str, *, whole: bool) -> list[int]:

@@ -3,6 +3,7 @@
 from typing import Any
 
 from wids.browse.source import Source
+from wids.reading.display import nbytes_of
 from wids.specs.shardtable import UNKNOWN
 from wids.urls import display_url, local_path
 
@@ -14,12 +15,13 @@ def dataset_facts(source: Source) -> dict[str, Any]:
     dataset = source.dataset
     shards = dataset.shards
     known = shards.filesize != UNKNOWN
+    nbytes = nbytes_of(shards)
     return {
         "name": dataset.header["name"],
         "num_samples": len(source),
         "num_shards": len(shards),
-        "nbytes": int(shards.filesize[known].sum()),
-        "shards_without_size": int((~known).sum()),
+        "nbytes": int(shards.filesize[known].sum()) if nbytes is None else nbytes,
+        "shards_without_size": int((~known).sum()) if nbytes is None else 0,
         "base": display_url(dataset.base) if dataset.base else "",
     }
 
@@ -37,7 +39,7 @@ def shard_rows(
 
     Returns:
         A dict each: `shard`, `url`, `first_index`, `num_samples`, `nbytes` (None where unknown),
-        `state` ("local", "cached", "remote", "missing" or "damaged") and `messages`.
+        `state` ("local", "cached", "remote", "missing", "unreachable" or "damaged") and `messages`.
     """
     stop = min(start + count, source.num_shards)
     return [_row(source, number, faults) for number in range(max(start, 0), stop)]
@@ -48,11 +50,14 @@ def _row(source: Source, number: int, faults: dict[str, list[dict[str, str]]]) -
     state, nbytes = _state(source, entry)
     found = faults.get(entry["url"], [])
     messages = [f"{fault['place']}: {fault['what']}" for fault in found]
-    failure = source.failures.get(number)
+    failure = source.failures.of_shard(number, entry["url"])
     if failure is not None:
-        messages.insert(0, failure)
+        messages.insert(0, failure.message)
+    if failure is not None and failure.unreachable:
+        # Of a shard in the cache its server may keep silent.
+        state = "unreachable" if state == "remote" else state
     # A note of `wids check`, such as bytes behind the end, is no damage.
-    if failure is not None or any(fault.get("severity") == "error" for fault in found):
+    elif failure is not None or any(fault.get("severity") == "error" for fault in found):
         state = "missing" if state == "missing" else "damaged"
     return {
         "shard": number,
@@ -67,14 +72,12 @@ def _row(source: Source, number: int, faults: dict[str, list[dict[str, str]]]) -
 
 def _state(source: Source, entry: dict[str, Any]) -> tuple[str, int | None]:
     """Say where a shard is, and its bytes: on disk if it is there, else as the spec says."""
-    promised = {name: entry.get(name) for name in ("filesize", "md5sum", "sha256")}
-    cache = source.dataset.cache
     # Of a remote shard only what the spec promises is known; asking the server would cost a request
     # for each row.
-    if not cache.is_local(entry["url"]):
-        return ("cached" if cache.holds(entry["url"], **promised) else "remote"), entry.get(
-            "filesize"
-        )
+    if source.is_far(entry):
+        return "remote", entry.get("filesize")
+    if not source.dataset.cache.is_local(entry["url"]):
+        return "cached", entry.get("filesize")
     try:
         status = local_path(entry["url"]).stat()
     except OSError:

@@ -1,5 +1,6 @@
 """A dataset as the page reads it: first where things lie, then only the bytes that are shown."""
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -8,8 +9,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wids.browse.failures import Failures
 from wids.browse.keptbytes import KeptBytes
 from wids.errors import FetchError, ShardFormatError, WidsError
+from wids.fetching.fetch import Fetcher
+from wids.fetching.transport import FetchPolicy, is_unreachable
 from wids.reading.columnfile import ColumnPart
 from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
 from wids.reading.shardlist import ShardList
@@ -24,8 +28,8 @@ _KEPT_NBYTES = 64 << 20
 # Of a remote sample no more than this is fetched ahead of being asked for.
 _MOST_AHEAD_NBYTES = 2 << 20
 _ROWS_A_REQUEST = 256
-# A shard that failed is not tried again for each of its tiles, and yet soon after it was mended.
-_RETRY_SECONDS = 10.0
+# Somebody looks at the page and waits: what a night's training sits out is told at once here.
+_PATIENCE = FetchPolicy(connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2)
 
 
 class FieldPlace(NamedTuple):
@@ -46,6 +50,7 @@ class SamplePlace:
         shard_index: Which shard it is in.
         local_index: Its place there.
         url: The shard, fit to be shown.
+        by_range: Whether each byte of it comes over the wire when it is asked for.
         fields: Its fields, in the order of the tar; a request names one by its number in here,
             since extensions are strangers' text.
     """
@@ -55,6 +60,7 @@ class SamplePlace:
     shard_index: int
     local_index: int
     url: str
+    by_range: bool
     fields: tuple[FieldPlace, ...]
 
     def field(self, number: int) -> FieldPlace:
@@ -77,18 +83,24 @@ class Source:
     Safe to use from many threads, as the dataset is.
 
     Args:
-        dataset: The dataset; its transformations do not matter.
+        dataset: The dataset; its transformations do not matter. From here on it gives up sooner
+            on servers that do not answer.
 
     Attributes:
         dataset: The same.
-        failures: What went wrong with shards that could not be opened, by number; for the list
-            of shards.
+        failures: What went wrong with shards that could not be opened.
+        fetched_whole: Remote shards that were fetched whole to be shown, for want of a sidecar.
     """
 
     def __init__(self, dataset: ShardList) -> None:
         self.dataset = dataset
-        self.failures: dict[int, str] = {}
-        self._failed_at: dict[int, float] = {}
+        self.failures = Failures()
+        self.fetched_whole: set[int] = set()
+        self._opened_before: set[int] = set()
+        self._waits: dict[int, tuple[int, float]] = {}
+        fetcher = dataset.cache.fetcher
+        dataset.cache.fetcher = Fetcher(_PATIENCE, allow_pipe=fetcher.allow_pipe)
+        fetcher.close()
         self._kept: KeptBytes[tuple[int, int], memoryview] = KeptBytes(_KEPT_NBYTES)
 
     def __len__(self) -> int:
@@ -127,6 +139,7 @@ class Source:
             self.shard_of(index),
             local_index,
             display_url(entry["url"]),
+            isinstance(shard, RangeShard),
             fields,
         )
 
@@ -143,10 +156,10 @@ class Source:
         kept = self._kept.get((place.index, number))
         if kept is not None:
             return kept[start:stop]
-        shard, local_index, _ = self._opened(place.index)
+        shard, local_index, entry = self._opened(place.index)
         if isinstance(shard, RangeShard):
             stop = field.nbytes if stop is None else min(stop, field.nbytes)
-            with self._failing_once(place.shard_index, FetchError):
+            with self.failures.noted(place.shard_index, entry["url"], FetchError):
                 return memoryview(shard.read_part(local_index, field.extension, start, stop))
         # A view of the mapped shard: however large the field, only what is sliced is touched.
         view: memoryview = shard.read(local_index, (field.extension,))[field.extension]
@@ -176,17 +189,23 @@ class Source:
 
     def _fetch_group(self, group: list[tuple[SamplePlace, list[int]]]) -> None:
         """Read the wanted fields of some samples of one shard, if that is a remote one."""
-        shard = self._opened(group[0][0].index)[0]
+        shard, _, entry = self._opened(group[0][0].index)
         if not isinstance(shard, RangeShard):
             return
         extensions = {place.fields[n].extension for place, numbers in group for n in numbers}
-        with self._failing_once(group[0][0].shard_index, FetchError):
+        with self.failures.noted(group[0][0].shard_index, entry["url"], FetchError):
             samples = shard.read_many([place.local_index for place, _ in group], extensions)
         for (place, numbers), sample in zip(group, samples, strict=True):
             for number in numbers:
                 # A copy, as the view may keep a shard mapped that was fetched whole after all.
                 data = memoryview(bytes(sample[place.fields[number].extension]))
                 self._kept.put((place.index, number), data, len(data))
+
+    def is_far(self, entry: dict[str, Any]) -> bool:
+        """Tell whether a shard is neither a file of this machine nor in the cache."""
+        cache = self.dataset.cache
+        promised = {name: entry.get(name) for name in ("filesize", "md5sum", "sha256")}
+        return not (cache.is_local(entry["url"]) or cache.holds(entry["url"], **promised))
 
     def tar_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard, or None where the shard would have to be fetched.
@@ -199,14 +218,17 @@ class Source:
         if not self.num_samples(shard_index):
             return None
         entry = self.dataset.shards[shard_index]
-        cache = self.dataset.cache
         # Opening a remote shard without a sidecar fetches it, so the sidecar is asked for first.
-        if not cache.is_local(entry["url"]):
+        if self.is_far(entry):
             index_url = entry.get("index") or sidecar_url(entry["url"], SIDECAR_SUFFIX)
+            self.failures.check(shard_index, entry["url"])
             try:
-                fetch_index(index_url, SIDECAR_SUFFIX, cache, entry)
-            except (FetchError, ShardFormatError):
-                return None
+                fetch_index(index_url, SIDECAR_SUFFIX, self.dataset.cache, entry)
+            except (FetchError, ShardFormatError) as error:
+                if not is_unreachable(error):
+                    return None
+                self.failures.note(shard_index, entry["url"], error)
+                raise
         return self._opened(self.first_index(shard_index))[0].index
 
     def rows(
@@ -247,23 +269,33 @@ class Source:
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} lies outside a dataset of {len(self)} samples")
         shard_index = self.shard_of(index % len(self))
-        failed_at = self._failed_at.get(shard_index)
-        if failed_at is not None and time.monotonic() - failed_at < _RETRY_SECONDS:
-            raise ShardFormatError(self.failures[shard_index])
-        with self._failing_once(shard_index, WidsError, OSError):
+        url = self.dataset.shards.urls[shard_index]
+        self.failures.check(shard_index, url)
+        first = shard_index not in self._opened_before
+        far = first and self.is_far(self.dataset.shards[shard_index])
+        with self.failures.noted(shard_index, url, WidsError, OSError), self._waited(shard_index):
             located = self.dataset.locate_sample(index)
-        self.failures.pop(shard_index, None)
+        self.failures.forget(shard_index, url)
+        self._opened_before.add(shard_index)
+        if far and isinstance(located[0], Shard):
+            self.fetched_whole.add(shard_index)
         return located
 
     @contextmanager
-    def _failing_once(self, shard_index: int, *kinds: type[Exception]) -> Iterator[None]:
-        """Note what fails, since each try of a server that is down takes many seconds."""
+    def _waited(self, shard_index: int) -> Iterator[None]:
+        """Let `waits` tell that a thread waits for a shard."""
+        thread = threading.get_ident()
+        self._waits[thread] = shard_index, time.monotonic()
         try:
             yield
-        except kinds as error:
-            self.failures[shard_index] = str(error)
-            self._failed_at[shard_index] = time.monotonic()
-            raise
+        finally:
+            del self._waits[thread]
+
+    def waits(self) -> dict[int, float]:
+        """Tell which shards are being opened right now, and for how many seconds each."""
+        now = time.monotonic()
+        # A copy, since other threads begin and end while this one counts.
+        return {shard_index: now - since for shard_index, since in list(self._waits.values())}
 
 
 def _each_row(

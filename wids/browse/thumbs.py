@@ -1,4 +1,4 @@
-"""Thumbnails for many pages at once: each is drawn once, by as many threads as there are cores."""
+"""Thumbnails for many pages at once: each is drawn once, by a few threads."""
 
 import os
 import threading
@@ -12,6 +12,7 @@ from wids.views.thumbnails import Thumbnail, thumbnail
 
 __all__ = ["LARGE", "SIZES", "Thumbnails"]
 
+_MOST_THREADS = 8
 _KEPT_NBYTES = 96 << 20
 # Beyond this a picture is not read to be made small; the sample's own page offers it as it is.
 _MOST_FIELD_NBYTES = 128 << 20
@@ -37,8 +38,9 @@ class Thumbnails:
         self._kept: KeptBytes[_Key, Thumbnail | DecodeError] = KeptBytes(_KEPT_NBYTES)
         self._lock = threading.Lock()
         self._under_way: dict[_Key, Future[Thumbnail]] = {}
-        # Pillow lets go of the interpreter while it decodes, so threads use all cores.
-        self._pool = ThreadPoolExecutor(os.cpu_count() or 1, "wids-thumbnail")
+        # Pillow lets go of the interpreter while it decodes, so threads use more than one core. Not
+        # all of a large machine, though, where training runs beside; and each may take 256 MiB.
+        self._pool = ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS), "wids-thumbnail")
 
     def kept(self, index: int, number: int, size: int) -> Thumbnail | None:
         """Return a picture that was drawn before, in no time; None where there is none.

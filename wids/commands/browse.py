@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import sys
 import threading
 import time
+from collections import Counter
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.commands.terminal import DONE, Arguments, add_command, note, out
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from wids.browse.answers import Answers
 
 __all__ = ["add_browse_commands"]
 
 _THREADS = ("AnyIO worker thread", "wids-")  # those that answer, draw and fetch
 _LEAVE_SECONDS = 1.0
+_MOST_ALIKE = 3
 
 
 def add_browse_commands(commands: Any) -> None:
@@ -69,9 +75,12 @@ def browse(args: Arguments) -> int:
     from wids.browse.server import BrowseServer
     from wids.reading.shardlist import ShardList
 
-    with ShardList(
-        args.spec, transformations="memoryview", remote="range", cache_dir=args.cache_dir
-    ) as dataset:
+    with (
+        _warnings_told(quiet=args.json),
+        ShardList(
+            args.spec, transformations="memoryview", remote="range", cache_dir=args.cache_dir
+        ) as dataset,
+    ):
         first = None if args.index is None else _checked(args.index, len(dataset))
         server = BrowseServer(_answers(args, dataset), args.host, args.port)
         url = server.url
@@ -81,6 +90,41 @@ def browse(args: Arguments) -> int:
         server.run()
         _leave()
     return DONE
+
+
+class _Teller(logging.Handler):
+    """Says warnings of the library on standard error, a line each; of many alike, a few."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.WARNING)
+        self._counts: Counter[str] = Counter()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Say it; a dataset of thousands of shards may give as many reasons to."""
+        self._counts[record.msg] += 1
+        count = self._counts[record.msg]
+        if count <= _MOST_ALIKE:
+            note(f"wids: {record.getMessage()}")
+        if count == _MOST_ALIKE:
+            note("wids: more of this kind is not repeated")
+
+
+@contextmanager
+def _warnings_told(*, quiet: bool) -> Iterator[None]:
+    """Let whoever typed the command see what the library warns of, and nothing of others."""
+    from wids.log import logger
+
+    # Pillow warns of damaged files, once for each tile: the page says it at the picture.
+    logging.captureWarnings(capture=True)
+    teller = _Teller()
+    shows = any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers)
+    if not (quiet or shows):
+        logger.addHandler(teller)
+    try:
+        yield
+    finally:
+        logger.removeHandler(teller)
+        logging.captureWarnings(capture=False)
 
 
 def _leave() -> None:

@@ -18,6 +18,7 @@ __all__ = [
     "RangesNotServedError",
     "Source",
     "Stream",
+    "is_unreachable",
 ]
 
 
@@ -31,6 +32,17 @@ class BeyondEndError(FetchError):
 
 class ChangedError(Exception):
     """The file behind a URL is no longer the one that was begun."""
+
+
+def is_unreachable(error: BaseException) -> bool:
+    """Tell whether a fetch failed for want of an answer, so that other files there would, too.
+
+    >>> is_unreachable(FetchError("https://host/a.tar: HTTP status 404"))
+    False
+    """
+    # What `Fetcher` gives up on is the cause of what it raises then.
+    silent = isinstance(error.__cause__, ConnectionError | TimeoutError)
+    return isinstance(error, FetchError) and silent
 
 
 @dataclass

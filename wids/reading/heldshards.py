@@ -1,5 +1,6 @@
 """The shards of a dataset: counted, opened wherever they lie, held open, and let go."""
 
+import logging
 import operator
 import os
 from collections.abc import Mapping
@@ -12,6 +13,7 @@ import numpy as np
 
 from wids.caching.cache import ShardCache
 from wids.errors import CacheError, FetchError, SampleCountError, ShardFormatError
+from wids.fetching.transport import is_unreachable
 from wids.log import logger
 from wids.ordering.lookahead import Foreseeable
 from wids.progress import progress
@@ -132,6 +134,9 @@ class HeldShards:
         try:
             index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, description)
         except (FetchError, ShardFormatError) as error:
+            # A server that keeps silent would only be waited for once more, minutes in all.
+            if is_unreachable(error) and not description.get("index"):
+                raise
             logger.warning("%s: is fetched whole, for want of a sidecar: %s", url, error)
             return None
         if index.source.rules != self._index_rules:
@@ -170,7 +175,16 @@ class HeldShards:
         unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
         if not unknown:
             return shards
-        logger.info("the spec does not say how many samples %d shards hold: counting", len(unknown))
+        far = sum(not self.cache.is_local(shards.urls[row]) for row in unknown)
+        # Of remote shards it takes a download, which nobody should have to guess.
+        logger.log(
+            logging.WARNING if far else logging.INFO,
+            "the spec does not say how many samples %d shards hold: counting them%s",
+            len(unknown),
+            f", for which {far} remote ones are fetched; `wids create` makes a spec that says it"
+            if far
+            else "",
+        )
         cores = os.cpu_count() or 1
         nsamples = shards.nsamples.copy()
         with Scanners(cores) as scanners, ThreadPoolExecutor(2 * cores) as pool:

@@ -13,15 +13,15 @@ import numpy as np
 
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
-from wids.extras import load
+from wids.extras import load, load_if_present
 from wids.views.arraypicture import levels, pixels_of
 from wids.views.arrayview import named_arrays, picture_in
 from wids.views.fieldview import unpacked
 from wids.views.mediatypes import field_kind, format_suffix
-from wids.views.mediaview import checked_image, orientation
+from wids.views.mediaview import AV_FORMATS, checked_image, orientation
 from wids.views.poster import draw_wave, first_frame
 
-__all__ = ["Thumbnail", "thumbnail"]
+__all__ = ["Thumbnail", "makes_picture", "thumbnail"]
 
 JPEG_QUALITY = 85
 MAX_FLAT_COLOURS = 128  # of a picture that is drawn rather than photographed
@@ -58,6 +58,19 @@ class _Fit:
         scale = min(1.0, self.side / max(width, height))
         size = max(1, round(width * scale)), max(1, round(height * scale))
         return (0, 0, width, height), size
+
+
+def makes_picture(extension: str) -> bool:
+    """Tell whether fields of an extension may make a picture, with the libraries that are here.
+
+    >>> makes_picture(".jpg"), makes_picture(".txt")
+    (True, False)
+    """
+    kind = field_kind(extension)
+    library = LIBRARIES.get(kind)
+    # What only ffmpeg reads of sounds has no wave; its films have a first frame.
+    silent = kind == "audio" and format_suffix(extension) in AV_FORMATS
+    return kind in PICTURES and not silent and (library is None or bool(load_if_present(library)))
 
 
 def thumbnail(extension: str, data: bytes | memoryview, *, size: int) -> Thumbnail:
@@ -150,6 +163,7 @@ def _encoded(image: Any, *, lossless: bool) -> Thumbnail:
     return Thumbnail(media_type, stream.getvalue(), image.width, image.height)
 
 
+LIBRARIES = {"audio": "soundfile", "video": "av"}
 PICTURES: dict[str, Callable[[str, bytes | memoryview, int], Thumbnail]] = {
     "array": _of_array,
     "audio": _of_sound,

@@ -5,10 +5,12 @@ import { button, h } from "./dom.js";
 import { bytes, counted, number } from "./format.js";
 import { rows, sizeHistogram } from "./plots.js";
 import { link } from "./state.js";
+import { leftOut } from "./waits.js";
 
 const SHARDS = 100;
 const STATES = {
-  local: "on this machine", cached: "in the cache", remote: "remote", missing: "missing", damaged: "damaged",
+  local: "on this machine", cached: "in the cache", remote: "remote", missing: "missing",
+  unreachable: "does not answer", damaged: "damaged",
 };
 
 /** Show figures of some shards at once, and go on while they grow. */
@@ -58,7 +60,7 @@ function figuresOf(found, place, all, signal) {
   const source = part
     ? `From ${counted(found.shards_done, "shard")} of ${number(found.all_shards)}, at even distances`
     : `From ${found.finished ? "all" : `${number(found.shards_done)} of`} ${counted(found.all_shards, "shard")}`;
-  const left = found.skipped ? `, ${number(found.skipped)} left out` : "";
+  const left = found.skipped ? ` · ${leftOut(found)}` : "";
   const more = part && found.finished && !all
     ? button("Read all shards", () => showFigures(place, { all: true }, signal).catch(() => {}))
     : null;
@@ -92,7 +94,7 @@ function classes(found) {
   const rest = found.num_classes - found.classes.length;
   return h("section", { class: "panel" },
     h("h3", {}, "Classes in ", h("code", {}, field)),
-    h("p", { class: "muted" }, `${counted(found.num_classes, "class").replace("classs", "classes")}, ${number(least)} to ${number(most)} samples each, ${number(median)} in the middle`),
+    h("p", { class: "muted" }, `${counted(found.num_classes, "class").replace("classs", "classes")}, ${number(least)} to ${number(most)} samples each, median ${number(median)}`),
     rows(entries),
     rest > 0 ? h("p", { class: "muted" }, `and ${number(rest)} rarer ones`) : null);
 }

@@ -116,7 +116,10 @@ const ABSENT = { nan: true, inf: true };
 
 function audio(index, field) {
   if (!field.media_type) return dump(index, field);
-  return h("audio", { controls: true, preload: "metadata", src: raw(index, field.number), "aria-label": `Sound ${field.extension}` });
+  return [
+    field.wave ? h("img", { class: "wave", src: thumb(index, field.number, 640), alt: "How loud it is over time" }) : null,
+    h("audio", { controls: true, preload: "metadata", src: raw(index, field.number), "aria-label": `Sound ${field.extension}` }),
+  ];
 }
 
 function video(index, field) {

@@ -4,6 +4,7 @@ import { ask, thumb } from "./api.js";
 import { announce, h } from "./dom.js";
 import { counted, number } from "./format.js";
 import { toolbar } from "./toolbar.js";
+import { leftOut, tellWhole } from "./waits.js";
 import { go, gridPart, link, orderPart } from "./state.js";
 
 // Tiles on a page, and pixels of their pictures on a screen of usual and of double density.
@@ -37,7 +38,7 @@ export async function showGrid({ view, state, signal, shown }) {
     }
     if (!placed) place(view, bar, progress, list, pages);
     placed = true;
-    progress.replaceChildren(...filterProgress(page));
+    progress.replaceChildren(...filterProgress(page), ...[tellWhole(page.fetched_whole)].filter(Boolean));
     pages.replaceChildren(pager(state, at, count, page.total));
     // Tiles that stay the same stay in the document, with the focus that may be on one.
     const now = JSON.stringify(page.tiles);
@@ -76,10 +77,11 @@ function tellEmpty(list, page, state, at) {
 function filterProgress(page) {
   const filtering = page.filtering;
   if (!filtering) return [];
-  const { shards_done: done, num_shards: total, found, skipped, finished, full } = filtering;
+  const { shards_done: done, num_shards: total, found, finished, full } = filtering;
   const parts = [`${counted(found, "sample")} found`];
   if (!finished) parts.push(`${number(done)} of ${counted(total, "shard")} read`);
-  if (skipped) parts.push(`${counted(skipped, "shard")} left out: remote without a sidecar, or unreadable`);
+  const left = leftOut(filtering);
+  if (left) parts.push(left);
   if (full) parts.push("more than are kept; narrow the filter");
   return [
     h("div", { class: "progress" },
@@ -93,11 +95,11 @@ function tileOf(tile, state, size) {
   const place = stored ? { i: tile.index } : { p: tile.position };
   const href = link({ ...gridPart(state), at: state.at, ...place });
   return h("li", {},
-    h("a", { class: "tile", href, title: tile.key ?? "" },
+    h("a", { class: "tile", href, title: tile.key ?? "", "data-place": stored ? tile.index : tile.position },
       h("span", { class: "picture" }, pictureOf(tile, size)),
       h("span", { class: "words" },
         labelOf(tile),
-        h("span", { class: "key" }, tile.key ?? `sample ${tile.index}`),
+        h("span", { class: "key" }, h("bdi", {}, tile.key ?? `sample ${tile.index}`)),
         h("span", { class: "index" }, number(tile.index)))));
 }
 
@@ -110,13 +112,21 @@ function pictureOf(tile, size) {
     ];
   }
   const [plain, dense] = SIZES[size].pixels;
-  return h("img", {
+  const moves = tile.kind === "audio" || tile.kind === "video";
+  const badge = moves ? h("span", { class: "badge", "aria-hidden": "true" }, GLYPHS[tile.kind]) : null;
+  return [badge, h("img", {
     src: thumb(tile.index, tile.picture, devicePixelRatio > 1.2 ? dense : plain),
     alt: tile.caption ?? "",
     loading: "lazy",
     decoding: "async",
     onload: enlarge,
-  });
+  })];
+}
+
+/** Give the tile of a sample the focus, so that one goes on where one was; if it is on this page. */
+export function focusTile(view, sample) {
+  const place = sample.p ?? sample.i;
+  view.querySelector(`.tile[data-place="${CSS.escape(place ?? "")}"]`)?.focus();
 }
 
 /** Show an image of few pixels, such as a digit, as large as its tile, and its pixels as squares. */

@@ -4,10 +4,11 @@ import { ask } from "./api.js";
 import { showDataset } from "./dataset.js";
 import { announce, h } from "./dom.js";
 import { bytes, counted } from "./format.js";
-import { showGrid } from "./grid.js";
+import { focusTile, showGrid } from "./grid.js";
 import { fillHelp, listen } from "./keys.js";
 import { showSample } from "./sample.js";
 import { showSearch } from "./search.js";
+import { tellWaiting } from "./waits.js";
 import { current, go, gridPart, link, onChange } from "./state.js";
 
 const view = document.getElementById("view");
@@ -16,6 +17,7 @@ const query = document.getElementById("query");
 let dataset = null;
 let leave = new AbortController();
 let shownName = null;
+let last = {};
 
 function nameOf(state) {
   if (state.view === "dataset") return "dataset";
@@ -35,7 +37,19 @@ async function render() {
   const changed = name !== shownName;
   shownName = name;
   view.setAttribute("aria-busy", "true");
-  const shown = () => view.removeAttribute("aria-busy");
+  const told = tellWaiting(view, leave.signal);
+  leave.signal.addEventListener("abort", told);
+  const before = last;
+  last = state;
+  let arrived = false;
+  const shown = () => {
+    told();
+    view.removeAttribute("aria-busy");
+    if (arrived || !changed) return;
+    arrived = true;
+    scrollTo(0, 0);
+    if (name === "grid") focusTile(view, before);
+  };
   try {
     await VIEWS[name]({ view, state, dataset, signal: leave.signal, shown });
   } catch (error) {
@@ -43,7 +57,6 @@ async function render() {
     showFailure(error);
     shown();
   }
-  if (changed) scrollTo(0, 0);
 }
 
 function showFailure(error) {

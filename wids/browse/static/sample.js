@@ -5,6 +5,7 @@ import { announce, button, h } from "./dom.js";
 import { card } from "./fields.js";
 import { bytes, number } from "./format.js";
 import { gridPart, link, orderPart } from "./state.js";
+import { tellWhole } from "./waits.js";
 
 // The field one came to see stands first.
 const ORDER = ["image", "video", "audio", "array", "class", "text", "json", "bytes"];
@@ -21,7 +22,7 @@ export async function showSample({ view, state, dataset, signal, shown }) {
     ? h("p", { class: "muted" }, `and ${number(sample.fields_left_out)} more fields`)
     : null;
   view.replaceChildren(h("article", { class: "sample" },
-    head(sample, state, here, total, byPosition),
+    head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole),
     h("div", { class: "cards" }, fields.map((field) => card(sample.index, field)), left)));
   shown();
   announce(`Sample ${sample.index}, key ${sample.key}`);

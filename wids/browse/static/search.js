@@ -4,6 +4,7 @@ import { ask } from "./api.js";
 import { announce, h } from "./dom.js";
 import { counted, number } from "./format.js";
 import { gridPart, link } from "./state.js";
+import { leftOut } from "./waits.js";
 
 const MOST = 1000;
 
@@ -25,7 +26,7 @@ export async function showSearch({ view, state, dataset, signal, shown }) {
   shown();
   let from = [0, 0];
   let hits = 0;
-  let skipped = 0;
+  const left = { skipped: 0, without_sidecar: 0 };
   while (from && hits < MOST) {
     const found = await ask("search", { q: text, whole: exact ? 1 : null, shard: from[0], place: from[1] }, signal);
     for (const hit of found.hits) {
@@ -33,18 +34,19 @@ export async function showSearch({ view, state, dataset, signal, shown }) {
         h("span", { class: "index" }, number(hit.index)))));
     }
     hits += found.hits.length;
-    skipped += found.skipped;
+    left.skipped += found.skipped;
+    left.without_sidecar += found.without_sidecar;
     bar.value = found.shards_done;
     told.textContent = `${counted(hits, "sample")}${found.next ? ` · ${number(found.shards_done)} of ${counted(found.num_shards, "shard")} searched` : ""}`;
     from = found.next;
   }
   bar.remove();
-  finish({ told, hits, more: Boolean(from), skipped });
+  finish({ told, hits, more: Boolean(from), left });
 }
 
-function finish({ told, hits, more, skipped }) {
+function finish({ told, hits, more, left }) {
   const parts = [more ? `the first ${counted(hits, "sample")}` : hits ? counted(hits, "sample") : "nothing found"];
-  if (skipped) parts.push(`${counted(skipped, "shard")} not searched: remote without a sidecar, or unreadable`);
+  if (left.skipped) parts.push(leftOut(left));
   told.textContent = parts.join(" · ");
   announce(told.textContent);
 }

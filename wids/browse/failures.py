@@ -1,0 +1,100 @@
+"""Which shards could not be read, and which servers did not answer: not to be asked at once again.
+
+A try of a server that is down takes many seconds. Sixty tiles may lie in as many shards of it, and
+a search goes through all; each would wait anew without what is remembered here.
+"""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from wids.errors import FetchError, ShardFormatError, WidsError
+from wids.fetching.transport import is_unreachable
+from wids.urls import is_local
+
+__all__ = ["Failure", "Failures"]
+
+# Long enough for a page and a search to end, and yet soon after what failed was mended.
+_RETRY_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong with a shard.
+
+    Attributes:
+        message: What the error said.
+        unreachable: Whether its server did not answer, so that nothing is known of the shard.
+        at: When, by the monotonic clock.
+    """
+
+    message: str
+    unreachable: bool
+    at: float
+
+    @property
+    def is_recent(self) -> bool:
+        """Whether it is too early to try again."""
+        return time.monotonic() - self.at < _RETRY_SECONDS
+
+    def error(self) -> WidsError:
+        """Make the error that a new try would most likely end in."""
+        return (FetchError if self.unreachable else ShardFormatError)(self.message)
+
+
+class Failures:
+    """What failed, by shard; and which servers did not answer."""
+
+    def __init__(self) -> None:
+        self._of_shards: dict[int, Failure] = {}
+        self._of_servers: dict[str, Failure] = {}
+
+    def of_shard(self, shard_index: int, url: str) -> Failure | None:
+        """Return what is wrong with a shard, or its server, as far as is known."""
+        server = self._of_servers.get(_server_of(url))
+        own = self._of_shards.get(shard_index)
+        # A server that answered since is no longer held against any of its shards.
+        if own is not None and own.unreachable and server is None:
+            return None
+        return own or server
+
+    def check(self, shard_index: int, url: str) -> None:
+        """Fail at once for a shard, or a server, that failed just now.
+
+        Raises:
+            WidsError: It did.
+        """
+        failure = self.of_shard(shard_index, url)
+        if failure is not None and failure.is_recent:
+            raise failure.error()
+
+    def forget(self, shard_index: int, url: str) -> None:
+        """Note that a shard was opened after all."""
+        self._of_shards.pop(shard_index, None)
+        self._of_servers.pop(_server_of(url), None)
+
+    def note(self, shard_index: int, url: str, error: Exception) -> None:
+        """Remember what went wrong with a shard."""
+        failure = Failure(str(error), is_unreachable(error), time.monotonic())
+        self._of_shards[shard_index] = failure
+        if failure.unreachable:
+            self._of_servers[_server_of(url)] = failure
+
+    @contextmanager
+    def noted(self, shard_index: int, url: str, *kinds: type[Exception]) -> Iterator[None]:
+        """Remember an error of these kinds, and let it pass on."""
+        try:
+            yield
+        except kinds as error:
+            self.note(shard_index, url, error)
+            raise
+
+
+def _server_of(url: str) -> str:
+    """Name what answers for a URL; a file of this machine answers for itself alone."""
+    if is_local(url):
+        return url
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc}"
