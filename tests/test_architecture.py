@@ -41,7 +41,7 @@ MAY_IMPORT = {
     ),
     "browse": "errors fetching log ordering reading specs tar tools urls views",
     "commands": (
-        "browse caching codecs errors extras importing ordering outfile progress reading specs "
+        "browse caching codecs errors extras importing log ordering outfile progress reading specs "
         "tools urls views wording writing"
     ),
     "cli": "commands errors",

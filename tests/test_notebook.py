@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chromium import chromium, open_page
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from pictures import draw, save
@@ -22,6 +23,8 @@ from wids import ShardListDataset, ShardWriter, TarIndex
 from wids.views.markup import Markup, tag
 from wids.views.notebook import DatasetFacts, dataset_html, sample_html
 from wids.views.sampleview import SampleView
+
+__all__ = ["chromium", "open_page"]
 
 MakeShard = Callable[..., Path]
 
@@ -187,6 +190,23 @@ def test_fields_that_fail_say_so(make_shard: MakeShard) -> None:
     tile = checked(dataset._repr_html_()).text
     assert "truncated" in tile
     assert "fine" in tile
+
+
+def test_the_style_sheets_of_notebooks_do_not_lay_columns_over_each_other(
+    make_shard: MakeShard, open_page: Any
+) -> None:
+    """In Chromium, under what Jupyter says of tables, each name stands left of its content."""
+    path = make_shard("a.tar", [{"__key__": "a", ".txt": b"some text", ".long.name.cls": b"3"}])
+    sheet = "table{table-layout:fixed;border-collapse:collapse;font-size:12px} tr{background:red}"
+    card = ShardListDataset([str(path)]).show(0)._repr_html_()
+    page = open_page("about:blank")
+    page.set_content(f"<style>{sheet}</style><div>{card}</div>")
+    boxes = [row.locator("td").all() for row in page.locator("tr").all()]
+    for cells in boxes:
+        inside = [cell.locator(":scope > *").first for cell in cells]
+        name, content = inside[0].bounding_box(), cells[2].bounding_box()
+        assert name["x"] + name["width"] <= content["x"]
+        assert cells[1].bounding_box()["width"] > 20
 
 
 def test_a_damaged_shard_is_shown_as_such(make_shard: MakeShard) -> None:

@@ -124,13 +124,17 @@ def sample_html(sample: SampleFields) -> Markup:
                 style=f"{CELL};white-space:nowrap;{FAINT}",
             ),
             tag("td", _content(field, views[field.name], pictures), style=f"{CELL};{REST}"),
+            style="background:none",
         )
         for field in sample.fields[:MAX_FIELDS]
     ]
     parts = [tag("b", clean(sample.title, 200), style=ISOLATED)]
     if "shard" in sample.facts:
         parts.append(tag("div", _place(sample.facts), style=f"{FAINT};{ISOLATED}"))
-    table = "border-collapse:collapse;margin:8px 0 0;width:100%;font:inherit"
+    # Jupyter's own sheet fixes the columns of tables, which would lay names over contents.
+    table = (
+        "border-collapse:collapse;table-layout:auto;margin:8px 0 0;width:100%;font:inherit;border:0"
+    )
     parts.append(tag("table", rows, style=table))
     if len(sample.fields) > MAX_FIELDS:
         parts.append(tag("div", f"and {len(sample.fields) - MAX_FIELDS} more fields", style=FAINT))
@@ -234,7 +238,7 @@ def _instead(views: dict[str, FieldView]) -> Markup:
         views.values(), key=lambda view: order.index(view.kind) if view.kind in order else 0
     )
     text = (found[0].summary.get("text") or content_line(found[0])) if found else "no fields"
-    return tag("div", clean(text, 120), style=f"{ISOLATED};padding:6px;{FAINT}")
+    return tag("div", clean(" ".join(text.split()), 120), style=f"{ISOLATED};padding:6px;{FAINT}")
 
 
 def _label(views: dict[str, FieldView], *, with_text: bool) -> str:
