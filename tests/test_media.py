@@ -136,7 +136,7 @@ def test_a_film_without_video_is_refused():
         frame.rate = 8000
         output.mux(track.encode(frame))
         output.mux(track.encode())
-    with pytest.raises(DecodeError, match="video"):
+    with pytest.raises(DecodeError, match="video: no stream of pictures"):
         decode_video(stream.getvalue(), max_nbytes=BOUND)
 
 

@@ -77,10 +77,12 @@ def decode_video(
     av = load("av", "video")
     try:
         with av.open(io.BytesIO(data), format=VIDEO_FORMATS[extension]) as container:
+            if not container.streams.video:
+                raise DecodeError("video: no stream of pictures; is the file cut off?")
             stream = container.streams.video[0]
             rate = float(stream.average_rate or 0) / stride
             frames = list(_pixels(islice(container.decode(stream), 0, None, stride), max_nbytes))
-    except (av.FFmpegError, IndexError) as error:  # IndexError: no video among the streams
+    except av.FFmpegError as error:
         raise DecodeError(f"video: {error}") from error
     if not frames:
         raise DecodeError("video: the stream has no frames")
