@@ -130,6 +130,18 @@ def test_what_a_subclass_adds_travels(spec: Path) -> None:
         assert dataset[0] == expected[0]
 
 
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_views_of_memory_come_out_of_a_worker(spec: Path, start: str) -> None:
+    """A batch of memoryviews reaches the parent of a DataLoader, which else waits for ever."""
+    dataset = ShardListDataset(spec, transformations="memoryview")
+    loader = DataLoader(
+        dataset, batch_size=3, num_workers=1, collate_fn=list, multiprocessing_context=start
+    )
+    assert [sample for batch in loader for sample in batch] == list(dataset)
+    with pytest.raises(TypeError, match="pickle"):
+        pickle.dumps(dataset[0])
+
+
 def test_a_sample_says_where_it_comes_from(spec: Path) -> None:
     """Beside its fields a sample carries key, global index, shard, place in it and dataset."""
     sample = ShardListDataset(spec)[-1]

@@ -29,6 +29,7 @@ from wids.reading.rangeshard import (
 )
 from wids.reading.readahead import ReadAhead
 from wids.reading.streams import wrap_in_streams
+from wids.reading.travel import let_views_travel
 from wids.specs.naming import name_of
 from wids.specs.sources import load_spec
 from wids.tar.grouping import Grouping, KeyRule
@@ -42,6 +43,8 @@ Transformation = Callable[[Any], Any]
 IMAGE_MODES = ("PIL", "numpy", "torch")
 RAW_KINDS = ("bytes", "memoryview")
 _HOT = ("_copies", "_fields", "_locate", "_raw_kind", "_transformations")
+
+let_views_travel()  # here, as a spawned worker makes no dataset but unpickles one
 
 
 class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
