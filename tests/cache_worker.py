@@ -6,6 +6,8 @@ A script, since it forks: a test process with server threads should not.
 import fcntl
 import hashlib
 import json
+import mmap
+import operator
 import os
 import random
 import select
@@ -141,29 +143,33 @@ def killed_indexing(options: dict) -> dict:
 
 def soak(options: dict) -> dict:
     """Read shards at random in several processes under a bound, and watch the bound."""
-    deadline = time.monotonic() + options["seconds"]
     digests: dict[str, str] = options["digests"]
 
     def read(seed: int) -> None:
         source = random.Random(seed)
         cache = new_cache(options)
-        while time.monotonic() < deadline:
+        for _ in range(options["reads"]):
             url = source.choice(sorted(digests))
             if read_whole(cache, url) != digests[url]:
                 os._exit(7)
 
     children = [fork(lambda seed=seed: read(seed)) for seed in range(options["processes"])]
-    most = 0
-    while time.monotonic() < deadline:
+    most, statuses = 0, []
+    while children:
         most = max(most, held_nbytes(Path(options["folder"])))
         time.sleep(0.002)
-    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+        ended, status = os.waitpid(-1, os.WNOHANG)
+        if ended:
+            children.remove(ended)
+            statuses.append(os.waitstatus_to_exitcode(status))
     return {"statuses": statuses, "most": most}
 
 
 def robbed(options: dict) -> dict:
     """Read samples while somebody removes shards without asking whether they are in use."""
-    deadline = time.monotonic() + options["seconds"]
+    # How many samples each process has read, and last of all whether to go on.
+    counts = memoryview(mmap.mmap(-1, 8 * (options["processes"] + 1))).cast("q")
+    counts[-1] = 1
     rows = [(url, options["nsamples"]) for url in options["digests"]]
 
     def read(seed: int) -> None:
@@ -171,22 +177,32 @@ def robbed(options: dict) -> dict:
         with ShardList(
             rows, cache_dir=options["folder"], lru_size=1, transformations="bytes"
         ) as dataset:
-            while time.monotonic() < deadline:
+            while counts[-1]:
                 index = source.randrange(len(dataset))
                 sample = dataset[index]
                 shard = options["digests"][sample["__shard__"]]
                 if hashlib.md5(sample[".bin"]).hexdigest() != shard[sample["__shardindex__"]]:
                     os._exit(7)
+                counts[seed] += 1
 
     children = [fork(lambda seed=seed: read(seed)) for seed in range(options["processes"])]
-    removed = 0
-    while time.monotonic() < deadline:
-        for path in Path(options["folder"]).glob("*.tar"):
-            path.unlink(missing_ok=True)
-            removed += 1
-            time.sleep(0.3)  # else a reader on a busy machine might never have one
-    statuses = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    return {"statuses": statuses, "removed": removed}
+    removed, before = 0, [0] * options["processes"]
+    statuses: list[int] = []
+    while children:
+        ended, status = os.waitpid(-1, os.WNOHANG)
+        if ended:
+            children.remove(ended)
+            statuses.append(os.waitstatus_to_exitcode(status))
+        # Each reads something in between, else one on a busy machine might never have a shard.
+        elif removed < options["removals"] and all(map(operator.gt, counts[:-1], before)):
+            before = counts[:-1].tolist()
+            shards = sorted(Path(options["folder"]).glob("*.tar"))
+            if shards:
+                random.Random(removed).choice(shards).unlink(missing_ok=True)
+                removed += 1
+        counts[-1] = int(removed < options["removals"] and not any(statuses))
+        time.sleep(0.001)
+    return {"statuses": statuses}
 
 
 def held_nbytes(folder: Path) -> int:

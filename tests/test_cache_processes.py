@@ -147,7 +147,7 @@ def test_the_bound_holds_under_many_readers(folder: Path, shard_server: ShardSer
         folder=str(folder),
         digests=digests,
         processes=8,
-        seconds=6 * LONG,
+        reads=60 * LONG,
         bound=bound,
     )
     assert found["statuses"] == [0] * 8
@@ -160,7 +160,7 @@ def test_a_bound_below_one_shard_works_for_many(folder: Path, shard_server: Shar
     digests = put_shards(shard_server, 10)
     nbytes = len(tar_of(30))
     found = run_worker(
-        "soak", folder=str(folder), digests=digests, processes=4, seconds=3 * LONG, bound=1000
+        "soak", folder=str(folder), digests=digests, processes=4, reads=40 * LONG, bound=1000
     )
     assert found["statuses"] == [0] * 4
     assert found["most"] <= 1000 + 2 * 4 * nbytes  # what each holds and what each fetches
