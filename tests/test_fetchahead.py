@@ -443,7 +443,7 @@ def test_workers_find_what_the_main_process_fetched(
             seen += batch
             time.sleep(0.005)
         assert sorted(seen) == list(range(10 * NSAMPLES))
-    assert ahead.num_fetched >= len(shard_server.requests) - 4
+    assert ahead.num_fetched >= len(shard_server.requests) // 2
     assert len(shard_server.requests) <= 2 * 10 + 6
     del loader
 
