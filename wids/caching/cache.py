@@ -27,12 +27,12 @@ from wids.caching.filling import download_part, unpack_part
 from wids.caching.holding import Held, Hold
 from wids.caching.locking import turn_to_fetch
 from wids.caching.unpack import is_compressed_name, load_libraries
-from wids.dates import is_newer
+from wids.caching.whereabouts import StartingFolder, is_of_use
 from wids.errors import CacheError, FetchError, WidsError
 from wids.fetching.digests import digest_file
 from wids.fetching.fetch import Fetcher
 from wids.fetching.partfile import Expected, no_space
-from wids.urls import display_url, is_local, local_path
+from wids.urls import display_url, is_local
 
 if TYPE_CHECKING:
     import threading
@@ -72,6 +72,7 @@ class ShardCache:
 
     Attributes:
         waits: Where `get` notes how long it took, or None.
+        starting_folder: Where relative paths of shards count from.
 
     >>> ShardCache().get("/no/such.tar")
     Traceback (most recent call last):
@@ -95,6 +96,7 @@ class ShardCache:
         self.localname = localname
         self.shared = shared
         self.fetcher = fetcher or Fetcher(allow_pipe=allow_pipe)
+        self.starting_folder = StartingFolder()
         self.waits: WaitLog | None = None
         self._pid = 0
         self._settling: list[threading.Thread] = []
@@ -225,12 +227,12 @@ class ShardCache:
         self, url: str, expected: Expected, stopped: Callable[[], bool] = lambda: False
     ) -> Path:
         if self.localname is not None:
-            path = local_path(os.fspath(self.localname(url)))
+            path = self.starting_folder.path_of(self.localname(url))
             if not path.exists() and not is_local(url):
                 self._fetch_to(path, url, expected, stopped)
             return self._local(path, expected)
         if is_local(url):
-            return self._local(local_path(url), expected)
+            return self._local(self.starting_folder.path_of(url), expected)
         entry = self._entry_of_remote(url, expected)
         fill = partial(
             download_part,
@@ -260,7 +262,7 @@ class ShardCache:
             local files needs none.
         """
         beside = path.with_name(path.name + suffix)
-        if path.parent == self.cache_dir or _is_of_use(beside, path, renew=renew):
+        if path.parent == self.cache_dir or is_of_use(beside, path, renew=renew):
             return beside
         try:
             self._check_folder()
@@ -296,10 +298,9 @@ class ShardCache:
         """
         try:
             self._check_folder()
-            local = local_path(os.fspath(self.localname(url))) if self.localname else None
-            if local is None and is_local(url):
-                local = local_path(url)
-            if local is not None:
+            if self.localname is not None or is_local(url):
+                name = url if self.localname is None else self.localname(url)
+                local = self.starting_folder.path_of(name)
                 return self.cache_dir / f"{self._entry_of_local(local).name}{suffix}"
         except OSError as error:
             _log.info("%s: nothing made from it is kept: %s", display_url(url), error)
@@ -532,19 +533,6 @@ def _last_sign(target: Path) -> float:
         with suppress(OSError):
             times.append(part.stat().st_mtime)
     return max(times)
-
-
-def _is_of_use(beside: Path, shard: Path, *, renew: bool) -> bool:
-    """Tell whether a sidecar is there, and need not be made or verified anew by each process."""
-    try:
-        status = beside.stat()
-        # A file cannot be renamed over a folder, and a pipe or device is nobody's sidecar.
-        if not stat.S_ISREG(status.st_mode):
-            return False
-        newer = not renew and is_newer(status, shard.stat())
-        return newer or os.access(beside.parent, os.W_OK)
-    except OSError:
-        return False
 
 
 def _is_whole(shard: CachedShard) -> bool:

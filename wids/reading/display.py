@@ -159,7 +159,8 @@ class Displayed:
         if not is_local(url) or self.cache.localname is not None:
             return None
         try:
-            found = first_fields(local_path(url), self._index_rules["key_rule"])
+            path = self.cache.starting_folder.path_of(url)
+            found = first_fields(path, self._index_rules["key_rule"])
         except (OSError, ValueError, tarfile.TarError):
             return None
         wanted = self._fields

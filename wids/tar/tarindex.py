@@ -141,7 +141,7 @@ class TarIndex(MemberTable):
             ShardFormatError: It is no sidecar, damaged, or not that shard's.
             OSError: A file cannot be opened.
         """
-        path = Path(path)
+        path = Path(path).absolute()  # a process may leave its folder before it pickles this
         index = cls(read_sidecar(path), path)
         if tar is None or index.belongs_to(tar):
             return index
@@ -179,7 +179,7 @@ class TarIndex(MemberTable):
         rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
         if sidecar is None:
             return cls.from_tar(tar, **rules)
-        path = Path(sidecar)
+        path = Path(sidecar).absolute()
         index = cls.kept(tar, path, rules)
         if index is None:
             with turn_to_index(path):
@@ -292,8 +292,7 @@ class TarIndex(MemberTable):
     def __reduce__(self) -> tuple[Callable[..., "TarIndex"], tuple[object, ...]]:
         if self._path is None:
             return _from_image, (pack_sidecar(self._sidecar), self.shard_mtime_ns)
-        # Whoever unpickles it may have another working folder.
-        return _load_again, (self._path.absolute(), self.digest, self.shard_mtime_ns)
+        return _load_again, (self._path, self.digest, self.shard_mtime_ns)
 
     def __repr__(self) -> str:
         return f"TarIndex({len(self)} members, {self.num_samples} samples)"

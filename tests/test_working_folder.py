@@ -1,0 +1,114 @@
+"""Relative paths mean what they meant when they were given, whatever folder is worked in later."""
+
+import json
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+
+import pytest
+from workers import read_all
+
+from wids import Shard, ShardListDataset, TarIndex
+from wids.caching.whereabouts import StartingFolder
+
+TEXTS = ["00", "01", "10", "11"]
+
+
+@pytest.fixture
+def home(tmp_path: Path, make_shard: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Work in a folder with shards and a spec below it, and another folder to go to."""
+    for shard in "01":
+        samples = [{"__key__": shard + place, ".txt": shard + place} for place in "01"]
+        make_shard(f"data/{shard}.tar", samples)
+    shards = [{"url": f"{shard}.tar", "nsamples": 2} for shard in "01"]
+    (tmp_path / "data" / "all.json").write_text(json.dumps({"shardlist": shards}))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def name_in_data(url: str) -> str:
+    return "data/" + Path(url).name
+
+
+WAYS = {
+    "folder": lambda: ShardListDataset("data"),
+    "pattern": lambda: ShardListDataset("data/{0..1}.tar"),
+    "paths": lambda: ShardListDataset(["data/0.tar", "data/1.tar"]),
+    "pairs": lambda: ShardListDataset([("data/0.tar", 2), ("file:data/1.tar", 2)]),
+    "spec": lambda: ShardListDataset("data/all.json", cache_dir="cache"),
+    "base": lambda: ShardListDataset([("0.tar", 2), ("1.tar", 2)], base="data"),
+    "localname": lambda: ShardListDataset(
+        [("https://host/0.tar", 2), ("https://host/1.tar", 2)], localname=name_in_data
+    ),
+}
+
+
+@pytest.mark.parametrize("opened", [False, True])
+@pytest.mark.parametrize("way", WAYS)
+def test_a_dataset_reads_the_same_from_another_folder(
+    home: Path, monkeypatch: pytest.MonkeyPatch, way: str, opened: bool
+) -> None:
+    """Itself and what was pickled of it; nothing is written into the folder it is used from."""
+    dataset = WAYS[way]()
+    if opened:
+        assert [sample[".txt"] for sample in dataset] == TEXTS
+    pickled = pickle.dumps(dataset)
+    named = [sample["__shard__"] for sample in dataset]
+    monkeypatch.chdir(home / "elsewhere")
+    for moved in (pickle.loads(pickled), dataset):
+        moved.close()
+        assert [sample[".txt"] for sample in moved] == TEXTS
+        assert [sample["__shard__"] for sample in moved] == named
+        assert moved.column(".txt") is not None
+        assert ".txt" in repr(moved) or way == "localname"
+    assert list(Path().iterdir()) == []
+
+
+def test_a_process_that_starts_elsewhere_reads_the_same(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A spawned worker begins in the folder that its parent has come to."""
+    dataset = ShardListDataset("data", transformations="bytes")
+    monkeypatch.chdir(home / "elsewhere")
+    with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
+        samples = pool.submit(read_all, dataset).result()
+    assert [sample[".txt"].decode() for sample in samples] == TEXTS
+
+
+def test_an_index_is_pickled_after_a_move(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its sidecar is found again, and its shard reads."""
+    TarIndex.open("data/0.tar", "0.widx")
+    index, again = TarIndex.load("0.widx", tar="data/0.tar"), TarIndex.open("data/0.tar", "0.widx")
+    monkeypatch.chdir(home / "elsewhere")
+    for each in (index, again):
+        copy = pickle.loads(pickle.dumps(each))
+        assert copy.names == ["00.txt", "01.txt"]
+        assert bytes(Shard(home / "data" / "0.tar", copy)[1][".txt"]) == b"01"
+
+
+def test_paths_stay_as_they_were_given_until_somebody_moves(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Messages name what the user wrote; absolute paths are never touched."""
+    start = StartingFolder()
+    assert start.path_of("data/0.tar") == Path("data/0.tar")
+    monkeypatch.chdir("elsewhere")
+    assert start.path_of("data/0.tar") == home / "data" / "0.tar"
+    assert start.path_of("/data/0.tar") == Path("/data/0.tar")
+    monkeypatch.chdir(home)
+    assert start.path_of("file:data/0.tar") == Path("data/0.tar")
+
+
+def test_a_folder_that_is_gone_is_still_the_one_that_was_meant(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who stands in a removed folder reads absolute paths, and those from before."""
+    start = StartingFolder()
+    monkeypatch.chdir("elsewhere")
+    (home / "elsewhere").rmdir()
+    assert start.path_of("data/0.tar") == home / "data" / "0.tar"
+    assert StartingFolder().path_of("/a.tar") == Path("/a.tar")
+    assert StartingFolder().path_of("a.tar") == Path("a.tar")
