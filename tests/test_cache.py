@@ -814,8 +814,9 @@ def test_an_eviction_while_a_shard_settles_leaves_nothing(
     save = Record.save
 
     def save_late(record: Record, path: Path, *times: float) -> None:
-        if times:  # the final one
-            cache.trim(0)
+        # The final one, which waits here until the shard is let go and evicted.
+        while times and cache.trim(0):
+            time.sleep(0.005)
         save(record, path, *times)
 
     monkeypatch.setattr(Record, "save", save_late)

@@ -73,6 +73,7 @@ class ShardCache:
     Attributes:
         waits: Where `get` notes how long it took, or None.
         starting_folder: Where relative paths of shards count from.
+        num_fetched: Shards that this object brought here so far, in this process.
 
     >>> ShardCache().get("/no/such.tar")
     Traceback (most recent call last):
@@ -204,6 +205,15 @@ class ShardCache:
         ):  # no record where `localname` put it; no permission where nothing is evicted
             return path.exists()
         return True
+
+    def spare(self, path: Path) -> None:
+        """Count a shard as not used for the longest time, so that it is the next to go.
+
+        Args:
+            path: What `get` or `prepare` returned.
+        """
+        with suppress(OSError):  # evicted already, or no permission
+            os.utime(Entry(path.parent, path.name).record_path, ns=(0, 0))
 
     def holds(
         self,
@@ -353,6 +363,7 @@ class ShardCache:
         self._boot = boot_token()
         self._checked = self._swept = False
         self._settling = []
+        self.num_fetched = 0
 
     def _check_folder(self) -> None:
         """Check the folder, once in each process."""
@@ -454,6 +465,7 @@ class ShardCache:
                 record.save(entry.record_path)
                 part.publish(entry.path)
                 self._held.last = held
+                self.num_fetched += 1
                 self._settling = [thread for thread in self._settling if thread.is_alive()]
                 self._settling.append(settle(entry))
             finally:

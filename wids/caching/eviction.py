@@ -28,6 +28,7 @@ _FILE = re.compile(r"([0-9a-f]{32})-.")
 _PART = re.compile(r"\.(.+)\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}\.part(\.json)?")
 _NOTES = (".ok", ".pin")  # what says something of a shard, and is nothing without it
 _MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which come and go meanwhile
+_TINY_SHARE = 100
 _LOCK_TIMEOUT_SECONDS = 30.0
 _RESUME_SECONDS = 3600.0  # how long a dead process's part waits for someone to go on with it
 _FOREIGN_SECONDS = 24 * 3600.0  # on another machine nobody can tell whether its maker lives
@@ -80,6 +81,10 @@ def list_shards(folder: Path) -> list[CachedShard]:
         shard.last_used = max(shard.last_used, status.st_mtime)
     for shard in groups.values():
         shard.files.sort(key=lambda path: len(path.name))
+        # The record's date says it where there is one: it can be set back, those of files that are
+        # compared with it cannot.
+        with suppress(OSError):
+            shard.last_used = shard.record_path.stat().st_mtime
     # A record or a pin that outlived its shard by a moment holds nothing; `sweep` takes it.
     held = [shard for shard in groups.values() if not _is_left_over(shard)]
     return sorted(held, key=lambda shard: shard.last_used)
@@ -119,7 +124,10 @@ def shrink(folder: Path, max_nbytes: int) -> int:
         shards = list_shards(folder)
         bound = max(0, max_nbytes - _MARGIN_NBYTES)
         excess = sum(shard.nbytes for shard in shards) + reserved - bound
-        for shard in shards:
+        # What is tiny, such as the index of a shard that is not here, goes last: to make it again
+        # costs a shard, and to remove it brings next to nothing.
+        least = excess // _TINY_SHARE
+        for shard in sorted(shards, key=lambda shard: shard.nbytes < least):
             if excess <= 0:
                 break
             if not shard.pinned and evict(shard):

@@ -12,6 +12,7 @@ import os
 import threading
 import time
 import weakref
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from wids.caching.meter import StoppedError
@@ -24,7 +25,7 @@ from wids.specs.shardtable import UNKNOWN
 from wids.urls import is_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     import numpy as np
@@ -57,6 +58,7 @@ class FetchAhead:
 
     Attributes:
         num_fetched: Shards that were brought here ahead of their use so far.
+        crowded: Whether the cache has no room for all shards that are drawn from at once.
 
     Raises:
         CacheError: The cache folder cannot be used.
@@ -70,13 +72,13 @@ class FetchAhead:
         sampler: Foreseeable,
     ) -> None:
         self.num_fetched = 0
+        self.crowded = False
         self._cache = cache
         self._shards = shards
         self._ends = ends
         # Nobody need close this: when the sampler is forgotten, so is what it would ask for.
         self._sampler = cast("Foreseeable", weakref.proxy(sampler))
         self._sizes: dict[int, int] = {}
-        self._room_checked = False
         self._waits: EpochWaits | None = None
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
@@ -84,6 +86,7 @@ class FetchAhead:
         # A dataset that lies on this machine needs no cache folder either.
         if all(map(is_local, shards.urls)):
             return
+        self.crowded = self._is_crowded(sampler)
         cache.make_ready(shards.urls)
         self._waits = EpochWaits(cache)
         # Begins at once: a model is often still being built when its data could come.
@@ -125,16 +128,22 @@ class FetchAhead:
 
     def _look_anew(self) -> None:
         """Plan from where the sampler stands now."""
-        sampler, bound = self._sampler, self._cache.cache_size
-        # What is never evicted needs no room to be kept free in.
-        if bound is not None and (self._cache.keep or self._cache.localname is not None):
-            bound = None
-        room = bound and bound // lanes_here(sampler.lanes, sampler.num_replicas)
+        room = self._room(self._sampler)
         self._step = 0
-        self._lookahead = Lookahead(sampler, self._ends)
-        self._window = Window(self._remote_visits(room), self._nbytes_of, room, _MOST_SHARDS)
+        self._lookahead = Lookahead(self._sampler, self._ends)
+        self._window = Window(
+            self._remote_visits(self._lookahead), self._nbytes_of, room, _MOST_SHARDS
+        )
         self._paths: dict[int, Path] = {}
         self._touched = time.monotonic()
+
+    def _room(self, sampler: Foreseeable) -> int | None:
+        """Bytes that this rank may have in the cache; None for no bound."""
+        cache = self._cache
+        # What is never evicted needs no room to be kept free in.
+        if cache.cache_size is None or cache.keep or cache.localname is not None:
+            return None
+        return cache.cache_size // lanes_here(sampler.lanes, sampler.num_replicas)
 
     def _advance(self) -> bool:
         """Fetch the next shard; False if there is nothing to do now."""
@@ -165,7 +174,7 @@ class FetchAhead:
 
     def _fetch(self, shard_index: int) -> None:
         shard = self._shards[shard_index]
-        promised = {field: shard.get(field) for field in ("filesize", "md5sum", "sha256")}
+        promised = _promised(shard)
         here = self._cache.holds(shard["url"], **promised)
         try:
             path = self._cache.prepare(shard["url"], **promised, stopped=self._closed.is_set)
@@ -178,36 +187,48 @@ class FetchAhead:
             return
         self.num_fetched += not here
         self._paths[shard_index] = path
-        self._sizes[shard_index] = path.stat().st_size
+        with suppress(OSError):  # evicted already: nothing holds what is fetched ahead
+            self._sizes[shard_index] = path.stat().st_size
 
-    def _remote_visits(self, room: int | None) -> Iterator[list[Visit]]:
-        for visits in self._lookahead:
+    def _remote_visits(self, lookahead: Lookahead) -> Iterator[list[Visit]]:
+        for visits in lookahead:
             remote = [
                 visit for visit in visits if not is_local(self._shards.urls[visit.shard_index])
             ]
             if remote:
-                self._check_room(remote, room)
-                yield remote
+                # Where not all have room, those that are here stay: all are drawn from at once, so
+                # to exchange one for another would only cost its bytes.
+                yield sorted(remote, key=self._is_missing) if self.crowded else remote
 
-    def _check_room(self, visits: list[Visit], room: int | None) -> None:
-        """Warn, once, where shards must be fetched again and again, since too few have room."""
-        if room is None or self._room_checked:
-            return
-        self._room_checked = True
-        wanted = most_at_once(visits, self._nbytes_of)
+    def _is_missing(self, visit: Visit) -> bool:
+        shard = self._shards[visit.shard_index]
+        return not self._cache.holds(shard["url"], **_promised(shard))
+
+    def _is_crowded(self, sampler: Foreseeable) -> bool:
+        """Tell whether what is drawn from at once passes the room; a log line says so too."""
+        room = self._room(sampler)
+        if room is None:
+            return False
+        coming = next(self._remote_visits(Lookahead(sampler, self._ends)), [])
+        wanted = most_at_once(coming, self._nbytes_of)
         if wanted > room:
             _log.warning(
                 "the sampler draws from %d bytes of shards at a time, cache_size has room for %d: "
-                "shards will be fetched several times an epoch; raise cache_size, or give the "
-                "sampler a smaller interleave or chunksize",
+                "what does not fit is fetched whole once, and read by byte range then; raise "
+                "cache_size, or give the sampler a smaller interleave or chunksize",
                 wanted,
                 room,
             )
+        return wanted > room
 
     def _nbytes_of(self, shard_index: int) -> int:
         """The size of a shard; before it is known, that of the largest so far."""
         known = self._sizes.get(shard_index, int(self._shards.filesize[shard_index]))
         return known if known != UNKNOWN else max(self._sizes.values(), default=0)
+
+
+def _promised(shard: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: shard.get(field) for field in ("filesize", "md5sum", "sha256")}
 
 
 def check_foreseeable(sampler: object, length: int, *, by_range: bool) -> None:

@@ -12,6 +12,7 @@ from typing import Any, Self
 import numpy as np
 
 from wids.caching.cache import ShardCache
+from wids.caching.unpack import is_compressed_name
 from wids.errors import CacheError, FetchError, SampleCountError, ShardFormatError
 from wids.fetching.transport import is_unreachable
 from wids.log import logger
@@ -24,10 +25,12 @@ from wids.reading.openshard import OpenShard
 from wids.reading.openshards import OpenShards
 from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
 from wids.reading.scanners import Scanners
+from wids.reading.spareshard import KnownShard, SpareShard
 from wids.reading.streams import StreamedShard
 from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
+from wids.urls import base_name
 
 __all__ = ["HeldShards"]
 
@@ -43,6 +46,7 @@ class HeldShards:
     _locate: Locator
     _opened: OpenShards[OpenShard]
     _ahead: FetchAhead | None
+    _spares = False  # whether shards must be read whose file the cache cannot keep
 
     def locate_sample(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
         """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
@@ -85,6 +89,7 @@ class HeldShards:
         if self._ahead is not None:
             self._ahead.close()
         self._ahead = FetchAhead(self.cache, self.shards, self._locate.ends, sampler)
+        self._spares = self._ahead.crowded
         return self._ahead
 
     def close(self) -> None:
@@ -109,7 +114,7 @@ class HeldShards:
     def _open_shard(self, shard_index: int) -> OpenShard:
         """Fetch where needed, index where needed, map, and check that the spec counted right."""
         description = self.shards[shard_index]
-        ranged = self._ranged(description)
+        ranged = self._spared(description) if self._spares else self._ranged(description)
         # Not by its truth: a shard without samples is as good as any.
         shard = self._mapped(description) if ranged is None else ranged
         expected = int(self.shards.nsamples[shard_index])
@@ -155,10 +160,42 @@ class HeldShards:
             ),
         )
 
+    def _spared(self, description: Mapping[str, Any]) -> SpareShard | None:
+        """Open a remote shard so that the cache need not keep it; None where that cannot be."""
+        url, cache = description["url"], self.cache
+        # The bytes of a compressed shard are not those that come over the wire.
+        if cache.is_local(url) or is_compressed_name(base_name(url)):
+            return None
+        path = KnownShard.place(cache.cache_dir, description)
+        known, whole = KnownShard.load(path), None
+        if known is None or known.index.source.rules != self._index_rules:
+            before = cache.num_fetched
+            whole = self._mapped(description)
+            try:
+                known = KnownShard.of(whole, path)
+            except OSError as error:
+                logger.warning("%s: what is known of it is not kept: %s", url, error)
+                return None
+            # What was fetched ahead will be used for longer than what is only passing through.
+            if cache.num_fetched > before:
+                cache.spare(whole.path)
+        promised = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
+        return SpareShard(
+            url,
+            known,
+            cache,
+            partial(self._mapped, description),
+            whole=whole,
+            is_here=partial(cache.holds, url, **promised),
+        )
+
     def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:
         # What was evicted keeps its space on the disk for as long as it is mapped.
         if self.cache.cache_size is not None:
             self._opened.drop(_is_evicted, spare_used=True)
+            for opened in list(self._opened.values()):
+                if isinstance(opened.shard, SpareShard):
+                    opened.shard.let_go()
         try:
             return open_shard(description, self.cache, self._index_rules, scanners)
         except CacheError:

@@ -252,7 +252,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         if self._by_range:
             self._open_side_by_side(indexes)
         for groups in self._by_shard(indexes):
-            if self._by_range:
+            if self._by_range or self._spares:
                 yield from self._read_by_range(groups)
                 continue
             copies = self._copies
