@@ -4,6 +4,7 @@ import errno
 import gzip
 import hashlib
 import logging
+import mmap
 import os
 import pickle
 import shutil
@@ -418,6 +419,33 @@ def test_an_open_shard_outlives_its_eviction(tmp_path: Path, shard_server: Shard
         cache.get(shard_server.put("b.tar", SHARD))
         assert not path.exists()
         assert stream.read() == SHARD
+
+
+def test_an_open_shard_outlives_what_takes_its_place(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """Files are replaced, never written in: who has the old one mapped reads on."""
+    url = shard_server.put("a.tar", SHARD)
+    path = cache.get(url)
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as mapped:
+        path.with_name(f"{path.name}.ok").unlink()
+        other = shard_server.put("a.tar", tar_of(3)[:-512])
+        assert cache.get(other).stat().st_size < len(SHARD)
+        assert mapped[:] == SHARD
+
+
+def test_lock_files_stay(cache: ShardCache, shard_server: ShardServer) -> None:
+    """A lock that was removed while others wait for it would let two in, each by its own file."""
+    urls = [shard_server.put(f"{number}.tar", SHARD) for number in range(3)]
+    inodes = []
+    for _ in range(2):
+        for url in urls:
+            cache.get(url)
+        locks = (cache.cache_dir / "locks").iterdir()
+        inodes.append({path.name: path.stat().st_ino for path in locks})
+        cache.clear()
+    assert inodes[0]
+    assert inodes[0] == inodes[1]
 
 
 def test_a_shard_just_given_to_another_thread_is_not_evicted(
