@@ -26,21 +26,28 @@ def cpu_seconds() -> float:
 
 
 def random_read(peer: Any, folder: Path, options: dict[str, Any], **peer_options: Any) -> Pass:
-    """Read `options["reads"]` samples whole, in random order, one call each."""
+    """Read `options["reads"]` samples whole, in random order, one call each.
+
+    An adapter with an option `batch` is given as many indexes a call instead of one.
+    """
     read = peer.random_reader(folder, **peer_options)
+    batch = peer_options.get("batch")
     spec = json.loads((folder / "spec.json").read_text())
     num_samples = sum(shard["nsamples"] for shard in spec["shardlist"])
     for index in range(num_samples):  # opens every shard and maps every page
-        read(index)
+        read([index] if batch else index)
 
     def run(number: int) -> dict[str, float]:
         order = np.random.default_rng(number).permutation(num_samples)[: options["reads"]].tolist()
         cpu, started = cpu_seconds(), time.perf_counter()
         samples = nbytes = 0
         while samples < len(order) and time.perf_counter() - started < options["budget_seconds"]:
-            block = order[samples : samples + 16]
-            for index in block:
-                nbytes += read(index)
+            block = order[samples : samples + (batch or 16)]
+            if batch:
+                nbytes += read(block)
+            else:
+                for index in block:
+                    nbytes += read(index)
             samples += len(block)
         seconds = time.perf_counter() - started
         return _figures(samples, nbytes, seconds, cpu_seconds() - cpu)

@@ -88,7 +88,7 @@ def test_browse_measures_every_question(images: Path, tmp_path: Path):
 
 def test_random_read_measures_every_peer(images: Path, tmp_path: Path):
     """Each row has its passes, every sample's bytes in each, and a median between the extremes."""
-    peers = ["floor", "ours", "ours-streams"]
+    peers = ["floor", "ours", "ours-views", "ours-streams", "ours-gather"]
     results = results_of("random_read.py", images, tmp_path / "out", peers)
     (rows,) = results["tables"].values()
     assert [row["peer"] for row in rows] == peers

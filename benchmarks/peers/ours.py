@@ -1,6 +1,7 @@
-"""This library: raw fields as `bytes`, or as streams, as wids 0.1.11 has them."""
+"""This library: raw fields as `bytes`, views or streams, one sample a call or many."""
 
 from collections.abc import Callable
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -14,21 +15,34 @@ def versions() -> dict[str, str]:
     return shared.versions() | {"wids": wids.__version__}
 
 
-def random_reader(folder: Path, *, streams: bool = False) -> Callable[[int], int]:
-    kind: Any = [] if streams else "bytes"
-    samples = wids.ShardListDataset(folder / "spec.json", transformations=kind)
+def random_reader(
+    folder: Path, *, kind: str = "bytes", batch: int | None = None
+) -> Callable[[Any], int]:
+    transformations: Any = [] if kind == "streams" else kind
+    samples = wids.ShardListDataset(folder / "spec.json", transformations=transformations)
 
     names = [name for name in samples[0] if name[0] == "."]  # a user knows them
+    pick = itemgetter(*names)
 
+    # A tuple of fields is weighed as the floor's is, so that weighing costs alike.
     def read(index: int) -> int:
-        sample = samples[index]
-        return sum([len(sample[name]) for name in names])
+        return sum(map(len, pick(samples[index])))
+
+    def read_one_field(index: int) -> int:
+        return sum(map(len, (pick(samples[index]),)))
 
     def read_streams(index: int) -> int:
         sample = samples[index]
         return sum([len(sample[name].getvalue()) for name in names])
 
-    return read_streams if streams else read
+    def gather(indexes: list[int]) -> int:
+        return sum(len(samples.gather_bytes(indexes, name).values) for name in names)
+
+    if batch:
+        return gather
+    if kind == "streams":
+        return read_streams
+    return read if len(names) > 1 else read_one_field
 
 
 def raw_fields(sample: dict[str, Any]) -> tuple[bytes, ...]:
