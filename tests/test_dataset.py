@@ -381,6 +381,24 @@ def test_key_rule_and_grouping_are_passed_on(make_shard: Callable[..., Path]) ->
         ShardListDataset([(str(path), 2)])[0]
 
 
+@pytest.mark.parametrize("first_seconds", [0.0, 3600.0])
+def test_counts_are_the_same_at_once_and_by_threads(
+    spec: Path, monkeypatch: pytest.MonkeyPatch, first_seconds: float
+) -> None:
+    """Shards with a sidecar and without, counted in this thread or in others."""
+    monkeypatch.setattr("wids.reading.heldshards._FIRST_SECONDS", first_seconds)
+    shards = [spec.with_name(f"train-{number}.tar") for number in range(3)]
+    assert ShardListDataset(shards[:2]).lengths == LENGTHS[:2]
+    for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):  # the third without a sidecar at first
+        dataset = ShardListDataset([shards[number] for number in order])
+        assert dataset.lengths == [LENGTHS[number] for number in order]
+    rows = [{"url": str(shards[0]), "filesize": 7}]
+    with pytest.raises(wids.FetchError, match="the spec says 7"):
+        ShardListDataset(rows)
+    with pytest.raises(wids.FetchError, match=r"no\.tar"):
+        ShardListDataset([*shards, spec.with_name("no.tar")])
+
+
 @pytest.fixture
 def concatenated(tmp_path: Path, make_shard: Callable[..., Path]) -> Path:
     """Write a shard of one sample, and behind its end another archive with two."""

@@ -3,6 +3,7 @@
 import logging
 import operator
 import os
+import time
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -10,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
+import numpy.typing as npt
 
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
@@ -20,7 +22,7 @@ from wids.ordering.lookahead import Foreseeable
 from wids.progress import progress
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.locate import Locator
-from wids.reading.opening import open_shard
+from wids.reading.opening import count_kept, open_shard
 from wids.reading.openshard import OpenShard
 from wids.reading.openshards import OpenShards
 from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
@@ -33,6 +35,8 @@ from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.urls import base_name
 
 __all__ = ["HeldShards"]
+
+_FIRST_SECONDS = 0.02
 
 
 class HeldShards:
@@ -222,13 +226,31 @@ class HeldShards:
             if far
             else "",
         )
-        cores = os.cpu_count() or 1
         nsamples = shards.nsamples.copy()
-        with Scanners(cores) as scanners, ThreadPoolExecutor(2 * cores) as pool:
-            counts = pool.map(lambda row: len(self._mapped(shards[row], scanners)), unknown)
-            shown = progress(counts, total=len(unknown), desc="indexing shards", unit="shard")
-            nsamples[unknown] = list(shown)
+        unknown = self._count_first(shards, nsamples, unknown)
+        if unknown:
+            cores = os.cpu_count() or 1
+            with Scanners(cores) as scanners, ThreadPoolExecutor(2 * cores) as pool:
+                counts = pool.map(lambda row: len(self._mapped(shards[row], scanners)), unknown)
+                shown = progress(counts, total=len(unknown), desc="indexing shards", unit="shard")
+                nsamples[unknown] = list(shown)
         return shards.with_nsamples(nsamples)
+
+    def _count_first(
+        self, shards: ShardTable, nsamples: npt.NDArray[np.int64], unknown: list[int]
+    ) -> list[int]:
+        """Count shards with a sidecar into `nsamples`, for a moment; return those that are left."""
+        # To start threads and hand over to them takes longer than to look into thirty sidecars on
+        # a disk of this machine. On a slow one, threads wait side by side.
+        give_up = time.monotonic() + _FIRST_SECONDS
+        for place, row in enumerate(unknown):
+            if time.monotonic() > give_up:
+                return unknown[place:]
+            count = count_kept(shards[row], self.cache, self._index_rules)
+            if count is None:
+                return unknown[place:]
+            nsamples[row] = count
+        return []
 
     # Handles don't travel: a worker opens its own.
 

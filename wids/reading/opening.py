@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
 from wids.log import logger
 from wids.tar.shard import Shard
@@ -17,7 +18,7 @@ if TYPE_CHECKING:
     from wids.caching.cache import ShardCache
     from wids.reading.scanners import Scanners
 
-__all__ = ["open_shard"]
+__all__ = ["count_kept", "open_shard"]
 
 _ATTEMPTS = 5
 
@@ -42,7 +43,7 @@ def open_shard(
         OSError: It cannot be opened.
     """
     url = description["url"]
-    promised = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
+    promised = _promised(description)
     attempts = 0
     while True:
         path = cache.get(url, **promised)
@@ -75,6 +76,30 @@ def _open(
             scanners.scan(path, sidecar, dict(rules))
         index = TarIndex.open(path, sidecar, **rules)
     return Shard(path, index)
+
+
+def count_kept(description: Mapping[str, Any], cache: ShardCache, rules: IndexRules) -> int | None:
+    """Say how many samples a shard holds if its sidecar is at hand; None where that takes longer.
+
+    Args:
+        description: Its entry in the spec.
+        cache: What would fetch it.
+        rules: How its members are grouped into samples.
+
+    Raises:
+        FetchError: There is no such file, or not what the spec says.
+    """
+    url = description["url"]
+    if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
+        return None
+    path = cache.get(url, **_promised(description))
+    sidecar = cache.sidecar_path(url, path, SIDECAR_SUFFIX)
+    index = None if sidecar is None else TarIndex.kept(path, sidecar, rules)
+    return None if index is None else index.num_samples
+
+
+def _promised(description: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
