@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import random
 import threading
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import requests
-from browsing import Browsing, browsing
+from browsing import Browsing, Command, browsing
 from conftest import write_shard
 from PIL import Image
 from server import Faults
@@ -645,3 +646,31 @@ def test_a_fault_of_the_server_is_an_answer(
     assert (response.status_code, "unforeseen" in response.json()["error"]) == (500, True)
     assert "unforeseen" in caplog.text
     assert served.get("api/dataset").status_code == 200
+
+
+def test_a_shard_that_is_cut_short_ends_no_server(tmp_path: Path):
+    """Its samples say what is wrong, those of others are shown, and all are once it is whole."""
+    paths = [write_shard(tmp_path / f"s-{shard}.tar", samples_of(shard)) for shard in range(2)]
+    whole = paths[0].read_bytes()
+    with Command(tmp_path, tmp_path) as server:
+        assert len(server.get("api/page").json()["tiles"]) == 20
+        os.truncate(paths[0], 20_000)
+        assert server.get("api/sample", i=9).status_code == 500
+        assert "error" in server.get("api/page").json()["tiles"][9]
+        assert server.get("thumb", i=8, f=0, s=96).status_code == 200
+        assert server.get("raw", i=9, f=3).status_code == 500
+        assert server.get("api/sample", i=15).json()["key"] == "part1/005"
+        paths[0].write_bytes(whole)
+    with browsing(tmp_path) as mended:
+        assert mended.ask("sample", i=9)["key"] == "part0/009"
+
+
+def test_a_shard_that_is_written_anew_is_shown_as_it_is_now(tmp_path: Path):
+    """Who mends a shard under the same name sees the new samples, not pieces of them."""
+    path = write_shard(tmp_path / "s.tar", samples_of(0))
+    with browsing(tmp_path) as server:
+        assert server.ask("sample", i=3)["key"] == "part0/003"
+        path.write_bytes(write_shard(tmp_path / "other", samples_of(1)).read_bytes())
+        assert server.ask("sample", i=3)["key"] == "part1/003"
+        path.unlink()
+        assert server.ask("sample", i=4)["key"] == "part1/004"

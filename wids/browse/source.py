@@ -27,6 +27,7 @@ __all__ = ["FieldPlace", "SamplePlace", "Source"]
 _KEPT_NBYTES = 64 << 20
 # Of a remote sample no more than this is fetched ahead of being asked for.
 _MOST_AHEAD_NBYTES = 2 << 20
+_MOST_COPIED_NBYTES = 1 << 20
 _ROWS_A_REQUEST = 256
 # Somebody looks at the page and waits: what a night's training sits out is told at once here.
 _PATIENCE = FetchPolicy(connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2)
@@ -163,7 +164,9 @@ class Source:
                 return memoryview(shard.read_part(local_index, field.extension, start, stop))
         # A view of the mapped shard: however large the field, only what is sliced is touched.
         view: memoryview = shard.read(local_index, (field.extension,))[field.extension]
-        return view[start:stop]
+        part = view[start:stop]
+        # A copy outlives a shard that is cut short while a decoder is at it.
+        return memoryview(bytes(part)) if part.nbytes <= _MOST_COPIED_NBYTES else part
 
     def fetch_ahead(
         self, places: Iterable[SamplePlace], wanted: Callable[[SamplePlace], Iterable[int]]
@@ -274,6 +277,7 @@ class Source:
         first = shard_index not in self._opened_before
         far = first and self.is_far(self.dataset.shards[shard_index])
         with self.failures.noted(shard_index, url, WidsError, OSError), self._waited(shard_index):
+            self.dataset.drop_if_changed(shard_index)
             located = self.dataset.locate_sample(index)
         self.failures.forget(shard_index, url)
         self._opened_before.add(shard_index)

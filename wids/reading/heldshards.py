@@ -96,6 +96,16 @@ class HeldShards:
         self._spares = self._ahead.crowded
         return self._ahead
 
+    def drop_if_changed(self, shard_index: int) -> None:
+        """Forget an open shard whose file was written to since; the next use opens it anew.
+
+        Reading a sample does not look for this, which would cost more than the sample. It is for
+        programs that stay open for hours, beside others that write shards.
+        """
+        opened = self._opened.get(shard_index)
+        if opened is not None and isinstance(opened.shard, Shard) and opened.shard.was_changed():
+            self._opened.drop(lambda each: each is opened)
+
     def close(self) -> None:
         """Forget the open shards and close connections; reading afterwards opens them again."""
         if self._ahead is not None:

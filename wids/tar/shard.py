@@ -185,6 +185,19 @@ class Shard(IndexedShard):
         if spans:
             yield start, end
 
+    def was_changed(self) -> bool:
+        """Tell whether the file was written to since it was mapped.
+
+        Its index then belongs to bytes that are no more, and where the file was cut short, touching
+        what is gone ends the process. A file that was removed stays as it was for who has it open.
+        """
+        try:
+            status = self.path.stat()
+        except OSError:
+            return False
+        known = self.index.source.nbytes, self.index.shard_mtime_ns
+        return (status.st_size, status.st_mtime_ns) != known
+
     def close(self) -> None:
         """Let go of the memory; views that were handed out keep it until they are gone."""
         self._view = self._mapped = None
