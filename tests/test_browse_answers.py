@@ -519,6 +519,55 @@ def test_while_a_shard_is_on_its_way_the_page_can_tell(
         assert server.ask("waiting") == {"shards": []}
 
 
+@pytest.mark.parametrize("faults", [Faults(status=500, times=2), Faults(cut_at=10, times=2)])
+@pytest.mark.usefixtures("impatient")
+def test_a_shard_that_a_server_fails_to_send_is_held_against_no_other(
+    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch, faults: Faults
+):
+    """The server answers, so the other shards of the page are asked for, and shown."""
+    rows = serve_remotely(folder, shard_server)
+    monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 3600)
+    with browsing(rows) as server:
+        shard_server.faults = faults
+        tiles = server.ask("page")["tiles"]
+        assert ["error" in tile for tile in tiles] == [True] * 10 + [False] * 20
+        states = [row["state"] for row in server.ask("shards")["shards"]]
+        assert states == ["unreachable", "remote", "remote"]
+
+
+@pytest.mark.usefixtures("impatient")
+def test_a_server_that_fails_for_many_shards_is_not_asked_for_all(
+    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """After three of them nobody waits for the rest, one after the other."""
+    rows = serve_remotely(folder, shard_server) * 4
+    monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 3600)
+    with browsing(rows) as server:
+        shard_server.faults = Faults(status=500)
+        asked = len(shard_server.requests)
+        assert all("HTTP status 500" in each["error"] for each in server.ask("page")["tiles"])
+        assert len(shard_server.requests) - asked == 3 * 2
+        states = {row["state"] for row in server.ask("shards")["shards"]}
+        assert states == {"unreachable"}
+
+
+@pytest.mark.parametrize(
+    ("status", "state"), [(404, "missing"), (410, "missing"), (403, "denied"), (401, "denied")]
+)
+def test_a_shard_that_a_server_refuses_is_not_called_damaged(
+    folder: Path, shard_server: Any, status: int, state: str
+):
+    """One that is not there is missing, one that needs credentials denied; others are shown."""
+    rows = serve_remotely(folder, shard_server)
+    with browsing(rows) as server:
+        shard_server.faults = Faults(status=status)
+        assert str(status) in server.get("api/sample", i=5).json()["error"]
+        shard_server.heal()
+        assert server.ask("sample", i=15)["key"] == "part1/005"
+        states = [row["state"] for row in server.ask("shards")["shards"]]
+        assert states == [state, "remote", "remote"]
+
+
 def test_a_server_that_fails_is_asked_once_for_a_page(
     folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
 ):

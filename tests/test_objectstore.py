@@ -210,7 +210,7 @@ def test_a_forked_process_reads_objects_though_its_parent_did(bucket: Any) -> No
         [sys.executable, "-c", FORKING], capture_output=True, text=True, check=False
     )
     refused, malformed, begun, last = done.stdout.splitlines()
-    assert refused.startswith("FetchError s3://shards/none.tar")
+    assert refused.startswith("AbsentError s3://shards/none.tar")
     assert malformed == "FetchError s3://shards: expected s3://<bucket>/<path>"
     assert begun == "3000000 True True"
     assert (last, done.returncode, done.stderr) == ("read", 0, "")

@@ -8,16 +8,26 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Literal
 from urllib.parse import urlsplit
 
 from wids.errors import FetchError, ShardFormatError, WidsError
-from wids.fetching.transport import is_unreachable
+from wids.fetching.transport import (
+    AbsentError,
+    AnsweredError,
+    DeniedError,
+    is_unreachable,
+)
 from wids.urls import is_local
 
 __all__ = ["Failure", "Failures"]
 
 # Long enough for a page and a search to end, and yet soon after what failed was mended.
 _RETRY_SECONDS = 10.0
+# A server may stumble over a shard or two; one that fails for so many fails for the others, too.
+_MOST_STUMBLES = 3
+
+Kind = Literal["silent", "failing", "missing", "denied", "damaged"]
 
 
 @dataclass(frozen=True)
@@ -26,13 +36,20 @@ class Failure:
 
     Attributes:
         message: What the error said.
-        unreachable: Whether its server did not answer, so that nothing is known of the shard.
+        kind: "silent": its server did not answer; "failing": it answered with an error, or broke
+            off; "missing": it has no such file; "denied": it does not give it to us; "damaged":
+            the shard came, and is none.
         at: When, by the monotonic clock.
     """
 
     message: str
-    unreachable: bool
+    kind: Kind
     at: float
+
+    @property
+    def unreachable(self) -> bool:
+        """Whether nothing is known of the shard, as nothing came of it."""
+        return self.kind in ("silent", "failing")
 
     @property
     def is_recent(self) -> bool:
@@ -41,7 +58,7 @@ class Failure:
 
     def error(self) -> WidsError:
         """Make the error that a new try would most likely end in."""
-        return (FetchError if self.unreachable else ShardFormatError)(self.message)
+        return (ShardFormatError if self.kind == "damaged" else FetchError)(self.message)
 
 
 class Failures:
@@ -50,13 +67,14 @@ class Failures:
     def __init__(self) -> None:
         self._of_shards: dict[int, Failure] = {}
         self._of_servers: dict[str, Failure] = {}
+        self._stumbles: dict[str, set[int]] = {}
 
     def of_shard(self, shard_index: int, url: str) -> Failure | None:
         """Return what is wrong with a shard, or its server, as far as is known."""
         server = self._of_servers.get(_server_of(url))
         own = self._of_shards.get(shard_index)
         # A server that answered since is no longer held against any of its shards.
-        if own is not None and own.unreachable and server is None:
+        if own is not None and own.kind == "silent" and server is None:
             return None
         return own or server
 
@@ -74,13 +92,19 @@ class Failures:
         """Note that a shard was opened after all."""
         self._of_shards.pop(shard_index, None)
         self._of_servers.pop(_server_of(url), None)
+        self._stumbles.pop(_server_of(url), None)
 
     def note(self, shard_index: int, url: str, error: Exception) -> None:
         """Remember what went wrong with a shard."""
-        failure = Failure(str(error), is_unreachable(error), time.monotonic())
+        failure = Failure(str(error), _kind_of(error), time.monotonic())
         self._of_shards[shard_index] = failure
-        if failure.unreachable:
-            self._of_servers[_server_of(url)] = failure
+        server = _server_of(url)
+        if not failure.unreachable:
+            return
+        stumbles = self._stumbles.setdefault(server, set())
+        stumbles.add(shard_index)
+        if failure.kind == "silent" or len(stumbles) >= _MOST_STUMBLES:
+            self._of_servers[server] = failure
 
     @contextmanager
     def noted(self, shard_index: int, url: str, *kinds: type[Exception]) -> Iterator[None]:
@@ -90,6 +114,14 @@ class Failures:
         except kinds as error:
             self.note(shard_index, url, error)
             raise
+
+
+def _kind_of(error: Exception) -> Kind:
+    if is_unreachable(error):
+        return "failing" if isinstance(error.__cause__, AnsweredError) else "silent"
+    if isinstance(error, AbsentError):
+        return "missing"
+    return "denied" if isinstance(error, DeniedError) else "damaged"
 
 
 def _server_of(url: str) -> str:

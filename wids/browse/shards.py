@@ -39,7 +39,8 @@ def shard_rows(
 
     Returns:
         A dict each: `shard`, `url`, `first_index`, `num_samples`, `nbytes` (None where unknown),
-        `state` ("local", "cached", "remote", "missing", "unreachable" or "damaged") and `messages`.
+        `state` ("local", "cached", "remote", "missing", "denied", "unreachable" or "damaged") and
+        `messages`.
     """
     stop = min(start + count, source.num_shards)
     return [_row(source, number, faults) for number in range(max(start, 0), stop)]
@@ -53,9 +54,10 @@ def _row(source: Source, number: int, faults: dict[str, list[dict[str, str]]]) -
     failure = source.failures.of_shard(number, entry["url"])
     if failure is not None:
         messages.insert(0, failure.message)
-    if failure is not None and failure.unreachable:
+    if failure is not None and failure.kind != "damaged":
         # Of a shard in the cache its server may keep silent.
-        state = "unreachable" if state == "remote" else state
+        told = "unreachable" if failure.unreachable else failure.kind
+        state = told if state == "remote" else state
     # A note of `wids check`, such as bytes behind the end, is no damage.
     elif failure is not None or any(fault.get("severity") == "error" for fault in found):
         state = "missing" if state == "missing" else "damaged"

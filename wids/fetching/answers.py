@@ -5,7 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from wids.errors import FetchError, IntegrityError
-from wids.fetching.transport import BeyondEndError, ChangedError, RangesNotServedError
+from wids.fetching.transport import (
+    AnsweredError,
+    BeyondEndError,
+    ChangedError,
+    RangesNotServedError,
+)
 from wids.urls import display_url
 
 if TYPE_CHECKING:
@@ -65,7 +70,7 @@ def read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
         if len(data) > max_nbytes:
             raise FetchError(too_large(url, max_nbytes))
     if stream.size is not None and len(data) != stream.size:
-        raise ConnectionError(f"{len(data)} of {stream.size} bytes came")
+        raise AnsweredError(f"{len(data)} of {stream.size} bytes came")
     return bytes(data)
 
 
@@ -121,4 +126,4 @@ def check_length(url: str, stream: Stream, nbytes: int, wanted: tuple[int, int])
             f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.size}"
         )
     if nbytes != stop - start:
-        raise ConnectionError(f"{nbytes} of {stop - start} bytes came")
+        raise AnsweredError(f"{nbytes} of {stop - start} bytes came")

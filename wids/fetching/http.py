@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 from wids.errors import FetchError
 from wids.fetching.answers import encoded_range
-from wids.fetching.transport import ChangedError, FetchPolicy, RangesNotServedError, Stream
+from wids.fetching.transport import (
+    AbsentError,
+    AnsweredError,
+    ChangedError,
+    DeniedError,
+    FetchPolicy,
+    RangesNotServedError,
+    Stream,
+)
 from wids.urls import display_url
 
 if TYPE_CHECKING:
@@ -31,7 +39,7 @@ _WINDOW_SECONDS = 60.0
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
 
-class ServerBusyError(ConnectionError):
+class ServerBusyError(AnsweredError):
     """The server asks to come back later; `retry_after_seconds` says when, if it said so."""
 
     def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
@@ -207,7 +215,8 @@ def _check_status(response: Response, url: str) -> None:
         403: "; it needs credentials, or a signed URL has run out",
         404: "; check the URL and the spec's base",
     }.get(status, "")
-    raise FetchError(message + hint)
+    kind = {401: DeniedError, 403: DeniedError, 404: AbsentError, 410: AbsentError}
+    raise kind.get(status, FetchError)(message + hint)
 
 
 def _names_compressed_file(url: str) -> bool:
@@ -238,7 +247,7 @@ def _body(
     response: Response, url: str, min_nbytes_per_second: float, *, decode: bool
 ) -> Iterator[bytes]:
     """Yield the body as it comes; ConnectionError when it breaks off, stalls or trickles."""
-    from urllib3.exceptions import DecodeError, HTTPError
+    from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
 
     window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
     try:
@@ -251,5 +260,7 @@ def _body(
                 window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
     except DecodeError as error:
         raise FetchError(f"{display_url(url)}: {_cause(error)}") from error
-    except HTTPError as error:
+    except ReadTimeoutError as error:
         raise ConnectionError(_cause(error)) from error
+    except HTTPError as error:
+        raise AnsweredError(_cause(error)) from error

@@ -22,7 +22,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 from wids.errors import FetchError
 from wids.fetching.objectstore import ObjectSource
-from wids.fetching.transport import FetchPolicy, Stream
+from wids.fetching.transport import AbsentError, FetchPolicy, Stream
 from wids.urls import display_url
 
 if TYPE_CHECKING:
@@ -165,7 +165,7 @@ class _Helper:
             raise ConnectionError("the helper process has ended")
         said: dict[str, Any] = json.loads(line)
         if "refused" in said:
-            raise FetchError(said["refused"])
+            raise (AbsentError if said.get("absent") else FetchError)(said["refused"])
         if "broken" in said:
             raise ConnectionError(said["broken"])
         return said
@@ -204,7 +204,7 @@ def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
                 say(**{name: getattr(stream, name) for name in _SAID})
                 _send(stream, answers)
         except FetchError as error:
-            say(refused=str(error))
+            say(refused=str(error), **({"absent": True} if isinstance(error, AbsentError) else {}))
         except BrokenPipeError:
             return  # nobody wants it any more
         except ConnectionError as error:

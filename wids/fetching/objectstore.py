@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from wids.errors import FetchError
-from wids.fetching.transport import Stream
+from wids.fetching.transport import AbsentError, Stream
 from wids.urls import display_url, scheme_of
 
 if TYPE_CHECKING:
@@ -154,7 +154,8 @@ def _translated_errors(url: str) -> Iterator[None]:
         if type(error).__name__ == "GenericError":
             _refuse_anonymous(url, error)
             raise ConnectionError(_first_line(error)) from error
-        raise FetchError(f"{display_url(url)}: {_first_line(error)}") from error
+        kind = AbsentError if isinstance(error, FileNotFoundError) else FetchError
+        raise kind(f"{display_url(url)}: {_first_line(error)}") from error
 
 
 def _refuse_anonymous(url: str, error: Exception) -> None:

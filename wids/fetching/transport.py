@@ -12,8 +12,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 __all__ = [
+    "AbsentError",
+    "AnsweredError",
     "BeyondEndError",
     "ChangedError",
+    "DeniedError",
     "FetchPolicy",
     "RangesNotServedError",
     "Source",
@@ -28,6 +31,18 @@ class RangesNotServedError(FetchError):
 
 class BeyondEndError(FetchError):
     """The file ends before the range that was asked for."""
+
+
+class AbsentError(FetchError):
+    """The server knows of no such file."""
+
+
+class DeniedError(FetchError):
+    """The server does not give the file to who asks."""
+
+
+class AnsweredError(ConnectionError):
+    """An answer that is of no use, or broke off; another try may help, and the server is there."""
 
 
 class ChangedError(Exception):

@@ -10,7 +10,7 @@ import { leftOut } from "./waits.js";
 const SHARDS = 100;
 const STATES = {
   local: "on this machine", cached: "in the cache", remote: "remote", missing: "missing",
-  unreachable: "does not answer", damaged: "damaged",
+  unreachable: "cannot be reached", denied: "no access", damaged: "damaged",
 };
 
 /** Show figures of some shards at once, and go on while they grow. */
