@@ -61,7 +61,7 @@ def while_reading(index: int, key: str, url: str) -> str:
     """Say which sample something failed at, for a note of an exception.
 
     >>> while_reading(3, "a", "https://host/a.tar?token=1")
-    "while reading sample 3, key 'a', shard 'https://host/a.tar'"
+    "while reading sample 3, key 'a', shard 'https://host/a.tar?...'"
     """
     return f"while reading sample {index}, key {key!r}, shard {display_url(url)!r}"
 
