@@ -203,6 +203,6 @@ def test_a_missing_library_is_named_with_its_extra(monkeypatch):
 
     monkeypatch.setitem(sys.modules, "cbor2", None)
     load.cache_clear()
-    with pytest.raises(ModuleNotFoundError, match=re.escape("pip install 'wids[cbor]'")):
+    with pytest.raises(ModuleNotFoundError, match=r"wids\[cbor\].*: pip install cbor2$"):
         encode_field(".cbor", [1])
     load.cache_clear()

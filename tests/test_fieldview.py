@@ -129,7 +129,7 @@ def test_documents_that_hold_themselves_are_refused_as_trees() -> None:
 def test_values_that_json_lacks_become_text() -> None:
     """Bytes, dates and keys that are no text, as msgpack and CBOR have them."""
     packed = msgpack.packb({1: b"\x00\xff", "time": 1.5}, strict_types=False)
-    assert view_field(".mp", packed).error is not None  # msgpack itself refuses such a key
+    assert view_field(".mp", packed).summary["tree"] == {"1": "b'\\x00\\xff'", "time": 1.5}
     tree = view_field(
         ".cbor", cbor2.dumps({1: b"\x00\xff", None: cbor2.CBORTag(4000, [1])})
     ).summary

@@ -148,7 +148,7 @@ def test_a_missing_library_is_named() -> None:
         "Fetcher().read('gs://bucket/a.tar')"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=False)
-    assert b"needs obstore; run: pip install 'wids[gs]'" in done.stderr
+    assert b"needs obstore (extra wids[gs]); pip install obstore" in done.stderr
 
 
 NO_CREDENTIALS = [

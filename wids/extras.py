@@ -6,6 +6,10 @@ from typing import Any
 
 __all__ = ["load", "load_if_present"]
 
+# What a package is called where it is installed from, if not as where it is imported. Messages name
+# it and no extra alone: what PyPI has as `wids` is another library, without these extras.
+_NAMES = {"PIL": "pillow"}
+
 
 @cache
 def load(module: str, extra: str) -> Any:
@@ -21,12 +25,13 @@ def load(module: str, extra: str) -> Any:
     >>> load("json", "core").dumps([1])
     '[1]'
     """
+    package = module.split(".", maxsplit=1)[0]
     try:
         return import_module(module)
     except (ImportError, OSError) as error:  # OSError: its shared library does not load
         raise ModuleNotFoundError(
-            f"the library {module!r} is needed and cannot be imported ({error}); "
-            f"the extra wids[{extra}] brings it: pip install 'wids[{extra}]'"
+            f"the library {module!r} is needed and cannot be imported ({error}); the extra "
+            f"wids[{extra}] brings it, and so does: pip install {_NAMES.get(package, package)}"
         ) from error
 
 

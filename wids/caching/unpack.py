@@ -124,7 +124,7 @@ def _zstd_chunks(stream: IO[bytes], shown: str) -> Iterator[bytes]:
         import zstandard
     except ImportError as error:
         raise ShardFormatError(
-            f"{shown}: zstd data needs zstandard; run: pip install 'wids[zstd]'"
+            f"{shown}: zstd data needs zstandard (extra wids[zstd]); pip install zstandard"
         ) from error
     # A bound on the window is a bound on memory, whatever the frame asks for.
     decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)

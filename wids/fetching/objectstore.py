@@ -145,7 +145,7 @@ def _translated_errors(url: str) -> Iterator[None]:
         yield
     except ImportError as error:
         extra = _EXTRAS.get(scheme_of(url), scheme_of(url))
-        message = f"{display_url(url)}: needs obstore; run: pip install 'wids[{extra}]'"
+        message = f"{display_url(url)}: needs obstore (extra wids[{extra}]); pip install obstore"
         raise FetchError(message) from error
     except FetchError:
         raise
