@@ -24,6 +24,7 @@ def host_token() -> str:
 
     A process number in a file name means something only where this agrees.
     """
+    # A container or a rebooted machine counts processes anew, under the same host name.
     known = [os.uname().nodename]
     with suppress(OSError):
         known.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
@@ -38,6 +39,7 @@ def is_running(pid: int) -> bool:
     True
     """
     try:
+        # Signal 0 is sent to nobody; the kernel only says whether it could have been.
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
@@ -80,6 +82,7 @@ def remove_parts(
             match = _PART.fullmatch(entry.name)
             if match is None or (wanted is not None and match[1] not in wanted):
                 continue
+            # On a shared file system the number may be that of a process on another machine.
             dead = match[2] == host_token() and not is_running(int(match[3]))
             if dead or of_living:
                 with suppress(OSError):  # somebody else swept it

@@ -8,6 +8,7 @@ from wids.errors import FetchError
 
 __all__ = ["base_name", "check_url", "display_url", "is_local", "local_path", "scheme_of"]
 
+# With two slashes, as "a:1.tar" is a name; only `file:` and `pipe:` are in use without.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
@@ -78,6 +79,7 @@ def base_name(url: str) -> str:
     """
     path = url if scheme_of(url) == "" else re.split(r"[?#]", url, maxsplit=1)[0]
     name = _UNSAFE.sub("_", unquote(PurePosixPath(path).name)).lstrip(".")
+    # The end of a name tells shards apart; and a leading dot would hide the file.
     return name[-_NAME_LENGTH:].lstrip(".") or "shard"
 
 

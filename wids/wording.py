@@ -44,6 +44,7 @@ def columns_of(text: str) -> int:
 def _columns(letter: str) -> int:
     if unicodedata.combining(letter):
         return 0
+    # Terminals give "ambiguous" letters one column, save in some East Asian settings.
     return 2 if unicodedata.east_asian_width(letter) in "WF" else 1
 
 

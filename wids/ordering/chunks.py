@@ -116,6 +116,7 @@ Layout: TypeAlias = ChunkGrid | ChunkTable
 
 
 def _digest(data: bytes | memoryview) -> str:
+    # Kept in states that outlive this version, so of a kind that every later one can compute.
     return hashlib.sha256(data).hexdigest()[:16]
 
 
@@ -243,6 +244,7 @@ class TableLine:
         if keys is None:
             return cls(np.cumsum(sizes) - sizes, _bounds(0, sizes))
         numbers = np.arange(sizes.size, dtype=np.int64)
+        # Permuted, not sorted by random numbers: NumPy promises no shuffle from release to release.
         order = permute(numbers, max(1, sizes.size), keys)
         # One by one, so that a million shards do not take eight arrays at once.
         del numbers

@@ -99,6 +99,7 @@ class Lookahead(Iterator[list[Visit]]):
         """
         state, handed_out = self._sampler.course()
         start = self._starts.get(state)
+        # By equality with what was foreseen: whatever the user changed shows in the state.
         return None if start is None else start + handed_out
 
     def _begin(self, state: OrderState) -> None:

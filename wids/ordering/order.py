@@ -31,6 +31,7 @@ from wids.ordering.permute import Integers, derive_key, derive_keys, permute
 
 __all__ = ["ORDER_VERSION", "PARTITIONS", "EpochOrder", "OrderSpec", "RankShare"]
 
+# In every state that is saved: a run must be finished by the order that it was begun with.
 ORDER_VERSION = 1
 PARTITIONS = ("contiguous", "fixed", "global", "uniform")
 
@@ -75,6 +76,7 @@ class OrderSpec:
     def effective_interleave(self) -> int:
         """Sub-lanes a lane really has: no more than it has chunks, one if nothing is shuffled."""
         chunks_a_lane = -(-self.layout.num_chunks // self.lanes)
+        # More sub-lanes than chunks would begin inside of chunks, and mix nothing more.
         return max(1, min(self.interleave, chunks_a_lane)) if self.shuffle else 1
 
     def lane_bounds(self) -> Integers:

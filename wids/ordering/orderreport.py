@@ -130,6 +130,7 @@ def order_report(
     lanes: int | None = None,
     chunksize: int | None = None,
     seed: int = 0,
+    # Some seconds of work at most.
     max_samples: int = 4_000_000,
 ) -> OrderReport:
     """Follow an order through an epoch and count what it touches.
@@ -243,6 +244,7 @@ class _Replay:
     def _uniform_stream(self) -> Integers:
         spec = replace(self._spec, partition="uniform")
         share = RankShare(spec.num_samples, 0, self._cluster.num_replicas)
+        # Only a mean is wanted of it, which thousands of batches settle.
         return self._shards_of(spec.epoch(1), share, min(self._shards.shape[1], 100_000))
 
     def _most_new_shards(self) -> int:

@@ -14,6 +14,7 @@ __all__ = ["MAX_LANES", "EpochPass", "OrderState", "Planner", "Progress", "check
 MAX_LANES = 1 << 20
 
 # The first blocks are small, so that the first batch does not wait for thousands of indexes.
+# A block of thousands is what makes an index cheap: numpy's calls are shared by all of them.
 _FIRST_BLOCK, _LAST_BLOCK = 256, 16384
 
 
@@ -57,6 +58,7 @@ class OrderState:
             ValueError: It is none, it is of another version, or its numbers contradict each other.
         """
         names = [field.name for field in fields(cls)]
+        # Keys that are unknown here are left alone: a later version may have added some.
         missing = [name for name in names if name not in state_dict]
         if missing:
             raise ValueError(

@@ -70,6 +70,7 @@ def number_of_lanes(lanes: int | str, num_replicas: int) -> int:
     """
     if isinstance(lanes, SupportsIndex):
         return operator.index(lanes)
+    # A set would ask for a hash, which a list given by mistake has not.
     if lanes not in ("rank", "node"):
         raise ValueError(f"lanes must be 'rank', 'node' or a number, got {lanes!r}")
     if lanes == "rank":

@@ -42,6 +42,7 @@ __all__ = [
     "stored_file",
 ]
 
+# Large enough that the calls cost nothing beside the digests, small enough for the cache.
 _READ_NBYTES = 1 << 20
 
 
@@ -153,6 +154,7 @@ def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Ite
     if is_local(url) or cache_dir is not None:
         yield ShardCache(cache_dir).get(url)
         return
+    # Not in the cache folder: a thousand shards that are read once would push out what a run uses.
     with TemporaryDirectory(prefix="wids-") as folder:
         cache = ShardCache(folder)
         try:
@@ -171,6 +173,7 @@ def file_digests(path: Path, digests: Collection[str]) -> dict[str, str]:
     Returns:
         Algorithm to hexadecimal digest.
     """
+    # MD5 is there against accidents; builds for FIPS refuse it for anything else.
     hashes = {name: hashlib.new(name, usedforsecurity=False) for name in digests}
     if hashes:
         block = bytearray(_READ_NBYTES)
@@ -240,6 +243,7 @@ def build_spec(
             records.append(outcome)
         else:
             failures[shard] = outcome
+    # By name: the order in which workers are done must not show in the spec.
     rows = [{**entries[name], "url": name} for name in sorted(entries)]
     return Build(new_spec(rows, header or {}), records, failures)
 

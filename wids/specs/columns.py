@@ -194,6 +194,7 @@ def _parts_of(rows: list[bytes]) -> Parts:
     if first == last:
         return Parts(len(rows), first, b"", b"", None)
     prefix = _shared(first, last)
+    # Behind the prefix, or of "aa" and "aaa" the two would claim the same letters.
     suffix = _shared_end([row[len(prefix) :] for row in rows])
     start, num_last = len(prefix), len(suffix)
     middle = [row[start : len(row) - num_last] for row in rows]

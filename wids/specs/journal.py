@@ -46,6 +46,7 @@ class Journal:
         """Add the entry of a shard that is done."""
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
+            # Not synced: a power cut costs the work on the last shards, and never a wrong entry.
             with self._path.open("a", encoding="utf-8") as stream:
                 stream.write(f"\n{json.dumps(entry)}\n")  # after a cut line, a line of its own
 
@@ -99,4 +100,5 @@ def is_left_over(path: Path, left: set[tuple[str, str]]) -> bool:
 def _stamp(path: Path) -> str:
     """Say what changes when a file is replaced."""
     status = path.stat()
+    # Not the inode: a file system that has one free gives it to the file that comes next.
     return f"{status.st_mtime_ns}-{status.st_size}"

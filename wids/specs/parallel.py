@@ -63,6 +63,7 @@ def run_each(
     shown = progress(outcomes, total=len(items), desc=desc, unit="shard")
     results: dict[int, R | Exception] = {}
     for place, outcome in shown:
+        # By place: jobs end in any order.
         results[place] = outcome
         if done is not None:
             done(items[place], outcome)

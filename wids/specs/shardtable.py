@@ -61,6 +61,7 @@ class ShardTable(Sequence[Shard]):
             for field in HEX_DIGITS
             if any(row.get(field) for row in rows)
         }
+        # As text: few shards have any, and a dict each would be a million objects.
         self.extras = TextColumn(map(extras_of, rows, range(len(rows))))
 
     @classmethod

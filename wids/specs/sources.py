@@ -59,6 +59,7 @@ def load_spec(
         location = os.fspath(source)
         shards = find_shards(location)
         if shards is None:
+            # What is kept stands for the JSON alone; options would each need columns of their own.
             plain = options is None and not allow_local
             kept = SpecCache.of(location, base, cache_dir) if plain else None
             return _parsed_once(location, parse, kept)
@@ -126,6 +127,7 @@ def expand_braces(pattern: str) -> list[str]:
     >>> expand_braces("train-{08..10}.tar")
     ['train-08.tar', 'train-09.tar', 'train-10.tar']
     """
+    # Here, as few specs have braces and every command would wait for it.
     import bracex
 
     return list(bracex.expand(pattern, limit=0))

@@ -23,6 +23,7 @@ from wids.urls import is_local
 
 __all__ = ["DatasetSpec"]
 
+# A spec may come from a stranger, and name itself, or a tree without end.
 MAX_NESTING = 8
 MAX_COMPONENTS = 10_000
 
@@ -111,6 +112,7 @@ class DatasetSpec:
         {'url': 'b.tar'}
         """
         source = "the list of shards"
+        # What a program lists, its user chose: no server has a say in it.
         parser = _Parser(None, allow_local=True)
         header = {key: value for key, value in (options or {}).items() if key != "name"}
         name = _checked_name(options or {}, source)
@@ -138,6 +140,7 @@ class DatasetSpec:
         document: dict[str, Any] = {"wids_version": 1}
         if self.name is not None:
             document["name"] = self.name
+        # Keys that nobody here knows are written back: a spec is not ours alone.
         document |= {key: value for key, value in self.header.items() if key not in document}
         document["shardlist"] = list(self.shards)
         return json.dumps(document, indent=2)
@@ -151,6 +154,7 @@ class _Parser:
 
     def __init__(self, read: Read | None, *, allow_local: bool) -> None:
         self._read = read
+        # A document that several datasets name is read once.
         self._documents: dict[str, bytes] = {}
         self._num_components = 0
         self._total = 0
@@ -315,6 +319,7 @@ def _checked_name(document: Mapping[str, Any], source: str) -> str | None:
 
 def _check_version(document: dict[str, Any], source: str) -> None:
     version = document.get("wids_version", 1)
+    # In Python, `True == 1`; in JSON it is a slip.
     if version != 1 or isinstance(version, bool):
         raise SpecError(
             f"{source}: wids_version: expected 1, found {version!r}; a newer wids may read it"

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["SpecCache", "give_back_memory"]
 
 LEAST_NBYTES = 2_000_000  # a smaller JSON is parsed in the time that looking for its columns takes
+# Some tens of megabytes each; whoever uses more large specs in turn parses some anew.
 MOST_FILES = 32
 # A file that was written twice within one tick of the clock has the same times before and after.
 _SETTLED_NS = 2_000_000_000
@@ -53,6 +54,8 @@ class SpecCache:
             location,
             str(self._location.absolute()),
             base,
+            # The columns are in the machine's own order, and a home folder may be shared by two
+            # kinds.
             sys.byteorder,
             os.environ.get("HOME"),
         ]

@@ -35,6 +35,7 @@ def edit_spec(
         OSError: It cannot be read or written.
     """
     old = path.read_bytes()
+    # As it stands, not as it is understood: what is not asked for must not be rewritten.
     document = read_document(path)
     document |= changes
     document.setdefault("name", path.stem)

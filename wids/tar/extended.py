@@ -65,6 +65,7 @@ class Statements:
         pax_name = self.records.get(b"path")
         if self.long_name is None:
             return header_name(header) if pax_name is None else pax_name
+        # No writer makes this, and readers differ on which of the two wins.
         if self.name_for_all:
             raise ValueError("a GNU long name and a global PAX path for one member")
         if pax_name is not None and self.pax_name_first:

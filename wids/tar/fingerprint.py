@@ -13,7 +13,11 @@ from wids.tar.tarheader import BLOCK_SIZE
 
 __all__ = ["FINGERPRINT_NBYTES", "fingerprint", "probed_rows"]
 
+# No two versions of a shard agree in 128 bits by chance. It need not withstand forgers: whoever can
+# put a sidecar there can put a shard there.
 FINGERPRINT_NBYTES = 16
+# A read each, and a seek each where the shard is cold. A shard that was packed anew differs in all
+# of them; what was changed in one place is left to the dates of the two files.
 _NUM_PROBES = 8
 
 
@@ -46,8 +50,11 @@ def fingerprint(file_descriptor: int, nbytes: int, end: int, offsets: Iterable[i
         OSError: It cannot be read.
     """
     digest = hashlib.blake2b(digest_size=FINGERPRINT_NBYTES)
+    # Block 0 too: extended headers may stand before the first member's own. Sorted, so that a disk
+    # goes one way.
     for position in sorted({0, end, *(offset - BLOCK_SIZE for offset in offsets)}):
         if not 0 <= position <= nbytes - BLOCK_SIZE:
             raise ValueError(f"byte {position} begins no header of a shard of {nbytes} bytes")
+        # By position: whoever else reads through this descriptor keeps its place.
         digest.update(os.pread(file_descriptor, BLOCK_SIZE, position))
     return digest.digest()

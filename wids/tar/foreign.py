@@ -24,6 +24,7 @@ __all__ = [
     "read_foreign_index",
 ]
 
+# Words for each member: extension, offset, size, and since 1.2 its name.
 _DALI_VERSIONS = {b"v1.1": 3, b"v1.2": 4}
 _MAX_OFFSET = 1 << 63
 # What one entry may take of a file, and a file without entries: webshart's hold a few more facts.
@@ -74,6 +75,7 @@ def energon_path(tar: str | os.PathLike[str]) -> Path:
     'train.00.tar.idx'
     """
     tar = Path(tar)
+    # After the whole name, unlike DALI's: that is how the two are told apart where both lie there.
     return tar.with_name(tar.name + ".idx")
 
 
@@ -209,6 +211,7 @@ def _read_energon_database(
     import sqlite3  # takes longer to load than a shard to index
 
     shard = _place_of_shard(path, tar)
+    # Immutable: no lock is taken and no journal played back, so that looking changes nothing there.
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         give_up = time.monotonic() + _MAX_SQLITE_SECONDS

@@ -35,6 +35,7 @@ def warn_of_wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> No
         index: Its members, as its headers say.
     """
     for _, what in wrong_indexes(tar, index):
+        # A warning and no error: this reader does not use it, and is right all the same.
         _log.warning("an index of another tool is wrong, and not used here: %s", what)
 
 
@@ -87,6 +88,8 @@ def _entries(path: Path, tar: Path, most: int) -> list[ForeignMember] | None:
 
 
 def _groups_as_energon(index: MemberTable) -> bool:
+    # Energon knows no other rules: where samples are cut otherwise, its offsets say nothing of
+    # ours.
     return (index.source.key_rule, index.source.grouping) == ("first_dot", "adjacent")
 
 
@@ -96,6 +99,8 @@ def _check(path: Path, tar: Path, index: MemberTable, entries: list[ForeignMembe
     places = zip(index.offsets.tolist(), index.names, index.sizes.tolist(), strict=True)
     if len(entries) > len(index):
         raise _unfit(path, f"at most {len(index)} entries for as many members", f"{len(entries)}")
+    # By name and offset: a hard link has the offset of its target, and a doubled member has its
+    # name.
     found = {(name, offset): size for offset, name, size in places}
     names = {offset: name for name, offset in found}
     for place, entry in enumerate(entries):

@@ -19,6 +19,7 @@ def save_dali_index(index: MemberTable, path: Path) -> None:
     """
     if not index.num_samples:
         raise ShardFormatError(f"{path}: expected a sample at least, as DALI demands; found none")
+    # The version with names: of 1.1 one could only check that some member begins at an offset.
     lines = [f"v1.2 {index.num_samples}"]
     for place in range(index.num_samples):
         key = index.key(place)

@@ -115,6 +115,8 @@ def group_members(
         raise ValueError(f"key_rule must be 'first_dot' or 'last_dot', got {key_rule!r}")
     if grouping not in ("adjacent", "shard"):
         raise ValueError(f"grouping must be 'adjacent' or 'shard', got {grouping!r}")
+    # Nearly every shard is in order, and then no object is made per name; only the other way can
+    # name the two places of a clash.
     table = _group_at_once(packed_names, spans, key_rule)
     if table is None:
         table = _group_one_by_one(packed_names, spans, shard, key_rule, grouping)

@@ -52,6 +52,8 @@ class IndexColumns:
         if wanted not in self.key_bytes:
             return np.empty(0, np.int64)
         fits = lengths == len(wanted) if whole else lengths >= len(wanted)
+        # One letter of all keys at a time: each step leaves fewer of them, and no string is made of
+        # any.
         places = np.flatnonzero(fits)
         letters = np.frombuffer(self.key_bytes, np.uint8)
         for place, byte in enumerate(wanted):
@@ -73,6 +75,7 @@ class IndexColumns:
 
     def sample_sizes(self) -> NDArray[np.int64]:
         """Sum the sizes of each sample's fields; shape `(num_samples,)`."""
+        # Not `np.add.reduceat`, which gives a sample without fields the size of its neighbour.
         running = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes)])
         sums: NDArray[np.int64] = running[self.first_fields[1:]] - running[self.first_fields[:-1]]
         return sums
@@ -81,6 +84,7 @@ class IndexColumns:
         """Tell whether rows, keys and fields fit together, so that nothing reads outside them."""
         widths = np.array([len(names) for names in self.extension_sets], np.int64)
         return bool(
+            # The last bounds stand for all: that they ascend was checked before columns are made.
             self.key_starts[-1] <= len(self.key_bytes)
             and self.first_fields[-1] <= self.sizes.size
             and (self.set_ids < widths.size).all()

@@ -41,6 +41,7 @@ def check_foreign_index(path: str | os.PathLike[str], tar: str | os.PathLike[str
     ...     print(index.name, check_foreign_index(index, f"{folder}/a.tar"))
     a.idx 1
     """
+    # Read anew and not from a sidecar: a verdict on one index should not rest on another.
     return check_against(path, tar, TarIndex.from_tar(tar))
 
 
@@ -101,6 +102,7 @@ def save_foreign_indexes(tar: Path, index: TarIndex, tools: Collection[str]) -> 
         OSError: An index cannot be written.
         ValueError: There is no such tool.
     """
+    # Before anything is written, so that a slip in one name leaves no half of the files.
     unknown = set(tools) - {"dali", "energon"}
     if unknown:
         raise ValueError(f"indexes: expected any of 'dali' and 'energon', got {sorted(unknown)}")

@@ -116,6 +116,8 @@ class MemberTable:
         """
         # A dict of all keys takes memory; most datasets never look up a key.
         if self._places is None:
+            # Whether keys are distinct was proven when the sidecar was made; a forged one shows
+            # here.
             places = {key: place for place, key in enumerate(self.keys)}
             if len(places) < self.num_samples:
                 raise self._damaged("two samples have one key")
@@ -263,6 +265,7 @@ class MemberTable:
         if self._trusted:
             return
         self._num_checked += 1
+        # Equal, not more: a sidecar that failed once is not read whole again for each sample.
         if self._num_checked == self._enough_checked:
             # A sidecar that is damaged elsewhere still serves the samples that are whole.
             self._trusted = self._sidecar.intact() and self._table_of_spans.holds()

@@ -34,6 +34,8 @@ class SampleKeys(Sequence[str]):
     @overload
     def __getitem__(self, place: slice) -> list[str]: ...
     def __getitem__(self, place: int | slice) -> str | list[str]:
+        # A key by itself is verified where it is cut; only of many could each claim the same
+        # megabytes.
         if isinstance(place, slice):
             self._check()
             return [self._key(i) for i in range(*place.indices(len(self)))]

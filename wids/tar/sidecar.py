@@ -45,9 +45,13 @@ SIDECAR_SUFFIX = ".widx"
 
 MAGIC = b"widsidx\0"
 VERSION = 1
+# Little-endian wherever it is written, as a sidecar travels with its shard. 128 bytes with the
+# padding, so that the numbers behind are aligned.
 HEADER = struct.Struct("<8sII9Q16s16sI4x")
+# 32 bits a number: half the bytes of 64, and a shard with more members than that is refused.
 ROW = struct.Struct("<4I")
 
+# By other rules the same shard has other samples, so a sidecar says by which it was made.
 LAST_DOT, WHOLE_SHARD, CONCATENATED, ORDER = 1, 2, 4, 8
 _MAX_COUNT = 2**32 - 1
 
@@ -188,6 +192,7 @@ def lay_out(source: Source, table: SampleTable) -> Sidecar:
         rows=_as_bytes(rows),
         order=_as_bytes(order.astype("<u4")),
         extension_sets=[b"/".join(extensions) for extensions in table.extension_sets],
+        # Sorted, as equal shards give equal sidecars, in whatever order their oddities come.
         skipped=dict(sorted(table.skipped.items())),
         keys=memoryview(table.keys),
         other_names=memoryview(table.other_names),
@@ -239,6 +244,8 @@ def _checked_rows(sidecar: Sidecar) -> bytes:
     fields = pairwise((16 * rows[:, 0].astype(np.int64)).tolist())
     key_bounds = pairwise(rows[:, 1].tolist())
     rows[:-1, 3] = [
+        # CRC-32, as it is computed again for each sample read, and only accidents are left to it:
+        # bounds are checked besides. Key and set are in it, for a row may be mixed up too.
         crc32(spans[first:last], crc32(keys[start:end], set_id))
         for (first, last), (start, end), set_id in zip(
             fields, key_bounds, rows[:-1, 2].tolist(), strict=True
@@ -260,6 +267,7 @@ def seal(header: SidecarHeader, tables: bytes) -> bytes:
 
 
 def _digest(body: bytes | memoryview) -> bytes:
+    # BLAKE2: as fast as MD5 without help from the processor, and not broken.
     return hashlib.blake2b(body, digest_size=16).digest()
 
 

@@ -99,11 +99,15 @@ def parse_sidecar(
         if nbytes > room:
             raise _unfit(path, f"at most {room} bytes of {what}", f"{nbytes}")
     sets, skipped = read(bounds[3], bounds[4]), read(bounds[4], bounds[5])
+    # Each set is there for a sample that has it; more of them would only cost memory.
     if sets.count(b"\0") > header.num_samples:
         found = f"{sets.count(bytes(1))}"
         raise _unfit(path, f"at most {header.num_samples} extension sets", found)
+    # Sealed once more and compared: one function knows what the check covers.
     if seal(header, sets + skipped) != head:
         raise _unfit(path, "a header and tables that fit their checksum", "others")
+    # The last row holds ends alone. Every sample is verified against the row behind it when it is
+    # read; this one has none behind it.
     last = ROW.unpack(read(bounds[2] - ROW.size, bounds[2]))
     if last[0] > header.num_members or last[1] != header.keys_nbytes:
         raise _unfit(path, f"a last row within {header.num_members} members", f"{last}")

@@ -36,9 +36,11 @@ def find_damage(sidecar: Sidecar) -> str | None:
 
     Reads all of the sidecar, and nothing of the shard.
     """
+    # First, as it tells every accident from forgery: what fails below was made to.
     if not sidecar.intact():
         return "the digest does not fit"
     offsets, sizes = np.frombuffer(sidecar.spans, "<i8").reshape(-1, 2).T
+    # Subtracted, not added: an offset and a size near 2**63 would come round to a small sum.
     room = sidecar.source.nbytes - offsets
     if ((offsets < 0) | (sizes < 0) | (room < 0) | (sizes > room)).any():
         return "a member lies outside its shard"

@@ -38,6 +38,7 @@ _NUMERIC_FIELDS = {
 }
 _PLAIN_NUMBERS = re.compile(rb"(?:[0-7]{7}[ \0]){3}(?:[0-7]{11}[ \0]){2}")
 _PLAIN_DEVICES = re.compile(rb"(?:[0-7]{7}[ \0]){2}|\0{16}")
+# What people hand over in place of a tar, most often: a compressed one, or an error page.
 _SIGNATURES = {
     b"\x1f\x8b": "gzip data",
     b"\x28\xb5\x2f\xfd": "zstd data",
@@ -101,6 +102,7 @@ def parse_number(field: bytes) -> int:
     if field[0] & 0x80:
         if field[0] != 0x80:
             raise ValueError(f"expected a number of at least 0, found base-256 bytes {field.hex()}")
+        # GNU's own form; a first byte of 0xFF begins a negative number, which no size is.
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip(b" ")
     if not digits:

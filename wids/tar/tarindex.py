@@ -116,6 +116,8 @@ class TarIndex(MemberTable):
             concatenated=concatenated,
             fingerprint=_fingerprint(path, members, table.spans),
         )
+        # No error: tapes are padded with anything, and `cat a.tar b.tar` is a habit. But samples
+        # that nobody reads must not go unnoticed.
         if source.trailing_nbytes:
             _log.warning(
                 "%s: %d bytes follow the end of the archive and are not read; if they are "
@@ -212,6 +214,7 @@ class TarIndex(MemberTable):
             _log.debug("%s: made anew: %s", path, error)
             return None
         try:
+            # Rules first, as they cost no look at the shard.
             fits = index.source.rules == rules and index.belongs_to(tar)
         except ShardFormatError as error:
             _log.debug("%s", error)
@@ -255,6 +258,8 @@ class TarIndex(MemberTable):
                 f"made for a shard of {source.nbytes} bytes, but it has {status.st_size} now"
             )
         try:
+            # Dates alone would believe a sidecar that was copied beside another shard of the same
+            # size: the copy is the newer file.
             found = fingerprint(tar, source.nbytes, source.end, self._sidecar.probed_offsets)
         except ValueError as error:
             raise self._damaged(str(error)) from error
@@ -292,6 +297,7 @@ class TarIndex(MemberTable):
     def __reduce__(self) -> tuple[Callable[..., "TarIndex"], tuple[object, ...]]:
         if self._path is None:
             return _from_image, (pack_sidecar(self._sidecar), self.shard_mtime_ns)
+        # By its digest too: until the other process looks, another sidecar may lie there.
         return _load_again, (self._path, self.digest, self.shard_mtime_ns)
 
     def __repr__(self) -> str:
