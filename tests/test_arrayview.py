@@ -55,7 +55,7 @@ def test_integers_are_exact(number: int) -> None:
         (np.float32([0.1]), [0.1]),
         (np.array([1 + 2j]), ["(1+2j)"]),
         (np.array(["text", "x" * 500]), ["text", "x" * 99 + "…"]),
-        (np.array(["2020-01-02"], "M8[D]"), ["2020-01-02"]),
+        (np.array(["2020-01-02", "NaT"], "M8[D]"), ["2020-01-02", "NaT"]),
         (np.array([(1, 2.5)], "i4,f4"), ["(1, 2.5)"]),
         (np.array(b"ab"), ["b'ab'"]),
     ],
@@ -63,6 +63,20 @@ def test_integers_are_exact(number: int) -> None:
 def test_first_values_of_all_types_are_shown(array: np.ndarray, values: list) -> None:
     """Numbers with as many digits as they have, everything else as short text."""
     assert describe_array("", array)["values"] == values
+
+
+def test_values_along_one_axis_make_a_curve() -> None:
+    """The least and the greatest of each of many parts; a part without a number is a gap."""
+    values = np.sin(np.arange(1600) / 100).reshape(1, -1)
+    values[0, 20:30] = np.nan
+    curve = describe_array("", values)["curve"]
+    assert len(curve["low"]) == len(curve["high"]) == 160
+    assert (curve["low"][2], curve["high"][2]) == (None, None)
+    assert curve["low"][5] == values[0, 50:60].min()
+    assert curve["high"][5] == values[0, 50:60].max()
+    assert "curve" not in describe_array("", np.arange(9.0))
+    assert "curve" not in describe_array("", np.ones((20, 20)))
+    assert "curve" not in describe_array("", np.array(["x"] * 20))
 
 
 def test_complex_numbers_are_measured_by_their_size() -> None:

@@ -19,6 +19,7 @@ from PIL import Image
 from server import Faults
 
 from wids import TarIndex
+from wids.beside import new_part_path
 from wids.browse.conditions import parse_filter
 from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -568,6 +569,35 @@ def test_a_shard_that_a_server_refuses_is_not_called_damaged(
         assert states == [state, "remote", "remote"]
 
 
+def test_how_much_of_a_shard_has_come_is_told(
+    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
+):
+    """Beside the seconds that one has waited for it."""
+    rows = serve_remotely(folder, shard_server, sidecars=False)
+    began, go_on = threading.Event(), threading.Event()
+    with browsing(rows) as server, ThreadPoolExecutor(1) as pool:
+        dataset = server.answers.source.dataset
+        whole = Path(dataset.cache.get(rows[1][0]))
+        whole.unlink()
+        new_part_path(whole).write_bytes(bytes(1234))
+        locate = dataset.locate_sample
+
+        def slowly(index: int) -> Any:
+            began.set()
+            assert go_on.wait(60)
+            return locate(index)
+
+        monkeypatch.setattr(dataset, "locate_sample", slowly)
+        asked = pool.submit(server.get, "api/sample", i=15)
+        try:
+            assert began.wait(60)
+            (wait,) = server.ask("waiting")["shards"]
+        finally:
+            go_on.set()
+        assert (wait["shard"], wait["arrived"]) == (1, 1234)
+        assert asked.result().status_code == 200
+
+
 def test_a_server_that_fails_is_asked_once_for_a_page(
     folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
 ):
@@ -646,18 +676,20 @@ def test_a_tile_without_a_picture_says_what_there_is(tmp_path: Path):
         {"__key__": "c", ".npy": npy(np.zeros((20, 30), np.float32))},
         {"__key__": "d", ".txt.gz": b"\x1f\x8bpacked", ".wav": b"RIFF"},
         {"__key__": "e", ".txt": "two\n words"},
+        {"__key__": "f", ".npy": npy(np.zeros(50_000, np.float32))},
     ]
     path = write_shard(tmp_path / "a.tar", samples)
-    with browsing([(str(path), 5)]) as server:
+    with browsing([(str(path), 6)]) as server:
         tiles = server.ask("page")["tiles"]
-    assert [tile["picture"] for tile in tiles] == [None, None, 0, 1, None]
-    assert [tile["kind"] for tile in tiles] == ["array", "array", "array", "audio", "text"]
+    assert [tile["picture"] for tile in tiles] == [None, None, 0, 1, None, None]
+    assert [tile["kind"] for tile in tiles] == ["array"] * 3 + ["audio", "text", "array"]
     assert [tile.get("caption") for tile in tiles] == [
         ".npy: int16 [9]",
         ".npy: cannot be decoded",
         None,
         None,
         "two words",
+        ".npy: float32 [50000]",
     ]
 
 
@@ -723,3 +755,24 @@ def test_a_shard_that_is_written_anew_is_shown_as_it_is_now(tmp_path: Path):
         assert server.ask("sample", i=3)["key"] == "part1/003"
         path.unlink()
         assert server.ask("sample", i=4)["key"] == "part1/004"
+
+
+def test_a_sample_of_very_many_fields_comes_in_pieces(tmp_path: Path):
+    """Each field once, under its own number; the dataset shows the fields of the most samples."""
+    fields = {f".f{number:03d}": f"{number}" for number in range(450)}
+    path = write_shard(
+        tmp_path / "a.tar", [{"__key__": "a", **fields}, {"__key__": "b", ".f449": ""}]
+    )
+    with browsing([(str(path), 2)]) as server:
+        pieces = [server.ask("sample", i=0, **{"from": start}) for start in (0, 200, 400, 600)]
+        statistics = server.ask_until_finished("statistics")
+        whole = server.get("raw", i=0, f=449).content
+    assert [len(piece["fields"]) for piece in pieces] == [200, 200, 50, 0]
+    assert [piece["fields_left_out"] for piece in pieces] == [250, 50, 0, 0]
+    shown = [row for piece in pieces for row in piece["fields"]]
+    assert [row["number"] for row in shown] == list(range(450))
+    assert [row["extension"] for row in shown] == list(fields)
+    assert whole == b"449"
+    assert statistics["num_fields"] == 450
+    assert statistics["fields"][0]["name"] == ".f449"
+    assert len(statistics["fields"]) < 100

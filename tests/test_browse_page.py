@@ -463,7 +463,34 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
         page.locator(".tile").nth(59).wait_for()
         assert page.locator(".tile .problem").count() == 10
         page.goto(f"{server.url}?view=dataset")
-        page.get_by_text("does not answer").wait_for()
+        page.get_by_text("cannot be reached").wait_for()
         page.goto(f"{server.url}?i=3")
         wait_for_key(page, 3)
         page.close()
+
+
+def test_what_is_long_comes_on_request(tmp_path: Path, open_page: Open):
+    """More fields of a sample that has hundreds, the rest of a text in JSON, a curve of values."""
+    stream = BytesIO()
+    np.save(stream, np.cos(np.arange(500) / 30))
+    sample = {
+        "__key__": "long",
+        ".npy": stream.getvalue(),
+        ".json": json.dumps({"text": "x" * 4000 + "the end"}),
+        ".nil": b"",
+        ".txt": b"",
+        **{f".f{number:03d}.txt": f"field {number}" for number in range(300)},
+    }
+    path = write_shard(tmp_path / "long.tar", [sample])
+    with browsing(str(path)) as server:
+        page = open_page(server.url + "?i=0")
+        page.get_by_label("Values of .npy in their order, from -1 to 1").wait_for()
+        assert page.get_by_text("the end").count() == 0
+        page.get_by_role("button", name="more characters").click()
+        page.get_by_text("the end").wait_for()
+        page.get_by_label("Field .txt", exact=True).get_by_text("Empty.").wait_for()
+        assert page.locator(".card").count() == 200
+        page.get_by_role("button", name="104 more fields").click()
+        page.get_by_text("field 299").wait_for()
+        assert page.locator(".card").count() == 304
+        assert page.get_by_role("button", name="more fields").count() == 0

@@ -136,6 +136,12 @@ def test_values_that_json_lacks_become_text() -> None:
     assert tree["tree"] == {"1": "b'\\x00\\xff'", "None": {"tag 4000": [1]}}
 
 
+def test_half_a_character_hides_nothing_behind_it() -> None:
+    """JSON may escape half of a pair; it is shown as the escape that it is, and whole."""
+    view = view_field(".json", rb'{"a": "\ud800 and more"}')
+    assert view.summary["tree"] == {"a": "\\ud800 and more"}
+
+
 class TestText:
     """Text, cut where it is long."""
 

@@ -70,7 +70,11 @@ class Answers:
         """Tell for which shards answers wait, the longest first: a page may take a while."""
         waits = sorted(self.source.waits().items(), key=lambda wait: -wait[1])
         shards = [
-            {**shard_rows(self.source, number, 1, {})[0], "seconds": round(seconds, 1)}
+            {
+                **shard_rows(self.source, number, 1, {})[0],
+                "seconds": round(seconds, 1),
+                "arrived": self.source.arrived_nbytes(number),
+            }
             for number, seconds in waits[:_MOST_WAITS]
         ]
         return {"shards": shards}
@@ -91,6 +95,8 @@ class Answers:
     def sample(self, query: Query) -> dict[str, Any]:
         """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.
 
+        Of a sample with very many fields, those from field `from` on.
+
         Raises:
             LookupError: There is none.
         """
@@ -107,7 +113,7 @@ class Answers:
             index = _number(query, "i", 0)
         place = self.source.place(index)
         # Views read headers only; whether the pixels are all there shows when they are drawn.
-        page = sample_page(self.source, place, self.class_names)
+        page = sample_page(self.source, place, self.class_names, _number(query, "from", 0))
         self._try_pictures(place, page["fields"])
         whole = place.shard_index in self.source.fetched_whole
         return {**page, "position": position, "total": total, "fetched_whole": int(whole)}

@@ -5,7 +5,7 @@ from typing import Any
 
 from wids.browse.source import FieldPlace, SamplePlace, Source
 from wids.errors import WidsError
-from wids.views.fieldview import FieldView, hex_rows, view_field
+from wids.views.fieldview import FieldView, hex_rows, is_packed, outline_arrays, view_field
 from wids.views.mediatypes import OCTET_STREAM, field_kind, media_type, wrapper_of
 from wids.views.safejson import safe_text
 from wids.views.thumbnails import makes_picture
@@ -83,13 +83,13 @@ def _face(source: Source, place: SamplePlace) -> dict[str, Any]:
     if number is None or field_kind(place.fields[number].extension) != "array":
         return {"picture": number}
     field = place.fields[number]
-    if field.nbytes > _MOST_CAPTION_NBYTES:  # it would take too long to look into sixty of them
+    # Sixty of them would take too long to fetch, or to unpack.
+    if field.nbytes > _MOST_CAPTION_NBYTES and (place.by_range or is_packed(field.extension)):
         return {"picture": number}
-    view = view_field(field.extension, source.read(place, number))
-    if view.summary.get("picture"):
+    arrays, drawn = outline_arrays(field.extension, source.read(place, number))
+    if drawn:
         return {"picture": number}
-    arrays = (f"{one['dtype']} {one['shape']}" for one in view.summary.get("arrays", [])[:3])
-    what = "cannot be decoded" if view.error else ", ".join(arrays)
+    what = "cannot be decoded" if arrays is None else ", ".join(arrays[:3])
     return {"picture": None, "caption": safe_text(f"{field.extension}: {what}", 100)}
 
 
@@ -146,12 +146,13 @@ def _short(
 
 
 def sample_page(
-    source: Source, place: SamplePlace, class_names: Mapping[int, str]
+    source: Source, place: SamplePlace, class_names: Mapping[int, str], start: int = 0
 ) -> dict[str, Any]:
-    """Describe one sample and each of its fields."""
-    # A sample of a hostile tar may have a million fields; a page of them helps nobody.
-    shown = place.fields[:_MOST_FIELDS]
-    source.fetch_ahead([place], lambda _: range(len(shown)))
+    """Describe one sample and its fields from number `start` on, as many as a page holds."""
+    # A sample of a hostile tar may have a million fields; they come in pieces.
+    start = max(0, start)
+    shown = range(start, min(start + _MOST_FIELDS, len(place.fields)))
+    source.fetch_ahead([place], lambda _: shown)
     return {
         "index": place.index,
         "key": safe_text(place.key, 10 * _MOST_KEY),
@@ -159,8 +160,8 @@ def sample_page(
         "local_index": place.local_index,
         "url": safe_text(place.url, 2000),
         "nbytes": sum(field.nbytes for field in place.fields),
-        "fields": [_field(source, place, number, class_names) for number in range(len(shown))],
-        "fields_left_out": len(place.fields) - len(shown),
+        "fields": [_field(source, place, number, class_names) for number in shown],
+        "fields_left_out": max(0, len(place.fields) - shown.stop),
     }
 
 

@@ -207,8 +207,14 @@ class Source:
     def is_far(self, entry: dict[str, Any]) -> bool:
         """Tell whether a shard is neither a file of this machine nor in the cache."""
         cache = self.dataset.cache
-        promised = {name: entry.get(name) for name in ("filesize", "md5sum", "sha256")}
-        return not (cache.is_local(entry["url"]) or cache.holds(entry["url"], **promised))
+        return not (cache.is_local(entry["url"]) or cache.holds(entry["url"], **_promised(entry)))
+
+    def arrived_nbytes(self, shard_index: int) -> int:
+        """Tell how many bytes have come of a shard that is being fetched whole."""
+        entry = self.dataset.shards[shard_index]
+        if self.dataset.cache.is_local(entry["url"]):
+            return 0
+        return self.dataset.cache.arrived_nbytes(entry["url"], **_promised(entry))
 
     def tar_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard, or None where the shard would have to be fetched.
@@ -300,6 +306,11 @@ class Source:
         now = time.monotonic()
         # A copy, since other threads begin and end while this one counts.
         return {shard_index: now - since for shard_index, since in list(self._waits.values())}
+
+
+def _promised(entry: dict[str, Any]) -> dict[str, Any]:
+    """Return what the spec promises of a shard, by which the cache knows it."""
+    return {name: entry.get(name) for name in ("filesize", "md5sum", "sha256")}
 
 
 def _each_row(

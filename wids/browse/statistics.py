@@ -15,6 +15,7 @@ __all__ = ["StatisticsVisitor", "spread"]
 _CLASS_FIELDS = (".cls", ".cls2", ".label", ".class")
 _MOST_CLASSES = 100_000
 _MOST_SHOWN = 60
+_MOST_FIELDS = 48
 _MOST_LABEL_NBYTES = 200
 
 
@@ -81,7 +82,8 @@ class StatisticsVisitor:
             classes = [[label, self._name(label), count] for label, count in commonest]
             return {
                 "samples": _sizes("sample", stats.samples),
-                "fields": [_sizes(name, sizes) for name, sizes in stats.fields.items()],
+                "fields": [_sizes(name, stats.fields[name]) for name in _commonest(stats.fields)],
+                "num_fields": len(stats.fields),
                 "class_field": self._class_field,
                 "num_classes": len(stats.values),
                 "classes": sorted(classes, key=_by_number),
@@ -94,6 +96,11 @@ class StatisticsVisitor:
 
 def _sizes(name: str, sizes: SizeStats) -> dict[str, Any]:
     return {"name": name, **vars(sizes), "mean": sizes.mean}
+
+
+def _commonest(fields: Mapping[str, SizeStats]) -> list[str]:
+    """Choose the fields to show: of a dataset that has thousands, those of the most samples."""
+    return sorted(fields, key=lambda name: (-fields[name].count, name))[:_MOST_FIELDS]
 
 
 def _spread_of(values: Counter[str]) -> dict[str, float]:

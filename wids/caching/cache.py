@@ -233,6 +233,28 @@ class ShardCache:
         version = Expected(filesize, md5sum, sha256)
         return self._entry_of_remote(url, version).path.exists()
 
+    def arrived_nbytes(
+        self,
+        url: str,
+        *,
+        filesize: int | None = None,
+        md5sum: str | None = None,
+        sha256: str | None = None,
+    ) -> int:
+        """Tell how many bytes have come of a remote shard that is being fetched.
+
+        Takes the arguments of `get`; whichever process fetches it counts.
+
+        >>> ShardCache("/no/such/folder").arrived_nbytes("https://host/a.tar")
+        0
+        """
+        entry = self._entry_of_remote(url, Expected(filesize, md5sum, sha256))
+        sizes = [0]
+        for part in parts_of(entry.path):
+            with suppress(OSError):  # it may be whole, and renamed, by now
+                sizes.append(part.stat().st_size)
+        return max(sizes)
+
     def _get(
         self, url: str, expected: Expected, stopped: Callable[[], bool] = lambda: False
     ) -> Path:

@@ -54,7 +54,9 @@ def add_browse_commands(commands: Any) -> None:
     parser.add_argument("--class-names", metavar="FILE", help="names of classes: JSON, or lines")
     parser.add_argument("--check", metavar="FILE", help="what `wids check --json` printed")
     parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards and indexes there")
-    parser.add_argument("--no-open", action="store_true", help="open no browser, print the URL")
+    parser.add_argument(
+        "--no-open", "--no-browser", action="store_true", help="open no browser, print the URL"
+    )
     parser.add_argument("--json", action="store_true", help="print the URL as JSON, nothing else")
 
 

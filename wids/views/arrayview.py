@@ -20,6 +20,8 @@ MAX_ELEMENTS = 1 << 20  # that the statistics of one array look at
 MAX_BLOCKS = 64  # runs of elements that these come from, where there are more
 MAX_NBYTES = 128 << 20  # what a `.npz` may unpack to
 NUM_BINS = 32
+NUM_STEPS = 160  # of the curve of an array with one axis
+MIN_CURVE = 16  # values that make a curve rather than a row of numbers
 FIRST_VALUES = 8
 
 NamedArray = tuple[str, np.ndarray]
@@ -105,7 +107,9 @@ def describe_array(name: str, array: np.ndarray) -> dict[str, Any]:
         `name`, `dtype`, `shape`, `nbytes`, `values` (the first eight), `picture`; for numbers also
         `min`, `max`, `mean` and `std` of the finite ones (None where there are none), `nan` and
         `inf` (how many), `histogram` (`low`, `high` and the `counts` of 32 equal bins, or None),
-        and `sampled`: whether a million elements spread over the array stand for all of it.
+        and `sampled`: whether a million elements spread over the array stand for all of it; and for
+        those along one axis `curve`, the least and the greatest value (`low`, `high`; None where
+        none is finite) of each of at most 160 equal parts.
 
     >>> describe_array("", np.float32([0, 1, np.nan]))["mean"]
     0.5
@@ -127,6 +131,8 @@ def _element(value: Any) -> Any:
     """Return one element as JSON: a number, a truth value or short text."""
     if isinstance(value, np.floating):
         return safe_number(float(str(value)))  # 0.1, where float32's item() has 0.10000000149
+    if isinstance(value, np.datetime64 | np.timedelta64) and np.isnat(value):
+        return "NaT"
     plain = value.item() if isinstance(value, np.generic) else value
     if isinstance(plain, bool | np.bool_):
         return bool(plain)
@@ -152,6 +158,8 @@ def _statistics(array: np.ndarray) -> dict[str, Any]:
             low, high = int(sample.min()), int(sample.max())
         figures = {"min": _element(low), "max": _element(high)}
         figures |= {"mean": _finite(mean), "std": _finite(std), "histogram": _histogram(finite)}
+    if max(array.shape, default=0) == array.size >= MIN_CURVE:
+        figures["curve"] = _curve(values)
     return {
         **figures,
         "nan": int(np.isnan(values).sum()),
@@ -169,6 +177,15 @@ def _sample(array: np.ndarray) -> np.ndarray:
     length = MAX_ELEMENTS // MAX_BLOCKS
     starts = np.linspace(0, flat.size - length, MAX_BLOCKS).astype(np.int64)
     return np.concatenate([flat[start : start + length] for start in starts.tolist()])
+
+
+def _curve(values: np.ndarray) -> dict[str, list[float | None]]:
+    """Sum up values along one axis, so that they can be drawn from left to right."""
+    starts = np.linspace(0, len(values), min(NUM_STEPS, len(values)), endpoint=False).astype(int)
+    finite = np.isfinite(values)
+    low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)
+    high = np.maximum.reduceat(np.where(finite, values, -np.inf), starts)
+    return {"low": [*map(_finite, low.tolist())], "high": [*map(_finite, high.tolist())]}
 
 
 def _finite(number: float) -> float | None:

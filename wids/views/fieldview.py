@@ -7,12 +7,21 @@ from typing import Any
 
 from wids.codecs.compressed import gunzip, unzstd
 from wids.codecs.documents import decode_cbor, decode_class, decode_json, decode_msgpack
-from wids.views.arrayview import summarise_arrays
+from wids.views.arraypicture import is_picture
+from wids.views.arrayview import named_arrays, summarise_arrays
 from wids.views.mediatypes import Kind, field_kind, format_suffix, wrapper_of
 from wids.views.mediaview import summarise_audio, summarise_image, summarise_video
 from wids.views.safejson import TooLargeError, safe_number, safe_text, safe_tree
 
-__all__ = ["ClassNames", "FieldView", "hex_rows", "unpacked", "view_field"]
+__all__ = [
+    "ClassNames",
+    "FieldView",
+    "hex_rows",
+    "is_packed",
+    "outline_arrays",
+    "unpacked",
+    "view_field",
+]
 
 ClassNames = Sequence[str] | Mapping[Any, str]
 Data = bytes | memoryview
@@ -93,6 +102,36 @@ def view_field(extension: str, data: Data, *, class_names: ClassNames | None = N
     except Exception as error:  # noqa: BLE001 (whatever a decoder raises belongs to the field)
         summary = {**_beginning(kind, content), **_view_bytes("", content)}
         return FieldView(kind, len(data), summary, _reason(error))
+
+
+def is_packed(extension: str) -> bool:
+    """Tell whether looking into a field takes unpacking it.
+
+    >>> is_packed(".npy"), is_packed(".npz"), is_packed(".txt.gz")
+    (False, True, True)
+    """
+    return bool(wrapper_of(extension)) or format_suffix(extension) == ".npz"
+
+
+def outline_arrays(extension: str, data: Data) -> tuple[list[str] | None, bool]:
+    """Say of the arrays of a field what they are, without a look at their values.
+
+    Args:
+        extension: With its leading dot.
+        data: The whole field.
+
+    Returns:
+        Type and shape of each, None where the field cannot be decoded; whether one makes a picture.
+
+    >>> outline_arrays(".npy", b"none")
+    (None, False)
+    """
+    try:
+        found = named_arrays(format_suffix(extension), unpacked(extension, data))
+    except Exception:  # noqa: BLE001 (whatever a decoder raises belongs to the field)
+        return None, False
+    words = [f"{array.dtype} {list(array.shape)}" for _, array in found]
+    return words, any(is_picture(array.shape, array.dtype) for _, array in found)
 
 
 def unpacked(extension: str, data: Data) -> Data:

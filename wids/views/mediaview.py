@@ -15,6 +15,7 @@ __all__ = [
     "MAX_PIXELS",
     "checked_image",
     "orientation",
+    "reason_of",
     "summarise_audio",
     "summarise_image",
     "summarise_video",
@@ -127,7 +128,7 @@ def summarise_audio(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
                 "format": safe_text(f"{sound.format} {sound.subtype}", 100),
             }
     except soundfile.SoundFileError as error:
-        raise DecodeError(f"audio: {error}") from error
+        raise DecodeError(f"audio: {reason_of(error)}") from error
 
 
 def summarise_video(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
@@ -166,7 +167,13 @@ def _summarise_by_av(suffix: str, data: bytes | memoryview, kind: str) -> dict[s
             rate = _seconds(float(stream.average_rate or math.nan))
             return {**summary, "rate": rate, "width": stream.width, "height": stream.height}
     except av.FFmpegError as error:
-        raise DecodeError(f"{kind}: {error}") from error
+        raise DecodeError(f"{kind}: {reason_of(error)}") from error
+
+
+def reason_of(error: Exception) -> str:
+    """Say why a library refused a sound or a film, without its words for a file in memory."""
+    found = getattr(error, "error_string", None) or getattr(error, "strerror", None) or error
+    return str(found)
 
 
 def _seconds(number: float) -> float | None:

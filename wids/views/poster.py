@@ -7,7 +7,7 @@ import numpy as np
 
 from wids.errors import DecodeError
 from wids.extras import load
-from wids.views.mediaview import AV_FORMATS, MAX_PIXELS
+from wids.views.mediaview import AV_FORMATS, MAX_PIXELS, reason_of
 
 __all__ = ["draw_wave", "first_frame"]
 
@@ -35,7 +35,7 @@ def draw_wave(data: bytes | memoryview, side: int) -> np.ndarray:
         with soundfile.SoundFile(io.BytesIO(data)) as sound:
             peaks = _peaks(sound, side)
     except soundfile.SoundFileError as error:
-        raise DecodeError(f"audio: {error}") from error
+        raise DecodeError(f"audio: {reason_of(error)}") from error
     height = max(side // 3, 8)
     loudness = peaks / (peaks.max() or 1.0)
     # rows: distance of each pixel from the middle line, in [0, 1]; a silent column keeps a dot.
@@ -89,4 +89,4 @@ def first_frame(suffix: str, data: bytes | memoryview) -> Any:
                 raise DecodeError("video: no frame that can be shown")
             return frame.to_image()
     except (av.FFmpegError, IndexError) as error:  # IndexError: no video among the streams
-        raise DecodeError(f"video: {error}") from error
+        raise DecodeError(f"video: {reason_of(error)}") from error

@@ -102,7 +102,8 @@ def _tree(value: Any, depth: int, nodes: Iterator[int]) -> Any:
 def _leaf(value: Any) -> str:
     """Write in one text what is a key, or neither number nor text."""
     if isinstance(value, str):
-        return safe_text(value, len(value) + 1)
+        # Nothing is cut here: an escape takes six characters or ten.
+        return safe_text(value, 10 * len(value) + 1)
     if isinstance(value, bytes | bytearray | memoryview):
         more = "…" if len(value) > BYTES_SHOWN else ""
         return f"{bytes(value[:BYTES_SHOWN])!r}{more}"

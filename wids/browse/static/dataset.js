@@ -57,9 +57,11 @@ async function showFigures(place, { all }, signal) {
 
 function figuresOf(found, place, all, signal) {
   const part = found.num_shards < found.all_shards;
+  const whole = found.all_shards === 1 ? "From the one shard" : `From all ${counted(found.all_shards, "shard")}`;
   const source = part
     ? `From ${counted(found.shards_done, "shard")} of ${number(found.all_shards)}, at even distances`
-    : `From ${found.finished ? "all" : `${number(found.shards_done)} of`} ${counted(found.all_shards, "shard")}`;
+    : found.finished ? whole : `From ${number(found.shards_done)} of ${counted(found.all_shards, "shard")}`;
+  const rarer = found.num_fields - found.fields.length;
   const left = found.skipped ? ` · ${leftOut(found)}` : "";
   const more = part && found.finished && !all
     ? button("Read all shards", () => showFigures(place, { all: true }, signal).catch(() => {}))
@@ -71,6 +73,7 @@ function figuresOf(found, place, all, signal) {
         found.finished ? null : h("progress", { max: found.num_shards, value: found.shards_done, "aria-label": "Statistics" }),
         h("span", { class: "muted" }, source + left), more),
       h("div", { class: "field-plots" }, [...found.fields, found.samples].filter((sizes) => sizes.count).map(fieldPlot)),
+      rarer > 0 ? h("p", { class: "muted" }, `and ${counted(rarer, "field")} of fewer samples`) : null,
       found.messages.map((message) => h("p", { class: "problem" }, message))),
     classes(found),
   ].filter(Boolean);

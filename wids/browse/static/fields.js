@@ -3,7 +3,7 @@
 import { raw, thumb } from "./api.js";
 import { button, h } from "./dom.js";
 import { bytes, number, seconds } from "./format.js";
-import { valueHistogram } from "./plots.js";
+import { curve, valueHistogram } from "./plots.js";
 import { tree } from "./tree.js";
 
 const LARGEST = 4096; // pixels of the longest side that the server draws
@@ -77,6 +77,7 @@ function turned({ width, height, orientation }) {
 }
 
 function text(_index, field) {
+  if (!field.summary.text) return h("p", { class: "muted" }, "Empty.");
   return [
     h("pre", { tabindex: 0, "aria-label": `Text ${field.extension}`, role: "region" }, field.summary.text),
     field.summary.truncated ? h("p", { class: "muted" }, "This is the beginning; download the field for all of it.") : null,
@@ -107,6 +108,7 @@ function describeArray(one, extension) {
   return h("div", { class: "array" },
     h("p", {}, one.name ? h("strong", {}, one.name, " ") : null, h("code", {}, one.dtype), ` ${shape}`),
     figures.length ? h("dl", { class: "figures" }, figures.map((name) => h("div", {}, h("dt", {}, name), h("dd", {}, number(one[name]))))) : null,
+    one.curve ? curve(one.curve, one.shape, one.name || extension) : null,
     one.histogram && one.histogram.counts.length > 1 ? valueHistogram(one.histogram, one.name || extension) : null,
     one.values?.length ? h("p", { class: "values" }, one.values.map((value) => (typeof value === "number" ? number(value) : String(value))).join(", "), " …") : null,
     one.sampled ? h("p", { class: "muted" }, "figures from a sample of the values") : null);

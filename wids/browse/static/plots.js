@@ -39,7 +39,7 @@ export function sizeHistogram(bins, name) {
   return bars(shown, {
     label: `Sizes of ${name}: from ${bytes(start(first))} to ${bytes(start(bins.length))}`,
     titles,
-    marks: [[0, bytes(start(low))], [middle / shown.length, bytes(start(low + middle))], [1, bytes(start(low + shown.length - 1))]],
+    marks: [[0, bytes(start(low))], [middle / shown.length, bytes(start(low + middle))], [1, bytes(start(low + shown.length))]],
   });
 }
 
@@ -49,6 +49,31 @@ export function valueHistogram({ low, high, counts }, name) {
     label: `Values of ${name} from ${number(low)} to ${number(high)}`,
     marks: [[0, number(low)], [1, number(high)]],
   });
+}
+
+/** The values of an array along its one axis: a band from the least to the greatest of each part. */
+export function curve({ low, high }, shape, name) {
+  const known = [...low, ...high].filter((value) => value !== null);
+  if (!known.length) return null;
+  const least = Math.min(...known);
+  const span = Math.max(...known) - least || 1;
+  const step = WIDTH / low.length;
+  const y = (value) => HEIGHT - ((value - least) / span) * (HEIGHT - 2) - 1;
+  const drawn = low.flatMap((value, place) => {
+    if (value === null) return [];
+    // Up to where the next part begins, so that steps do not tear the line apart.
+    const next = place + 1 < low.length && low[place + 1] !== null ? place + 1 : place;
+    const top = Math.min(y(high[place]), Math.max(y(low[next]), y(value)));
+    const bottom = Math.max(y(value), Math.min(y(high[next]), y(high[place])));
+    return [svg("rect", { x: place * step, y: top, width: step, height: Math.max(1.5, bottom - top) })];
+  });
+  const length = Math.max(...shape);
+  return svg("svg", {
+    class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT + 18}`, role: "img",
+    "aria-label": `Values of ${name} in their order, from ${number(least)} to ${number(Math.max(...known))}`,
+  }, svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT + 0.5, y2: HEIGHT + 0.5 }), ...drawn,
+  svg("text", { x: 0, y: HEIGHT + 14, "text-anchor": "start" }, "0"),
+  svg("text", { x: WIDTH, y: HEIGHT + 14, "text-anchor": "end" }, number(length - 1)));
 }
 
 /** Horizontal bars with their names and counts: rows of [name, count, href]. */

@@ -17,15 +17,32 @@ export async function showSample({ view, state, dataset, signal, shown }) {
   const sample = await askUntilFound(query, signal);
   const here = byPosition ? sample.position : sample.index;
   const total = byPosition ? sample.total : dataset.num_samples;
-  const fields = [...sample.fields].sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
-  const left = sample.fields_left_out
-    ? h("p", { class: "muted" }, `and ${number(sample.fields_left_out)} more fields`)
-    : null;
-  view.replaceChildren(h("article", { class: "sample" },
-    head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole),
-    h("div", { class: "cards" }, fields.map((field) => card(sample.index, field)), left)));
+  const article = h("article", { class: "sample" },
+    head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole));
+  addCards(article, sample, signal);
+  view.replaceChildren(article);
   shown();
   announce(`Sample ${sample.index}, key ${sample.key}`);
+}
+
+/** Show fields, and what brings more of a sample that has very many. */
+function addCards(article, sample, signal) {
+  const fields = [...sample.fields].sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
+  article.append(h("div", { class: "cards" }, fields.map((field) => card(sample.index, field))));
+  const left = sample.fields_left_out;
+  if (!left) return;
+  const next = sample.fields.at(-1).number + 1;
+  const more = button(`${number(left)} more fields`, async () => {
+    const rest = await ask("sample", { i: sample.index, from: next }, signal).catch((error) => error);
+    if (rest instanceof Error) {
+      more.after(h("p", { class: "problem", role: "alert" }, rest.message));
+      return;
+    }
+    more.remove();
+    addCards(article, rest, signal);
+    article.lastElementChild.previousElementSibling?.querySelector(".download")?.focus();
+  });
+  article.append(more);
 }
 
 /** A position of a filter that still runs may not be there yet. */

@@ -1,9 +1,11 @@
 // A JSON value as a tree that opens branch by branch; closed branches cost nothing.
 
 import { button, h } from "./dom.js";
+import { number } from "./format.js";
 
 const OPEN_CHILDREN = 20; // a branch of more is closed at first
 const STEP = 200; // children that are shown at once
+const LONG = 1000; // characters of a text that are
 
 /** Make the tree of a value. */
 export function tree(value) {
@@ -43,6 +45,18 @@ function more(branch, entries, start, depth) {
 }
 
 function leaf(value) {
-  if (typeof value === "string") return h("span", { class: "string" }, JSON.stringify(value));
+  if (typeof value === "string") return text(JSON.stringify(value));
   return h("span", { class: "literal" }, String(value));
+}
+
+/** A text in quotes; of a long one the beginning, until one asks for all of it. */
+function text(quoted) {
+  const shown = h("span", { class: "string" }, quoted);
+  if (quoted.length <= LONG) return shown;
+  shown.textContent = `${quoted.slice(0, LONG)}… `;
+  const rest = button(`${number(quoted.length - LONG)} more characters`, () => {
+    shown.textContent = quoted;
+  }, { class: "plain" });
+  shown.append(rest);
+  return shown;
 }

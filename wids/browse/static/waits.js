@@ -27,9 +27,10 @@ export function tellWaiting(view, signal) {
 
 function sentence(shard) {
   const size = shard.nbytes ? `, ${bytes(shard.nbytes)}` : "";
+  const arrived = shard.arrived ? ` ${bytes(shard.arrived)} of it have come.` : "";
   const remote = ["remote", "unreachable"].includes(shard.state)
     ? " It is remote: without a sidecar beside it, it is fetched whole first." : "";
-  return `Waiting for shard ${number(shard.shard)} (${shard.url}${size}) since ${Math.round(shard.seconds)} s.${remote}`;
+  return `Waiting for shard ${number(shard.shard)} (${shard.url}${size}) since ${Math.round(shard.seconds)} s.${arrived}${remote}`;
 }
 
 /** Say that shards had to be fetched whole, and what spares one that; null where none had to. */
