@@ -4,6 +4,7 @@ import io
 import itertools
 import pickle
 import random
+import re
 import struct
 import sys
 import zlib
@@ -329,8 +330,16 @@ def test_formats_that_run_programs_are_no_images(name):
     """PostScript would be handed to Ghostscript; it is refused whatever it is called."""
     with pytest.raises(UnidentifiedImageError):
         open_image(save(PICTURE, name))
-    with pytest.raises(DecodeError, match="cannot identify"):
+    with pytest.raises(DecodeError, match="expected an image of a format that is read"):
         SampleDecoder("PIL")({".jpg": save(PICTURE, name)})
+
+
+def test_what_is_no_image_is_shown_by_its_first_bytes():
+    """A page of HTML that was saved as a picture can be told by the message."""
+    for data, first in ((b"<!DOCTYPE html><html", b"<!DOCTYPE html><"), (b"", b"")):
+        message = re.escape(f"found {len(data)} bytes, the first of them {first!r}") + "$"
+        with pytest.raises(DecodeError, match=message):
+            SampleDecoder("PIL")({".jpg": data})
 
 
 def png_of_size(width, height):

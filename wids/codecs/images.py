@@ -75,7 +75,14 @@ def open_image(data: bytes | memoryview) -> Any:
     except pil.UnidentifiedImageError:
         pil.init()
         stream.seek(0)
-        return pil.open(stream, formats=[name for name in MORE_FORMATS if name in pil.OPEN])
+        try:
+            return pil.open(stream, formats=[name for name in MORE_FORMATS if name in pil.OPEN])
+        except pil.UnidentifiedImageError:
+            # Pillow's message names the stream. The bytes tell a page of HTML, say, from a picture.
+            raise pil.UnidentifiedImageError(
+                f"expected an image of a format that is read here, found {len(data)} bytes, the "
+                f"first of them {bytes(data[:16])!r}"
+            ) from None
 
 
 @dataclass(frozen=True)
