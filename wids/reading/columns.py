@@ -18,6 +18,7 @@ from wids.progress import progress
 from wids.reading.columnfile import ColumnPart, ColumnSource, load_column, save_column
 from wids.reading.columnvalues import Values, fill_in, join, pack
 from wids.reading.fieldstream import read_field
+from wids.specs.shardtable import promised
 from wids.urls import display_url
 
 if TYPE_CHECKING:
@@ -126,8 +127,8 @@ class ColumnReader:
         """Return where the column of a shard is kept; None where it is not to be."""
         if self._name is None:
             return None
-        digests = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
-        return self.cache.derived_path(description["url"], source.suffix(), **digests)
+        promises = promised(description)
+        return self.cache.derived_path(description["url"], source.suffix(), **promises)
 
     def _keep(self, path: Path, source: ColumnSource, part: ColumnPart) -> None:
         try:
@@ -199,10 +200,7 @@ class ColumnReader:
 def as_arrays(decoder: SampleDecoder) -> SampleDecoder:
     """Return a decoder that makes arrays of images, whatever the given one makes of them."""
     images = decoder.images
-    if isinstance(images, str):
-        return decoder.replace(images="numpy")
-    mode = images.mode or ("RGB" if images.to == "torch" else None)
-    return decoder.replace(images=replace(images, to="numpy", mode=mode))
+    return decoder.replace(images="numpy" if isinstance(images, str) else _as_arrays(images))
 
 
 def _as_bytes(data: bytes | memoryview) -> np.ndarray:

@@ -10,7 +10,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from wids.specs.locations import folder_of
-from wids.specs.shardtable import UNKNOWN
+from wids.specs.shardtable import UNKNOWN, promised
 from wids.tar.grouping import split_name
 from wids.urls import display_url, is_local, local_path
 from wids.wording import clean, format_nbytes
@@ -131,9 +131,8 @@ class Displayed:
         """Tell whether a sample can be shown without fetching a whole shard for it."""
         shard_index, _ = self._locate(index)
         entry = self.shards[shard_index]
-        digests = {name: entry.get(name) for name in ("filesize", "md5sum", "sha256")}
         url = entry["url"]
-        return is_local(url) or self._by_range or self.cache.holds(url, **digests)
+        return is_local(url) or self._by_range or self.cache.holds(url, **promised(entry))
 
     def _facts(self) -> DatasetFacts:
         from wids.views.notebook import DatasetFacts

@@ -21,11 +21,11 @@ from wids.ordering.lookahead import Lookahead
 from wids.ordering.replicas import lanes_here
 from wids.reading.epochwaits import EpochWaits
 from wids.reading.window import Window, most_at_once
-from wids.specs.shardtable import UNKNOWN
+from wids.specs.shardtable import UNKNOWN, promised
 from wids.urls import is_local
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     import numpy as np
@@ -174,10 +174,10 @@ class FetchAhead:
 
     def _fetch(self, shard_index: int) -> None:
         shard = self._shards[shard_index]
-        promised = _promised(shard)
-        here = self._cache.holds(shard["url"], **promised)
+        promises = promised(shard)
+        here = self._cache.holds(shard["url"], **promises)
         try:
-            path = self._cache.prepare(shard["url"], **promised, stopped=self._closed.is_set)
+            path = self._cache.prepare(shard["url"], **promises, stopped=self._closed.is_set)
         except StoppedError:
             return
         except WidsError as error:
@@ -202,7 +202,7 @@ class FetchAhead:
 
     def _is_missing(self, visit: Visit) -> bool:
         shard = self._shards[visit.shard_index]
-        return not self._cache.holds(shard["url"], **_promised(shard))
+        return not self._cache.holds(shard["url"], **promised(shard))
 
     def _is_crowded(self, sampler: Foreseeable) -> bool:
         """Tell whether what is drawn from at once passes the room; a log line says so too."""
@@ -225,10 +225,6 @@ class FetchAhead:
         """The size of a shard; before it is known, that of the largest so far."""
         known = self._sizes.get(shard_index, int(self._shards.filesize[shard_index]))
         return known if known != UNKNOWN else max(self._sizes.values(), default=0)
-
-
-def _promised(shard: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: shard.get(field) for field in ("filesize", "md5sum", "sha256")}
 
 
 def check_foreseeable(sampler: object, length: int, *, by_range: bool) -> None:

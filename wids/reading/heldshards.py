@@ -29,7 +29,7 @@ from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
 from wids.reading.scanners import Scanners
 from wids.reading.spareshard import KnownShard, SpareShard
 from wids.reading.streams import StreamedShard
-from wids.specs.shardtable import UNKNOWN, ShardTable
+from wids.specs.shardtable import UNKNOWN, ShardTable, promised
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.urls import base_name
@@ -146,8 +146,9 @@ class HeldShards:
         url = description["url"]
         if not self._by_range or self.cache.is_local(url):
             return None
-        digests = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
-        if self.cache.holds(url, **digests):  # what is here need not come over the wire again
+        if self.cache.holds(
+            url, **promised(description)
+        ):  # what is here need not come over the wire again
             return None
         index_url = description.get("index") or sidecar_url(url, SIDECAR_SUFFIX)
         try:
@@ -193,14 +194,13 @@ class HeldShards:
             # What was fetched ahead will be used for longer than what is only passing through.
             if cache.num_fetched > before:
                 cache.spare(whole.path)
-        promised = {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
         return SpareShard(
             url,
             known,
             cache,
             partial(self._mapped, description),
             whole=whole,
-            is_here=partial(cache.holds, url, **promised),
+            is_here=partial(cache.holds, url, **promised(description)),
         )
 
     def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
 from wids.log import logger
+from wids.specs.shardtable import promised
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.tar.tarindex import TarIndex
@@ -43,10 +44,9 @@ def open_shard(
         OSError: It cannot be opened.
     """
     url = description["url"]
-    promised = _promised(description)
     attempts = 0
     while True:
-        path = cache.get(url, **promised)
+        path = cache.get(url, **promised(description))
         before = _identity(path)
         try:
             return _open(url, path, cache, rules, scanners)
@@ -92,14 +92,10 @@ def count_kept(description: Mapping[str, Any], cache: ShardCache, rules: IndexRu
     url = description["url"]
     if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
         return None
-    path = cache.get(url, **_promised(description))
+    path = cache.get(url, **promised(description))
     sidecar = cache.sidecar_path(url, path, SIDECAR_SUFFIX)
     index = None if sidecar is None else TarIndex.kept(path, sidecar, rules)
     return None if index is None else index.num_samples
-
-
-def _promised(description: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: description.get(field) for field in ("filesize", "md5sum", "sha256")}
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -11,6 +11,7 @@ from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import FetchError, ShardFormatError
 from wids.fetching.fetch import BeyondEndError, RangesNotServedError
 from wids.log import logger
+from wids.specs.shardtable import version_of
 from wids.tar.shard import IndexedShard, Shard
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
 from wids.tar.tarindex import TarIndex
@@ -279,8 +280,9 @@ def fetch_index(
         ShardFormatError: It is no sidecar, or damaged; the copy is removed.
     """
     check_folder(cache.cache_dir, shared=cache.shared)
-    version = shard.get("sha256") or shard.get("md5sum") or shard.get("filesize") or ""
-    path = cache.cache_dir / (Entry.of(cache.cache_dir, url, f"sidecar{version}").name + suffix)
+    path = cache.cache_dir / (
+        Entry.of(cache.cache_dir, url, f"sidecar{version_of(shard)}").name + suffix
+    )
     if anew or not path.exists():
         write_beside(path, cache.fetcher.read(url))
     try:

@@ -22,6 +22,7 @@ from wids.caching.cachefolder import Entry
 from wids.errors import ShardFormatError
 from wids.log import logger
 from wids.reading.rangeshard import RangeShard
+from wids.specs.shardtable import version_of
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarheader import BLOCK_SIZE
 from wids.tar.tarindex import TarIndex
@@ -66,8 +67,7 @@ class KnownShard:
             folder: The cache folder.
             shard: What the spec says of the shard; another version has another place.
         """
-        version = shard.get("sha256") or shard.get("md5sum") or shard.get("filesize") or ""
-        entry = Entry.of(folder, shard["url"], f"spare{version}")
+        entry = Entry.of(folder, shard["url"], f"spare{version_of(shard)}")
         return folder / f"{entry.name}{SIDECAR_SUFFIX}"
 
     @classmethod

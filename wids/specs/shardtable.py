@@ -15,7 +15,17 @@ from wids.specs.columns import BytesColumn, Parts, TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["COLUMNS", "HEX_DIGITS", "MOST_SAMPLES", "UNKNOWN", "Shard", "ShardTable", "extras_of"]
+__all__ = [
+    "COLUMNS",
+    "HEX_DIGITS",
+    "MOST_SAMPLES",
+    "UNKNOWN",
+    "Shard",
+    "ShardTable",
+    "extras_of",
+    "promised",
+    "version_of",
+]
 
 UNKNOWN = -1  # in the columns of counts: the spec does not say
 MOST_SAMPLES = 2**62  # sums and differences of global indexes stay within int64
@@ -182,6 +192,31 @@ def _counts(rows: list[Shard], field: str) -> NDArray[np.int64]:
     return np.fromiter(
         (UNKNOWN if count is None else count for count in found), np.int64, len(rows)
     )
+
+
+def promised(shard: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a spec promises of a shard's bytes, by the names that `ShardCache` gives it.
+
+    Args:
+        shard: The shard's entry in the spec.
+
+    >>> promised({"url": "a.tar", "filesize": 3072})
+    {'filesize': 3072, 'md5sum': None, 'sha256': None}
+    """
+    return {field: shard.get(field) for field in ("filesize", *HEX_DIGITS)}
+
+
+def version_of(shard: Mapping[str, Any]) -> str:
+    """Return what tells a version of a shard from the next one at its URL; "" where nothing does.
+
+    Args:
+        shard: The shard's entry in the spec.
+
+    >>> version_of({"url": "a.tar", "filesize": 3072}), version_of({"url": "a.tar"})
+    ('3072', '')
+    """
+    # A digest before a size: an honest change may leave the size as it was.
+    return str(shard.get("sha256") or shard.get("md5sum") or shard.get("filesize") or "")
 
 
 def extras_of(row: Shard, number: int) -> str:

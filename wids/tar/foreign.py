@@ -22,6 +22,7 @@ __all__ = [
     "foreign_members",
     "is_energon_index",
     "read_foreign_index",
+    "unfit",
 ]
 
 # Words for each member: extension, offset, size, and since 1.2 its name.
@@ -160,7 +161,7 @@ def foreign_members(
         return _read_energon_database(path, tar, -1 if most is None else most + 1)
     room = nbytes if most is None else _MAX_OTHER_NBYTES + _MAX_ENTRY_NBYTES * most
     if nbytes > room:
-        raise _unfit(path, f"at most {room} bytes for {most} members", f"{nbytes}")
+        raise unfit(path, f"at most {room} bytes for {most} members", f"{nbytes}")
     if start[:4] in _DALI_VERSIONS:
         return _read_dali(path)
     if start.lstrip().startswith(b"{"):
@@ -174,14 +175,14 @@ def _read_dali(path: Path) -> Iterator[ForeignMember]:
     lines = path.read_bytes().split(b"\n")
     version, _, count = lines[0].partition(b" ")
     if version not in _DALI_VERSIONS:
-        raise _unfit(path, "version v1.1 or v1.2", f"{version[:20]!r}")
+        raise unfit(path, "version v1.1 or v1.2", f"{version[:20]!r}")
     width = _DALI_VERSIONS[version]
     rows = [line.split() for line in lines[1:] if line.strip()]
     if count.strip() != b"%d" % len(rows):
-        raise _unfit(path, f"{count[:20]!r} samples by its first line", f"{len(rows)} lines")
+        raise unfit(path, f"{count[:20]!r} samples by its first line", f"{len(rows)} lines")
     for number, words in enumerate(rows):
         if len(words) % width or not words:
-            raise _unfit(path, f"words by {width} in sample {number}", f"{len(words)} words")
+            raise unfit(path, f"words by {width} in sample {number}", f"{len(words)} words")
         for start in range(0, len(words), width):
             extension, offset, size, *name = words[start : start + width]
             yield ForeignMember(
@@ -196,10 +197,10 @@ def _read_webshart(path: Path) -> Iterator[ForeignMember]:
     try:
         files = json.loads(path.read_bytes())["files"].items()
     except (ValueError, KeyError, AttributeError, TypeError, RecursionError) as error:
-        raise _unfit(path, 'JSON like {"files": {name: ...}}', repr(error)[:80]) from error
+        raise unfit(path, 'JSON like {"files": {name: ...}}', repr(error)[:80]) from error
     for name, entry in files:
         if not isinstance(entry, dict):
-            raise _unfit(path, f"an object for {name[:80]!r}", repr(entry)[:80])
+            raise unfit(path, f"an object for {name[:80]!r}", repr(entry)[:80])
         yield ForeignMember(
             name, None, _integer(path, entry.get("offset")), _integer(path, entry.get("length"))
         )
@@ -224,7 +225,7 @@ def _read_energon_database(
             "AND lower(name) IN ('samples', 'sample_parts')"
         ).fetchone()
         if tables != 2:
-            raise _unfit(path, "the tables samples and sample_parts", f"{tables} of them")
+            raise unfit(path, "the tables samples and sample_parts", f"{tables} of them")
         for key, part, offset, size in connection.execute(
             "SELECT s.sample_key, p.part_name, p.content_byte_offset, p.content_byte_size "
             "FROM samples s JOIN sample_parts p USING (tar_file_id, sample_index) "
@@ -234,7 +235,7 @@ def _read_energon_database(
             name = f"{key}.{part}"
             yield ForeignMember(name, f".{part}", _integer(path, offset), _integer(path, size))
     except sqlite3.Error as error:
-        raise _unfit(path, "Energon's tables", str(error)) from error
+        raise unfit(path, "Energon's tables", str(error)) from error
     finally:
         connection.close()
 
@@ -250,7 +251,7 @@ def _place_of_shard(database: Path, tar: str | os.PathLike[str] | None) -> int:
         return _places_of_shards(listing)[name]
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         found = f"{error!r:.80}"
-        raise _unfit(database, f"{name!r} among the shards of .info.json", found) from error
+        raise unfit(database, f"{name!r} among the shards of .info.json", found) from error
 
 
 def _places_of_shards(listing: Path) -> dict[str, int]:
@@ -275,9 +276,10 @@ def _integer(path: Path, value: Any) -> int:
     if isinstance(value, bytes) and value.isdigit() and len(value) < 20:
         value = int(value)
     if type(value) is not int or not 0 <= value < _MAX_OFFSET:
-        raise _unfit(path, "an offset or size", repr(value)[:80])
+        raise unfit(path, "an offset or size", repr(value)[:80])
     return value
 
 
-def _unfit(path: Path, expected: str, found: str) -> ShardFormatError:
+def unfit(path: Path, expected: str, found: str) -> ShardFormatError:
+    """Return the error for an index of another tool that is not as it should be."""
     return ShardFormatError(f"{path}: expected {expected}, found {found}; make that index anew")

@@ -18,6 +18,7 @@ from wids.tar.foreign import (
     find_foreign_indexes,
     foreign_members,
     is_energon_index,
+    unfit,
 )
 from wids.tar.foreignwrite import sample_starts
 from wids.tar.membertable import MemberTable
@@ -98,7 +99,7 @@ def _check(path: Path, tar: Path, index: MemberTable, entries: list[ForeignMembe
         return _check_starts(path, tar, index)
     places = zip(index.offsets.tolist(), index.names, index.sizes.tolist(), strict=True)
     if len(entries) > len(index):
-        raise _unfit(path, f"at most {len(index)} entries for as many members", f"{len(entries)}")
+        raise unfit(path, f"at most {len(index)} entries for as many members", f"{len(entries)}")
     # By name and offset: a hard link has the offset of its target, and a doubled member has its
     # name.
     found = {(name, offset): size for offset, name, size in places}
@@ -126,20 +127,16 @@ def _check_starts(path: Path, tar: Path, index: MemberTable) -> int:
     wanted = 8 * (index.num_samples + 1)
     nbytes = path.stat().st_size
     if nbytes != wanted:
-        raise _unfit(path, f"{index.num_samples + 1} numbers of eight bytes", f"{nbytes} bytes")
+        raise unfit(path, f"{index.num_samples + 1} numbers of eight bytes", f"{nbytes} bytes")
     with path.open("rb") as stream:
         *entries, last = struct.unpack(f"<{index.num_samples + 1}Q", stream.read(wanted))
     starts, _ = sample_starts(tar, index)
     for place, (entry, start) in enumerate(zip(entries, starts, strict=True)):
         if entry != start:
-            raise _unfit(path, f"sample {place} to begin at byte {start}", f"{entry}")
+            raise unfit(path, f"sample {place} to begin at byte {start}", f"{entry}")
     # Whether entries of no sample behind the last one belong to it is left open.
     final = index.fields(index.num_samples - 1) if starts else []
     end = max((offset + size for _, offset, size in final), default=0)
     if not end <= last <= index.source.nbytes:
-        raise _unfit(path, f"an end in [{end}, {index.source.nbytes}]", f"{last}")
+        raise unfit(path, f"an end in [{end}, {index.source.nbytes}]", f"{last}")
     return len(entries) + 1
-
-
-def _unfit(path: Path, expected: str, found: str) -> ShardFormatError:
-    return ShardFormatError(f"{path}: expected {expected}, found {found}; make that index anew")
