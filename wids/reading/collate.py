@@ -112,6 +112,7 @@ def _stacked(values: list[np.ndarray], allocate: Allocate | None) -> Any:
     if first.dtype.hasobject or allocate is None or not first.nbytes:
         return values if first.dtype.hasobject else np.stack(values)
     shape = (len(values), *first.shape)
+    # Into memory that was used before: fresh pages would be cleared by the kernel first.
     out = allocate(len(values) * first.nbytes).view(first.dtype).reshape(shape)
     return np.stack(values, out=out)
 

@@ -68,6 +68,7 @@ class ColumnSource:
         '.be516238d15f1a55.column'
         """
         digest = hashlib.sha256(self.as_json().encode("utf-8", "surrogatepass")).hexdigest()
+        # 64 bits name a file; that it is the right one is told by what stands in it.
         return f".{digest[:16]}.column"
 
 
@@ -140,6 +141,7 @@ def load_column(path: Path, source: ColumnSource) -> ColumnPart:
         part = _verified(path, source, data, made)
     except (ValueError, KeyError, ImportError) as error:
         raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
+    # Eviction goes by these dates; a map does not change them.
     with suppress(OSError):  # a folder that may only be read
         os.utime(path)  # what is in use is evicted last
     return part

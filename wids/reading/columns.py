@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 __all__ = ["ColumnReader", "as_arrays"]
 
 # Framings that give the same part of a picture each time.
+# By name, not by what they are not: a new framing is random until somebody says otherwise.
 STEADY_FRAMINGS = (type(None), Resize, CenterCrop)
 
 
@@ -101,6 +102,7 @@ class ColumnReader:
         Raises:
             DecodeError: A field is damaged.
         """
+        # Nothing to keep, and nothing that would say what type its values have.
         if not description["nsamples"]:
             return ColumnPart([], np.empty(0, np.int64))
         source = ColumnSource(
@@ -240,4 +242,5 @@ def name_decoder(decode: Decoder) -> str | None:
         settings = [f"{name}={value!r}" for name, value in sorted(decode.keywords.items())]
         return f"({', '.join(known + settings)})" if len(known) == len(names) else None
     home, name = getattr(decode, "__module__", ""), getattr(decode, "__qualname__", "<")
+    # A lambda or a user's function may change under its name, and so would what was kept.
     return None if "<" in name or not home.startswith("wids.") else f"{home}.{name}"

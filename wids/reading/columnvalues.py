@@ -39,6 +39,7 @@ def pack(values: list[Any]) -> Values:
     [1, None]
     """
     kinds = set(map(type, values))
+    # By type, not by isinstance: in Python a bool is an int, and would come back as 0 or 1.
     if kinds == {bool}:
         return np.array(values)
     if kinds == {str}:

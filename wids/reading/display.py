@@ -28,9 +28,11 @@ if TYPE_CHECKING:
 
 __all__ = ["Displayed", "first_fields", "nbytes_of"]
 
+# A glance, and little enough to be read for every `repr` in a notebook.
 GRID_SAMPLES = 12
 GRID_FIELD_NBYTES = 8 << 20  # larger fields are left out of the grid, unread
 MAX_STATS = 10_000  # files whose size is asked for; in a tenth of a second or so
+# More fields than samples have; a `repr` must not read a shard whose samples are never complete.
 PEEKED_MEMBERS = 32
 MAX_HEADER_NBYTES = 1 << 16  # of what names the next member of a tar, where a repr looks
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["EpochWaits"]
 
 _log = logging.getLogger(__name__)
+# Workers are a few batches behind the sampler: what they wait for then belongs to this epoch.
 _LAST_BATCHES_SECONDS = 2.0
 
 

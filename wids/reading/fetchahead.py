@@ -38,8 +38,11 @@ __all__ = ["FetchAhead", "check_foreseeable"]
 
 _log = logging.getLogger(__name__)
 _MOST_SHARDS = 128  # as good as all of them; each costs a system call every now and then
+# A sampler cannot call: it must not know who looks ahead. Asking it costs microseconds.
 _POLL_SECONDS = 0.05
+# Far below the time in which a cache turns over; each time costs a system call a shard.
 _TOUCH_SECONDS = 2.0
+# A full disk stays full for a while; to try at once would fill the log and nothing else.
 _AFTER_FULL_DISK_SECONDS = 10.0
 
 
@@ -90,6 +93,7 @@ class FetchAhead:
         cache.make_ready(shards.urls)
         self._waits = EpochWaits(cache)
         # Begins at once: a model is often still being built when its data could come.
+        # A daemon, as a download must not keep a finished program alive.
         self._thread = threading.Thread(
             target=self._run, args=(self._waits,), name="wids-fetch-ahead", daemon=True
         )

@@ -34,6 +34,7 @@ Bytes = npt.NDArray[np.uint8]
 Allocate = Callable[[int], Bytes]
 
 # Fields of one size up to this are copied together, at a few nanoseconds each.
+# Beyond, the copy itself takes the time, and copying through an array of rows would do it twice.
 _SMALL_NBYTES = 4096
 
 # What decodes all fields of a batch together, by what decodes one.
@@ -62,6 +63,7 @@ class Gathering:
     ) -> None:
         self._open_shard = open_shard
         # Sorted, the samples of a shard follow one another; `order` says where each belongs.
+        # Stable, so that an index asked for twice is served in the order of the batch.
         self._order = np.argsort(indexes, kind="stable")
         self._ascending = indexes[self._order]
         shard_indexes = np.searchsorted(ends, self._ascending, side="right")
@@ -247,6 +249,7 @@ class Gathering:
     def _missing(self, extension: str, row: int) -> DecodeError:
         opened, local_index = self._at(row)
         index = opened.shard.index
+        # Its other fields, as a slip in the name is seen at once beside them.
         present = ", ".join(name for name, _, _ in index.fields(local_index))
         return DecodeError(
             f"sample {self._ascending[row]}, key {index.key(local_index)!r}, shard "

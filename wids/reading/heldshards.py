@@ -36,6 +36,7 @@ from wids.urls import base_name
 
 __all__ = ["HeldShards"]
 
+# Longer than thirty sidecars take on a local disk, shorter than anybody notices.
 _FIRST_SECONDS = 0.02
 
 
@@ -132,6 +133,7 @@ class HeldShards:
         # Not by its truth: a shard without samples is as good as any.
         shard = self._mapped(description) if ranged is None else ranged
         expected = int(self.shards.nsamples[shard_index])
+        # Before any sample: a wrong count would shift the index of all that follow.
         if expected not in {UNKNOWN, len(shard)}:
             raise SampleCountError(
                 f"{description['url']}: shard {shard_index}: the spec says {expected} samples, the "

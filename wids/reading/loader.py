@@ -80,6 +80,7 @@ class Loader:
         timeout: float = 0,
         *,
         prefetch_factor: int = 2,
+        # Fixed, so that two runs agree unless told otherwise; epochs differ all the same.
         seed: int = 0,
         tensors: bool | None = None,
         reuse: bool = True,

@@ -48,6 +48,7 @@ class ManyFields:
     @property
     def field_decoder(self) -> SampleDecoder:
         """What decodes fields: the decoder among the transformations, else the default one."""
+        # What a dataset decodes with, its columns must be decoded with, or the two would disagree.
         found = (each for each in self._transformations if isinstance(each, SampleDecoder))
         return next(found, self._decoder)
 

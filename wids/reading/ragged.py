@@ -37,6 +37,7 @@ class Ragged(Sequence[Any]):
         Raises:
             ValueError: The offsets do not ascend, or leave the values.
         """
+        # Checked once, for all of them: a column may have been mapped from a file.
         ascending = len(offsets) > 0 and bool((offsets[1:] >= offsets[:-1]).all())
         if not ascending or offsets[0] < 0 or offsets[-1] > len(values):
             raise ValueError(
@@ -102,6 +103,8 @@ class RaggedText(Ragged):
         Args:
             items: Any number of them; lone surrogates, which JSON can spell, are kept.
         """
+        # Not a numpy array of text, which gives every item the room of the longest, four bytes a
+        # letter.
         encoded = [item.encode("utf-8", "surrogatepass") for item in items]
         return cls(np.frombuffer(b"".join(encoded), np.uint8), _offsets(list(map(len, encoded))))
 

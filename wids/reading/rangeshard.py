@@ -28,6 +28,7 @@ __all__ = ["MOST_SHARDS_AT_ONCE", "RangeShard", "fetch_index", "read_samples", "
 T = TypeVar("T")
 _REPLACED = "was replaced since it was indexed; make its sidecar and the spec anew"
 _SIZE_FIELD = slice(124, 136)
+# Requests wait for the server, not for a processor; and more would trouble it, not speed it up.
 MOST_SHARDS_AT_ONCE = 8
 
 
@@ -145,6 +146,8 @@ class RangeShard(IndexedShard):
                 f"{extension!r}, got [{start}, {stop})"
             )
         if self._whole is None:
+            # The header too, though only a part is wanted: it shows that the shard is still the
+            # same.
             head = (wanted.offset - BLOCK_SIZE, wanted.offset)
             body = (wanted.offset + start, wanted.offset + stop)
             try:
@@ -174,6 +177,7 @@ class RangeShard(IndexedShard):
 
     def _renew_index(self) -> bool:
         """Fetch the sidecar again, once; tell whether it is another one that can take its place."""
+        # Once only, or a shard that never fits would be asked for its sidecar at every sample.
         fetch, self._fetch_index = self._fetch_index, None
         if fetch is None:
             return False
@@ -191,6 +195,8 @@ class RangeShard(IndexedShard):
 
     @property
     def _hot_nbytes(self) -> int:
+        # Half: whoever read as much will most likely want the rest, and at worst it comes one and a
+        # half times.
         return self.index.source.nbytes // 2
 
     def _read_ranges(
@@ -283,11 +289,13 @@ def fetch_index(
     path = cache.cache_dir / (
         Entry.of(cache.cache_dir, url, f"sidecar{version_of(shard)}").name + suffix
     )
+    # Without a lock: it is small, and two processes write the same bytes.
     if anew or not path.exists():
         write_beside(path, cache.fetcher.read(url))
     try:
         return TarIndex.load(path)
     except ShardFormatError:
+        # A copy that is damaged must not stay: the next try fetches it again.
         path.unlink(missing_ok=True)
         raise
 

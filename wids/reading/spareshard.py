@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 __all__ = ["KnownShard", "SpareShard"]
 
 _SUMS_SUFFIX = ".crc32"
+# An offset of 8 bytes and a sum of 4; not interleaved, as each column is one array.
 _ROW_NBYTES = 12
 
 
@@ -126,6 +127,8 @@ class KnownShard:
         """Tell whether a field, with the header in front of it, is what it was."""
         row = int(np.searchsorted(self.offsets, offset))
         known = row < len(self.offsets) and int(self.offsets[row]) == offset
+        # CRC-32 notices what changed by accident or by a new upload; the digest of the whole shard
+        # was checked when it was here, and is again if a sum differs.
         return known and zlib.crc32(block) == int(self.sums[row])
 
     def touch(self) -> None:
@@ -181,6 +184,7 @@ class SpareShard(RangeShard):
             IntegrityError: The shard is not what the spec promised any more.
         """
         self.let_go()
+        # Somebody else may have fetched it since: a file costs less than a request.
         if self._whole is None and self._is_here():
             self._whole = self._fetch_whole()
         by_range, began = self._whole is None, time.monotonic()

@@ -46,4 +46,5 @@ def wrap_in_streams(sample: Sample) -> None:
     """
     for extension, data in sample.items():
         if extension[0] == ".":
+            # A copy of the bytes: old code seeks in it and keeps it, and need not know of maps.
             sample[extension] = io.BytesIO(data)

@@ -25,6 +25,7 @@ def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:
     >>> most_at_once([Visit(7, 0, 9), Visit(3, 5, 19), Visit(5, 20, 29)], lambda number: 100)
     200
     """
+    # Ends sort before beginnings of the same step, as their change is negative.
     changes = [(visit.first, nbytes_of(visit.shard_index)) for visit in visits]
     changes += [(visit.last + 1, -nbytes_of(visit.shard_index)) for visit in visits]
     return max(accumulate(change for _, change in sorted(changes)), default=0)
