@@ -178,6 +178,7 @@ def _number(query: Query, name: str, default: int) -> int:
     # int() takes seconds for millions of digits, and numbers here are short.
     if not text:
         return default
+    # 64 bits have 20 digits.
     if len(text) > 20 or not text.removeprefix("-").isdecimal():
         raise ValueError(f"{name}: expected a whole number, got {text[:40]!r}")
     return int(text)

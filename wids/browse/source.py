@@ -24,6 +24,7 @@ from wids.urls import display_url
 
 __all__ = ["FieldPlace", "SamplePlace", "Source"]
 
+# Some pages of small fields: enough to go back without asking the server again.
 _KEPT_NBYTES = 64 << 20
 # Of a remote sample no more than this is fetched ahead of being asked for.
 _MOST_AHEAD_NBYTES = 2 << 20

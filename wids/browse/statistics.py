@@ -13,6 +13,7 @@ from wids.tools.stats import SizeStats, Stats
 __all__ = ["StatisticsVisitor", "spread"]
 
 _CLASS_FIELDS = (".cls", ".cls2", ".label", ".class")
+# Above any set of classes in use, below what would be felt in memory.
 _MOST_CLASSES = 100_000
 _MOST_SHOWN = 60
 _MOST_FIELDS = 48

@@ -125,6 +125,7 @@ class Record:
     def load(cls, path: Path) -> Record | None:
         """Read a record; None where there is no readable one."""
         try:
+            # JSON and no pickle: whoever can write here must not be able to run code.
             fields = json.loads(path.read_text(encoding="utf-8"))
             return cls(**{name: fields[name] for name in cls.__dataclass_fields__})
         except (OSError, ValueError, KeyError, TypeError):
@@ -167,6 +168,8 @@ class Entry:
     @classmethod
     def of(cls, folder: Path, source: str, version: str) -> Entry:
         """Return the place for what comes from a source in a version, such as a digest."""
+        # The whole URL, as two folders may hold shards of one name; a zero byte, which none has,
+        # ends it.
         key = hashlib.sha256(f"{source}\0{version}".encode(errors="surrogateescape")).hexdigest()
         return cls(folder, f"{key[:32]}-{plain_name(base_name(source))}")
 
@@ -188,6 +191,7 @@ class Entry:
     @property
     def lock_path(self) -> Path:
         """Its lock. There are 4096 in all, never removed, so that waiters share one inode."""
+        # A lock that is removed after use parts its waiters over two files, and both hold it.
         return self.folder / "locks" / f"{self.name[:3]}.lock"
 
 

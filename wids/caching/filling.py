@@ -60,6 +60,7 @@ def download_part(
     """
     shown = display_url(url)
     with closing(DownloadMeter(shown, stopped)) as meter:
+        # In the same folder, since a rename is atomic only within one file system.
         part = PartFile(claim_part(target), shown, expected, meter.at)
 
         def reserve(size: int | None) -> None:
@@ -69,6 +70,7 @@ def download_part(
         try:
             with part:
                 answer = fetcher.download(url, part, reserve)
+                # Before the digest: "it is a login page" says more than that a digest differs.
                 check_tar(part, answer.content_type, delimited=answer.delimited)
                 digests = part.finish()
                 compressed = compression_of(part.head(8)) is not None

@@ -17,7 +17,9 @@ __all__ = ["turn_to_fetch"]
 
 _log = logging.getLogger(__name__)
 _REPORT_SECONDS = 10.0
+# The kernel waits for a lock without limit or not at all, so it is tried again and again.
 _POLL_SECONDS = 0.01
+# Without a sign of life: a stopped process, or one on a machine that died, must not hold up all.
 _PATIENCE_SECONDS = 300.0
 
 

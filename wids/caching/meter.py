@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["DownloadMeter", "StoppedError"]
 
 _log = logging.getLogger(__name__)
+# Often enough to be told from a hang, seldom enough for a log of many ranks.
 _REPORT_SECONDS = 10.0
 
 

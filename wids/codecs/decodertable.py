@@ -116,6 +116,7 @@ class DecoderOf(dict[str, Decoder | None]):
         self.max_nbytes = max_nbytes
 
     def __missing__(self, extension: str) -> Decoder | None:
+        # Looked up once per spelling: to split and lower it for each field would be felt.
         decode = self._find(extension.lower()) if extension.startswith(".") else None
         if len(self) < MEMO_LIMIT:
             self[extension] = decode

@@ -117,6 +117,7 @@ def _encode_torch(value: Any) -> bytes:
 
 def _encode_pickle(value: Any) -> bytes:
     """Pickle a value, which harms nobody; reading it back needs `allow_pickle=True`."""
+    # Fixed: the default grows with Python, and with it the bytes of the same value.
     return pickle.dumps(value, protocol=4)
 
 

@@ -87,6 +87,7 @@ def stack_npy(fields: Windows) -> npt.NDArray[Any] | None:
         start, dtype, shape, order, nbytes = npy_layout(first)
     except (DecodeError, PermissionError):
         return None
+    # Anything else is rare, and decoding it one by one is right.
     plain = order == "C" and dtype.isnative and dtype.kind in "biufc"
     if not plain or start + nbytes > int(fields.sizes.min()):
         return None

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["add_browse_commands"]
 
 _THREADS = ("AnyIO worker thread", "wids-")  # those that answer, draw and fetch
+# Longer than an answer takes that is under way, shorter than anybody waits after Ctrl-C.
 _LEAVE_SECONDS = 1.0
 _MOST_ALIKE = 3
 

@@ -35,6 +35,7 @@ __all__ = ["add_copy_commands"]
 # Named here, too: declaring a command must not import what reads the data.
 _KINDS = ("imagefolder", "table", "huggingface", "mds", "lmdb", "tfrecord", "webdataset")
 _TABLES = (".csv", ".jsonl", ".parquet")
+# Powers of ten, as disks and clouds are sold and `ls --si` counts.
 _UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 
 
@@ -102,6 +103,7 @@ def import_(args: Arguments) -> int:
         grouping=args.grouping,
         rekeyed=args.rekey,
     )
+    # Before anything is written, so that a slip in a name costs no older shards.
     imported = open_source(args.sources, args.kind, wanted)
     spec = spec_path_for(args.output)
     refuse_overwriting(args.output, imported.shards)

@@ -43,6 +43,7 @@ def create(args: Arguments) -> int:
     from wids.outfile import write_whole
 
     shards = _expand(_listed(args.files))
+    # Before the shards are read, which may take hours.
     _check_writable(args.output)
     built = _build(args, shards)
     for shard, error in built.failures.items():

@@ -83,6 +83,7 @@ def skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[by
     >>> list(skip_known(iter([b"ab", b"cdef"]), known=b"abc"))
     [bytearray(b'def')]
     """
+    # Pieces may be shorter than what is known, so they are gathered until they are not.
     head = bytearray()
     for chunk in chunks:
         if not known:

@@ -53,6 +53,8 @@ class RunningDigests:
 
     def __init__(self, algorithms: Collection[str]) -> None:
         self._hashes = _new_hashes(algorithms)
+        # One thread, as the pieces must come in order; hashlib lets go of the interpreter
+        # meanwhile.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="wids-digest")
         self._waiting: deque[Future[None]] = deque()
 

@@ -47,6 +47,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 _OVERLAP_NBYTES = 512  # fetched again on resuming, to prove that the place is right
 _PROGRESS_NBYTES = 1 << 20  # a try that brought as much does not count as failed
+# A spec of a million shards takes 200 MB; a server may send anything.
 _MAX_DOCUMENT_NBYTES = 256 << 20
 _SHOWN_NBYTES = 80
 
@@ -308,6 +309,7 @@ class Fetcher:
                     failures, getattr(error, "retry_after_seconds", None)
                 )
                 _log.warning("%s: %s; trying again in %.1f s", shown, error, wait)
+            # Outside of the handler, which would hold the error and its connection all the while.
             time.sleep(wait)
 
     def _source(self, url: str) -> Source:

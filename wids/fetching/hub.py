@@ -43,6 +43,8 @@ def hub_location(url: str, environment: Mapping[str, str]) -> str:
         )
     owner, name, *path = words
     name, _, revision = name.partition("@")
+    # By plain HTTP, not by `huggingface_hub`: ranges, retries and the cache are those of all
+    # shards.
     endpoint = environment.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     quoted = [quote(word) for word in path]
     parts = [*kind, owner, name, "resolve", quote(revision or "main", safe="%"), *quoted]

@@ -117,6 +117,7 @@ class PartFile:
         self.size: int | None = None
         self.validator: str | None = None
         self._load_state()
+        # Appending: what is there stays, whoever else may have it open.
         self._stream = path.open("ab")
         self.nbytes = self._stream.tell()
         self._digests = self._new_digests()
@@ -146,6 +147,7 @@ class PartFile:
     @property
     def resumable(self) -> bool:
         """Whether it can be told if the server still has the file that the part was begun with."""
+        # Else the second half could be another file's, and without a digest nobody would notice.
         return self.validator is not None or (self.size is not None and bool(self.expected.digests))
 
     def begin(self, size: int | None, validator: str | None) -> None:

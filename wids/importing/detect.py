@@ -123,6 +123,7 @@ def kind_of(source: str) -> str:
 
 
 def _kind_of_folder(folder: Path) -> str:
+    # The surest marks first; a folder of pictures is what anything else may be.
     if (folder / INDEX_NAME).is_file():
         return "mds"
     if (folder / "data.mdb").is_file():

@@ -78,10 +78,12 @@ def open_huggingface(
     layout = Layout(kinds, fields, key, "the dataset")
     for name, kind in kinds.items():
         if type(features[name]).__name__ in _BYTES:
+            # To decode and encode again would lose what JPEG keeps, and take far longer.
             dataset = dataset.cast_column(name, getattr(datasets, kind)(decode=False))
     classes = {name: features[name].names for name, kind in kinds.items() if kind == "label"}
     header = {"classes": next(iter(classes.values())) if len(classes) == 1 else classes}
     total = len(dataset) if hasattr(dataset, "__len__") else None
+    # Without a format rows are Python's own values, not tensors that somebody asked for.
     dataset = dataset.with_format(None)
     return Imported(_samples(dataset, features, layout), header if classes else {}, total)
 

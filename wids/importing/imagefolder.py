@@ -44,6 +44,7 @@ def class_names(folder: Path) -> list[str]:
     Raises:
         ValueError: There is no subfolder.
     """
+    # Sorted as torchvision sorts them, so that a class has the same number in both.
     names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir())
     if not names:
         raise ValueError(

@@ -88,6 +88,7 @@ def sniffed(data: bytes | memoryview) -> Blob:
     head = bytes(data[:16])
     if head.startswith(b"RIFF"):
         return Blob(_RIFF.get(head[8:12], ".bin"), data)
+    # MP4 and its kin begin with the length of their first box.
     if head[4:8] == b"ftyp":
         return Blob(".mp4", data)
     return Blob(next((kind for magic, kind in _MAGIC if head.startswith(magic)), ".bin"), data)
@@ -110,6 +111,7 @@ def is_label(column: str) -> bool:
     >>> is_label("image/class/label"), is_label("label"), is_label("width")
     (True, True, False)
     """
+    # The last part of a name: TFRecords nest with slashes, tables with dots.
     return re.split(r"[/.]", column)[-1].lower() in _LABELS
 
 
@@ -175,6 +177,8 @@ class Layout:
         Raises:
             ValueError: Two columns would become one field, or the row has no key.
         """
+        # A field that is missing in one sample is left out of it, rather than written as an empty
+        # one.
         values = {name: value for name, value in row.items() if value is not None}
         sample: dict[str, Any] = {"__key__": self._key_of(number, values)}
         rest: dict[str, Any] = {}

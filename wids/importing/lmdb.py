@@ -51,6 +51,7 @@ def open_lmdb(
     library = load("lmdb", "lmdb")
     compiled = None if pattern is None else _compiled(pattern)
     try:
+        # Keys are gathered first: what belongs to one sample may lie far apart in the database.
         places = sorted(_places(library, path, compiled))
     except library.Error as error:
         raise ValueError(f"{path}: cannot be read as an LMDB ({error})") from error

@@ -184,6 +184,7 @@ def _row(
 
 def _whole(shard: _Shard) -> bytes:
     """Read a shard, unpacked, and check it against the index."""
+    # Unpacked if there: streaming may leave both beside each other, and to unpack again costs more.
     if shard.path.exists() or shard.packed_path is None:
         data = shard.path.read_bytes()
     else:
@@ -205,6 +206,7 @@ def _whole(shard: _Shard) -> bytes:
 
 def _unpacked(packed: bytes, kind: str, shard: _Shard) -> bytes:
     """Unpack a shard, and no more than it should hold: a small file may unpack to anything."""
+    # One more, to tell a shard that is too large from one that is just right.
     most = shard.nbytes + 1
     try:
         if kind == "gz":

@@ -60,6 +60,8 @@ def _samples(
             # A tar is read at random, so what comes as a stream lies on the disk for a while.
             here = _spooled(stdin) if source == "-" and stdin is not None else local_copy(source)
             path = stack.enter_context(here)
+            # `cat a.tar b.tar | ...` is one stream; in a file, a second archive is more likely a
+            # mistake.
             index = TarIndex.from_tar(
                 path, key_rule=key_rule, grouping=grouping, concatenated=source == "-"
             )

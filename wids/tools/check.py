@@ -78,6 +78,7 @@ def check_spec(
         All faults and notes, in order of the shards.
     """
     shards = list(spec.shards)
+    # One job a shard: what is wrong with one must not hide what is wrong with the others.
     check = partial(
         check_shard, headers=headers, digests=digests, decode=decode, cache_dir=cache_dir
     )
@@ -129,6 +130,7 @@ def check_shard(
 def _faults(url: str, entry: Mapping[str, Any], path: Path, *, decode: bool) -> Iterator[Fault]:
     """Find what is wrong inside a shard."""
     try:
+        # Read anew: a sidecar that is wrong is one of the things to be found here.
         index = TarIndex.from_tar(path)
     except (ShardFormatError, OSError) as error:
         yield Fault(url, "headers", str(error), "fetch or make the shard anew")
@@ -192,6 +194,7 @@ def _index_faults(entry: Mapping[str, Any], index: TarIndex) -> Iterator[Fault]:
 def _sidecar_faults(url: str, path: Path) -> Iterator[Fault]:
     sidecar = path.with_name(path.name + SIDECAR_SUFFIX)
     try:
+        # Against the shard, not by itself: a sidecar may be whole and another shard's.
         TarIndex.load(sidecar, tar=path)
     except FileNotFoundError:
         pass

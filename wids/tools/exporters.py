@@ -58,6 +58,7 @@ def export_files(dataset: ShardList, folder: Path) -> int:
             if path.parent not in folders:
                 folders.add(path.parent)
                 path.parent.mkdir(parents=True, exist_ok=True)
+                # Once a folder, as each look into it reads all of its names.
                 remove_parts(path.parent)  # of an export that was killed
             write_beside(path, data)
     return len(written)
@@ -94,6 +95,7 @@ def export_table(dataset: ShardList, path: Path, values: Sequence[str] = ()) -> 
         raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
     columns = {**_PLACE_COLUMNS, **_field_columns(dataset), **dict.fromkeys(values, str)}
     rows = (_row(dataset, index, values) for index in _indexes(dataset))
+    # As a whole or not at all: half a table looks like a whole one.
     out = OutFile(path)
     try:
         writers[suffix](out.stream, rows, columns)

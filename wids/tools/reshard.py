@@ -100,6 +100,7 @@ def reshard(
         raise ValueError(f"{pattern}: expected at least one sample to copy, got none")
     spec = Path(spec_path_for(pattern))
     # Refuses what it cannot take before anything is fetched, and writes nothing yet.
+    # One writer knows what a pattern and its bounds may be; here it only looks at them.
     ShardWriter(pattern, maxcount, maxsize, **options).abandon()
     journal = Journal(spec.with_name(f"{spec.name}.journal"))
     refuse_overwriting(pattern, (shard["url"] for shard in dataset.shards))
@@ -108,6 +109,7 @@ def reshard(
     entries = _found(parts, target, dataset, journal) if resume else {}
     if not resume:
         journal.begin(target.path(part) for part in parts)
+    # What is there is compared by key, sample for sample, before it counts as done.
     missing = [part for part in parts if part.number not in entries]
 
     def note(part: Part, outcome: dict[str, Any] | Exception) -> None:
@@ -197,6 +199,7 @@ def split_order(
     shares = np.array(list(fractions.values()), np.float64)
     if not len(shares) or not (shares > 0).all():
         raise ValueError(f"the shares of a split must be positive, got {dict(fractions)}")
+    # Borders of the running sum, each rounded by itself, so that no sample is lost between two.
     ends = np.rint(np.cumsum(shares) / shares.sum() * len(indexes)).astype(np.int64)
     return dict(zip(fractions, np.split(indexes, ends[:-1]), strict=True))
 

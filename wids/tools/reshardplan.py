@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 __all__ = ["Part", "Target", "plan_parts"]
 
 _PLAIN_NAME = 100  # a longer name, or one that is not ASCII, may take a PAX header
+# Eleven octal digits; a larger size takes a PAX header.
 _PLAIN_NBYTES = 8**11
 
 
@@ -92,6 +93,7 @@ def plan_parts(
     parts: list[Part] = []
     start = 0
     while start < len(indexes):
+        # By bisection over running sums: a step a new shard, not one a sample.
         before = int(ends[start - 1]) if start else 0
         fitting = int(np.searchsorted(ends, before + maxsize - END_NBYTES, side="right"))
         stop = min(max(fitting, start + 1), start + maxcount)
@@ -111,6 +113,7 @@ def _written_nbytes(
     positions = np.where(indexes < 0, indexes + total, indexes)
     ends = dataset.cum_lengths
     nbytes = np.empty(len(indexes), np.int64)
+    # By old shard, so that each is opened once, however the samples are shuffled.
     order = np.argsort(positions, kind="stable")
     for shard_index, rows in _by_shard(positions, order, ends):
         first = int(ends[shard_index] - dataset.lengths[shard_index])
@@ -118,6 +121,7 @@ def _written_nbytes(
         columns = shard.index.columns()
         places = positions[rows] - first
         nbytes[rows] = _plain_nbytes(columns)[places]
+        # Few samples, if any, need their header laid out to know its length.
         odd = _is_odd(columns, rekey=rekey)[places]
         for row, place in zip(rows[odd].tolist(), places[odd].tolist(), strict=True):
             key = f"{row:09d}" if rekey else shard.index.key(place)

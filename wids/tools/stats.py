@@ -57,6 +57,7 @@ class SizeStats:
         sizes = np.asarray(sizes, np.int64)
         if not len(sizes):
             return cls()
+        # By exponent: exact at powers of two, where a logarithm may round to either side.
         exponents = np.frexp(sizes.astype(np.float64))[1]  # 0 for 0, b + 1 for [2**b, 2**(b + 1))
         bins = tuple(np.bincount(exponents, minlength=1).tolist())
         return cls(len(sizes), int(sizes.sum()), int(sizes.min()), int(sizes.max()), bins)

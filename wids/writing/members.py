@@ -80,6 +80,7 @@ class SampleEncoder:
     def _encoded(self, key: str, extension: str, value: Any) -> Any:
         """Encode a value that is no bytes yet."""
         try:
+            # The case of letters is the user's, and kept in the name; what it means is the same.
             data = self._encode(extension.lower(), value)
         except Exception as error:
             raise ValueError(
@@ -130,6 +131,7 @@ def _lay_out(key: str, fields: tuple[Any, ...]) -> _Layout:
         field_of[extension] = field
     if not field_of:
         raise ValueError(f"sample {key!r} has no fields; give it one, such as 'txt'")
+    # Sorted, so that the bytes of a shard do not depend on the order in which a dict was filled.
     return [(field_of[extension], extension) for extension in sorted(field_of)]
 
 

@@ -45,6 +45,8 @@ class WholeShards:
         self.entries: list[dict[str, Any]] = []
         self.unnoted: list[tuple[Path, dict[str, Any]]] = []
         for path, name in paths:
+            # A shard is renamed before it is noted: after a crash in between it is there, and read
+            # once more.
             entry = noted.get(name)
             if entry is None or not _still_says_all(entry, path, digests):
                 entry = _read_entry(path, name, digests)
@@ -57,6 +59,7 @@ class WholeShards:
 
     def _all_keys(self) -> Iterator[str]:
         for path in self._paths:
+            # One shard at a time, and when its turn comes: the keys of all would fill the memory.
             yield from TarIndex.from_tar(path).keys
 
     def pass_by(self, key: Any) -> bool:
@@ -73,6 +76,7 @@ class WholeShards:
         """
         if self.num_passed == self.num_samples:
             return False
+        # By key, as a loop that gives its samples in another order would leave some out for ever.
         expected = next(self._keys)
         if key != expected:
             raise ValueError(
@@ -104,6 +108,7 @@ class WholeShards:
 def _still_says_all(entry: dict[str, Any], path: Path, digests: tuple[str, ...]) -> bool:
     """Say whether a noted entry is of this file, and has the digests that are wanted now."""
     fields = shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, ""))
+    # The size is what a shard replaced by hand would hardly share; to digest it again takes hours.
     return fields.keys() <= entry.keys() and entry["filesize"] == path.stat().st_size
 
 

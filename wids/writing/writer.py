@@ -53,6 +53,7 @@ class ShardWriter:
     def __init__(
         self,
         pattern: str | os.PathLike[str],
+        # These two as in webdataset's writer, so that a program moved here makes shards as before.
         maxcount: int = 100_000,
         maxsize: int = 3_000_000_000,
         post: Callable[[str], object] | None = None,
@@ -62,6 +63,7 @@ class ShardWriter:
         encoders: Mapping[str, Encoder] | None = None,
         spec: str | os.PathLike[str] | None = None,
         sidecars: bool = False,
+        # MD5 for readers of old, which know no other; SHA-256 because MD5 proves nothing any more.
         digests: Collection[str] = ("md5", "sha256"),
         fsync: bool = False,
         resume: bool = False,
@@ -131,6 +133,7 @@ class ShardWriter:
     def _there(self) -> list[tuple[Path, str]]:
         """List the shards that are there in a row, each with its name in the spec."""
         folder = self._folder()
+        # In a row: a gap means that what lies behind it is of another run.
         paths = []
         number = self._number
         while (path := Path(self._pattern % number)).exists():
@@ -197,6 +200,7 @@ class ShardWriter:
         """Put a sample into the open shard, or into the next one where that is full."""
         if self._closed:
             raise ValueError(f"sample {key!r}: this ShardWriter is closed; open a new one")
+        # Added up before the shard is chosen: a sample never lies in two, whatever its size.
         nbytes = 0
         for name, data in members:
             nbytes += member_nbytes(name, data)
@@ -217,6 +221,7 @@ class ShardWriter:
         shard = self._open
         if shard is None:
             return
+        # Forgotten first: one that could not be published must not be tried again at `close`.
         self._open = None
         entry = shard.publish(self._folder(), sidecar=self._sidecars, fsync=self._fsync)
         self.shardlist.append(entry)
@@ -243,6 +248,7 @@ class ShardWriter:
         if self._spec is not None:
             spec = new_spec(self.shardlist, self.header)
             write_whole(self._spec, f"{spec.to_json()}\n".encode())
+            # After the spec, which says all that the journal did; in between a crash costs nothing.
             self._journal.remove()
         # Last, as a warning may have been made an error.
         warn_of_older(self._pattern, self._number, self._step)
