@@ -217,6 +217,14 @@ def test_a_port_that_is_taken_is_named(shard: Path, capsys: pytest.CaptureFixtur
     assert f"cannot listen on 127.0.0.1, port {port}" in capsys.readouterr().err
 
 
+def test_an_address_that_is_not_ours_is_named_with_the_port_that_was_meant(
+    shard: Path, capsys: pytest.CaptureFixture[str]
+):
+    """Where no port would do, none is tried instead of the usual one."""
+    assert main(["browse", str(shard), "--host", "192.0.2.1", "--no-browser"]) == 1
+    assert "cannot listen on 192.0.2.1, port 8765" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("port", ["70000", "-1", "x"])
 def test_a_port_that_cannot_be_is_a_wrong_command(
     shard: Path, capsys: pytest.CaptureFixture[str], port: str

@@ -473,9 +473,12 @@ def test_what_is_long_comes_on_request(tmp_path: Path, open_page: Open):
     """More fields of a sample that has hundreds, the rest of a text in JSON, a curve of values."""
     stream = BytesIO()
     np.save(stream, np.cos(np.arange(500) / 30))
+    level = BytesIO()
+    np.save(level, 1 + 1e-14 * np.arange(40))
     sample = {
         "__key__": "long",
         ".npy": stream.getvalue(),
+        ".level.npy": level.getvalue(),
         ".json": json.dumps({"text": "x" * 4000 + "the end"}),
         ".nil": b"",
         ".txt": b"",
@@ -485,12 +488,16 @@ def test_what_is_long_comes_on_request(tmp_path: Path, open_page: Open):
     with browsing(str(path)) as server:
         page = open_page(server.url + "?i=0")
         page.get_by_label("Values of .npy in their order, from -1 to 1").wait_for()
+        plot = page.get_by_label("Values of .level.npy in their order")
+        tops = plot.locator("rect").evaluate_all("all => all.map(one => one.getAttribute('y'))")
+        assert len(tops) == 40
+        assert len(set(tops)) == 1
         assert page.get_by_text("the end").count() == 0
         page.get_by_role("button", name="more characters").click()
         page.get_by_text("the end").wait_for()
         page.get_by_label("Field .txt", exact=True).get_by_text("Empty.").wait_for()
         assert page.locator(".card").count() == 200
-        page.get_by_role("button", name="104 more fields").click()
+        page.get_by_role("button", name="105 more fields").click()
         page.get_by_text("field 299").wait_for()
-        assert page.locator(".card").count() == 304
+        assert page.locator(".card").count() == 305
         assert page.get_by_role("button", name="more fields").count() == 0

@@ -1,5 +1,6 @@
 """Starting and ending the server: a socket, a URL, and what to type on another machine."""
 
+import errno
 import logging
 import socket
 from contextlib import suppress
@@ -48,7 +49,7 @@ def bind(host: str, port: int | None) -> socket.socket:
             listening.bind((host, number))
         except OSError as error:
             listening.close()
-            if number != wanted[-1]:
+            if error.errno == errno.EADDRINUSE and number != wanted[-1]:
                 continue
             raise OSError(
                 error.errno,

@@ -56,9 +56,11 @@ export function curve({ low, high }, shape, name) {
   const known = [...low, ...high].filter((value) => value !== null);
   if (!known.length) return null;
   const least = Math.min(...known);
-  const span = Math.max(...known) - least || 1;
+  const most = Math.max(...known);
   const step = WIDTH / low.length;
-  const y = (value) => HEIGHT - ((value - least) / span) * (HEIGHT - 2) - 1;
+  // What differs by no more than rounding does is a level line in the middle, not a mountain range.
+  const level = most - least <= 1e-9 * Math.max(Math.abs(least), Math.abs(most));
+  const y = (value) => (level ? HEIGHT / 2 : HEIGHT - ((value - least) / (most - least)) * (HEIGHT - 2) - 1);
   const drawn = low.flatMap((value, place) => {
     if (value === null) return [];
     // Up to where the next part begins, so that steps do not tear the line apart.
@@ -70,7 +72,7 @@ export function curve({ low, high }, shape, name) {
   const length = Math.max(...shape);
   return svg("svg", {
     class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT + 18}`, role: "img",
-    "aria-label": `Values of ${name} in their order, from ${number(least)} to ${number(Math.max(...known))}`,
+    "aria-label": `Values of ${name} in their order, from ${number(least)} to ${number(most)}`,
   }, svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT + 0.5, y2: HEIGHT + 0.5 }), ...drawn,
   svg("text", { x: 0, y: HEIGHT + 14, "text-anchor": "start" }, "0"),
   svg("text", { x: WIDTH, y: HEIGHT + 14, "text-anchor": "end" }, number(length - 1)));
