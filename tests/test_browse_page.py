@@ -168,14 +168,19 @@ def test_a_damaged_order_is_named(served: Browsing, chromium: Any):
 def test_a_tile_that_cannot_be_read_says_why(
     tmp_path: Path, open_page: Open, shard_server: ShardServer
 ):
-    """Its keys are known of the sidecar, its bytes are out of reach."""
+    """Its keys are known of the sidecar, its bytes are out of reach; that stands out in red."""
     shard = write_shard(tmp_path / "a.tar", [sample_of(1)])
     TarIndex.from_tar(shard).save(Path(f"{shard}{SIDECAR_SUFFIX}"))
     sidecar = Path(f"{shard}{SIDECAR_SUFFIX}")
     shard_server.put(sidecar.name, sidecar.read_bytes())
     with browsing([(f"{shard_server.url}/a.tar", 1)]) as server:
-        tile = open_page(server.url).locator(".tile")
+        page = open_page(server.url)
+        tile = page.locator(".tile")
         assert "HTTP status 404" in tile.inner_text()
+        colour = tile.locator(".problem").evaluate("said => getComputedStyle(said).color")
+        assert colour == "rgb(163, 36, 43)"
+        page.get_by_role("link", name="Dataset").click()
+        page.get_by_text("missing").wait_for()
 
 
 def test_the_keyboard_goes_everywhere(served: Browsing, open_page: Open):

@@ -62,7 +62,7 @@ function figuresOf(found, place, all, signal) {
     ? `From ${counted(found.shards_done, "shard")} of ${number(found.all_shards)}, at even distances`
     : found.finished ? whole : `From ${number(found.shards_done)} of ${counted(found.all_shards, "shard")}`;
   const rarer = found.num_fields - found.fields.length;
-  const left = found.skipped ? ` · ${leftOut(found)}` : "";
+  const left = found.skipped ? ` · ${leftOut(found, "see below")}` : "";
   const more = part && found.finished && !all
     ? button("Read all shards", () => showFigures(place, { all: true }, signal).catch(() => {}))
     : null;

@@ -43,9 +43,9 @@ export function tellWhole(count) {
 }
 
 /** Say which shards a search, a filter or statistics left out, in a few words; "" for none. */
-export function leftOut({ skipped, without_sidecar: far }) {
+export function leftOut({ skipped, without_sidecar: far }, see = "see Dataset") {
   const parts = [];
   if (far) parts.push(`${counted(far, "remote shard")} without a sidecar left out (\`wids create --sidecars\` writes them; opening a sample fetches its shard)`);
-  if (skipped > far) parts.push(`${counted(skipped - far, "shard")} could not be read (see Dataset)`);
+  if (skipped > far) parts.push(`${counted(skipped - far, "shard")} could not be read (${see})`);
   return parts.join(" · ");
 }
