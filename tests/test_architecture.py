@@ -1,6 +1,7 @@
 """The house plan: which module may import which, what is public, what costs nothing to import."""
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,16 @@ def test_the_plan_stands_on_the_ground() -> None:
         if name != "__init__":
             assert set(below.split()) <= seen, name
         seen.add(name)
+
+
+def test_the_plan_is_told_in_the_docs() -> None:
+    """The table of docs/architecture.md names every package, each below all that it stands on."""
+    text = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
+    rows = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(named) == sorted(set(MAY_IMPORT) - {"__init__", "__main__"})
+    for place, name in enumerate(named):
+        assert set(MAY_IMPORT[name].split()) <= set(named[:place]), name
 
 
 def test_imports_run_one_way() -> None:
