@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from wids.caching.cache import ShardCache
     from wids.reading.locate import Locator
     from wids.specs.shardtable import ShardTable
+    from wids.tar.grouping import KeyRule
     from wids.tar.sidecar import IndexRules
     from wids.views.notebook import DatasetFacts
     from wids.views.sampleview import SampleView
@@ -189,7 +190,7 @@ def nbytes_of(shards: ShardTable, *, look: bool = True) -> int | None:
     return found + int(shards.filesize[shards.filesize != UNKNOWN].sum())
 
 
-def first_fields(path: Path, key_rule: Any) -> list[tuple[str, int]]:
+def first_fields(path: Path, key_rule: KeyRule) -> list[tuple[str, int]]:
     """Read the fields of the first sample of a shard from its first few headers.
 
     Args:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wids.reading.rangeshard import RangeShard
+from wids.tar.mapping import page_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -59,23 +60,5 @@ def _announce(memory: memoryview, spans: Sequence[Span]) -> None:
     if not isinstance(mapped, mmap.mmap):  # an empty shard
         return
     mapped.madvise(mmap.MADV_RANDOM)
-    for start, stop in _pieces(spans):
+    for start, stop in page_ranges(spans, max_gap_nbytes=NEAR_NBYTES):
         mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
-
-
-def _pieces(spans: Sequence[Span]) -> Iterator[tuple[int, int]]:
-    """Join neighbours to ranges `[start, stop)` that begin on a page.
-
-    >>> list(_pieces([(5000, 10), (9000, 10), (90000, 10), (600, 3)]))
-    [(0, 9010), (86016, 90010)]
-    """
-    first = last = -1
-    for offset, size in sorted(spans):
-        if last >= 0 and offset <= last + NEAR_NBYTES:
-            last = max(last, offset + size)
-            continue
-        if last >= 0:
-            yield first, last
-        first, last = offset // mmap.PAGESIZE * mmap.PAGESIZE, offset + size
-    if last >= 0:
-        yield first, last

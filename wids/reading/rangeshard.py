@@ -23,7 +23,14 @@ if TYPE_CHECKING:
     from wids.caching.cache import ShardCache
     from wids.fetching.fetch import Fetcher
 
-__all__ = ["MOST_SHARDS_AT_ONCE", "RangeShard", "fetch_index", "read_samples", "sidecar_url"]
+__all__ = [
+    "MOST_SHARDS_AT_ONCE",
+    "RangeShard",
+    "WantedField",
+    "fetch_index",
+    "read_samples",
+    "sidecar_url",
+]
 
 T = TypeVar("T")
 _REPLACED = "was replaced since it was indexed; make its sidecar and the spec anew"
@@ -139,7 +146,7 @@ class RangeShard(IndexedShard):
 
     def _read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         places = {name: (offset, size) for name, offset, size in self.index.fields(local_index)}
-        wanted = self._within(_Wanted(0, extension, *places[extension]))
+        wanted = self._within(WantedField(0, extension, *places[extension]))
         if not 0 <= start <= stop <= wanted.size:
             raise IndexError(
                 f"{display_url(self.url)}: expected a part of the {wanted.size} bytes of "
@@ -213,18 +220,18 @@ class RangeShard(IndexedShard):
 
     def _plan(
         self, local_indexes: Sequence[int], fields: Collection[str] | None
-    ) -> tuple[list[dict[str, Any]], list[_Wanted]]:
+    ) -> tuple[list[dict[str, Any]], list[WantedField]]:
         samples: list[dict[str, Any]] = []
-        wanted: list[_Wanted] = []
+        wanted: list[WantedField] = []
         for place, local_index in enumerate(local_indexes):
             samples.append({"__key__": self.index.key(local_index)})
             for field in self.index.fields(local_index):
                 if fields is None or field[0] in fields:
                     samples[place][field[0]] = None  # holds the field's place in the order
-                    wanted.append(self._within(_Wanted(place, *field)))
+                    wanted.append(self._within(WantedField(place, *field)))
         return samples, wanted
 
-    def _within(self, field: _Wanted) -> _Wanted:
+    def _within(self, field: WantedField) -> WantedField:
         """Believe no offset of a sidecar that cannot be one of its shard."""
         if not BLOCK_SIZE <= field.offset <= field.offset + field.size <= self.index.source.nbytes:
             raise ShardFormatError(
@@ -234,7 +241,7 @@ class RangeShard(IndexedShard):
             )
         return field
 
-    def _verify(self, field: _Wanted, block: bytes) -> None:
+    def _verify(self, field: WantedField, block: bytes) -> None:
         header = block[:BLOCK_SIZE]
         # Sizes beyond 8 GiB may stand in a PAX header before; no field of that size comes here.
         if not checksum_matches(header) or parse_number(header[_SIZE_FIELD]) != field.size:
@@ -248,7 +255,7 @@ class RangeShard(IndexedShard):
         return f"RangeShard({display_url(self.url)!r}, {len(self)} samples)"
 
 
-class _Wanted(NamedTuple):
+class WantedField(NamedTuple):
     """A field to fetch: of the sample at `place` among those asked for, where it lies."""
 
     place: int

@@ -21,7 +21,7 @@ from wids.beside import write_beside
 from wids.caching.cachefolder import Entry
 from wids.errors import ShardFormatError
 from wids.log import logger
-from wids.reading.rangeshard import RangeShard
+from wids.reading.rangeshard import RangeShard, WantedField
 from wids.specs.shardtable import version_of
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarheader import BLOCK_SIZE
@@ -220,7 +220,7 @@ class SpareShard(RangeShard):
         if self._whole is not None and self._ranges_serve and not self._whole.path.exists():
             self._whole = None
 
-    def _verify(self, field: Any, block: bytes) -> None:
+    def _verify(self, field: WantedField, block: bytes) -> None:
         super()._verify(field, block)
         if not self._known.vouches_for(field.offset, block):
             raise ShardFormatError(

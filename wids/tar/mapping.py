@@ -3,9 +3,10 @@
 import mmap
 import os
 import sys
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["map_file"]
+__all__ = ["map_file", "page_ranges"]
 
 # CPython keeps a duplicate of the descriptor in each map; from 3.13 on it can be told not to.
 _MMAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
@@ -24,3 +25,29 @@ def map_file(file_descriptor: int) -> memoryview:
     if not nbytes:  # an empty file cannot be mapped
         return memoryview(b"")
     return memoryview(mmap.mmap(file_descriptor, nbytes, prot=mmap.PROT_READ, **_MMAP_OPTIONS))
+
+
+def page_ranges(
+    spans: Iterable[tuple[int, int]], *, max_gap_nbytes: int = mmap.PAGESIZE
+) -> Iterator[tuple[int, int]]:
+    """Join parts of a map to ranges `[start, stop)` that begin on a page, as `madvise` wants them.
+
+    Args:
+        spans: Offset and size of each part in bytes, in any order.
+        max_gap_nbytes: Parts with no more unwanted bytes between them are joined: a disk reads a
+            short gap in less time than the kernel takes for another call.
+
+    >>> list(page_ranges([(5000, 10), (9000, 10), (90000, 10), (600, 3)]))
+    [(0, 9010), (86016, 90010)]
+    """
+    first = last = -1
+    for offset, size in sorted(spans):
+        start = offset // mmap.PAGESIZE * mmap.PAGESIZE
+        if first < 0:
+            first = start
+        elif start > last + max_gap_nbytes:
+            yield first, last
+            first = start
+        last = max(last, offset + size)
+    if first >= 0:
+        yield first, last

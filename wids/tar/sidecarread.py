@@ -91,18 +91,7 @@ def parse_sidecar(
     bounds = [HEADER.size, *_section_ends(header)]
     if bounds[-1] != len(image):
         raise _unfit(path, f"{bounds[-1]} bytes by its header", f"{len(image)}")
-    sets_room = _MAX_SETS_NBYTES + _MAX_EXTENSION_NBYTES * header.num_members
-    for what, nbytes, room in (
-        ("extension sets", header.sets_nbytes, sets_room),
-        ("skipped counts", header.skipped_nbytes, _MAX_SKIPPED_NBYTES),
-    ):
-        if nbytes > room:
-            raise _unfit(path, f"at most {room} bytes of {what}", f"{nbytes}")
-    sets, skipped = read(bounds[3], bounds[4]), read(bounds[4], bounds[5])
-    # Each set is there for a sample that has it; more of them would only cost memory.
-    if sets.count(b"\0") > header.num_samples:
-        found = f"{sets.count(bytes(1))}"
-        raise _unfit(path, f"at most {header.num_samples} extension sets", found)
+    sets, skipped = _read_tables(read, bounds, header, path)
     # Sealed once more and compared: one function knows what the check covers.
     if seal(header, sets + skipped) != head:
         raise _unfit(path, "a header and tables that fit their checksum", "others")
@@ -129,6 +118,28 @@ def parse_sidecar(
             for row in probed_rows(header.num_members)
         ),
     )
+
+
+def _read_tables(
+    read: Callable[[int, int], bytes],
+    bounds: list[int],
+    header: SidecarHeader,
+    path: str | os.PathLike[str],
+) -> tuple[bytes, bytes]:
+    """Read the extension sets and the skipped counts, if they are no larger than they can be."""
+    sets_room = _MAX_SETS_NBYTES + _MAX_EXTENSION_NBYTES * header.num_members
+    for what, nbytes, room in (
+        ("extension sets", header.sets_nbytes, sets_room),
+        ("skipped counts", header.skipped_nbytes, _MAX_SKIPPED_NBYTES),
+    ):
+        if nbytes > room:
+            raise _unfit(path, f"at most {room} bytes of {what}", f"{nbytes}")
+    sets, skipped = read(bounds[3], bounds[4]), read(bounds[4], bounds[5])
+    # Each set is there for a sample that has it; more of them would only cost memory.
+    if sets.count(b"\0") > header.num_samples:
+        found = f"{sets.count(bytes(1))}"
+        raise _unfit(path, f"at most {header.num_samples} extension sets", found)
+    return sets, skipped
 
 
 def _parse_header(head: bytes, path: str | os.PathLike[str]) -> SidecarHeader:

@@ -1,0 +1,47 @@
+"""Files as memory: which pages of a map are asked for together."""
+
+import itertools
+import mmap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids.tar.mapping import page_ranges
+
+PAGE = mmap.PAGESIZE
+SPANS = st.lists(st.tuples(st.integers(0, 64 * PAGE), st.integers(0, 8 * PAGE)), max_size=20)
+
+
+@given(spans=SPANS, gap=st.integers(0, 8 * PAGE))
+def test_every_part_lies_in_one_range(spans: list[tuple[int, int]], gap: int) -> None:
+    """Ranges begin on pages, end with the last part in them, and each part is in one of them."""
+    ranges = list(page_ranges(spans, max_gap_nbytes=gap))
+    for offset, size in spans:
+        assert any(start <= offset and offset + size <= stop for start, stop in ranges)
+    ends = {offset + size for offset, size in spans}
+    assert all(start % PAGE == 0 and stop in ends for start, stop in ranges)
+
+
+@given(spans=SPANS, gap=st.integers(0, 8 * PAGE))
+def test_ranges_ascend_with_wide_gaps_between(spans: list[tuple[int, int]], gap: int) -> None:
+    """What is nearer than the gap was joined, whatever the order in which it was given."""
+    ranges = list(page_ranges(spans, max_gap_nbytes=gap))
+    assert all(stop + gap < start for (_, stop), (start, _) in itertools.pairwise(ranges))
+    assert ranges == list(page_ranges(reversed(spans), max_gap_nbytes=gap))
+
+
+@pytest.mark.parametrize(
+    ("spans", "expected"),
+    [
+        ([], []),
+        ([(PAGE + 7, 2)], [(PAGE, PAGE + 9)]),
+        ([(0, 1), (2 * PAGE, 1)], [(0, 1), (2 * PAGE, 2 * PAGE + 1)]),
+        ([(0, PAGE), (2 * PAGE, 1)], [(0, 2 * PAGE + 1)]),
+    ],
+)
+def test_parts_a_page_apart_are_one_range(
+    spans: list[tuple[int, int]], expected: list[tuple[int, int]]
+) -> None:
+    """By default one page that nobody wants is read rather than asked around."""
+    assert list(page_ranges(spans)) == expected
