@@ -174,7 +174,13 @@ def test_names_and_options_reach_the_samples(spec: Path) -> None:
     assert ShardListDataset(spec, dataset_name="mine")[0]["__dataset__"] == "mine"
     listed = ShardListDataset(shards, options={"name": "given"})
     assert (listed[0]["__dataset__"], listed.dataset_name) == ("given", "given")
-    assert ShardListDataset(shards)[0]["__dataset__"] is None
+
+
+def test_a_loader_can_stack_samples_that_nobody_named(spec: Path) -> None:
+    """The default collate of a DataLoader has no place for None, so every sample has a name."""
+    dataset = ShardListDataset(json.loads(_absolute(spec))["shardlist"], fields=[".cls"])
+    batch = next(iter(DataLoader(dataset, batch_size=3)))
+    assert batch["__dataset__"] == [dataset.dataset_name] * 3
 
 
 def test_the_number_of_open_shards_is_an_attribute(spec: Path) -> None:

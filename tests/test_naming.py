@@ -70,10 +70,10 @@ def test_a_link_keeps_its_own_name(folder: Path):
 
 
 def test_names_that_were_given_go_first(folder: Path):
-    """The argument, then the spec's own, then the file's; samples only know what was given."""
+    """The argument, then the spec's own, then the file's."""
     spec = folder / "train.json"
     assert ShardListDataset(spec, dataset_name="mine").dataset_name == "mine"
-    assert ShardListDataset(spec)[0]["__dataset__"] is None
+    assert ShardListDataset(spec)[0]["__dataset__"] == "train"
     spec.write_text(json.dumps({"name": "pets", **json.loads(spec.read_text())}))
     assert ShardListDataset(spec).dataset_name == "pets"
 

@@ -47,7 +47,7 @@ class HeldShards:
     cache: ShardCache
     _index_rules: IndexRules
     _by_range: bool
-    _name_in_samples: str | None
+    dataset_name: str
     _locate: Locator
     _opened: OpenShards[OpenShard]
     _ahead: FetchAhead | None
@@ -139,7 +139,7 @@ class HeldShards:
                 f"{description['url']}: shard {shard_index}: the spec says {expected} samples, the "
                 f"shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may help"
             )
-        dataset = description.get("dataset", self._name_in_samples)
+        dataset = description.get("dataset", self.dataset_name)
         start = int(self._locate.ends[shard_index]) - len(shard)
         return OpenShard(shard, description["url"], dataset, start)
 

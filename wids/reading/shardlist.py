@@ -149,7 +149,6 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
             shared=shared,
         )
         self._header = spec.header | {"name": spec.name}
-        self._name_in_samples = dataset_name or spec.name
         self._index_rules = IndexRules(
             key_rule=key_rule, grouping=grouping, concatenated=concatenated
         )
