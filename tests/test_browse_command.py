@@ -253,3 +253,19 @@ def test_a_missing_library_is_named(
     assert main(["browse", str(shard)]) == 1
     assert "wids[browse]" in capsys.readouterr().err
     load.cache_clear()
+
+
+def test_a_damaged_shard_of_a_folder_hides_no_other(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+):
+    """It is left out and named; where no shard can be read there is nothing to show."""
+    write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "first"}])
+    (tmp_path / "b.tar").write_bytes(b"no tar")
+    write_shard(tmp_path / "c.tar", [{"__key__": "c", ".txt": "last"}])
+    with Command(tmp_path, tmp_path) as server:
+        assert [each["key"] for each in server.get("api/page").json()["tiles"]] == ["a", "c"]
+        rows = server.get("api/shards").json()["shards"]
+    assert [row["state"] for row in rows] == ["local", "damaged", "local"]
+    assert "b.tar" in rows[1]["messages"][0]
+    assert main(["browse", str(tmp_path / "b.tar")]) == 1
+    assert "no tar" in capsys.readouterr().err

@@ -11,6 +11,7 @@ import numpy as np
 
 from wids.browse.failures import Failures
 from wids.browse.keptbytes import KeptBytes
+from wids.browse.shownshards import ShownShards
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
@@ -97,6 +98,10 @@ class Source:
     def __init__(self, dataset: ShardList) -> None:
         self.dataset = dataset
         self.failures = Failures()
+        if isinstance(dataset, ShownShards) and dataset.uncounted:
+            for number, url in enumerate(dataset.shards.urls):
+                if url in dataset.uncounted:
+                    self.failures.note(number, url, dataset.uncounted[url])
         self.fetched_whole: set[int] = set()
         self._opened_before: set[int] = set()
         self._waits: dict[int, tuple[int, float]] = {}

@@ -76,11 +76,11 @@ def browse(args: Arguments) -> int:
     load("starlette", "browse")
     load("uvicorn", "browse")
     from wids.browse.server import BrowseServer
-    from wids.reading.shardlist import ShardList
+    from wids.browse.shownshards import ShownShards
 
     with (
         _warnings_told(quiet=args.json),
-        ShardList(
+        ShownShards(
             args.spec, transformations="memoryview", remote="range", cache_dir=args.cache_dir
         ) as dataset,
     ):

@@ -243,10 +243,14 @@ class HeldShards:
         if unknown:
             cores = os.cpu_count() or 1
             with Scanners(cores) as scanners, ThreadPoolExecutor(2 * cores) as pool:
-                counts = pool.map(lambda row: len(self._mapped(shards[row], scanners)), unknown)
+                counts = pool.map(lambda row: self._count_of(shards[row], scanners), unknown)
                 shown = progress(counts, total=len(unknown), desc="indexing shards", unit="shard")
                 nsamples[unknown] = list(shown)
         return shards.with_nsamples(nsamples)
+
+    def _count_of(self, description: Mapping[str, Any], scanners: Scanners) -> int:
+        """Count the samples of a shard of which the spec does not say it."""
+        return len(self._mapped(description, scanners))
 
     def _count_first(
         self, shards: ShardTable, nsamples: npt.NDArray[np.int64], unknown: list[int]
