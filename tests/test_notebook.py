@@ -259,7 +259,8 @@ class TestRemote:
         """The grid reads the samples that it shows and no shard."""
         dataset = ShardListDataset([(url, 30)], remote="range")
         assert "text 11" in checked(dataset._repr_html_()).text
-        assert dataset._opened.get(0).shard.nbytes_read < 1_500_000
+        shard, _, _ = dataset.locate_sample(0)
+        assert shard.nbytes_read < 1_500_000
 
 
 class TestRepr:
