@@ -105,6 +105,7 @@ def write_beside(
     """
     part = new_part_path(path)
     try:
+        # Exclusively: nobody else can have that name, so whatever lies there is no file of ours.
         with part.open("xb") as stream:
             stream.write(data)
             if sync:
@@ -112,6 +113,7 @@ def write_beside(
                 os.fsync(stream.fileno())
         if mtime is not None:
             os.utime(part, (mtime, mtime))
+        # No lock: of two processes that write the same file, both have the same bytes.
         part.replace(path)
     finally:
         part.unlink(missing_ok=True)

@@ -14,6 +14,7 @@ def show_if_verbose() -> None:
 
     Whoever has set up a handler already is left alone.
     """
+    # Asked for each time: programs set it after they imported the library.
     wanted = os.environ.get("WIDS_VERBOSE", "0") not in {"", "0"}
     if wanted and all(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
         logger.addHandler(logging.StreamHandler())

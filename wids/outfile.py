@@ -48,6 +48,8 @@ class OutFile:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
+        # One name for all, unlike the parts of `beside`: two writers of one output are a mistake
+        # that must show, not a race that the last one wins.
         self.part_path = path.with_name(f"{path.name}.part")
         self.stream: BinaryIO = _open_alone(self.part_path)
 

@@ -471,9 +471,13 @@ class ShardCache:
     def _fill(self, entry: Entry, shown: str, fill: Fill) -> None:
         if not self._swept:
             eviction.sweep(self.cache_dir)
+            # Once a process: to look through a folder of ten thousand shards takes longer than to
+            # open one.
             self._swept = True
         _log.info("fetching %s to %s", shown, entry.path)
         with _folder_errors(entry.path):
+            # Into a part beside it: whoever looks for the shard meanwhile finds none, not half of
+            # one.
             part, digests = fill(entry.path)
             try:
                 # Held before it has its name: no evictor can come between.

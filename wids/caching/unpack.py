@@ -83,10 +83,12 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
             when unpacked that it can only mean harm.
         CacheError: The disk is full.
     """
+    # By ratio and not by size: a shard may be as large as it likes, a bomb is known by its growth.
     limit = _ALWAYS_ALLOWED_NBYTES + _MAX_RATIO * source.stat().st_size
     with source.open("rb") as stream:
         head = stream.read(512)
         kind = compression_of(head)
+        # Servers and scripts undo compression and keep the name; what to do then is easily said.
         if kind is None and head[_MAGIC_OF_TAR] == b"ustar":
             raise ShardFormatError(
                 f"{shown}: is a plain tar, though named like a compressed one; rename it to "

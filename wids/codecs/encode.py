@@ -68,6 +68,7 @@ def encode_field(extension: str, value: Any) -> bytes:
     inner, dot, last = extension.lower().rpartition(".")
     if inner and last in PACKERS:
         return PACKERS[last](encode_field(inner, value))
+    # Text under an unknown extension; anything else must say how, by `encoders=`.
     encode = ENCODERS.get(dot + last, _encode_text)
     try:
         return encode(value)
@@ -96,6 +97,7 @@ def _encode_json(document: Any) -> bytes:
     if isinstance(document, str):
         json.loads(document)
         return document.encode()
+    # Not sorted: the order of keys is the user's, and reading gives it back.
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 

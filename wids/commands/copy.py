@@ -122,6 +122,7 @@ def import_(args: Arguments) -> int:
 
 def _some_samples(args: Arguments, imported: Imported) -> Iterator[dict[str, Any]]:
     """Look at the first sample: before there is one, nothing of an older run may be replaced."""
+    # Errors of most sources show with the first sample, too: nothing was replaced by then.
     samples = iter(imported.samples)
     first = next(samples, None)
     if first is None:

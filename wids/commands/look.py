@@ -183,6 +183,7 @@ def _open_raw(spec: str) -> ShardList:
     from wids.reading.shardlist import ShardList
 
     # A look at one sample of a remote shard that has a sidecar fetches that sample, not gigabytes.
+    # Bytes, as `cat` must write what is stored, and `show` knows kinds by itself.
     return ShardList(spec, transformations="bytes", remote="range")
 
 

@@ -135,6 +135,7 @@ def _journal(output: str) -> Journal:
     """Keep notes beside the spec while it is being made."""
     from wids.specs.journal import Journal
 
+    # What goes to a pipe leaves nothing to go on from.
     return Journal(None if output == "-" else Path(f"{output}.indexing"))
 
 

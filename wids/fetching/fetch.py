@@ -175,6 +175,7 @@ class Fetcher:
     @property
     def _pool(self) -> ThreadPoolExecutor:
         """The threads that ask for ranges, a connection each."""
+        # Kept, as threads and connections cost more than a small range takes to come.
         pool = self._pools.get(os.getpid())
         if pool is None:
             pool = ThreadPoolExecutor(self.policy.connections, thread_name_prefix="wids-ranges")
@@ -300,6 +301,7 @@ class Fetcher:
             try:
                 return attempt()
             except (ConnectionError, TimeoutError) as error:
+                # On a bad line a large file would else never come: each try brings some of it.
                 failures = 1 if progress() - before >= _PROGRESS_NBYTES else failures + 1
                 shown = display_url(url)
                 if failures >= self.policy.attempts:

@@ -33,8 +33,11 @@ if TYPE_CHECKING:
 __all__ = ["HttpSource", "ServerBusyError", "parse_retry_after"]
 
 _READ_NBYTES = 256 << 10  # larger ones cost page faults: measured on loopback
+# More than any store needs; a loop ends in a second, not in minutes.
 _MAX_REDIRECTS = 10
+# Too busy, or a gateway's own trouble. All else, 404 and 403 above all, stays as it is.
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
+# A server that sends a byte now and then never runs into the timeout of a read.
 _WINDOW_SECONDS = 60.0
 _CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
 
@@ -183,6 +186,7 @@ def _new_session(connections: int) -> Session:
 
 def _refuse_downgrade(response: Response, **_: Any) -> None:
     target = response.headers.get("Location", "") if response.is_redirect else ""
+    # Whoever can bend one answer on the way could else serve all bytes from then on.
     if response.url.lower().startswith("https:") and target.lower().startswith("http:"):
         shown = display_url(response.url)
         raise FetchError(f"{shown}: refused to follow its redirect from https to plain http")
@@ -238,6 +242,7 @@ def _validator(headers: Mapping[str, str]) -> str | None:
         RFC 9110, section 13.1.5.
     """
     etag = headers.get("ETag", "")
+    # A weak one, `W/"..."`, says that two files mean the same, not that they are the same.
     if etag.startswith('"'):
         return etag
     return headers.get("Last-Modified") or None

@@ -94,6 +94,7 @@ class HelpedSource:
         except FetchError:
             self._idle.append(helper)  # what it said no to is no fault of its own
             raise
+        # Half a question may be in its pipe: nobody knows what it would answer to the next.
         except BaseException:
             helper.close()
             raise

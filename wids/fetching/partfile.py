@@ -158,9 +158,12 @@ class PartFile:
         """
         if size is not None:
             self.expected.check_size(self.name, size)
+        # What is noted already need not be written again at each try.
         if (size, validator) == (self.size, self.validator) and self.state_path.exists():
             return
         self.size, self.validator = size, validator
+        # Noted before the first byte: a process killed in between leaves an empty part, no wrong
+        # one.
         state = json.dumps({"size": size, "validator": validator})
         with self._guard():
             self.state_path.write_text(state, encoding="utf-8")

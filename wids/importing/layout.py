@@ -29,6 +29,7 @@ __all__ = [
     "sniffed",
 ]
 
+# Ours first: what was exported from shards comes back under the keys it had.
 KEY_COLUMNS = ("__key__", "key", "id")
 _LABELS = {"class", "cls", "fine_label", "label", "labels", "target"}
 
@@ -121,6 +122,7 @@ def clean_key(text: str) -> str:
     >>> clean_key("train/img.001")
     'train/img_001'
     """
+    # Folders keep their dots: only in the last part does one begin an extension.
     folder, slash, name = text.rpartition("/")
     return f"{folder}{slash}{name.replace('.', '_')}"
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["open_mds"]
 
 INDEX_NAME = "index.json"
+# Beyond it an index cannot be right, whatever it says.
 _MOST_NBYTES = 2**32  # offsets inside a shard are 32-bit numbers
 _DIGESTS = {"md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s"}
 
@@ -190,6 +191,7 @@ def _whole(shard: _Shard) -> bytes:
     else:
         packed = shard.packed_path.read_bytes()
         data = _unpacked(packed, (shard.packed or "").partition(":")[0], shard)
+    # Size before digest: it is known at once, and says more plainly what is wrong.
     if len(data) != shard.nbytes:
         raise ValueError(
             f"{shard.path}: the index says {shard.nbytes} bytes, found {len(data)}; fetch it again"
@@ -265,6 +267,7 @@ def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
         end = place + 1 + ndim * np.dtype(width).itemsize
         shape, place = tuple(np.frombuffer(data[place + 1 : end], width).tolist()), end
     values = np.frombuffer(data[place:], np.dtype(kind).newbyteorder("<")).reshape(shape)
+    # Written anew: the header that MDS gives arrays is its own, and no other reader knows it.
     return Blob(".npy", encode_field(".npy", values))
 
 

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["TFRECORD_SUFFIXES", "open_tfrecords", "parse_example", "read_records"]
 
 TFRECORD_SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
+# Also a guard: a length is believed only once its own checksum holds.
 _MOST_NBYTES = 2**31  # a protocol buffer may not be longer
 _READ_NBYTES = 1 << 20
 _LENGTH = struct.Struct("<QI")
@@ -133,8 +134,10 @@ def _record(stream: Any) -> bytes | None:
     if len(head) < _LENGTH.size:
         raise ValueError("the file breaks off within the length of a record")
     nbytes, checksum = _LENGTH.unpack(head)
+    # The length first: without it, a damaged byte could ask for gigabytes.
     if _masked(head[:8]) != checksum or nbytes >= _MOST_NBYTES:
         raise ValueError("expected the length of a record, found other bytes (its CRC differs)")
+    # Data and checksum in one read: a record is mostly small, and calls are what takes time.
     data = _read(stream, nbytes + _CHECKSUM.size)
     if len(data) < nbytes + _CHECKSUM.size:
         raise ValueError(f"the file breaks off within a record of {nbytes} bytes")

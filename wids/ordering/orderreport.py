@@ -157,6 +157,7 @@ def order_report(
     """
     if sum(lengths) < 1:
         raise ValueError(f"there is nothing to order: {len(lengths)} shards hold no sample")
+    # One a node, as `DistributedShardSampler` has it by default.
     lanes = cluster.nodes if lanes is None else lanes
     for name, value in (("interleave", interleave), ("lanes", lanes), ("chunksize", chunksize)):
         if value is not None and value < 1:
@@ -237,6 +238,7 @@ class _Replay:
     def _worker_stream(self) -> Integers:
         """What the first worker of the first rank reads: every so manieth batch."""
         shards, batch = self._shards[0], self._cluster.batch_size
+        # A DataLoader deals out batches in turn, and batches only: a worker never shares one.
         numbers = np.arange(shards.size) // batch
         mine: Integers = shards[numbers % max(1, self._cluster.workers) == 0]
         return mine

@@ -134,6 +134,7 @@ class ColumnReader:
 
     def _keep(self, path: Path, source: ColumnSource, part: ColumnPart) -> None:
         try:
+            # Columns count against the bound like shards, so what was kept may push something out.
             if save_column(path, source, part) and self.cache.cache_size is not None:
                 self.cache.trim(self.cache.cache_size)
         except OSError as error:  # a folder that may only be read; the next time reads it again
@@ -163,6 +164,7 @@ class ColumnReader:
     @cached_property
     def _settled(self) -> SampleDecoder:
         """The decoder with images as arrays, and no copy before the arrays become one."""
+        # Packing copies the values into one array; a copy of each before that would be wasted.
         return as_arrays(self.decoder).replace(copy=False)
 
     @cached_property

@@ -155,6 +155,7 @@ class Displayed:
         Of a remote shard nothing is said, even when it is in the cache: loaders such as Grain's
         compare the `repr` of a dataset with that of an earlier run.
         """
+        # With members all over the shard, its first headers say nothing of a whole sample.
         if not self._locate.total or self._index_rules["grouping"] != "adjacent":
             return None
         url = self.shards.urls[self._locate(0)[0]]

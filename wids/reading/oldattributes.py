@@ -75,11 +75,13 @@ class OldAttributes:
 
     def get_stats(self) -> tuple[int, int]:
         """Count how often a shard was asked for, and how often it was not open: `(n, misses)`."""
+        # Of this process: workers count their own, as ever.
         return self._opened.accesses, self._opened.misses
 
     def check_cache_misses(self) -> None:
         """Log a warning when more than 3 of 10 accesses had to open a shard first."""
         accesses, misses = self.get_stats()
+        # As 0.1.11 had it: below a hundred the first opening of each shard would be all there is.
         if accesses > 100 and misses > 0.3 * accesses:
             logger.warning(
                 "%.1f %% of %d accesses had to open a shard; a larger lru_size (now %d) or a "

@@ -40,6 +40,7 @@ __all__ = ["ShardList"]
 Sample = dict[str, Any]
 Transformation = Callable[[Any], Any]
 
+# 0.1.11 knew "PIL" alone; it stays the default, and what programs for it get.
 IMAGE_MODES = ("PIL", "numpy", "torch")
 RAW_KINDS = ("bytes", "memoryview")
 _HOT = ("_copies", "_fields", "_locate", "_raw_kind", "_transformations")
@@ -165,10 +166,12 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
                 f"transformations={transformations!r}; give them to the SampleDecoder in it, or "
                 'decode by "PIL", "numpy", "torch" or an ImageDecoder'
             )
+        # For 0, too: a dataset that may keep no shard open could not read one.
         self.lru_size = lru_size or default_max_open_shards()
         self._opened = OpenShards(self.lru_size, self._open_shard)
         self._ahead = None
         self._read_ahead = ReadAhead()
+        # Last but one: to count means to open shards, for which all else must stand.
         self.shards = self._counted(spec.shards)
         self._locate = Locator(self.shards.nsamples)
         logger.info("%s", self.data_info)
@@ -235,9 +238,11 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         Raises:
             IndexError: One of them is out of range.
         """
+        # All of them first, so that an index out of range fails before anything is fetched.
         wanted = [self._locate.position(operator.index(index)) for index in indexes]
         places = sorted(range(len(wanted)), key=wanted.__getitem__)
         samples: list[Any] = [None] * len(wanted)
+        # A subclass that overrides one method must see its effect in batches, too.
         if type(self).__getitem__ is ShardList.__getitem__:
             for place, sample in zip(places, self._read_sorted(sorted(wanted)), strict=True):
                 samples[place] = sample
@@ -321,6 +326,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         return self._locate.total
 
     def __iter__(self) -> Iterator[Any]:
+        # Not inherited from the sequence protocol, which would ask for one sample beyond the end.
         return (self[index] for index in range(len(self)))
 
     @property

@@ -137,6 +137,7 @@ class ShardTable(Sequence[Shard]):
 
     def with_nsamples(self, nsamples: NDArray[np.int64]) -> ShardTable:
         """Return the same table with other sample counts, once the shards have been counted."""
+        # The other columns are shared, not copied: they never change.
         return self.of_columns(self.urls, nsamples, self.filesize, self.digests, self.extras)
 
     def __len__(self) -> int:
@@ -163,6 +164,7 @@ class ShardTable(Sequence[Shard]):
         return (self[row] for row in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
+        # By rows: how URLs were cut into prefix and blob is no part of what a table says.
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]

@@ -181,6 +181,7 @@ def _index_faults(entry: Mapping[str, Any], index: TarIndex) -> Iterator[Fault]:
         what = f"{index.trailing_nbytes} bytes behind the end of the archive are not read"
         cure = "split the shard if they are a second archive (tar --ignore-zeros lists it)"
         yield Fault(url, "end", what, cure, "note")
+    # A note and no fault: some datasets mean it so, and in others it is a lost caption.
     sets = Counter(
         tuple(extension for extension, _, _ in index.fields(i)) for i in range(index.num_samples)
     )

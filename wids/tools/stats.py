@@ -144,6 +144,7 @@ def spec_stats(
         Stats(failures={url: str(outcome)}) if isinstance(outcome, Exception) else outcome
         for url, outcome in zip(urls, outcomes, strict=True)
     ]
+    # Sums of sums: each shard is read by another process, and none needs the others' figures.
     return reduce(Stats.__add__, parts, Stats())
 
 

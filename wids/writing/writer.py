@@ -205,6 +205,7 @@ class ShardWriter:
         for name, data in members:
             nbytes += member_nbytes(name, data)
         shard = self._open
+        # Closed by the sample that no longer fits, so that no shard is begun without one.
         if shard is not None and (
             len(shard.archive.places) >= self._maxcount
             or shard.archive.nbytes + nbytes > self._maxsize
@@ -296,6 +297,7 @@ def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
             f"pattern {text!r}: {problem}; expected one place for the shard's number, as in "
             "'train-%06d.tar'"
         )
+    # A rename is what makes a shard appear whole, and no store has one for files of gigabytes.
     if "://" in text or text.startswith("pipe:"):
         raise ValueError(
             f"pattern {text!r}: shards are written to local files; upload each from post="
