@@ -1,7 +1,8 @@
 """Files written beside their place and renamed to it; what a killed process leaves tells its maker.
 
 A part is called `.<name>.<host>.<pid>.<random>.part`: unique, out of sight, and whoever sweeps a
-folder can tell whether its maker still lives.
+folder can tell whether its maker still lives. For files that several processes may write at once,
+with the same bytes; output that a user named is written by `wids.outfile`, one process at a time.
 """
 
 import hashlib

@@ -20,7 +20,8 @@ class OutFile:
     """One file on its way: `<name>.part` until `publish` gives it its name.
 
     The part is locked, so two processes never write one file; a killed process leaves a part
-    that the next one overwrites.
+    that the next one overwrites. For output that a user named. What any process may make anew (a
+    sidecar, a record of the cache) is written by `wids.beside`, without a lock.
 
     Attributes:
         path: The final name.

@@ -31,11 +31,11 @@ class OpenShard:
     uses: int = 0
 
     def answer(self, decoder: SampleDecoder, error: Exception, extension: str, place: int) -> Any:
-        """Ask a decoder what stands for a field that could not be decoded, as its sample would.
+        """Return what stands for a field that could not be decoded, as in a sample read whole.
 
         Args:
-            decoder: What was to decode it.
-            error: What came of that.
+            decoder: What was to decode the field; its `on_error` decides.
+            error: What its decoding raised.
             extension: The field.
             place: The sample's place in the shard.
 

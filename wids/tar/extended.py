@@ -15,15 +15,15 @@ from wids.tar.tarheader import (
     pax_goes_on,
 )
 
-__all__ = ["EXTENDING", "MAX_EXTENSION_NBYTES", "Extensions", "Statements"]
+__all__ = ["EXTENDED_TYPES", "MAX_EXTENDED_NBYTES", "ExtendedHeaders", "Statements"]
 
 # The types of extended headers: PAX for one member (Sun's spelling too), for all; GNU name, link.
-EXTENDING = b"xXgLK"
+EXTENDED_TYPES = b"xXgLK"
 
 # What a member may claim for its extended headers, and how many may precede it: no honest writer
 # comes near, and nothing larger is ever allocated on a header's word.
-MAX_EXTENSION_NBYTES = 1 << 20
-MAX_EXTENSIONS = 16
+MAX_EXTENDED_NBYTES = 1 << 20
+MAX_EXTENDED_HEADERS = 16
 
 
 @dataclass
@@ -95,12 +95,12 @@ class Statements:
         return target
 
 
-class Extensions:
+class ExtendedHeaders:
     r"""Keeps what extended headers say until their member comes.
 
-    >>> extensions = Extensions()
-    >>> extensions.take(b"x", b"14 path=a.txt\n", 14)
-    >>> extensions.use().name(bytes(512)), extensions.pending
+    >>> extended = ExtendedHeaders()
+    >>> extended.take(b"x", b"14 path=a.txt\n", 14)
+    >>> extended.use().name(bytes(512)), extended.pending
     (b'a.txt', False)
     """
 
@@ -133,7 +133,7 @@ class Extensions:
         """Take in what an extended header says.
 
         Args:
-            kind: Its type, one of `EXTENDING`.
+            kind: Its type, one of `EXTENDED_TYPES`.
             block: Its data with the padding, as far as the file goes.
             nbytes: How long it says that its data is.
 
@@ -148,8 +148,8 @@ class Extensions:
         if kind == b"g":
             self._take_for_all(parse_pax(block[:nbytes]))
             return
-        if self._next.num_headers > MAX_EXTENSIONS:
-            raise ValueError(f"expected a member after {MAX_EXTENSIONS} extended headers")
+        if self._next.num_headers > MAX_EXTENDED_HEADERS:
+            raise ValueError(f"expected a member after {MAX_EXTENDED_HEADERS} extended headers")
         if kind in b"xX":
             self._take_records(parse_pax(block[:nbytes]))
         else:

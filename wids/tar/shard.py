@@ -48,8 +48,8 @@ class IndexedShard:
 class Shard(IndexedShard):
     """One tar, mapped: `shard[i]` is sample `i` as a dict of bytes that were not copied.
 
-    Safe to read from many threads. An open shard holds one descriptor and its index, when mapped
-    from a sidecar, another, until Python 3.13, which needs none; so close what is not in use.
+    Safe to read from many threads. Before Python 3.13 an open shard holds a descriptor, and a
+    second one where its index is mapped from a sidecar; so close what is not in use.
 
     Args:
         path: A local, uncompressed tar.

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.errors import ShardFormatError
-from wids.tar.extended import EXTENDING, MAX_EXTENSION_NBYTES, Extensions
+from wids.tar.extended import EXTENDED_TYPES, MAX_EXTENDED_NBYTES, ExtendedHeaders
 from wids.tar.tarheader import (
     BLOCK_SIZE,
     check_numbers,
@@ -136,7 +136,7 @@ class _Walk:
         self._skipped: Counter[str] = Counter()
         self._archive_end = 0
         self._trailing_nbytes = 0
-        self._extensions = Extensions()
+        self._extended = ExtendedHeaders()
         self._places: dict[bytes, int] = {}
         self._hidden: dict[bytes, int] = {}
         self._named_nbytes = 0
@@ -158,7 +158,7 @@ class _Walk:
 
         Trying costs more than a step does; where it keeps failing, it is tried less often.
         """
-        if not self._extensions.silent:
+        if not self._extended.silent:
             return position
         if self._steps_to_go:
             self._steps_to_go -= 1
@@ -198,10 +198,10 @@ class _Walk:
         """Act upon a verified header; return where the next one stands."""
         kind = header[156:157]
         data_start = position + BLOCK_SIZE
-        if kind in EXTENDING:
+        if kind in EXTENDED_TYPES:
             return self._extend(position, header)
         # What the extended headers said is used up, also by an entry that is no member.
-        said = self._extensions.use()
+        said = self._extended.use()
         name = said.name(header)
         if kind in _REFUSED or said.sparse:
             what = _REFUSED.get(kind, _REFUSED[b"S"])
@@ -246,9 +246,9 @@ class _Walk:
     def _extend(self, position: int, header: bytes) -> int:
         """Take in an extended header: PAX records, or a GNU long name."""
         nbytes = parse_number(header[124:136])
-        if nbytes > MAX_EXTENSION_NBYTES:
+        if nbytes > MAX_EXTENDED_NBYTES:
             raise ValueError(
-                f"expected an extended header of at most {MAX_EXTENSION_NBYTES} bytes, "
+                f"expected an extended header of at most {MAX_EXTENDED_NBYTES} bytes, "
                 f"found one that claims {nbytes}"
             )
         body_start = position + BLOCK_SIZE
@@ -256,7 +256,7 @@ class _Walk:
         body = self._read(body_start, body_end - body_start)
         if len(body) < nbytes:
             self._cut_off(position, b"(extended header)", body_start + nbytes)
-        self._extensions.take(header[156:157], body, nbytes)
+        self._extended.take(header[156:157], body, nbytes)
         return body_end
 
     def _skip(self, name: bytes, reason: str) -> None:
@@ -286,7 +286,7 @@ class _Walk:
 
     def _end(self, position: int) -> int | None:
         """Pass the end-of-archive mark; return where another archive begins, if asked to."""
-        if self._extensions.pending:
+        if self._extended.pending:
             self._fail(position, "a member after its extended headers", "the end of the archive")
         second = self._read(position + BLOCK_SIZE, BLOCK_SIZE)
         if second != _ZERO_BLOCK:
@@ -295,7 +295,7 @@ class _Walk:
         self._archive_end = position
         start = self._next_data(position + BLOCK_SIZE)
         if self._concatenated and start < self._nbytes:
-            self._extensions.begin_archive()
+            self._extended.begin_archive()
             return start
         self._trailing_nbytes = self._nbytes - start
         return None
