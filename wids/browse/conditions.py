@@ -22,6 +22,7 @@ from numpy.typing import NDArray
 
 __all__ = ["MISSING", "Comparison", "parse_filter"]
 
+# Far beyond what is typed; a regular expression over megabytes would hold up the page.
 _MOST_CHARACTERS = 1000
 _PART = re.compile(
     r"""\s*(?P<field>\.[^\s:=!<>]+|key)(?::(?P<path>[^\s=!<>]+))?
@@ -65,6 +66,7 @@ class Comparison:
     @property
     def is_numeric(self) -> bool:
         """Whether it compares with a number, so that whole columns can be compared at once."""
+        # A bool is an int to Python, and a column of 1s would match `true`.
         number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
         return number and self.operator != "contains"
 

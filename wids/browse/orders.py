@@ -46,6 +46,7 @@ class Order:
         """
         first = min(max(start, 0), self.size)
         last = min(first + max(count, 0), self.size)
+        # Python's own integers: they go into JSON, which knows no numpy.
         indexes: list[int] = self.at(np.arange(first, last, dtype=np.int64)).tolist()
         return indexes
 

@@ -13,6 +13,7 @@ from wids.views.thumbnails import makes_picture
 __all__ = ["fields_ahead", "sample_page", "tiles"]
 
 _CAPTION_CHARACTERS = 160
+# A longer text is a document, and its first line says little of it.
 _MOST_CAPTION_NBYTES = 64 << 10
 _MOST_MEDIA_NBYTES = 16 << 20
 _MOST_MEDIA_FAR_NBYTES = 1 << 20

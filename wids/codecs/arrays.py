@@ -55,6 +55,7 @@ def decode_npy(data: bytes | memoryview) -> np.ndarray:
     array([3, 4, 5])
     """
     start, dtype, shape, order, nbytes = npy_layout(data)
+    # Before numpy sees it: a header is a claim, and the field's length is what there is.
     if nbytes > len(data) - start:
         raise DecodeError(
             f"npy: the header promises {nbytes} bytes of data (shape {shape}, {dtype}), "
@@ -196,6 +197,7 @@ def decode_npz(data: bytes | memoryview, *, max_nbytes: int) -> dict[str, np.nda
                     f"npz: the members unpack to {nbytes} bytes, max_nbytes is {max_nbytes}"
                 )
             # zipfile reads no more than file_size of a member, so the sum above is a bound.
+            # Bytearrays, as their memory is the arrays' own and may be written to.
             unpacked = {
                 member.filename.removesuffix(".npy"): bytearray(archive.read(member))
                 for member in members

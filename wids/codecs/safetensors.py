@@ -157,6 +157,7 @@ def encode_safetensors(
     b'{}      '
     """
     parts = [(name, *_tensor_parts(name, tensor)) for name, tensor in tensors.items()]
+    # The reference library's order, so that a file written by either has the same digest.
     parts.sort(key=lambda part: (-TYPE_ORDER.index(part[1]), part[0]))
     header: dict[str, Any] = {"__metadata__": dict(metadata)} if metadata else {}
     offset = 0
@@ -165,6 +166,7 @@ def encode_safetensors(
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": span}
         offset += len(content)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
+    # Blanks, which JSON ignores: the data then begins at a multiple of eight.
     text += b" " * (-len(text) % 8)
     return b"".join([len(text).to_bytes(8, "little"), text, *(part[3] for part in parts)])
 

@@ -62,6 +62,7 @@ def _samples(
             columns = dict.fromkeys(row, "plain") | dict(kinds)
             if files is None:
                 guesses = (name for name in FILE_COLUMNS if columns.get(name) == "plain")
+                # One guess at most: two columns of paths are for the user to name.
                 named = [name for name in guesses if isinstance(row[name], str)][:1]
             # A file is a kind of its own; its column stays beside it, as where it came from.
             for name in named:
@@ -115,6 +116,8 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """
     suffix = path.suffix.lower()
     if suffix in {".csv", ".tsv"}:
+        # With or without the mark that spreadsheets put first, which would be part of a column's
+        # name.
         with path.open(encoding="utf-8-sig", newline="") as stream:
             yield from _csv_rows(path, stream, "\t" if suffix == ".tsv" else ",")
     elif suffix == ".jsonl":
@@ -123,6 +126,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 if line.strip():
                     yield _parsed_line(path, number, line)
     elif suffix == ".parquet":
+        # By batches: a file of pictures may be larger than the memory.
         for batch in load("pyarrow.parquet", "parquet").ParquetFile(path).iter_batches():
             yield from batch.to_pylist()
     else:

@@ -94,6 +94,8 @@ class ChunkTable:
     @property
     def typical_size(self) -> int:
         """Mean number of samples a chunk, rounded down."""
+        # The mean, as sub-lanes are staggered by it: shards that differ are staggered well on
+        # average.
         return max(1, self.num_samples // max(1, self.num_chunks))
 
     @cached_property
@@ -158,6 +160,7 @@ def _split(sizes: Integers, chunksize: int) -> Integers:
     """Cut every chunk longer than `chunksize` into chunks of that size and a rest."""
     counts = -(-sizes // chunksize)
     pieces = np.full(int(counts.sum()), chunksize, np.int64)
+    # The rest goes last, so that the pieces of a shard lie as they are stored.
     pieces[np.cumsum(counts) - 1] = sizes - (counts - 1) * chunksize
     return pieces
 

@@ -151,6 +151,7 @@ class EpochOrder:
             if spec.shuffle:
                 positions = permute(positions, spec.num_samples, self._key_of_all)
             return positions + spec.first
+        # In turn, so that after any number of steps all lanes have come equally far.
         turns, lanes = np.divmod(positions, spec.lanes)
         # What is kept for each lane has one row if there is one lane; then row 0 serves all.
         rows = np.zeros(1, np.int64) if self._one_lane else lanes

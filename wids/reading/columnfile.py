@@ -178,6 +178,7 @@ def _digest(tensors: dict[str, npt.NDArray[Any]]) -> str:
     """Return a digest of names, types, shapes and elements."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in sorted(tensors.items()):
+        # Shaped again, as `ascontiguousarray` gives a number without axes one axis.
         array = np.ascontiguousarray(tensor).reshape(np.shape(tensor))
         digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
         digest.update(array.reshape(-1).view(np.uint8).data)

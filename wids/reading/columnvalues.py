@@ -53,6 +53,7 @@ def pack(values: list[Any]) -> Values:
 
 def _pack_numbers(values: list[Any], kinds: set[type]) -> Values:
     if float in kinds:
+        # Ids beyond 2**53 are common, and a float would turn one into its neighbour.
         exact = all(type(value) is float or abs(value) <= EXACT_IN_FLOAT for value in values)
         return np.array(values, np.float64) if exact else values
     # Python's integers have no bound; an id of 64 bits may need the sign's bit.

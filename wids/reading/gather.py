@@ -71,6 +71,8 @@ class Gathering:
         self._shard_indexes: list[int] = shard_indexes[cuts].tolist()
         self._bounds: list[int] = [*cuts.tolist(), len(indexes)]
         # Shards beyond the bound are opened anew each time, and not kept.
+        # A batch of more shards than may be open would have the first closed before the last is
+        # read.
         self._crowded = len(self._shard_indexes) > most_open
         self._kept = None if self._crowded else list(self._open_groups())
         self._found: dict[str, Windows] = {}
@@ -133,6 +135,7 @@ class Gathering:
         offsets[self._order + 1] = fields.sizes
         np.cumsum(offsets, out=offsets)
         nbytes = int(offsets[-1])
+        # Not zeroed: every byte of it is written below.
         buffer = np.empty(nbytes, np.uint8) if allocate is None else allocate(nbytes)
         size = int(fields.sizes[0]) if len(fields.sizes) else 0
         # Small fields of one size are copied together; for large ones a second copy costs more.
@@ -210,6 +213,8 @@ class Gathering:
         for opened, places in self._groups:
             for extensions in opened.shard.index.extensions_at(places):
                 names = [name for name in extensions if fields is None or name in fields]
+                # As sets: fields may stand in another order in another shard, and are the same
+                # batch.
                 found.append(set(names))
         return names if all(each == found[0] for each in found) else None
 

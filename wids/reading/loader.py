@@ -87,6 +87,8 @@ class Loader:
     ) -> None:
         _check_choice(batch_size, shuffle, sampler, batch_sampler, drop_last=drop_last)
         if sampler is None and batch_sampler is None:
+            # As DataLoader's `shuffle=True` is understood: every sample anywhere, whatever it
+            # costs.
             partition = "uniform" if shuffle else "contiguous"
             sampler = ChunkedSampler(dataset, shuffle=bool(shuffle), seed=seed, partition=partition)
         self.dataset = dataset
@@ -177,6 +179,7 @@ class Loader:
         progress = self._progress
         if progress is None or progress.finished:
             return {"sampler": sampler.state_dict(consumed=0)}
+        # Nothing used: the start as it was, since the sampler itself is ahead already.
         if not progress.consumed:
             return {"sampler": dict(progress.start)}
         return {"sampler": sampler.state_dict(consumed=progress.consumed)}

@@ -327,6 +327,7 @@ def read_samples(
         FetchError: A server refuses, or all tries failed.
         ShardFormatError: What lies there is not what an index says.
     """
+    # By identity: two shards may be equal in all they say, and lie at two places in the spec.
     places_of: dict[int, list[int]] = {}
     for place, (shard, _) in enumerate(requests):
         places_of.setdefault(id(shard), []).append(place)

@@ -298,6 +298,7 @@ def default_name(shard: str) -> str:
     >>> default_name("data/imagenet-train-{000000..001281}.tar")
     'data-imagenet-train'
     """
+    # Only the words: digits are the shard's, and braces or stars nobody's name.
     stem = re.sub(r"\.(tar|tgz)(\.\w+)?$", "", shard)
     words = [word for word in re.split(r"\W+", stem, flags=re.ASCII) if not word.isdigit()]
     return "-".join(dict.fromkeys(word for word in words if word))

@@ -57,6 +57,7 @@ def write_columns(path: Path, about: Mapping[str, Any], columns: Mapping[str, Bu
         end += len(gap) + len(view)
     text = json.dumps({"about": about, "places": places, "crc32": checksum, "nbytes": end})
     head = text.encode()
+    # Padded within the checksum: no byte of the file is left unaccounted for.
     head += b" " * (-(_START.size + len(head)) % _ALIGNMENT)
     part = new_part_path(path)
     try:
@@ -102,6 +103,7 @@ def _read_head(stream: IO[bytes]) -> dict[str, Any]:
     if len(start) < _START.size:
         raise ValueError("the file is too short")
     magic, nbytes, checksum = _START.unpack(start)
+    # The length is compared with the file before that many bytes are asked for.
     if magic != _MAGIC or nbytes > Path(stream.name).stat().st_size:
         raise ValueError("the file is no file of columns")
     text = stream.read(nbytes)

@@ -188,6 +188,7 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
             )
         records[key] = value.removesuffix(b"\n")
         start = end
+    # By POSIX an empty value takes a record back; who reads it as a value sees another member.
     for key in PAX_USED & records.keys():
         if not records[key] or b"\0" in records[key]:
             raise ValueError(

@@ -59,6 +59,7 @@ def bars(counts: list[int]) -> str:
     >>> bars([0, 1, 4])
     ' ▂█'
     """
+    # At least one, so that a histogram of nothing is blank and no division by zero.
     top = max(counts, default=0) or 1
     return "".join(BARS[-(-count * 8 // top) - 1] if count else " " for count in counts)
 
@@ -88,6 +89,7 @@ def _text(summary: dict[str, Any]) -> str:
 
 def _document(summary: dict[str, Any]) -> str:
     if "tree" in summary:
+        # Letters as they are: captions come in all scripts, and `clean` knows what may be printed.
         return json.dumps(summary["tree"], ensure_ascii=False)
     return _text(summary) if "text" in summary else _bytes(summary)
 

@@ -145,6 +145,8 @@ def _checked_path(target: str | os.PathLike[str]) -> Path:
         raise ValueError(
             f"{text!r}: a tar is written to a local file; for anything else pass an open stream"
         )
+    # A packed tar has to be read from its start for any sample; the name would promise what is not
+    # kept.
     if text.lower().endswith(_PACKED):
         raise ValueError(
             f"{text!r}: a tar is written plain, so that every sample can be found; name it '.tar' "
@@ -156,6 +158,7 @@ def _checked_path(target: str | os.PathLike[str]) -> Path:
 def _checked_stream(stream: Any) -> Any:
     """Take a stream that bytes can be written to."""
     if isinstance(stream, io.TextIOBase) or not hasattr(stream, "write"):
+        # Found at once: a text stream would fail at the first flush, far from the mistake.
         raise TypeError(
             f"expected a path or a stream that takes bytes, got {stream!r:.120}; open files "
             "with mode 'wb'"
