@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["chromium", "open_page", "wait_until"]
+__all__ = ["WAIT_MILLISECONDS", "chromium", "open_page", "wait_until"]
 
 WAIT_MILLISECONDS = 90_000  # machines under load take seconds for what takes milliseconds
 

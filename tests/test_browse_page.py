@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from browsing import Browsing, browsing
-from chromium import chromium, open_page, wait_until
+from chromium import WAIT_MILLISECONDS, chromium, open_page, wait_until
 from conftest import write_shard
 from hostile import hostile_samples, write_hostile
 from PIL import Image
@@ -159,6 +159,7 @@ def test_a_damaged_link_leads_to_the_samples(served: Browsing, open_page: Open, 
 def test_a_damaged_order_is_named(served: Browsing, chromium: Any):
     """The toolbar stays, to choose one that there is."""
     page = chromium.new_page()
+    page.set_default_timeout(WAIT_MILLISECONDS)
     page.goto(f"{served.url}?order=toString")
     assert "order: expected one of" in page.locator("[role=alert]").inner_text()
     assert page.get_by_label("Order").input_value() == ""
@@ -293,6 +294,7 @@ def test_a_filter_is_typed_and_cleared(served: Browsing, open_page: Open):
 def test_a_wrong_filter_says_what_is_wrong(served: Browsing, chromium: Any):
     """The message stands on the page, and the toolbar stays to mend it."""
     page = chromium.new_page()
+    page.set_default_timeout(WAIT_MILLISECONDS)
     page.goto(f"{served.url}?where=cls")
     assert "expected a comparison" in page.get_by_role("alert").inner_text()
     page.get_by_label("Filter", exact=True).first.fill(".cls == 1")
@@ -365,6 +367,7 @@ def test_a_drawing_opened_as_a_page_is_saved_instead(tmp_path: Path, chromium: A
     with browsing([str(write_hostile(tmp_path) / "hostile-0.tar")]) as server:
         keys = [sample["__key__"] for sample in hostile_samples()]
         page = chromium.new_page()
+        page.set_default_timeout(WAIT_MILLISECONDS)
         page.goto(server.url)
         for key in ("page", "drawing"):
             address = f"{server.url}raw?i={keys.index(key)}&f=0"
@@ -456,6 +459,7 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
 
         monkeypatch.setattr(dataset, "locate_sample", slowly)
         page = chromium.new_page()
+        page.set_default_timeout(WAIT_MILLISECONDS)
         try:
             page.goto(server.url)
             page.get_by_text("Waiting for shard 1").wait_for()
