@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from wids.outfile import write_whole
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 __all__ = ["Journal", "is_left_over"]
@@ -30,17 +30,8 @@ class Journal:
         self._path = path
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """Read what was noted, by URL; a line that a crash cut off is left out."""
-        if self._path is None or not self._path.exists():
-            return {}
-        entries = {}
-        for line in self._path.read_bytes().splitlines():
-            try:
-                entry = json.loads(line)
-                entries[entry["url"]] = entry
-            except (ValueError, TypeError, KeyError):
-                continue
-        return entries
+        """Read what was noted, by URL."""
+        return {row["url"]: row for row in self._rows() if isinstance(row.get("url"), str)}
 
     def note(self, entry: dict[str, Any]) -> None:
         """Add the entry of a shard that is done."""
@@ -70,16 +61,23 @@ class Journal:
 
     def left_over(self) -> set[tuple[str, str]]:
         """Read which files were there before: each one's name and stamp, see `is_left_over`."""
+        return {
+            (row["left"], row["stamp"])
+            for row in self._rows()
+            if isinstance(row.get("left"), str) and isinstance(row.get("stamp"), str)
+        }
+
+    def _rows(self) -> Iterator[dict[str, Any]]:
+        """Read all lines; one that a crash cut off, or that is none of ours, is passed over."""
         if self._path is None or not self._path.exists():
-            return set()
-        left = set()
+            return
         for line in self._path.read_bytes().splitlines():
             try:
                 row = json.loads(line)
-                left.add((row["left"], row["stamp"]))
-            except (ValueError, TypeError, KeyError):
+            except ValueError:
                 continue
-        return left
+            if isinstance(row, dict):
+                yield row
 
     def remove(self) -> None:
         """Remove it: the spec says the same."""

@@ -1,0 +1,59 @@
+"""Notes of a long run: what is read back of them, whatever happened to the file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wids.specs.journal import Journal, is_left_over
+
+ENTRY = {"url": "a.tar", "nsamples": 3}
+
+
+@pytest.mark.parametrize("cut", range(1, len(json.dumps(ENTRY)) + 2))
+def test_a_line_that_a_crash_cut_off_costs_itself_alone(tmp_path: Path, cut: int) -> None:
+    """Whatever is left of the last line, those before and after it are read."""
+    path = tmp_path / "x.journal"
+    Journal(path).note(ENTRY | {"url": "first.tar"})
+    Journal(path).note(ENTRY)
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-cut])
+    Journal(path).note(ENTRY | {"url": "last.tar"})
+    assert (
+        {"first.tar", "last.tar"}
+        <= Journal(path).entries().keys()
+        <= {
+            "first.tar",
+            "last.tar",
+            "a.tar",
+        }
+    )
+
+
+@pytest.mark.parametrize(
+    "line", [b"\xff", b"7", b"[]", b"{}", b'{"url": 7}', b'{"url": []}', b'{"left": "a"}']
+)
+def test_lines_that_are_none_of_ours_are_passed_over(tmp_path: Path, line: bytes) -> None:
+    """A file that something else wrote to gives what is in order in it."""
+    path = tmp_path / "x.journal"
+    path.write_bytes(line + b"\n")
+    journal = Journal(path)
+    journal.note(ENTRY)
+    assert journal.entries() == {"a.tar": ENTRY}
+    assert journal.left_over() == set()
+
+
+def test_what_an_earlier_run_left_is_known_until_it_is_replaced(tmp_path: Path) -> None:
+    """A file counts as left as long as it is the same one, and no new one does."""
+    shards = [tmp_path / name for name in ("a.tar", "b.tar", "c.tar")]
+    for shard in shards[:2]:
+        shard.write_bytes(b"old")
+    journal = Journal(tmp_path / "x.journal")
+    journal.begin(shards)
+    journal.note(ENTRY)
+    shards[1].write_bytes(b"newer")
+    shards[2].write_bytes(b"new")
+    left: Any = journal.left_over()
+    assert [is_left_over(shard, left) for shard in shards] == [True, False, False]
+    assert journal.entries() == {"a.tar": ENTRY}
