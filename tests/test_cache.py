@@ -726,10 +726,21 @@ def test_trim_and_clear_leave_what_they_say(cache: ShardCache, shard_server: Sha
     assert [path.exists() for path in paths] == [False, False, True, True]
     specs = cache.cache_dir / "specs"
     specs.mkdir()
-    (specs / "0.columns").write_bytes(b"kept")
+    (specs / f"{'0a' * 16}.columns").write_bytes(b"kept")
     cache.clear()
     assert leftovers(cache) == []
     assert list(specs.iterdir()) == []
+
+
+def test_clearing_takes_nothing_that_is_not_the_caches(tmp_path: Path) -> None:
+    """A folder of the user's that was taken for a cache keeps his files, whatever their names."""
+    names = ["a.tar", "specs/train.json", "specs/a.columns", "specs/old/b.json", ".hidden.part"]
+    for name in names:
+        path = tmp_path / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(b"mine")
+    ShardCache(tmp_path / "mine").clear()
+    assert all((tmp_path / "mine" / name).read_bytes() == b"mine" for name in names)
 
 
 def test_an_unused_cache_can_be_listed(cache: ShardCache) -> None:

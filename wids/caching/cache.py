@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.caching import eviction
 from wids.caching.cachefolder import (
+    KEPT_SPECS,
     SPECS_FOLDER,
     Entry,
     Record,
@@ -373,9 +374,10 @@ class ShardCache:
             eviction.evict(shard)
         if self.cache_dir.is_dir():
             eviction.sweep(self.cache_dir, max_age_seconds=0)
-        # Specs in another form, which any dataset makes anew from its JSON.
-        for path in (self.cache_dir / SPECS_FOLDER).glob("*"):
-            with suppress(OSError):  # removed by another, or a folder that is none of ours
+        # Specs in another form, which any dataset makes anew from its JSON. Nothing else: whoever
+        # takes his data folder for the cache may have a folder of that name in it.
+        for path in (self.cache_dir / SPECS_FOLDER).glob(KEPT_SPECS):
+            with suppress(OSError):  # removed by another
                 path.unlink()
 
     def _begin_process(self) -> None:

@@ -17,6 +17,7 @@ from wids.errors import CacheError
 from wids.urls import base_name
 
 __all__ = [
+    "KEPT_SPECS",
     "SPECS_FOLDER",
     "Entry",
     "Record",
@@ -28,6 +29,7 @@ __all__ = [
 ]
 
 SPECS_FOLDER = "specs"  # where large specs are kept, below the cache folder
+KEPT_SPECS = "[0-9a-f]" * 32 + ".columns"  # what matches the names of theirs
 _ENVIRONMENT = "WIDS_CACHE"
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
