@@ -3,6 +3,7 @@
 import errno
 import gzip
 import hashlib
+import json
 import logging
 import mmap
 import os
@@ -323,7 +324,24 @@ DAMAGE: dict[str, Callable[[Path], object]] = {
     "record is nonsense": lambda path: path.with_name(path.name + ".ok").write_text("[1, {"),
     "record is another": lambda path: path.with_name(path.name + ".ok").write_text('{"size": 1}'),
     "exchanged": lambda path: path.write_bytes(tar_of(100, seed=9)),
+    "record is deep": lambda path: record_of(path).write_text("[" * 100_000),
+    "record is a pipe": lambda path: (record_of(path).unlink(), os.mkfifo(record_of(path))),
+    "no digests": lambda path: change_record(path, digests=5),
+    "digests in a list": lambda path: change_record(path, digests=["md5"]),
+    "an unknown digest": lambda path: change_record(path, digests={"best": "ab"}),
+    "size in words": lambda path: change_record(path, size="large"),
 }
+
+
+def record_of(path: Path) -> Path:
+    """Return where the record of a cached shard lies."""
+    return path.with_name(path.name + ".ok")
+
+
+def change_record(path: Path, **fields: object) -> None:
+    """Exchange fields of a shard's record, its date too, so that the digest is asked for."""
+    fields = {**json.loads(record_of(path).read_text()), "mtime_ns": 0, **fields}
+    record_of(path).write_text(json.dumps(fields))
 
 
 @pytest.mark.parametrize("damage", DAMAGE)
@@ -332,7 +350,9 @@ def test_a_damaged_file_is_fetched_anew(
 ) -> None:
     """What is not the file that was put there is not served."""
     url = shard_server.put("a.tar", SHARD)
-    DAMAGE[damage](cache.get(url))
+    path = cache.get(url)
+    cache.close()  # or the record is written once more when the disk has the shard
+    DAMAGE[damage](path)
     assert cache.get(url).read_bytes() == SHARD
     assert len(shard_server.requests) == 2
 
@@ -469,6 +489,36 @@ def test_a_shard_just_given_to_another_thread_is_not_evicted(
     done.set()
     thread.join()
     assert found == [True]
+
+
+def test_what_a_forked_process_was_not_given_is_evicted(
+    tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """A worker that was forked between two shards does not keep the first one, nor does it free it.
+
+    It lives on and reads nothing, as a process that writes logs does.
+    """
+    cache = ShardCache(tmp_path / "cache")
+    path = cache.get(shard_server.put("a.tar", SHARD))
+    ended, end = os.pipe()
+    if (idle := os.fork()) == 0:
+        os.close(end)
+        os.read(ended, 1)
+        os._exit(0)
+    if (brief := os.fork()) == 0:
+        cache.close()
+        os._exit(0)
+    os.waitpid(brief, 0)
+    try:
+        ShardCache(tmp_path / "cache").trim(0)
+        assert path.exists()
+        cache.close()
+        ShardCache(tmp_path / "cache").trim(0)
+        assert not path.exists()
+    finally:
+        os.close(end)
+        os.close(ended)
+        os.waitpid(idle, 0)
 
 
 def test_keep_pins(tmp_path: Path, shard_server: ShardServer) -> None:

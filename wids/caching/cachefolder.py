@@ -31,6 +31,7 @@ __all__ = [
 SPECS_FOLDER = "specs"  # where large specs are kept, below the cache folder
 KEPT_SPECS = "[0-9a-f]" * 32 + ".columns"  # what matches the names of theirs
 _ENVIRONMENT = "WIDS_CACHE"
+_MOST_RECORD_NBYTES = 1 << 20
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -127,11 +128,20 @@ class Record:
     def load(cls, path: Path) -> Record | None:
         """Read a record; None where there is no readable one."""
         try:
-            # JSON and no pickle: whoever can write here must not be able to run code.
-            fields = json.loads(path.read_text(encoding="utf-8"))
-            return cls(**{name: fields[name] for name in cls.__dataclass_fields__})
-        except (OSError, ValueError, KeyError, TypeError):
+            # JSON and no pickle: whoever can write here must not be able to run code. What is no
+            # file is not waited for.
+            with os.fdopen(open_cached(path), "rb") as stream:
+                fields = json.loads(stream.read(_MOST_RECORD_NBYTES))
+            record = cls(**{name: fields[name] for name in cls.__dataclass_fields__})
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None
+        return record if record._is_sound() else None
+
+    def _is_sound(self) -> bool:
+        """Tell whether the fields are of their types, the digests of known kinds."""
+        kinds: dict[str, type] = {"size": int, "mtime_ns": int, "boot": str, "digests": dict}
+        typed = all(isinstance(getattr(self, name), kind) for name, kind in kinds.items())
+        return typed and self.digests.keys() <= {"crc32", "md5", "sha256"}
 
     def save(self, path: Path, last_used: float | None = None) -> None:
         """Write it beside and rename, with the time of the last use if that is not now."""
