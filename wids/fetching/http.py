@@ -39,7 +39,9 @@ _MAX_REDIRECTS = 10
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
 # A server that sends a byte now and then never runs into the timeout of a read.
 _WINDOW_SECONDS = 60.0
-_CONTENT_RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+|\*)")
+# No more digits than a file can have bytes: Python refuses to read numbers of thousands.
+_CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
+_LENGTH = re.compile(r"\d{1,19}", re.ASCII)
 
 
 class ServerBusyError(AnsweredError):
@@ -67,7 +69,7 @@ def parse_retry_after(value: str | None, now: float) -> float | None:
         return float(value)
     try:
         return max(0.0, parsedate_to_datetime(value).timestamp() - now)
-    except ValueError:
+    except (ValueError, OverflowError):
         return None
 
 
@@ -147,7 +149,8 @@ class HttpSource:
         chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
         encoded = headers.get("Content-Encoding", "").lower() not in ("identity", "")
         decode = encoded and not _names_compressed_file(url)
-        start, size = 0, int(length) if length.isdecimal() and not chunked and not decode else None
+        known = _LENGTH.fullmatch(length) is not None
+        start, size = 0, int(length) if known and not chunked and not decode else None
         # In a 206 the length is the range's; the file's stands in Content-Range.
         if response.status_code == HTTPStatus.PARTIAL_CONTENT:
             # A piece of a compressed form is of no use: neither can it be undone alone, nor do its
@@ -161,7 +164,7 @@ class HttpSource:
             validator=None if decode else _validator(headers),
             content_type=headers.get("Content-Type", ""),
             ranges=not decode and headers.get("Accept-Ranges", "").lower() == "bytes",
-            delimited=chunked or length.isdecimal(),
+            delimited=chunked or known,
             chunks=_body(response, url, self._policy.min_nbytes_per_second, decode=decode),
             close=response.close,
         )
