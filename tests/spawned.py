@@ -1,11 +1,15 @@
 """What tests hand to processes that are spawned: importable there, as test modules are not."""
 
+import signal
 import time
 from pathlib import Path
 from typing import Any
 
 import wids
+from wids.caching.cache import ShardCache
 from wids.caching.waits import WaitLog
+from wids.fetching import fetch
+from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.reading.shardlist import ShardList
 
 
@@ -35,3 +39,23 @@ def note_many(path: Path, seed: int) -> None:
     waits = WaitLog(path)
     for number in range(200):
         waits.note(1000.0 * seed + 2 * number, 1000.0 * seed + 2 * number + 1)
+
+
+def read_until_interrupted(kind: str, urls: list[str], folder: Path) -> None:
+    """Read from a server that stalls, with much patience, until Ctrl-C ends it."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where tests run unattended
+    policy = FetchPolicy(
+        stall_timeout_seconds=3600.0,
+        parallel_nbytes=1,
+        segment_nbytes=1 << 16,
+        judge_after_seconds=0.0,
+        fast_nbytes_per_second=1e99,
+    )
+    fetcher = Fetcher(policy)
+    if kind == "ranges":
+        fetcher.read_ranges(urls[0], [(0, 1000), (100_000, 101_000)])
+    elif kind == "segments":
+        ShardCache(folder, fetcher=fetcher).get(urls[0])
+    else:
+        fetch.FetchPolicy = lambda: policy  # type: ignore[misc,assignment]
+        ShardList(urls, cache_dir=folder)  # counts their samples

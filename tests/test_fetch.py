@@ -3,10 +3,14 @@
 import base64
 import datetime as dt
 import ipaddress
+import multiprocessing
+import os
 import pickle
+import signal
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from server import Faults, ShardServer, serve, stop
+from spawned import read_until_interrupted
 from test_http_faults import QUICK, SHARD
 
 from wids.errors import FetchError
@@ -132,8 +137,64 @@ def test_the_bound_on_connections_is_that_of_all_threads(
     assert found == [patient.read_ranges(url, ranges)] * 6
     assert 4 < shard_server.connections <= 8
     patient.close()
-    assert patient._pools == {}
+    assert patient._crews == {}
     assert patient.read_ranges(url, ranges[:1]) == found[0][:1]
+
+
+@pytest.mark.parametrize("kind", ["ranges", "segments", "count"])
+def test_an_interrupt_ends_a_process_whose_server_stalls(
+    tmp_path: Path, shard_server: ShardServer, kind: str
+) -> None:
+    """Ctrl-C does not wait for threads that wait for bytes, and none of them asks again."""
+    urls = [shard_server.put(f"{number}.tar", SHARD) for number in range(3)]
+    shard_server.faults = Faults(stall_at=100)
+    process = multiprocessing.get_context("spawn").Process(
+        target=read_until_interrupted, args=(kind, urls, tmp_path / "cache")
+    )
+    process.start()
+    deadline = time.monotonic() + 120
+    while len(shard_server.requests) < 2 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    os.kill(process.pid or 0, signal.SIGINT)
+    process.join(120)
+    ended = not process.is_alive()
+    process.kill()
+    process.join()
+    assert ended
+
+
+ABSURD = {
+    "length": "Content-Length: " + "1" * 5000,
+    "range": "Content-Range: bytes 0-1/" + "1" * 5000,
+    "date": "Retry-After: Mon, 01 Jan 2001 00:00:00 +9999999999999999",
+    "year": "Retry-After: Fri, 31 Dec 999999999999 23:59:59 GMT",
+}
+
+
+@pytest.mark.parametrize("header", ABSURD)
+def test_absurd_headers_are_no_surprise(header: str) -> None:
+    """Numbers that are too long for Python are an error of the fetch, or count for nothing."""
+    status = {"range": "206 Partial Content", "length": "200 OK"}.get(header, "503 Busy")
+    answer = f"HTTP/1.1 {status}\r\nConnection: close\r\n{ABSURD[header]}\r\n\r\n".encode()
+
+    def serve_all(listener: socket.socket) -> None:
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                if not connection.recv(65_536):
+                    return
+                connection.sendall(answer)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()
+        thread = threading.Thread(target=serve_all, args=(listener,))
+        thread.start()
+        try:
+            with pytest.raises(FetchError, match=r"a\.tar"):
+                Fetcher(QUICK).read_ranges(f"http://127.0.0.1:{address[1]}/a.tar", [(0, 2)])
+        finally:
+            socket.create_connection(address).close()
+            thread.join()
 
 
 def test_one_range_that_fails_ends_the_batch(fetcher: Fetcher, shard_server: ShardServer) -> None:

@@ -239,6 +239,20 @@ def test_closing_gives_up_the_download(remote: OpenRemote, shard_server: ShardSe
     assert dataset[0]["__index__"] == 0
 
 
+def test_closing_waits_for_no_server_that_is_busy(
+    remote: OpenRemote, shard_server: ShardServer
+) -> None:
+    """Where the thread waits to ask again, `close` ends it, and nothing is asked again."""
+    dataset = remote(1)
+    shard_server.faults = Faults(status=503, retry_after="3600")
+    sampler = wids.ShardListSampler(dataset)
+    dataset.fetch_ahead(sampler)
+    assert eventually(lambda: len(shard_server.requests) == 1)
+    dataset.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "wids-fetch-ahead"]
+    assert len(shard_server.requests) == 1
+
+
 def test_an_eviction_right_after_the_fetch_ends_nothing(
     remote: OpenRemote, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

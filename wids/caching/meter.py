@@ -51,10 +51,14 @@ class DownloadMeter:
         )
         self._bar: Any = None
 
-    def begin(self, size: int | None) -> None:
-        """Take note of the size, None where nobody says; comes again with each try."""
+    def check(self) -> None:
+        """Raise `StoppedError` if nobody wants the download any more."""
         if self._stopped():
             raise StoppedError(self._shown)
+
+    def begin(self, size: int | None) -> None:
+        """Take note of the size, None where nobody says; comes again with each try."""
+        self.check()
         self._size = size
         if self._bar is None and self._foreground:
             name = self._shown.rpartition("/")[2]
@@ -62,8 +66,7 @@ class DownloadMeter:
 
     def at(self, nbytes: int) -> None:
         """Take note that so many bytes are here; fewer than before, where it had to begin anew."""
-        if self._stopped():
-            raise StoppedError(self._shown)
+        self.check()
         if self._bar is not None:
             self._bar.update(nbytes - self._bar.n)
         elif time.monotonic() - self._reported > _REPORT_SECONDS:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections import deque
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,7 @@ from wids.fetching.answers import (
     unlike_promised,
     whole_file,
 )
+from wids.fetching.crew import Crew
 from wids.fetching.http import HttpSource
 from wids.fetching.hub import HubSource
 from wids.fetching.objecthelper import object_source
@@ -37,6 +38,7 @@ from wids.urls import check_url, display_url, is_local, local_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
 
     from wids.fetching.partfile import PartFile
     from wids.fetching.transport import Source, Stream
@@ -50,6 +52,7 @@ _PROGRESS_NBYTES = 1 << 20  # a try that brought as much does not count as faile
 # A spec of a million shards takes 200 MB; a server may send anything.
 _MAX_DOCUMENT_NBYTES = 256 << 20
 _SHOWN_NBYTES = 80
+_LOOK_UP_SECONDS = 0.05
 
 
 class Fetcher:
@@ -69,10 +72,10 @@ class Fetcher:
         self.allow_pipe = allow_pipe
         # By process: neither a connection nor a thread of the parent is a forked child's to use.
         self._sources: dict[tuple[int, str], Source] = {}
-        self._pools: dict[int, ThreadPoolExecutor] = {}
+        self._crews: dict[int, Crew] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sources": {}, "_pools": {}}
+        return {**self.__dict__, "_sources": {}, "_crews": {}}
 
     def make_ready(self, urls: Iterable[str]) -> None:
         """Import what it takes to fetch these, so that another thread need not.
@@ -89,9 +92,9 @@ class Fetcher:
 
     def close(self) -> None:
         """Close the connections of this process; the next use makes new ones."""
-        pool = self._pools.pop(os.getpid(), None)
-        if pool is not None:
-            pool.shutdown()
+        crew = self._crews.pop(os.getpid(), None)
+        if crew is not None:
+            crew.close()
         for key in [key for key in self._sources if key[0] == os.getpid()]:
             self._sources.pop(key).close()
 
@@ -108,13 +111,20 @@ class Fetcher:
 
         return self._tried(url, read_once, lambda: 0)
 
-    def download(self, url: str, part: PartFile, reserve: Callable[[int | None], None]) -> Stream:
+    def download(
+        self,
+        url: str,
+        part: PartFile,
+        reserve: Callable[[int | None], None],
+        go_on: Callable[[], None] = lambda: None,
+    ) -> Stream:
         """Bring a whole file into a part, going on where it ends, as often as it takes.
 
         Args:
             url: Where from.
             part: Where to; what it holds already is kept if the server still has the same file.
             reserve: Called with the size before the bytes come, to make room for them.
+            go_on: Called again and again while a failed try is waited out; ends it by raising.
 
         Returns:
             The last answer, closed: what the server said of the file.
@@ -135,7 +145,7 @@ class Fetcher:
                 parallel = False  # replicas that disagree still agree with themselves
                 raise ConnectionError(str(error)) from error
 
-        return self._tried(url, receive, lambda: part.nbytes)
+        return self._tried(url, receive, lambda: part.nbytes, go_on)
 
     def read_ranges(
         self, url: str, ranges: Sequence[tuple[int, int]], *, max_gap_nbytes: int = 16 << 10
@@ -160,7 +170,10 @@ class Fetcher:
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
         self._source(url)  # before the threads, which would each make one
         found = [b""] * len(ranges)
-        bodies = [self._pool.submit(self._span, url, span.start, span.stop) for span in spans]
+        wanted = _Wanted(url)
+        bodies = [
+            self._crew.submit(self._span, url, span.start, span.stop, wanted) for span in spans
+        ]
         try:
             for span, body in zip(spans, bodies, strict=True):
                 data = body.result()
@@ -170,21 +183,22 @@ class Fetcher:
         finally:
             for body in bodies:
                 body.cancel()  # of no use once one has failed
+            wanted.end()
         return found
 
     @property
-    def _pool(self) -> ThreadPoolExecutor:
+    def _crew(self) -> Crew:
         """The threads that ask for ranges, a connection each."""
         # Kept, as threads and connections cost more than a small range takes to come.
-        pool = self._pools.get(os.getpid())
-        if pool is None:
-            pool = ThreadPoolExecutor(self.policy.connections, thread_name_prefix="wids-ranges")
-            pool = self._pools.setdefault(os.getpid(), pool)
-        return pool
+        crew = self._crews.get(os.getpid())
+        if crew is None:
+            made = Crew(self.policy.connections, "wids-ranges")
+            crew = self._crews.setdefault(os.getpid(), made)
+        return crew
 
-    def _span(self, url: str, start: int, stop: int) -> bytearray:
+    def _span(self, url: str, start: int, stop: int, wanted: _Wanted) -> bytearray:
         try:
-            return self._segment(url, start, stop)
+            return self._segment(url, start, stop, wanted)
         except ChangedError as error:
             message = f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}"
             raise BeyondEndError(message) from error
@@ -245,23 +259,26 @@ class Fetcher:
             return
         stream.close()
         spans = iter(cut(stream.start + came, size, step))
-        pool = ThreadPoolExecutor(width, thread_name_prefix="wids-fetch")
+        crew, wanted = Crew(width, "wids-fetch"), _Wanted(url)
 
         def submit(count: int) -> list[Future[bytearray]]:
             return [
-                pool.submit(self._segment, url, start, stop, stream.validator)
+                crew.submit(self._segment, url, start, stop, wanted, stream.validator)
                 for start, stop in islice(spans, count)
             ]
 
         # Segments are written in order, so that the part's length alone says what is there.
+        coming = deque(submit(width))
         try:
-            coming = deque(submit(width))
             while coming:
                 segment = coming.popleft().result()
                 coming.extend(submit(1))
                 yield segment
         finally:
-            pool.shutdown(cancel_futures=True)
+            for body in coming:
+                body.cancel()
+            wanted.end()
+            crew.close()
 
     def _while_fast(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
         """Yield pieces until they are slow to come; how slow their taker is does not count."""
@@ -276,7 +293,9 @@ class Fetcher:
             came += len(chunk)
             yield chunk
 
-    def _segment(self, url: str, start: int, stop: int, validator: str | None = None) -> bytearray:
+    def _segment(
+        self, url: str, start: int, stop: int, wanted: _Wanted, validator: str | None = None
+    ) -> bytearray:
         """Bring `[start, stop)` into memory, going on where a connection broke."""
         data = bytearray()
 
@@ -285,15 +304,22 @@ class Fetcher:
             with self._source(url).open(url, place, stop, validator=validator) as stream:
                 check_range(url, stream, place, validator)
                 for chunk in stream.chunks:
+                    wanted.check()
                     data.extend(chunk)
                     if len(data) > stop - start:
                         raise RangesNotServedError(whole_file(url))
             check_length(url, stream, len(data), (start, stop))
             return data
 
-        return self._tried(url, receive, lambda: len(data))
+        return self._tried(url, receive, lambda: len(data), wanted.check)
 
-    def _tried(self, url: str, attempt: Callable[[], T], progress: Callable[[], int]) -> T:
+    def _tried(
+        self,
+        url: str,
+        attempt: Callable[[], T],
+        progress: Callable[[], int],
+        go_on: Callable[[], None] = lambda: None,
+    ) -> T:
         """Attempt it until it works, it cannot work, or too many tries in a row brought nothing."""
         failures = 0
         while True:
@@ -310,9 +336,13 @@ class Fetcher:
                 wait = self.policy.wait_seconds(
                     failures, getattr(error, "retry_after_seconds", None)
                 )
+                go_on()
                 _log.warning("%s: %s; trying again in %.1f s", shown, error, wait)
             # Outside of the handler, which would hold the error and its connection all the while.
-            time.sleep(wait)
+            while wait > 0:
+                go_on()
+                time.sleep(min(wait, _LOOK_UP_SECONDS))
+                wait -= _LOOK_UP_SECONDS
 
     def _source(self, url: str) -> Source:
         check_url(url)
@@ -341,6 +371,21 @@ class Fetcher:
             raise FetchError(f"{display_url(url)}: commands run only with allow_pipe=True")
         known = ", ".join(["http", "https", "hf", *OBJECT_SCHEMES, "file"])
         raise FetchError(f"{display_url(url)}: no way to fetch {scheme}: URLs; known are {known}")
+
+
+class _Wanted:
+    """Whether somebody still waits for what threads are fetching."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+        self._ended = threading.Event()
+
+    def end(self) -> None:
+        self._ended.set()
+
+    def check(self) -> None:
+        if self._ended.is_set():
+            raise FetchError(f"{display_url(self._url)}: nobody waits for it any more")
 
 
 def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:

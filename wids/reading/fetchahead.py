@@ -44,6 +44,7 @@ _POLL_SECONDS = 0.05
 _TOUCH_SECONDS = 2.0
 # A full disk stays full for a while; to try at once would fill the log and nothing else.
 _AFTER_FULL_DISK_SECONDS = 10.0
+_FAREWELL_SECONDS = 10.0
 
 
 class FetchAhead:
@@ -113,7 +114,9 @@ class FetchAhead:
         if self._pid != os.getpid() or self._thread is None or self._waits is None:
             return
         self._closed.set()
-        self._thread.join()
+        # It looks up whenever bytes come and while it waits to try again, but not while a server
+        # keeps silent or another process fetches. Then it ends later, or with the process.
+        self._thread.join(_FAREWELL_SECONDS)
         self._waits.close()
 
     def _run(self, waits: EpochWaits) -> None:

@@ -5,7 +5,6 @@ import operator
 import os
 import time
 from collections.abc import Mapping
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -16,6 +15,7 @@ import numpy.typing as npt
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
 from wids.errors import CacheError, FetchError, SampleCountError, ShardFormatError
+from wids.fetching.crew import Crew
 from wids.fetching.transport import is_unreachable
 from wids.log import logger
 from wids.ordering.lookahead import Foreseeable
@@ -242,8 +242,8 @@ class HeldShards:
         unknown = self._count_first(shards, nsamples, unknown)
         if unknown:
             cores = os.cpu_count() or 1
-            with Scanners(cores) as scanners, ThreadPoolExecutor(2 * cores) as pool:
-                counts = pool.map(lambda row: self._count_of(shards[row], scanners), unknown)
+            with Scanners(cores) as scanners, Crew(2 * cores, "wids-shards") as crew:
+                counts = crew.map(lambda row: self._count_of(shards[row], scanners), unknown)
                 shown = progress(counts, total=len(unknown), desc="indexing shards", unit="shard")
                 nsamples[unknown] = list(shown)
         return shards.with_nsamples(nsamples)

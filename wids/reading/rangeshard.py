@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from wids.beside import write_beside
 from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import FetchError, ShardFormatError
+from wids.fetching.crew import Crew
 from wids.fetching.fetch import BeyondEndError, RangesNotServedError
 from wids.log import logger
 from wids.specs.shardtable import version_of
@@ -343,6 +343,6 @@ def read_samples(
         for place, sample in zip(places, found, strict=True):
             samples[place] = sample
 
-    with ThreadPoolExecutor(MOST_SHARDS_AT_ONCE) as pool:
-        list(pool.map(read_group, places_of.values()))
+    with Crew(MOST_SHARDS_AT_ONCE, "wids-shards") as crew:
+        list(crew.map(read_group, places_of.values()))
     return samples

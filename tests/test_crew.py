@@ -1,0 +1,83 @@
+"""`Crew`: calls side by side in threads that nobody has to wait for."""
+
+import gc
+import subprocess
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from wids.fetching.crew import Crew
+
+
+def named(name: str) -> list[threading.Thread]:
+    """Return the threads of a name."""
+    return [thread for thread in threading.enumerate() if thread.name == name]
+
+
+def test_results_come_in_order_and_errors_where_they_belong() -> None:
+    """What is called is answered call by call, and goes on after an error."""
+    with Crew(3, "test-order") as crew:
+        assert list(crew.map(str, range(100))) == [str(number) for number in range(100)]
+        failing = crew.submit(int, "x")
+        assert crew.submit(int, "7").result() == 7
+        with pytest.raises(ValueError, match="'x'"):
+            failing.result()
+        with pytest.raises(ValueError, match="'y'"):
+            list(crew.map(int, ["1", "y"]))
+
+
+def test_there_are_no_more_threads_than_asked_for() -> None:
+    """Calls of many threads wait for a few, and those end with the crew."""
+    crew = Crew(4, "test-size")
+    entered = threading.Semaphore(0)
+    leave = threading.Event()
+
+    def stay() -> None:
+        entered.release()
+        leave.wait()
+
+    with ThreadPoolExecutor(8) as pool:
+        futures = [each.result() for each in [pool.submit(crew.submit, stay) for _ in range(30)]]
+        for _ in range(4):
+            entered.acquire()
+        assert len(named("test-size")) == 4
+        assert not entered.acquire(blocking=False)
+        leave.set()
+        for future in futures:
+            future.result()
+    crew.close()
+    assert crew.submit(int, "3").result() == 3  # it can be used again
+    crew.close()
+
+
+def test_a_forgotten_crew_ends_its_threads() -> None:
+    """Nobody has to close it."""
+    crew = Crew(2, "test-forgotten")
+    crew.submit(int, "1").result()
+    threads = named("test-forgotten")
+    assert threads
+    del crew
+    gc.collect()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_process_ends_though_a_call_does_not() -> None:
+    """Neither the end of the `with` nor that of the interpreter waits for it."""
+    code = (
+        "import threading\n"
+        "from wids.fetching.crew import Crew\n"
+        "try:\n"
+        "    with Crew(1, 'test') as crew:\n"
+        "        crew.submit(threading.Event().wait)\n"
+        "        raise KeyboardInterrupt\n"
+        "except KeyboardInterrupt:\n"
+        "    print('interrupted')\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=300
+    )
+    assert (done.stdout, done.stderr) == ("interrupted\n", "")

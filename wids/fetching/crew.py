@@ -1,0 +1,113 @@
+"""Threads that make calls side by side, and that a process which ends need not wait for."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+__all__ = ["Crew"]
+
+S = TypeVar("S")
+T = TypeVar("T")
+_FAREWELL_SECONDS = 0.1  # for a thread without work, which ends at once
+
+
+class Crew:
+    """Calls functions in threads, some at once.
+
+    The interpreter waits for the threads of an executor when it ends, and so does the `with` around
+    one: after Ctrl-C, for as long as a server that stalls is asked again and again. Nobody waits
+    for these.
+
+    Args:
+        size: How many threads there may be; each is started when there is work for it.
+        name: What they are called.
+
+    >>> with Crew(2, "example") as crew:
+    ...     list(crew.map(abs, [-1, 2, -3]))
+    [1, 2, 3]
+    """
+
+    def __init__(self, size: int, name: str) -> None:
+        self._size = size
+        self._name = name
+        self._lock = threading.Lock()
+        self._begin()
+
+    def _begin(self) -> None:
+        self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
+        self._idle = threading.Semaphore(0)
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __del__(self) -> None:
+        self._dismiss()
+
+    def submit(self, call: Callable[..., T], *args: Any) -> Future[T]:
+        """Have it called, as soon as a thread is free."""
+        future: Future[T] = Future()
+        with self._lock:
+            self._tasks.put((future, call, args))
+            if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
+                # The thread knows nothing of this object, which else could never be forgotten.
+                thread = threading.Thread(
+                    target=_work, args=(self._tasks, self._idle), name=self._name, daemon=True
+                )
+                thread.start()
+                self._threads.append(thread)
+        return future
+
+    def map(self, call: Callable[[S], T], values: Iterable[S]) -> Iterator[T]:
+        """Yield what it returns for each value, in their order; what fails ends it."""
+        futures = [self.submit(call, value) for value in values]
+        try:
+            for future in futures:
+                yield future.result()
+        finally:
+            for future in futures:
+                future.cancel()
+
+    def close(self) -> None:
+        """End the threads: those at work when they have done what they are at."""
+        with self._lock:
+            self._dismiss()
+            threads = self._threads
+            self._begin()
+        for thread in threads:
+            thread.join(_FAREWELL_SECONDS)
+
+    def _dismiss(self) -> None:
+        for _ in self._threads:
+            self._tasks.put(None)
+
+
+_Task = tuple[Future[Any], "Callable[..., Any]", tuple[Any, ...]]
+
+
+def _work(tasks: SimpleQueue[_Task | None], idle: threading.Semaphore) -> None:
+    """Do what comes, until there is nothing more to come."""
+    while True:
+        try:
+            task = tasks.get_nowait()
+        except Empty:
+            idle.release()
+            task = tasks.get()
+        if task is None:
+            return
+        future, call, args = task
+        if future.set_running_or_notify_cancel():
+            try:
+                future.set_result(call(*args))
+            except BaseException as error:  # noqa: BLE001 (whoever asks for the result gets it)
+                future.set_exception(error)
+        del task, future, call, args  # or they would live until the next one comes
