@@ -51,7 +51,9 @@ def remote(shards: list[Path], shard_server: Any) -> Open:
 
 
 def without_place(sample: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in sample.items() if key != "__shard__"}
+    """Leave out where a sample came from, and what its dataset is called after that."""
+    places = {"__shard__", "__dataset__"}
+    return {key: value for key, value in sample.items() if key not in places}
 
 
 def test_samples_by_range_are_those_of_the_shard(remote: Open, shards: list[Path]) -> None:
