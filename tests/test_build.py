@@ -8,7 +8,13 @@ import pickle
 import shutil
 import time
 from collections.abc import Callable
-from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import (
+    BrokenExecutor,
+    Executor,
+    Future,
+    ProcessPoolExecutor,
+    ThreadPoolExecutor,
+)
 from pathlib import Path
 
 import pytest
@@ -253,6 +259,61 @@ def test_killed_worker_is_an_error_of_the_items_it_took():
     """A worker that dies is reported, not waited for."""
     outcomes = run_each(die, [1, 1], workers=2)
     assert all(isinstance(outcome, Exception) for outcome in outcomes)
+
+
+def test_killed_worker_takes_no_other_item_with_it():
+    """Where one item ends its process, each other item is done, more than a window of them too."""
+    known = []
+    outcomes = run_each(
+        die, [0, 1, *range(2, 2100)], workers=3, done=lambda *row: known.append(row)
+    )
+    assert outcomes[:1] + outcomes[2:] == [0, *range(2, 2100)]
+    assert isinstance(outcomes[1], ChildProcessError)
+    assert sorted(item for item, _ in known) == list(range(2100))
+
+
+class BreakingExecutor(Executor):
+    """An executor that takes two calls and then no more, as one does that lost its processes."""
+
+    def __init__(self) -> None:
+        self.left = 2
+
+    def submit(self, function, /, *args, **kwargs):
+        if not self.left:
+            raise BrokenExecutor("a process is gone")
+        self.left -= 1
+        future = Future()
+        future.set_result(function(*args, **kwargs))
+        return future
+
+
+def test_broken_executor_is_an_error_of_all_it_did_not_do():
+    """An executor of the caller's that breaks is reported item by item, not raised."""
+    outcomes = run_each(abs, range(1500), executor=BreakingExecutor())
+    assert outcomes[:2] == [0, 1]
+    assert len(outcomes) == 1500
+    assert all(isinstance(outcome, BrokenExecutor) for outcome in outcomes[2:])
+
+
+class Unreadable:
+    """An object that pickling takes apart and cannot put together again."""
+
+    def __reduce__(self):
+        return int, ("no number",)
+
+
+def refuse(number: int) -> object:
+    """Answer what cannot be sent, an error, or what cannot be received."""
+    if number == 1:
+        raise OverflowError("no such luck")
+    return Unreadable() if number == 2 else lambda: number
+
+
+def test_outcome_that_cannot_be_sent_back_is_an_error():
+    """What no process can send, or none can receive, is reported with its item."""
+    outcomes = run_each(refuse, [0, 1, 2, 1], workers=2)
+    expected = [RuntimeError, OverflowError, ValueError, OverflowError]
+    assert [type(outcome) for outcome in outcomes] == expected
 
 
 def test_digests_are_those_of_hashlib(tmp_path: Path):

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import threading
 import time
-from concurrent.futures import FIRST_COMPLETED, Executor, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
+from contextlib import closing, suppress
 from itertools import islice
-from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
+from multiprocessing.connection import wait as wait_for_any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.progress import progress
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Generator, Sequence
+    from multiprocessing.connection import Connection
 
 __all__ = ["run_each"]
 
@@ -39,66 +43,111 @@ def run_each(
             results must.
         items: What it is called with, one at a time.
         executor: Who runs it: threads, processes, Dask's `client.get_executor()`, ...; stays open.
-            None for a process pool of its own.
-        workers: Processes of that pool; by default one per core. 1 runs all in this process.
+            None for processes of its own.
+        workers: How many of these; by default one per core. 1 runs all in this process.
         desc: What the progress bar says is being done.
         done: Called here with an item and what came of it, as soon as it is known.
 
     Returns:
-        One result or the exception it ended with per item, in the order of the items.
+        One result or the exception it ended with per item, in the order of the items. Where a
+        process of its own dies, that is the error of the item it worked on, and the others are
+        done all the same; an executor of the caller's that is broken by it takes no more.
 
     >>> run_each(int, ["1", "x", "3"], workers=1)
     [1, ValueError("invalid literal for int() with base 10: 'x'"), 3]
     """
-    if executor is None:
-        workers = min(workers or _num_cores(), len(items))
-        if workers > 1:
-            with ProcessPoolExecutor(
-                workers, initializer=_Worker.begin, initargs=(os.getpid(), function)
-            ) as pool:
-                return run_each(_Worker.call, items, executor=pool, desc=desc, done=done)
-    outcomes: Iterator[tuple[int, R | Exception]] = (
-        _run_here(function, items) if executor is None else _run_with(executor, function, items)
-    )
-    shown = progress(outcomes, total=len(items), desc=desc, unit="shard")
+    outcomes: Generator[tuple[int, R | Exception]]
+    workers = min(workers or _num_cores(), len(items))
+    if executor is not None:
+        outcomes = _run_with(executor, function, items)
+    elif workers > 1:
+        outcomes = _run_in_processes(workers, function, items)
+    else:
+        outcomes = _run_here(function, items)
     results: dict[int, R | Exception] = {}
-    for place, outcome in shown:
-        # By place: jobs end in any order.
-        results[place] = outcome
-        if done is not None:
-            done(items[place], outcome)
+    with closing(outcomes):  # whatever ends this ends the workers, too
+        for place, outcome in progress(outcomes, total=len(items), desc=desc, unit="shard"):
+            results[place] = outcome
+            if done is not None:
+                done(items[place], outcome)
     return [results[place] for place in range(len(items))]
 
 
 class _Worker:
-    """A process of our own pool: it is given the function once, and not anew with each item.
+    """A process of our own, that works on one item at a time.
 
-    A function may hold a spec of megabytes, and keep open what its next item needs, too.
+    `ProcessPoolExecutor` would do, but for a process that dies: the pool is broken then, does not
+    tell whose work it was, and (in Python 3.11) may wait for ever if it was just given more.
     """
 
-    # Of the class, as a pool has no other place for what its initializer brings.
-    _function: ClassVar[Callable[[Any], Any]]
+    def __init__(self, function: Callable[[Any], Any]) -> None:
+        """Start it; it gets the function once, which may hold a spec of megabytes."""
+        self.place = -1
+        self.connection, there = multiprocessing.Pipe()
+        self._process = multiprocessing.Process(
+            target=_serve, args=(there, os.getpid(), function), daemon=True
+        )
+        self._process.start()
+        # Now it alone holds that end: when it dies, ours tells so.
+        there.close()
 
-    @classmethod
-    def begin(cls, parent: int, function: Callable[[Any], Any]) -> None:
-        """Get ready, and end once the parent is gone.
+    def begin(self, place: int, item: Any) -> None:
+        """Give it an item, of which the place is kept in mind."""
+        self.place = place
+        with suppress(ConnectionError):  # it died idle; reading tells so
+            self.connection.send((place, item))
 
-        Workers hold the ends of each other's pipes, so none of them would notice: after a kill
-        they would wait for work for ever, and the machine would fill up with them.
+    def outcome(self) -> Any:
+        """Read what came of the item.
+
+        Raises:
+            EOFError: The process is gone.
         """
-        cls._function = staticmethod(function)
+        try:
+            return self.connection.recv()
+        except OSError as error:  # it died in the middle of sending
+            raise EOFError from error
+        except EOFError:
+            raise
+        except Exception as error:  # noqa: BLE001 (an error that cannot be unpickled is one, too)
+            return error
 
-        def watch() -> None:
-            while os.getppid() == parent:
-                time.sleep(0.5)
-            os._exit(1)  # nobody is left to hear of it
+    def end(self) -> None:
+        """Let it finish what it does, and end."""
+        with suppress(ConnectionError):
+            self.connection.send(_END)
+        self.connection.close()
+        self._process.join()
 
-        threading.Thread(target=watch, name="wids-parent", daemon=True).start()
 
-    @classmethod
-    def call(cls, item: Any) -> Any:
-        """Work on one item."""
-        return cls._function(item)
+_END = None, None  # no item: those come with their place
+
+
+def _serve(connection: Connection, parent: int, function: Callable[[Any], Any]) -> None:
+    """Work on what comes, in a process of our own, until the end comes or the parent is gone."""
+
+    # Workers hold the ends of each other's pipes, so none of them would notice a killed parent:
+    # they would wait for work for ever, and the machine would fill up with them.
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)  # nobody is left to hear of it
+
+    threading.Thread(target=watch, name="wids-parent", daemon=True).start()
+    # Ctrl-C reaches all processes; the parent says what there is to say.
+    with suppress(KeyboardInterrupt, EOFError, ConnectionError):
+        while (message := connection.recv()) != _END:
+            outcome: Any
+            try:
+                outcome = function(message[1])
+            except Exception as error:  # noqa: BLE001 (it is reported with its item)
+                outcome = error
+            try:
+                connection.send(outcome)
+            except OSError:
+                raise
+            except Exception as error:  # noqa: BLE001 (whatever pickling it raises)
+                connection.send(RuntimeError(f"{outcome!r:.200} cannot be sent back ({error})"))
 
 
 def _num_cores() -> int:
@@ -107,7 +156,7 @@ def _num_cores() -> int:
 
 def _run_here(
     function: Callable[[T], R], items: Sequence[T]
-) -> Iterator[tuple[int, R | Exception]]:
+) -> Generator[tuple[int, R | Exception]]:
     for place, item in enumerate(items):
         try:
             yield place, function(item)
@@ -115,15 +164,54 @@ def _run_here(
             yield place, error
 
 
+def _run_in_processes(
+    workers: int, function: Callable[[T], R], items: Sequence[T]
+) -> Generator[tuple[int, R | Exception]]:
+    """Run in processes of our own; one that dies takes its item with it, and another follows it."""
+    waiting = iter(enumerate(items))
+    busy: dict[Any, _Worker] = {}
+    idle: list[_Worker] = []
+    try:
+        idle += [_Worker(function) for _ in range(workers)]
+        while True:
+            for place, item in islice(waiting, len(idle)):
+                worker = idle.pop()
+                worker.begin(place, item)
+                busy[worker.connection] = worker
+            if not busy:
+                return
+            for connection in wait_for_any(list(busy)):
+                worker = busy.pop(connection)
+                idle.append(worker)
+                try:
+                    outcome = worker.outcome()
+                except EOFError:
+                    idle.remove(worker)
+                    worker.end()
+                    outcome = ChildProcessError(
+                        "the process that worked on it died or was killed (out of memory?); run "
+                        "it again with fewer workers"
+                    )
+                    idle.append(_Worker(function))
+                yield worker.place, outcome
+    finally:
+        for worker in (*idle, *busy.values()):
+            worker.end()
+
+
 def _run_with(
     executor: Executor, function: Callable[[T], R], items: Sequence[T]
-) -> Iterator[tuple[int, R | Exception]]:
+) -> Generator[tuple[int, R | Exception]]:
     """Keep a window of jobs with the executor; yield them as they end."""
     waiting = iter(enumerate(items))
     running: dict[Future[R], int] = {}
     while True:
         for place, item in islice(waiting, _WINDOW - len(running)):
-            running[executor.submit(function, item)] = place
+            try:
+                running[executor.submit(function, item)] = place
+            except BrokenExecutor as broken:
+                yield place, broken
+                yield from ((rest, broken) for rest, _ in waiting)  # it takes no more
         if not running:
             return
         for future in wait(running, return_when=FIRST_COMPLETED).done:
