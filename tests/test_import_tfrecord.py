@@ -77,6 +77,65 @@ def test_several_files_and_folders_follow_each_other(tmp_path: Path) -> None:
         assert [sample["__key__"] for sample in dataset] == [f"{i:09d}" for i in range(12)]
 
 
+PICTURE = b"\xff\xd8\xff\xe0 and so on"
+
+
+def texts(*values: bytes) -> bytes:
+    return message(1, b"".join(message(1, value) for value in values))
+
+
+def small_ints(*values: int) -> bytes:
+    return message(3, message(1, bytes(values)))
+
+
+def imported(folder: Path, records: list[dict[str, bytes]], **options: Any) -> list[dict[str, Any]]:
+    path = folder / "x.tfrecord"
+    path.write_bytes(b"".join(framed(example(record)) for record in records))
+    return list(open_tfrecords([path], **options).samples)
+
+
+@pytest.mark.parametrize(
+    "caption",
+    ["BMW in the rain", "GIF87a is old", "ID3 tags", "II*", "1234ftyp", "OggSound", "%", "größe"],
+)
+def test_text_that_begins_as_a_picture_does_is_text(tmp_path: Path, caption: str) -> None:
+    """A caption is a caption, whatever its first letters are the sign of elsewhere."""
+    record = {"image": texts(PICTURE), "caption": texts(caption.encode())}
+    (sample,) = imported(tmp_path, [record])
+    assert sample == {"__key__": "000000000", ".jpg": PICTURE, ".json": {"caption": caption}}
+
+
+def test_classes_of_several_objects_are_no_class_of_the_sample(tmp_path: Path) -> None:
+    """Where some records hold one label and others more, all keep theirs in `.json`."""
+    records = [
+        {"image/encoded": texts(PICTURE), "image/object/class/label": small_ints(*labels)}
+        for labels in ([4], [1, 2, 3], [])
+    ]
+    found = [sample.get(".json") for sample in imported(tmp_path, records)]
+    assert [None if rest is None else rest["image/object/class/label"] for rest in found] == [
+        4,
+        [1, 2, 3],
+        None,
+    ]
+    labelled = imported(tmp_path, records, fields={"image/object/class/label": "all.json"})
+    assert [sample.get(".all.json") for sample in labelled] == [4, [1, 2, 3], None]
+
+
+def test_second_label_after_many_single_ones_is_named_with_its_cure(tmp_path: Path) -> None:
+    """Once `.cls` was chosen, a record with two labels is an error, not a traceback."""
+    records = [{"label": small_ints(1)}] * 200 + [{"label": small_ints(1, 2)}]
+    with pytest.raises(ValueError, match="'label' is taken for a class.*--field label="):
+        imported(tmp_path, records)
+
+
+def test_feature_that_the_first_record_lacks_can_be_named(tmp_path: Path) -> None:
+    """Records leave out what they have not, the first one, too."""
+    records = [{"label": small_ints(1)}, {"label": small_ints(2), "image": texts(PICTURE)}]
+    assert imported(tmp_path, records)[1] == {"__key__": "000000001", ".cls": 2, ".jpg": PICTURE}
+    named = imported(tmp_path, records, fields={"image": "left.jpg"})
+    assert named[1][".left.jpg"] == PICTURE
+
+
 @settings(deadline=None)
 @given(st.lists(st.binary(max_size=600), max_size=5))
 def test_records_come_back_as_they_were_framed(records: list[bytes]) -> None:

@@ -38,7 +38,6 @@ _MAGIC = (
     (b"\xff\xd8\xff", ".jpg"),
     (b"\x89PNG\r\n\x1a\n", ".png"),
     (b"GIF8", ".gif"),
-    (b"BM", ".bmp"),
     (b"II*\0", ".tif"),
     (b"MM\0*", ".tif"),
     (b"fLaC", ".flac"),
@@ -89,9 +88,12 @@ def sniffed(data: bytes | memoryview) -> Blob:
     head = bytes(data[:16])
     if head.startswith(b"RIFF"):
         return Blob(_RIFF.get(head[8:12], ".bin"), data)
-    # MP4 and its kin begin with the length of their first box.
-    if head[4:8] == b"ftyp":
+    # Letters that a text may begin with, too, so more has to fit: MP4 and its kin begin with the
+    # length of their first box.
+    if head[4:8] == b"ftyp" and head[:2] == b"\0\0":
         return Blob(".mp4", data)
+    if head.startswith(b"BM") and head[6:10] == bytes(4):
+        return Blob(".bmp", data)
     return Blob(next((kind for magic, kind in _MAGIC if head.startswith(magic)), ".bin"), data)
 
 
@@ -229,7 +231,9 @@ class Layout:
         if not _is_bytes(value):
             if self._kinds.get(name) != "label":
                 return []
-            return [(".cls" if name in self._alone else f".{_word(name)}.cls", int(value))]
+            return [
+                (".cls" if name in self._alone else f".{_word(name)}.cls", self._one(name, value))
+            ]
         if not isinstance(value, list):
             stem = "" if name in self._alone else f".{_word(name)}"
             return [(stem + value.suffix, value.data)]
@@ -237,6 +241,15 @@ class Layout:
             (f".{_word(name)}.{place:03d}{blob.suffix}", blob.data)
             for place, blob in enumerate(blobs)
         ]
+
+    def _one(self, name: str, value: Any) -> int:
+        """Take a class; of several, none would be the class of the sample."""
+        if not isinstance(value, int | np.integer):
+            raise ValueError(  # noqa: TRY004 (of data)
+                f"{self._where}: the column {name!r} is taken for a class, one whole number, and "
+                f"holds {value!r:.60}; name it with --field {name}=EXT, such as labels.json"
+            )
+        return int(value)
 
 
 def _is_bytes(value: Any) -> bool:
@@ -254,6 +267,8 @@ def _as_field(value: Any, extension: str) -> Any:
     """Give what the encoder of an extension takes: bytes, and of numbers the text if need be."""
     if isinstance(value, Blob):
         return value.data
+    if extension.endswith(".json"):
+        return _as_json(value)
     number = isinstance(value, int | float | np.generic)
     return str(value) if number and extension.endswith((".txt", ".text")) else value
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import gzip
 import struct
 import zlib
+from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -31,6 +32,7 @@ TFRECORD_SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 # Also a guard: a length is believed only once its own checksum holds.
 _MOST_NBYTES = 2**31  # a protocol buffer may not be longer
 _READ_NBYTES = 1 << 20
+_NUM_FIRST = 100  # records that are read to learn which features there are
 _LENGTH = struct.Struct("<QI")
 _CHECKSUM = struct.Struct("<I")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
@@ -59,28 +61,35 @@ def open_tfrecords(
 def _samples(
     paths: Sequence[Path], fields: Mapping[str, str], key: str | None
 ) -> Iterator[dict[str, Any]]:
-    layout, number = None, 0
+    rows = _rows(paths)
+    # A file says nothing of its features beforehand, and a record leaves out those it has not.
+    first = list(islice(rows, _NUM_FIRST))
+    if first:
+        layout = Layout(_kinds(first), fields, key, str(paths[0]))
+        for number, row in enumerate(chain(first, rows)):
+            yield layout.sample(number, row)
+
+
+def _rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
     for path in paths:
         for place, record in enumerate(read_records(path)):
             try:
-                row = {name: _value(values) for name, values in parse_example(record).items()}
+                yield {name: _value(values) for name, values in parse_example(record).items()}
             except ValueError as error:
                 raise ValueError(f"{path}: record {place}: {error}") from error
-            # A file says nothing of its features beforehand: the first record stands for all.
-            layout = layout or Layout(_kinds(row), fields, key, str(path))
-            yield layout.sample(number, row)
-            number += 1
 
 
-def _kinds(row: Mapping[str, Any]) -> dict[str, str]:
-    kinds = {}
-    for name, value in row.items():
+def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Tell what each feature holds by the first records."""
+    kinds: dict[str, str] = {}
+    lists = {name for row in rows for name in row if not isinstance(row[name], int | None)}
+    for name, value in (each for row in rows for each in row.items()):
         first = value[0] if isinstance(value, list) and value else value
         if isinstance(first, Blob):
             kinds[name] = family_of(first)
-        else:
-            kinds[name] = "label" if type(value) is int and is_label(name) else "plain"
-    return kinds
+        elif kinds.get(name, "plain") == "plain":
+            kinds[name] = "label" if is_label(name) and name not in lists else "plain"
+    return dict(sorted(kinds.items()))
 
 
 def _value(values: Any) -> Any:
@@ -96,14 +105,12 @@ def _value(values: Any) -> Any:
 
 
 def _text_or_blob(data: bytes) -> str | Blob:
-    blob = sniffed(data)
-    if blob.suffix != ".bin":
-        return blob
+    """Take bytes for text if they can be: a caption may begin as a picture does ("BMW ...")."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
-        return blob
-    return blob if "\0" in text else text
+        return sniffed(data)
+    return sniffed(data) if "\0" in text or data.startswith(b"%PDF-") else text
 
 
 def read_records(path: Path) -> Iterator[bytes]:
