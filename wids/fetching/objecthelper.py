@@ -18,6 +18,7 @@ import subprocess
 import sys
 from contextlib import closing, suppress
 from dataclasses import asdict
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from wids.errors import FetchError
@@ -129,9 +130,11 @@ class _Helper:
     """One helper process; serves one request at a time."""
 
     def __init__(self, policy: FetchPolicy) -> None:
-        paths = os.pathsep.join(path for path in sys.path if path)
+        # The modules of this process and no others: -P leaves out the folder it happens to be in,
+        # where data may lie that somebody else made.
+        paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
         self._process = subprocess.Popen(  # noqa: S603 (this very interpreter)
-            [sys.executable, "-c", _MAIN, json.dumps(asdict(policy))],
+            [sys.executable, "-P", "-c", _MAIN, json.dumps(asdict(policy))],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "PYTHONPATH": paths},
@@ -224,7 +227,7 @@ def _send(stream: Stream, answers: IO[bytes]) -> None:
         answers.flush()
     except BrokenPipeError:
         raise
-    except (FetchError, ConnectionError):
+    except Exception:  # whatever it is: else what is said of it next would be taken for a piece
         answers.write(_LENGTH.pack(_BROKEN))
         raise
 
