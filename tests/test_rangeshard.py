@@ -1,7 +1,9 @@
 """Samples of remote shards by byte range."""
 
+import errno
 import json
 import logging
+import pickle
 import random
 from collections.abc import Callable
 from pathlib import Path
@@ -13,6 +15,9 @@ from server import Faults, ShardServer
 import wids
 from wids import ShardCache, ShardListDataset, TarIndex
 from wids.cli import main
+from wids.fetching.fetch import Fetcher
+from wids.reading.rangeshard import RangeShard
+from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 Open = Callable[..., ShardListDataset]
@@ -121,6 +126,38 @@ def test_the_spec_may_say_where_the_sidecar_lies(
     dataset = ShardListDataset(spec, remote="range")
     assert dataset[7][".cls"] == 7
     assert not list(Path(dataset.cache_dir).glob("*.tar"))
+
+
+def test_a_sidecar_that_cannot_be_kept_serves_all_the_same(
+    remote: Open, shards: list[Path], shard_server: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a full disk, or beside a cache that may only be read, samples come by range."""
+
+    def fail(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr("wids.reading.rangeshard.write_beside", fail)
+    local = ShardListDataset(shards, transformations="bytes")
+    dataset = remote()
+    drawn = [3, 59, 21]
+    for each in (dataset, pickle.loads(pickle.dumps(dataset))):
+        assert [each[index][".bin"] for index in drawn] == [local[index][".bin"] for index in drawn]
+    asked = [request.path for request in shard_server.requests if "Range" not in request.headers]
+    assert all(path.endswith(SIDECAR_SUFFIX) for path in asked)
+
+
+def test_a_shard_let_go_meanwhile_is_read_all_the_same(shards: list[Path]) -> None:
+    """A thread that began to read from the file goes on, though another one lets go of it."""
+    with Shard(shards[0]) as whole:
+        looks = iter([whole])
+
+        class Fleeting(RangeShard):
+            """Has its file at the first look only."""
+
+            _whole = property(lambda self: next(looks, None), lambda self, shard: None)
+
+        ranged = Fleeting("http://host/a.tar", whole.index, Fetcher(), lambda: whole)
+        assert ranged.read_many([2])[0][".bin"] == whole.read(2)[".bin"]
 
 
 def test_without_a_sidecar_the_shard_is_fetched_whole(

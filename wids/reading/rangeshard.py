@@ -13,6 +13,7 @@ from wids.fetching.fetch import BeyondEndError, RangesNotServedError
 from wids.log import logger
 from wids.specs.shardtable import version_of
 from wids.tar.shard import IndexedShard, Shard
+from wids.tar.sidecarread import parse_sidecar
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
 from wids.tar.tarindex import TarIndex
 from wids.urls import display_url
@@ -115,17 +116,17 @@ class RangeShard(IndexedShard):
             FetchError: The server refuses, all tries failed, or it serves no ranges.
             ShardFormatError: What lies there is not what the index says.
         """
-        if self._whole is None and self._may_fetch and self.nbytes_read > self._hot_nbytes:
-            self._whole = self._fetch_whole()
-        if self._whole is None:
+        whole = self._whole  # looked at once: another thread may let go of it meanwhile
+        if whole is None and self._may_fetch and self.nbytes_read > self._hot_nbytes:
+            whole = self._whole = self._fetch_whole()
+        if whole is None:
             try:
                 return self._with_fitting_index(
                     partial(self._read_ranges, local_indexes, fields, copy=copy)
                 )
             except RangesNotServedError as error:
                 logger.warning("%s; the shard is fetched whole", error)
-                self._whole = self._fetch_whole()
-        whole = self._whole
+                whole = self._whole = self._fetch_whole()
         return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
 
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
@@ -152,7 +153,8 @@ class RangeShard(IndexedShard):
                 f"{display_url(self.url)}: expected a part of the {wanted.size} bytes of "
                 f"{extension!r}, got [{start}, {stop})"
             )
-        if self._whole is None:
+        whole = self._whole
+        if whole is None:
             # The header too, though only a part is wanted: it shows that the shard is still the
             # same.
             head = (wanted.offset - BLOCK_SIZE, wanted.offset)
@@ -161,11 +163,11 @@ class RangeShard(IndexedShard):
                 header, part = self._fetcher.read_ranges(self.url, [head, body])
             except RangesNotServedError as error:
                 logger.warning("%s; the shard is fetched whole", error)
-                self._whole = self._fetch_whole()
+                whole = self._whole = self._fetch_whole()
             else:
                 self._verify(wanted, header)
                 return part
-        return bytes(self._whole.read(local_index, (extension,))[extension][start:stop])
+        return bytes(whole.read(local_index, (extension,))[extension][start:stop])
 
     def _with_fitting_index(self, read: Callable[[], T]) -> T:
         """Read; where the shard is not the one that was indexed, once more by a new sidecar.
@@ -298,7 +300,12 @@ def fetch_index(
     )
     # Without a lock: it is small, and two processes write the same bytes.
     if anew or not path.exists():
-        write_beside(path, cache.fetcher.read(url))
+        image = cache.fetcher.read(url)
+        try:
+            write_beside(path, image)
+        except OSError as error:  # a full disk, or a folder that may only be read
+            logger.warning("%s: the sidecar is not kept: %s", display_url(url), error)
+            return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
     try:
         return TarIndex.load(path)
     except ShardFormatError:
