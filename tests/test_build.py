@@ -217,7 +217,7 @@ def test_a_real_dask_cluster_gives_the_same_spec(shards: list[str], tmp_path: Pa
     alone = build_spec(shards, folder=tmp_path, workers=1).spec.to_json()
     with (
         distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+            n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
         ) as cluster,
         distributed.Client(cluster) as client,
     ):

@@ -297,7 +297,7 @@ def test_any_executor_writes_the_same_shards(folder: Path):
         reshard(dataset, order, "alone/y-%d.tar", maxcount=3, workers=1)
         cluster = stack.enter_context(
             distributed.LocalCluster(
-                n_workers=2, threads_per_worker=1, processes=True, dashboard_address=None
+                n_workers=2, threads_per_worker=1, processes=True, dashboard_address="127.0.0.1:0"
             )
         )
         client = stack.enter_context(distributed.Client(cluster))
