@@ -88,3 +88,25 @@ def test_nothing_is_written_beside_the_database(tmp_path: Path) -> None:
     assert len(list(open_lmdb(path).samples)) == 1
     assert [entry.name for entry in path.iterdir()] == ["data.mdb"]
     assert (path / "data.mdb").read_bytes() == before
+
+
+def test_database_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
+    """Half a file ends in a message that says so, not in the end of the process."""
+    path = make(tmp_path / "db", {f"{i:03}.jpg": JPEG * 50 for i in range(100)})
+    data = (path / "data.mdb").read_bytes()
+    (path / "data.mdb").write_bytes(data[: len(data) // 2])
+    with pytest.raises(ValueError, match="it was cut off"):
+        open_lmdb(path)
+
+
+def test_databases_inside_of_a_database_are_refused(tmp_path: Path) -> None:
+    """What only describes where other databases lie is never taken for samples."""
+    path = tmp_path / "db"
+    with library.open(str(path), map_size=1 << 20, max_dbs=2) as opened:
+        for name in (b"images", b"labels"):
+            with opened.begin(write=True, db=opened.open_db(name)) as view:
+                view.put(b"1", JPEG)
+    with pytest.raises(ValueError, match="holds the database b'images' by name"):
+        open_lmdb(path)
+    plain = make(tmp_path / "plain", {"1.bin": b"48 bytes".ljust(48, b".")})
+    assert [sample[".bin"][:8] for sample in open_lmdb(plain).samples] == [b"48 bytes"]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 __all__ = ["open_lmdb"]
 
 _ABOUT_ALL = re.compile(r"__.*__|num-samples|length|len")  # keys that speak of the whole database
+_MOST_NAMED = 128  # databases in one file
+_NAMED_NBYTES = 48  # a value that describes one
 
 Place = tuple[str, str, bytes]  # key of the sample, name of the field, key in the database
 
@@ -83,8 +85,45 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 def _reading(library: Any, path: Path) -> Iterator[Any]:
     """Have a view of the database as it is now, without a lock file beside it."""
     options = {"readonly": True, "lock": False, "subdir": path.is_dir(), "create": False}
-    with library.open(str(path), **options) as database, database.begin() as view:
-        yield view
+    with library.open(str(path), **options, max_dbs=_MOST_NAMED) as database:
+        _check_whole(database, path)
+        with database.begin() as view:
+            _refuse_named(library, database, view, path)
+            yield view
+
+
+def _check_whole(database: Any, path: Path) -> None:
+    """Refuse a file that was cut off: it is mapped, and to touch what is missing ends the process.
+
+    Raises:
+        ValueError: It was.
+    """
+    file = path / "data.mdb" if path.is_dir() else path
+    expected = (database.info()["last_pgno"] + 1) * database.stat()["psize"]
+    found = file.stat().st_size
+    if found < expected:
+        raise ValueError(
+            f"{file}: expected {expected} bytes, found {found}: it was cut off; copy it anew"
+        )
+
+
+def _refuse_named(library: Any, database: Any, view: Any, path: Path) -> None:
+    """Refuse databases that lie by name in this one: its values only say where they are.
+
+    Raises:
+        ValueError: There is one.
+    """
+    if database.stat()["entries"] > _MOST_NAMED:
+        return
+    for name in [bytes(key) for key, value in view.cursor() if len(value) == _NAMED_NBYTES]:
+        try:
+            database.open_db(name, view, create=False)
+        except library.Error:  # a value like any other
+            continue
+        raise ValueError(
+            f"{path}: holds the database {name!r:.60} by name, expected keys and values; copy what "
+            "is in it to an LMDB of its own first"
+        )
 
 
 def _places(library: Any, path: Path, pattern: re.Pattern[str] | None) -> Iterator[Place]:
