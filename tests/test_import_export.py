@@ -14,6 +14,7 @@ from PIL import Image
 import wids
 from wids.beside import host_token
 from wids.cli import main
+from wids.importing.imagefolder import open_image_folder
 
 FACTS = ("offset", "size")
 
@@ -99,6 +100,25 @@ class TestImageFolder:
         assert main(["import", "pictures", "-o", "out/x-%03d.tar"]) == 0
         keys = [sample["__key__"] for sample in samples_of("out/x.json")]
         assert keys[-2:] == ["dog/a_jpg", "dog/a_png"]
+
+    def test_links_lead_to_what_they_name(self, pictures: Path, tmp_path: Path):
+        """Linked files, linked folders and linked classes count, as in torchvision."""
+        (tmp_path / "elsewhere").mkdir()
+        (tmp_path / "elsewhere" / "f.jpg").write_bytes(jpeg(200))
+        (pictures / "cat" / "more").symlink_to(tmp_path / "elsewhere")
+        (pictures / "eel").symlink_to(tmp_path / "elsewhere")
+        keys = {sample["__key__"]: sample[".cls"] for sample in open_image_folder(pictures).samples}
+        assert (keys["cat/more/f"], keys["eel/f"], len(keys)) == (1, 3, 6)
+
+    @pytest.mark.parametrize(
+        ("target", "error"),
+        [(".", "leads back to"), ("../nowhere.jpg", "this link leads nowhere")],
+    )
+    def test_links_that_lead_astray_are_named(self, pictures: Path, target: str, error: str):
+        """A picture that a broken link names is never left out silently."""
+        (pictures / "cat" / "link.jpg").symlink_to(target)
+        with pytest.raises((ValueError, FileNotFoundError), match=f"link.jpg: {error}"):
+            list(open_image_folder(pictures).samples)
 
     def test_folder_without_classes_is_refused(self, pictures: Path, capsys):
         """The message says what was expected."""

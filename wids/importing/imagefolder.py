@@ -31,7 +31,9 @@ def open_image_folder(
         names of the classes are in the header.
 
     Raises:
-        ValueError: There is no class in it; or, while samples are read, two files have one key.
+        ValueError: There is no class in it; or, while samples are read, two files have one key, or
+            a link leads back to a folder that it lies in.
+        FileNotFoundError: While samples are read: a link leads nowhere.
     """
     names = class_names(folder)
     samples = _samples(folder, names, set(extensions), rekeyed=rekeyed)
@@ -57,11 +59,7 @@ def _samples(
     folder: Path, names: list[str], wanted: set[str], *, rekeyed: bool
 ) -> Iterator[dict[str, Any]]:
     for number, name in enumerate(names):
-        files = sorted(
-            path
-            for path in (folder / name).rglob("*")
-            if path.suffix.lower() in wanted and path.is_file()
-        )
+        files = sorted(path for path in _files(folder / name) if path.suffix.lower() in wanted)
         keys = _keys_of(files, folder)
         if not rekeyed:
             _check_differ(keys, files)
@@ -73,6 +71,25 @@ def _samples(
                 ".cls": number,
                 ".json": origin,
             }
+
+
+def _files(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """Walk over the files below a folder, behind links, too, as torchvision does.
+
+    Raises:
+        ValueError: A link leads back to a folder that it lies in.
+        FileNotFoundError: A link leads nowhere.
+    """
+    real = folder.resolve()
+    if real in above:
+        raise ValueError(f"{folder}: leads back to {real}, in which it lies; remove that link")
+    for path in folder.iterdir():
+        if path.is_dir():
+            yield from _files(path, above | {real})
+        elif path.is_file():
+            yield path
+        elif path.is_symlink() and not path.exists():
+            raise FileNotFoundError(f"{path}: this link leads nowhere; mend or remove it")
 
 
 def _keys_of(files: list[Path], folder: Path) -> list[str]:
