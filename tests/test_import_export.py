@@ -15,6 +15,7 @@ import wids
 from wids.beside import host_token
 from wids.cli import main
 from wids.importing.imagefolder import open_image_folder
+from wids.importing.tables import open_table
 
 FACTS = ("offset", "size")
 
@@ -366,3 +367,25 @@ def test_exporting_nothing_is_an_error(output: str, make_shard: MakeShard, monke
     assert main(["export", "e.tar", output]) == 1
     assert "no samples" in capsys.readouterr().err
     assert not Path(output).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "error"),
+    [
+        ("a.csv", b"label\ncat\n", "a.csv: row 0: column 'label' holds 'cat', expected a whole"),
+        ("a.csv", "caption\ncaf\xe9\n".encode("latin-1"), "a.csv: is no UTF-8"),
+        ("a.jsonl", '{"caption": "caf\xe9"}\n'.encode("utf-16"), "a.jsonl: is no UTF-8"),
+    ],
+)
+def test_cells_that_cannot_be_read_name_the_table(tmp_path: Path, name: str, data: bytes, error):
+    """A class by its name, or a table in another encoding, is an error that says where."""
+    (tmp_path / name).write_bytes(data)
+    with pytest.raises(ValueError, match=error):
+        list(open_table(tmp_path / name, {"label": "cls"} if b"label" in data else {}).samples)
+
+
+def test_mark_at_the_beginning_of_a_table_is_no_part_of_it(tmp_path: Path):
+    """The byte order mark that some editors leave is passed over, in JSON lines too."""
+    for name, data in (("a.csv", "n\n1\n"), ("a.jsonl", '{"n": "1"}\n')):
+        (tmp_path / name).write_text(data, encoding="utf-8-sig")
+        assert [sample[".json"] for sample in open_table(tmp_path / name).samples] == [{"n": "1"}]

@@ -73,7 +73,7 @@ def _samples(
             _check_column(where, name, row)
         read = {_file_of(name): _read_file(path.parent, row[name], where) for name in named}
         blobs = {name: _as_blob(row[name]) for name in kinds if kinds[name] in _HELD}
-        values = {name: _as_label(row[name], fields.get(name, "")) for name in row}
+        values = {name: _as_label(row[name], fields.get(name, ""), name, where) for name in row}
         yield layout.sample(number, values | blobs | read)
 
 
@@ -102,9 +102,17 @@ def _as_blob(value: Any) -> Blob | None:
     return None if value is None else sniffed(value)
 
 
-def _as_label(value: Any, extension: str) -> Any:
+def _as_label(value: Any, extension: str, name: str, where: str) -> Any:
     """Turn the texts of a CSV into what the extension holds; leave other values alone."""
-    return int(value) if extension.lstrip(".") == "cls" and isinstance(value, str) else value
+    if extension.lstrip(".") != "cls" or not isinstance(value, str):
+        return value
+    try:
+        return int(value)
+    except ValueError:
+        raise ValueError(
+            f"{where}: column {name!r} holds {value!r:.60}, expected a whole number for '.cls'; "
+            f"number the classes, or keep the name as text: --field {name}=txt"
+        ) from None
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -115,16 +123,17 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         ModuleNotFoundError: pyarrow is not installed, and it is Parquet.
     """
     suffix = path.suffix.lower()
-    if suffix in {".csv", ".tsv"}:
+    if suffix in {".csv", ".tsv", ".jsonl"}:
         # With or without the mark that spreadsheets put first, which would be part of a column's
         # name.
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            yield from _csv_rows(path, stream, "\t" if suffix == ".tsv" else ",")
-    elif suffix == ".jsonl":
-        with path.open(encoding="utf-8") as stream:
-            for number, line in enumerate(stream, 1):
-                if line.strip():
-                    yield _parsed_line(path, number, line)
+            try:
+                if suffix == ".jsonl":
+                    yield from _json_rows(path, stream)
+                else:
+                    yield from _csv_rows(path, stream, "\t" if suffix == ".tsv" else ",")
+            except UnicodeDecodeError as error:
+                raise ValueError(f"{path}: is no UTF-8 ({error}); convert it by iconv") from None
     elif suffix == ".parquet":
         # By batches: a file of pictures may be larger than the memory.
         for batch in load("pyarrow.parquet", "parquet").ParquetFile(path).iter_batches():
@@ -150,6 +159,12 @@ def _csv_rows(path: Path, stream: Iterable[str], delimiter: str) -> Iterator[dic
             yield row
     except csv.Error as error:
         raise ValueError(f"{path}: line {rows.line_num}: {error}") from None
+
+
+def _json_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
+    for number, line in enumerate(stream, 1):
+        if line.strip():
+            yield _parsed_line(path, number, line)
 
 
 def _parsed_line(path: Path, number: int, line: str) -> dict[str, Any]:
