@@ -384,6 +384,13 @@ def test_cells_that_cannot_be_read_name_the_table(tmp_path: Path, name: str, dat
         list(open_table(tmp_path / name, {"label": "cls"} if b"label" in data else {}).samples)
 
 
+def test_urls_in_a_table_of_files_are_named_as_such(tmp_path: Path):
+    """An import reads files; a URL in their place is no path that happens to be missing."""
+    (tmp_path / "x.csv").write_text("path\nhttps://host.example/a.jpg\n")
+    with pytest.raises(ValueError, match=r"x\.csv: row 0: 'https://host.example/a.jpg' is a URL"):
+        list(open_table(tmp_path / "x.csv").samples)
+
+
 def test_mark_at_the_beginning_of_a_table_is_no_part_of_it(tmp_path: Path):
     """The byte order mark that some editors leave is passed over, in JSON lines too."""
     for name, data in (("a.csv", "n\n1\n"), ("a.jsonl", '{"n": "1"}\n')):

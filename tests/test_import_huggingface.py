@@ -14,6 +14,8 @@ import wids
 from wids.cli import main
 
 datasets = pytest.importorskip("datasets")
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
 
 
 def jpeg(shade: int) -> bytes:
@@ -99,6 +101,30 @@ def test_its_parquet_files_read_alike_without_the_library(tmp_path: Path, datase
     samples = samples_of(tmp_path / "x.json")
     check([*samples, {".jpg": jpeg(99), ".cls": b"0"}])
     assert json.loads((tmp_path / "x.json").read_text())["classes"] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize("form", ["saved", "x.parquet"])
+def test_integers_called_label_are_classes(tmp_path: Path, form: str) -> None:
+    """A label needs no list of names to become `.cls`; other integers stay in `.json`."""
+    dataset = datasets.Dataset.from_dict({"label": [3, 1], "size": [7, 8]})
+    if form == "saved":
+        dataset.save_to_disk(str(tmp_path / form))
+    else:
+        dataset.to_parquet(str(tmp_path / form))
+    assert main(["import", str(tmp_path / form), "-o", str(tmp_path / "y-%d.tar")]) == 0
+    samples = samples_of(tmp_path / "y.json")
+    assert [sample[".cls"] for sample in samples] == [b"3", b"1"]
+    assert [json.loads(sample[".json"]) for sample in samples] == [{"size": 7}, {"size": 8}]
+    assert "classes" not in json.loads((tmp_path / "y.json").read_text())
+
+
+def test_bytes_inside_of_lists_of_a_parquet_file_are_refused(tmp_path: Path, capsys) -> None:
+    """The message names file and column before anything is written."""
+    table = pyarrow.table({"id": ["a"], "pages": [[b"1", b"2"]]})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    assert main(["import", str(tmp_path / "x.parquet"), "-o", str(tmp_path / "x-%d.tar")]) == 1
+    assert "x.parquet: column 'pages' holds bytes inside of list" in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
 
 
 def test_streamed_datasets_are_read_too(dataset) -> None:

@@ -77,8 +77,8 @@ def test_resizing_keeps_every_member_and_its_order(folder: Path):
 
 
 def test_bound_in_bytes(folder: Path):
-    """`--maxsize` takes k, M, G and bounds every shard."""
-    assert main(["reshard", "x.json", "-o", "out/y-%03d.tar", "--maxsize", "8k"]) == 0
+    """`--maxsize` takes k or K, M, G and bounds every shard."""
+    assert main(["reshard", "x.json", "-o", "out/y-%03d.tar", "--maxsize", "8K"]) == 0
     assert all(path.stat().st_size <= 8000 for path in Path("out").glob("*.tar"))
     assert new_members() == old_members()
 

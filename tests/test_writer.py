@@ -74,6 +74,17 @@ def test_names_of_the_form_dunder_are_left_out(tmp_path: Path):
     assert members_of(tmp_path / "x-0.tar") == [("a.txt", b"one")]
 
 
+@pytest.mark.parametrize("sample", ["0001", None, [("__key__", "a"), ("txt", "one")]])
+def test_only_a_dict_is_a_sample(tmp_path: Path, sample: object) -> None:
+    """Anything else is named by its type, and the shard goes on without it."""
+    with ShardWriter(tmp_path / "x-%d.tar") as writer:
+        writer.write({"__key__": "a", "txt": "one"})
+        with pytest.raises(TypeError, match=f"as a dict.*got {type(sample).__name__}"):
+            writer.write(sample)
+    with tarfile.open(tmp_path / "x-0.tar") as archive:
+        assert archive.getnames() == ["a.txt"]
+
+
 def test_maxcount_begins_a_new_shard(tmp_path: Path):
     """A shard takes `maxcount` samples, and the last one what is left."""
     writer = write_all(tmp_path / "x-%06d.tar", text_samples(7), maxcount=3)

@@ -361,7 +361,7 @@ def _shares(args: Arguments) -> dict[str, float]:
 
 
 def _nbytes(text: str) -> int:
-    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kMGT]?)B?", text)
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([kKMGT]?)B?", text)
     if match is None:
         raise argparse.ArgumentTypeError(f"expected bytes such as 500M or 1G, got {text!r}")
-    return int(float(match[1]) * _UNITS[match[2]])
+    return int(float(match[1]) * _UNITS[match[2].replace("K", "k")])

@@ -10,7 +10,7 @@ import numpy as np
 
 from wids.codecs.encode import encode_field
 from wids.extras import load
-from wids.importing.layout import Blob, Imported, Layout, sniffed
+from wids.importing.layout import Blob, Imported, Layout, is_label, sniffed
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -80,7 +80,9 @@ def open_huggingface(
         if type(features[name]).__name__ in _BYTES:
             # To decode and encode again would lose what JPEG keeps, and take far longer.
             dataset = dataset.cast_column(name, getattr(datasets, kind)(decode=False))
-    classes = {name: features[name].names for name, kind in kinds.items() if kind == "label"}
+    # A column of integers may be a class by its name alone, and has no names then.
+    named = (name for name in features if type(features[name]).__name__ == "ClassLabel")
+    classes = {name: features[name].names for name in named}
     header = {"classes": next(iter(classes.values())) if len(classes) == 1 else classes}
     total = len(dataset) if hasattr(dataset, "__len__") else None
     # Without a format rows are Python's own values, not tensors that somebody asked for.
@@ -106,11 +108,14 @@ def _kind_of(name: str, feature: Any) -> str:
         return "array"
     if kind == "Value" and "binary" in feature.dtype:
         return "bytes"
+    if kind == "Value" and "int" in feature.dtype and is_label(name):
+        return "label"
     text = repr(feature)
     if any(f"{each}(" in text for each in _BYTES) or "binary" in text:
         raise ValueError(
             f"the dataset: column {name!r} holds bytes inside of {kind}, of which no field can be "
-            "made; flatten it first (Dataset.flatten), or remove it (Dataset.remove_columns)"
+            "made; give each a column of its own (Dataset.flatten does for structs, Dataset.map "
+            "for lists), or remove it (Dataset.remove_columns)"
         )
     return "plain"
 

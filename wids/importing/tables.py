@@ -7,7 +7,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from wids.extras import load
-from wids.importing.layout import Blob, Imported, Layout, sniffed
+from wids.importing.layout import Blob, Imported, Layout, is_label, sniffed
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -91,6 +91,11 @@ def _read_file(folder: Path, name: Any, where: str) -> Blob:
     """Read a file that a row names."""
     if not isinstance(name, str) or not name:
         raise ValueError(f"{where}: expected the path of a file, found {name!r:.60}")
+    if "://" in name:
+        raise ValueError(
+            f"{where}: {name!r:.200} is a URL, and an import fetches nothing: download the files, "
+            "and put their paths into the table"
+        )
     path = folder / name
     return Blob(path.suffix.lower() or ".bin", path.read_bytes())
 
@@ -188,6 +193,13 @@ def _parquet_types(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
             kinds[column.name] = "media"
         elif _is_binary(arrow, column.type):
             kinds[column.name] = "bytes"
+        elif arrow.types.is_integer(column.type) and is_label(column.name):
+            kinds[column.name] = "label"
+        elif "binary" in str(column.type):
+            raise ValueError(
+                f"{path}: column {column.name!r} holds bytes inside of {column.type}, of which no "
+                "field can be made; give each a column of its own, or remove it"
+            )
     noted = json.loads((schema.metadata or {}).get(_FROM_HUGGING_FACE, b"{}"))
     features = noted.get("info", {}).get("features", {})
     classes = {

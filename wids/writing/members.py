@@ -54,9 +54,15 @@ class SampleEncoder:
             ValueError: The key is missing or cannot be a key, there is no field, an extension
                 cannot be one or comes twice, or a value cannot be encoded. The message names key
                 and field.
-            TypeError: An encoder returned something else than bytes.
+            TypeError: The sample is no dict, or an encoder returned something else than bytes.
         """
-        key: Any = sample.get("__key__")
+        try:
+            key: Any = sample.get("__key__")
+        except AttributeError:
+            raise TypeError(
+                "expected a sample as a dict, such as {'__key__': '0001', 'txt': 'one'}, got "
+                f"{type(sample).__name__}"
+            ) from None
         plain = type(key) is str and _PLAIN_KEY(key) is not None
         if not plain:
             key = _checked_key(sample)
