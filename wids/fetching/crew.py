@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import threading
-from concurrent.futures import Future
+from concurrent.futures import Future, wait
 from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Crew"]
+__all__ = ["Crew", "result_of"]
 
 S = TypeVar("S")
 T = TypeVar("T")
 _FAREWELL_SECONDS = 0.1  # for a thread without work, which ends at once
+_LOOK_UP_SECONDS = 0.25
 
 
 class Crew:
@@ -72,7 +73,7 @@ class Crew:
         futures = [self.submit(call, value) for value in values]
         try:
             for future in futures:
-                yield future.result()
+                yield result_of(future)
         finally:
             for future in futures:
                 future.cancel()
@@ -89,6 +90,20 @@ class Crew:
     def _dismiss(self) -> None:
         for _ in self._threads:
             self._tasks.put(None)
+
+
+def result_of(future: Future[T]) -> T:
+    """Wait for the result of a call, in such a way that Ctrl-C ends the wait.
+
+    A signal that comes just before a wait without an end begins is not looked at until that ends.
+
+    >>> with Crew(1, "example") as crew:
+    ...     result_of(crew.submit(abs, -1))
+    1
+    """
+    while not future.done():
+        wait([future], _LOOK_UP_SECONDS)
+    return future.result()
 
 
 _Task = tuple[Future[Any], "Callable[..., Any]", tuple[Any, ...]]

@@ -21,7 +21,7 @@ from wids.fetching.answers import (
     unlike_promised,
     whole_file,
 )
-from wids.fetching.crew import Crew
+from wids.fetching.crew import Crew, result_of
 from wids.fetching.http import HttpSource
 from wids.fetching.hub import HubSource
 from wids.fetching.objecthelper import object_source
@@ -176,7 +176,7 @@ class Fetcher:
         ]
         try:
             for span, body in zip(spans, bodies, strict=True):
-                data = body.result()
+                data = result_of(body)
                 for number in span.members:
                     start, stop = ranges[number]
                     found[number] = bytes(data[start - span.start : stop - span.start])
@@ -271,7 +271,7 @@ class Fetcher:
         coming = deque(submit(width))
         try:
             while coming:
-                segment = coming.popleft().result()
+                segment = result_of(coming.popleft())
                 coming.extend(submit(1))
                 yield segment
         finally:
