@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 import stat
 import time
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from pathlib import Path  # noqa: TC003 (named in public signatures)
 from typing import TYPE_CHECKING, Any
@@ -27,9 +26,10 @@ from wids.caching.durable import boot_token, settle
 from wids.caching.filling import download_part, unpack_part
 from wids.caching.holding import Held, Hold
 from wids.caching.locking import turn_to_fetch
+from wids.caching.obstacles import folder_errors, is_replaceable, last_sign
 from wids.caching.unpack import is_compressed_name, load_libraries
 from wids.caching.whereabouts import StartingFolder, is_of_use
-from wids.errors import CacheError, FetchError, WidsError
+from wids.errors import CacheError, FetchError
 from wids.fetching.digests import digest_file
 from wids.fetching.fetch import Fetcher
 from wids.fetching.partfile import Expected, no_space
@@ -37,7 +37,7 @@ from wids.urls import display_url, is_local
 
 if TYPE_CHECKING:
     import threading
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable
 
     from wids.caching.eviction import CachedShard
     from wids.caching.waits import WaitLog
@@ -354,7 +354,7 @@ class ShardCache:
         Returns:
             The removed ones; the next use fetches them anew.
         """
-        damaged = [shard for shard in self.shards() if not _is_whole(shard)]
+        damaged = [shard for shard in self.shards() if not shard.is_whole()]
         return [shard for shard in damaged if eviction.evict(shard)]
 
     def trim(self, max_nbytes: int) -> int:
@@ -427,7 +427,7 @@ class ShardCache:
         self._check_folder()
         self._held.last = None  # the caller has opened what was given out before
         if not self._use(entry):
-            with turn_to_fetch(entry.lock_path, shown, partial(_last_sign, entry.path)):
+            with turn_to_fetch(entry.lock_path, shown, partial(last_sign, entry.path)):
                 if not self._use(entry):
                     self._fill(entry, shown, fill)
         return entry.path
@@ -439,7 +439,7 @@ class ShardCache:
         except FileNotFoundError:
             return False
         except OSError as error:
-            return _is_replaceable(entry.path, error)
+            return is_replaceable(entry.path, error)
         held = Hold(descriptor)
         record = Record.load(entry.record_path)
         status = os.fstat(descriptor)
@@ -477,7 +477,7 @@ class ShardCache:
             # open one.
             self._swept = True
         _log.info("fetching %s to %s", shown, entry.path)
-        with _folder_errors(entry.path):
+        with folder_errors(entry.path):
             # Into a part beside it: whoever looks for the shard meanwhile finds none, not half of
             # one.
             part, digests = fill(entry.path)
@@ -505,10 +505,10 @@ class ShardCache:
         """Fetch a shard to the place that `localname` gave it."""
         self._check_folder()
         lock_path = Entry.of(self.cache_dir, str(path.absolute()), "").lock_path
-        with turn_to_fetch(lock_path, display_url(url), partial(_last_sign, path)):
+        with turn_to_fetch(lock_path, display_url(url), partial(last_sign, path)):
             if path.exists():
                 return
-            with _folder_errors(path):
+            with folder_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 part, _ = download_part(
                     url,
@@ -535,54 +535,6 @@ class ShardCache:
         stat = os.statvfs(folder)
         if size is not None and stat.f_bavail * stat.f_frsize < size - part.nbytes:
             raise no_space(part.path, size, "the disk is too full")
-
-
-@contextmanager
-def _folder_errors(target: Path) -> Iterator[None]:
-    """Say of any failure of the disk, the network apart, where it happened."""
-    try:
-        yield
-    except WidsError:
-        raise
-    except OSError as error:
-        raise CacheError(
-            f"{target.parent}: cannot write {target.name} there ({error.strerror}), and it is not "
-            f"there yet"
-        ) from error
-
-
-def _is_replaceable(path: Path, error: OSError) -> bool:
-    """Return False, for "not there", where a rename may replace what cannot be opened.
-
-    A link is not followed, since it could lead to any file of the user's; but nothing of his is
-    lost when the link itself goes. The same is true of a socket.
-
-    Raises:
-        CacheError: A shard is there and cannot be read.
-    """
-    if error.errno in {errno.ELOOP, errno.ENXIO}:
-        _log.warning("%s: a link or socket where a shard belongs; fetching it anew", path)
-        return False
-    raise CacheError(f"{path}: {error.strerror}; remove it") from error
-
-
-def _last_sign(target: Path) -> float:
-    """Return when a part of a file was last written to."""
-    times = [0.0]
-    for part in parts_of(target):
-        with suppress(OSError):
-            times.append(part.stat().st_mtime)
-    return max(times)
-
-
-def _is_whole(shard: CachedShard) -> bool:
-    record = shard.record
-    if record is None:
-        return not shard.path.name.endswith(".tar")  # a sidecar of a shard that lies elsewhere
-    try:
-        return digest_file(shard.path, record.digests) == record.digests
-    except OSError:
-        return False
 
 
 def _checked_size(cache_size: int | None) -> int | None:

@@ -16,6 +16,7 @@ from filelock import FileLock, Timeout
 
 from wids.beside import host_token, is_running
 from wids.caching.cachefolder import Record, open_cached
+from wids.fetching.digests import digest_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -64,6 +65,16 @@ class CachedShard:
     def record(self) -> Record | None:
         """What it was checked against; None for what has no record."""
         return Record.load(self.record_path)
+
+    def is_whole(self) -> bool:
+        """Read it again; tell whether it is still what it was checked to be."""
+        record = self.record
+        if record is None:
+            return not self.path.name.endswith(".tar")  # a sidecar of a shard that lies elsewhere
+        try:
+            return digest_file(self.path, record.digests) == record.digests
+        except OSError:
+            return False
 
 
 def list_shards(folder: Path) -> list[CachedShard]:
