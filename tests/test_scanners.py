@@ -1,6 +1,7 @@
 """Scanner processes: sidecars appear, failures leave the work to the caller."""
 
 import logging
+import sys
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -52,6 +53,20 @@ def test_a_scanner_that_fails_is_logged_and_lives_on(
     assert "broken.tar: not indexed ahead" in caplog.text
     assert not (tmp_path / "broken.widx").exists()
     assert (tmp_path / "good.widx").exists()
+
+
+def test_a_scanner_runs_nothing_from_the_folder_it_is_in(
+    make_shard: Callable[..., Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A module that lies among the data, called like one of Python's, is not imported."""
+    (tmp_path / "json.py").write_text("open('ran', 'w').close()\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("sys.path", [path for path in sys.path if path])
+    shard = make_shard("a.tar", [{"__key__": "a", ".txt": "x"}])
+    with Scanners(1, worth_nbytes=0) as scanners:
+        scanners.scan(shard, tmp_path / "a.widx", {})
+    assert (tmp_path / "a.widx").exists()
+    assert not (tmp_path / "ran").exists()
 
 
 def test_without_an_interpreter_to_start_nothing_breaks(

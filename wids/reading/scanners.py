@@ -2,7 +2,7 @@
 
 The scan is work for the processor, so threads would take turns. The usual pools of processes are
 no help inside a library: forking a program that has threads may hang it, and spawning runs its
-main script again. So a scanner is a fresh `python -m wids.reading.scanners` that reads one job a
+main script again. So a scanner is a fresh `python -P -m wids.reading.scanners` that reads one job a
 line from its standard input, writes the shard's sidecar, and answers with one line.
 """
 
@@ -68,10 +68,12 @@ class Scanners:
             self._idle.put(process)
 
     def _start(self) -> subprocess.Popen[str]:
-        # The scanner must find this very package, however it came on the path of this process.
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        # The scanner must find this very package, however it came on the path of this process, and
+        # no other modules: -P leaves out the folder it happens to be in, which may be a stranger's.
+        paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+        environment = {**os.environ, "PYTHONPATH": paths}
         process = subprocess.Popen(
-            [sys.executable, "-m", "wids.reading.scanners"],
+            [sys.executable, "-P", "-m", "wids.reading.scanners"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
