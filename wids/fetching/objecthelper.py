@@ -18,10 +18,10 @@ import subprocess
 import sys
 from contextlib import closing, suppress
 from dataclasses import asdict
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from wids.errors import FetchError
+from wids.fetching.interpreter import fresh_python
 from wids.fetching.objectstore import ObjectSource
 from wids.fetching.transport import AbsentError, FetchPolicy, Stream
 from wids.urls import display_url
@@ -130,14 +130,12 @@ class _Helper:
     """One helper process; serves one request at a time."""
 
     def __init__(self, policy: FetchPolicy) -> None:
-        # The modules of this process and no others: -P leaves out the folder it happens to be in,
-        # where data may lie that somebody else made.
-        paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+        command, environment = fresh_python("-c", _MAIN, json.dumps(asdict(policy)))
         self._process = subprocess.Popen(  # noqa: S603 (this very interpreter)
-            [sys.executable, "-P", "-c", _MAIN, json.dumps(asdict(policy))],
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            env={**os.environ, "PYTHONPATH": paths},
+            env=environment,
         )
         self._requests: IO[bytes] = _there(self._process.stdin)
         self._answers: IO[bytes] = _there(self._process.stdout)

@@ -7,7 +7,6 @@ line from its standard input, writes the shard's sidecar, and answers with one l
 """
 
 import json
-import os
 import queue
 import subprocess
 import sys
@@ -17,6 +16,7 @@ from types import TracebackType
 from typing import IO, Any, Self
 
 from wids.errors import WidsError
+from wids.fetching.interpreter import fresh_python
 from wids.log import logger
 from wids.tar.tarindex import TarIndex
 
@@ -68,12 +68,9 @@ class Scanners:
             self._idle.put(process)
 
     def _start(self) -> subprocess.Popen[str]:
-        # The scanner must find this very package, however it came on the path of this process, and
-        # no other modules: -P leaves out the folder it happens to be in, which may be a stranger's.
-        paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-        environment = {**os.environ, "PYTHONPATH": paths}
-        process = subprocess.Popen(
-            [sys.executable, "-P", "-m", "wids.reading.scanners"],
+        command, environment = fresh_python("-m", "wids.reading.scanners")
+        process = subprocess.Popen(  # noqa: S603 (this very interpreter)
+            command,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
