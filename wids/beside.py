@@ -12,8 +12,17 @@ import secrets
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
+from typing import NamedTuple
 
-__all__ = ["host_token", "is_running", "new_part_path", "remove_parts", "write_beside"]
+__all__ = [
+    "PartName",
+    "host_token",
+    "is_running",
+    "new_part_path",
+    "parse_part_name",
+    "remove_parts",
+    "write_beside",
+]
 
 _NAME_NBYTES = 120  # of the 255 that a file name may have; a part's name needs 36 more
 
@@ -60,6 +69,36 @@ def new_part_path(target: Path) -> Path:
     return target.with_name(f".{_shortened(target.name)}.{owner}.part")
 
 
+class PartName(NamedTuple):
+    """What the name of a part says.
+
+    Attributes:
+        target: Of which file it is a part; a long name is cut.
+        host: The `host_token` of its maker.
+        pid: The process that makes it.
+    """
+
+    target: str
+    host: str
+    pid: int
+
+    @property
+    def is_orphaned(self) -> bool:
+        """Whether its maker is known to be dead."""
+        # On a shared file system the number may be that of a process on another machine.
+        return self.host == host_token() and not is_running(self.pid)
+
+
+def parse_part_name(name: str) -> PartName | None:
+    """Take the name of a part apart; None for any other file.
+
+    >>> parse_part_name(".a.tar.0123abcd.77.89abcdef.part")
+    PartName(target='a.tar', host='0123abcd', pid=77)
+    """
+    match = _PART.fullmatch(name)
+    return None if match is None else PartName(match[1], match[2], int(match[3]))
+
+
 def _shortened(name: str) -> str:
     """Cut a name to what a part's name holds of it."""
     # Names that users gave may be as long as names can be, in characters of several bytes.
@@ -80,12 +119,10 @@ def remove_parts(
     wanted = None if names is None else {_shortened(name) for name in names}
     with suppress(OSError), os.scandir(folder) as entries:
         for entry in entries:
-            match = _PART.fullmatch(entry.name)
-            if match is None or (wanted is not None and match[1] not in wanted):
+            part = parse_part_name(entry.name)
+            if part is None or (wanted is not None and part.target not in wanted):
                 continue
-            # On a shared file system the number may be that of a process on another machine.
-            dead = match[2] == host_token() and not is_running(int(match[3]))
-            if dead or of_living:
+            if of_living or part.is_orphaned:
                 with suppress(OSError):  # somebody else swept it
                     os.unlink(entry.path)  # noqa: PTH108 (str in)
 

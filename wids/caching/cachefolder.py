@@ -11,7 +11,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from wids.beside import host_token, is_running, new_part_path, write_beside
+from wids.beside import new_part_path, parse_part_name, write_beside
 from wids.caching.unpack import plain_name
 from wids.errors import CacheError
 from wids.urls import base_name
@@ -219,8 +219,8 @@ def claim_part(target: Path) -> Path:
     """
     mine = new_part_path(target)
     for part in parts_of(target):
-        *_, host, pid, _, _ = part.name.split(".")
-        if host != host_token() or is_running(int(pid)):
+        name = parse_part_name(part.name)
+        if name is None or not name.is_orphaned:
             continue
         state = part.with_name(part.name + ".json")
         with suppress(OSError):

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from wids.beside import host_token, is_running
+from wids.beside import parse_part_name
 from wids.caching.cachefolder import Record, open_cached
 from wids.fetching.digests import digest_file
 
@@ -26,7 +26,7 @@ __all__ = ["CachedShard", "evict", "list_shards", "reserved_nbytes", "shrink", "
 
 _log = logging.getLogger(__name__)
 _FILE = re.compile(r"([0-9a-f]{32})-.")
-_PART = re.compile(r"\.(.+)\.([0-9a-f]{8})\.(\d+)\.[0-9a-f]{8}\.part(\.json)?")
+_STATE_SUFFIX = ".json"  # what is known of a part, beside it
 _NOTES = (".ok", ".pin")  # what says something of a shard, and is nothing without it
 _MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which come and go meanwhile
 _TINY_SHARE = 100
@@ -111,8 +111,7 @@ def reserved_nbytes(folder: Path) -> int:
     """Return the bytes that downloads under way have or will take."""
     total = 0
     for path, status in _files(folder):
-        match = _PART.fullmatch(path.name)
-        if match and not match[4]:
+        if parse_part_name(path.name) is not None:
             total += max(status.st_size, _announced(path))
     return total
 
@@ -182,17 +181,16 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
         How many files were removed.
     """
     removed = 0
-    here, now = host_token(), time.time()
+    now = time.time()
     for path, status in list(_files(folder)):
         age = now - status.st_mtime
-        match = _PART.fullmatch(path.name)
-        if match is not None:
-            dead = match[2] == here and not is_running(int(match[3]))
-            part = path if match[4] is None else path.with_suffix("")
+        part = path.with_name(path.name.removesuffix(_STATE_SUFFIX))
+        name = parse_part_name(part.name)
+        if name is not None:
             alone = not part.exists()
-            wanted = _is_resumable(part, path.with_name(match[1]))
+            wanted = _is_resumable(part, path.with_name(name.target))
             patience = max_age_seconds if wanted else 0.0
-            stale = alone or age >= (patience if dead else _FOREIGN_SECONDS)
+            stale = alone or age >= (patience if name.is_orphaned else _FOREIGN_SECONDS)
         else:
             lonely = path.suffix in _NOTES and not path.with_suffix("").exists()
             stale = lonely and age >= max_age_seconds
@@ -205,7 +203,7 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
 
 def _is_resumable(part: Path, target: Path) -> bool:
     """Tell whether a part can be gone on with, and its file is not there yet."""
-    return part.with_name(part.name + ".json").exists() and not target.exists()
+    return part.with_name(part.name + _STATE_SUFFIX).exists() and not target.exists()
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -219,7 +217,7 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 def _announced(part: Path) -> int:
     """Return the size that a download was told."""
     with suppress(OSError, ValueError, AttributeError):
-        state = json.loads(part.with_name(part.name + ".json").read_text(encoding="utf-8"))
+        state = json.loads(part.with_name(part.name + _STATE_SUFFIX).read_text(encoding="utf-8"))
         size = state.get("size")
         return size if isinstance(size, int) else 0
     return 0
