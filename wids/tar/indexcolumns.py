@@ -75,8 +75,19 @@ class IndexColumns:
 
     def sample_sizes(self) -> NDArray[np.int64]:
         """Sum the sizes of each sample's fields; shape `(num_samples,)`."""
+        return self.sum_by_sample(self.sizes)
+
+    def sum_by_sample(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Sum a value of each field, in the order of `sizes`, over each sample's fields.
+
+        Args:
+            values: One for each field, int64.
+
+        Returns:
+            The sums; shape `(num_samples,)`.
+        """
         # Not `np.add.reduceat`, which gives a sample without fields the size of its neighbour.
-        running = np.concatenate([np.zeros(1, np.int64), np.cumsum(self.sizes)])
+        running = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
         sums: NDArray[np.int64] = running[self.first_fields[1:]] - running[self.first_fields[:-1]]
         return sums
 

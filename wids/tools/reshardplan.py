@@ -146,10 +146,7 @@ def _by_shard(
 
 def _plain_nbytes(columns: IndexColumns) -> NDArray[np.int64]:
     """Sum up headers and padded data of each sample of a shard, where names are plain."""
-    fields = BLOCK + -(-columns.sizes // BLOCK) * BLOCK
-    running = np.concatenate([np.zeros(1, np.int64), np.cumsum(fields)])
-    sums: NDArray[np.int64] = running[columns.first_fields[1:]] - running[columns.first_fields[:-1]]
-    return sums
+    return columns.sum_by_sample(BLOCK + -(-columns.sizes // BLOCK) * BLOCK)
 
 
 def _is_odd(columns: IndexColumns, *, rekey: bool) -> NDArray[np.bool_]:
