@@ -148,11 +148,7 @@ class RangeShard(IndexedShard):
     def _read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         places = {name: (offset, size) for name, offset, size in self.index.fields(local_index)}
         wanted = self._within(WantedField(0, extension, *places[extension]))
-        if not 0 <= start <= stop <= wanted.size:
-            raise IndexError(
-                f"{display_url(self.url)}: expected a part of the {wanted.size} bytes of "
-                f"{extension!r}, got [{start}, {stop})"
-            )
+        self._check_part(extension, wanted.size, start, stop)
         whole = self._whole
         if whole is None:
             # The header too, though only a part is wanted: it shows that the shard is still the
@@ -168,6 +164,13 @@ class RangeShard(IndexedShard):
                 self._verify(wanted, header)
                 return part
         return bytes(whole.read(local_index, (extension,))[extension][start:stop])
+
+    def _check_part(self, extension: str, nbytes: int, start: int, stop: int) -> None:
+        if not 0 <= start <= stop <= nbytes:
+            raise IndexError(
+                f"{display_url(self.url)}: expected a part of the {nbytes} bytes of "
+                f"{extension!r}, got [{start}, {stop})"
+            )
 
     def _with_fitting_index(self, read: Callable[[], T]) -> T:
         """Read; where the shard is not the one that was indexed, once more by a new sidecar.

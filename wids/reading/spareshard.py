@@ -208,11 +208,7 @@ class SpareShard(RangeShard):
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         """Return a part of a field, as `RangeShard.read_part` does; the field comes whole."""
         field = self.read(local_index, (extension,))[extension]
-        if not 0 <= start <= stop <= len(field):
-            raise IndexError(
-                f"{display_url(self.url)}: expected a part of the {len(field)} bytes of "
-                f"{extension!r}, got [{start}, {stop})"
-            )
+        self._check_part(extension, len(field), start, stop)
         return bytes(field[start:stop])
 
     def let_go(self) -> None:
