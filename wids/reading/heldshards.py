@@ -148,9 +148,8 @@ class HeldShards:
         url = description["url"]
         if not self._by_range or self.cache.is_local(url):
             return None
-        if self.cache.holds(
-            url, **promised(description)
-        ):  # what is here need not come over the wire again
+        # What is here need not come over the wire again.
+        if self.cache.holds(url, **promised(description)):
             return None
         index_url = description.get("index") or sidecar_url(url, SIDECAR_SUFFIX)
         try:

@@ -133,7 +133,10 @@ class Loader:
                 # As it is, it would end the loop as if there were no more samples.
                 raise RuntimeError(f"StopIteration while reading samples {batch}") from error
 
-        batches = self._begin()
+        # A new one, at once, as in a DataLoader: what is done to the sampler later is for the next
+        # pass.
+        progress = self._progress = _Progress()
+        batches = self._begin(progress)
         threads = None
         if self.num_workers:
             threads = OrderedMap(
@@ -143,18 +146,16 @@ class Loader:
                 ahead=self.num_workers * self.prefetch_factor,
                 timeout_seconds=self.timeout or None,
             )
-        return LoaderPass(self._progress, threads or map(numbered, batches), threads)
+        return LoaderPass(progress, threads or map(numbered, batches), threads)
 
-    def _begin(self) -> Iterator[Sequence[int]]:
+    def _begin(self, progress: _Progress) -> Iterator[Sequence[int]]:
         """Begin a pass of the sampler: return its batches of indexes."""
-        # At once, as a DataLoader does: what is done to the sampler later is for the next pass.
-        self._progress = _Progress()
         if self.batch_sampler is not None:
             return iter(self.batch_sampler)
         indexes = iter(self.sampler or ())
         if isinstance(self.sampler, ChunkedSampler):
             # Before any index is drawn; from then on the sampler is ahead of the batches.
-            self._progress.start = self.sampler.state_dict()
+            progress.start = self.sampler.state_dict()
         return self._cut(indexes)
 
     def set_epoch(self, epoch: int) -> None:
@@ -234,11 +235,11 @@ class LoaderPass(Iterator[Batch]):
 
     def __init__(
         self,
-        progress: _Progress | None,
+        progress: _Progress,
         batches: Iterator[tuple[int, Batch]],
         threads: OrderedMap[Any, Any] | None,
     ) -> None:
-        self._progress = progress or _Progress()
+        self._progress = progress
         self._batches = batches
         self._threads = threads
 
