@@ -30,23 +30,23 @@ MAY_IMPORT = {
     "caching": "beside dates errors fetching progress urls",
     "specs": "beside caching errors fetching outfile progress tar urls",
     "ordering": "",
-    "views": "codecs errors extras urls wording",
+    "display": "codecs errors extras urls wording",
     "reading": (
-        "beside caching codecs errors fetching log ordering progress specs tar urls views wording"
+        "beside caching codecs errors fetching log ordering progress specs tar urls display wording"
     ),
     "writing": "beside codecs outfile specs tar",
     "importing": "caching codecs errors extras specs tar urls",
     "tools": (
-        "beside codecs errors extras ordering outfile progress reading specs tar views wording "
+        "beside codecs errors extras ordering outfile progress reading specs tar display wording "
         "writing"
     ),
-    "browse": "errors fetching log ordering reading specs tar tools urls views",
+    "browse": "errors fetching log ordering reading specs tar tools urls display",
     "commands": (
         "browse caching codecs errors extras importing log ordering outfile progress reading specs "
-        "tools urls views wording writing"
+        "tools urls display wording writing"
     ),
     "cli": "commands errors",
-    "__init__": "caching codecs errors ordering reading specs tar views writing",
+    "__init__": "caching codecs errors ordering reading specs tar display writing",
     "__main__": "cli",
 }
 

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from wids.views.arrayview import MAX_ELEMENTS, describe_array
+from wids.display.arrayview import MAX_ELEMENTS, describe_array
 
 numbers = arrays.arrays(
     st.one_of(arrays.boolean_dtypes(), arrays.integer_dtypes(), arrays.floating_dtypes()),

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids import ShardListDataset, SpecError
-from wids.views.classnames import find_class_names, parse_class_names
+from wids.display.classnames import find_class_names, parse_class_names
 
 REMOTE = "https://host/data"  # a base that is not looked into
 

@@ -19,8 +19,8 @@ from pictures import save
 from PIL import Image
 from specimens import npy, npz_bomb, png_bomb, specimens, tone, turned_jpeg
 
-from wids.views.fieldview import FieldView, hex_rows, unpacked, view_field
-from wids.views.mediatypes import KINDS, field_kind, media_type
+from wids.display.fieldview import FieldView, hex_rows, unpacked, view_field
+from wids.display.mediatypes import KINDS, field_kind, media_type
 
 pytest.importorskip("soundfile")
 pytest.importorskip("av")
@@ -349,8 +349,8 @@ def test_views_need_no_torch_and_no_optional_library() -> None:
         "import sys\n"
         "for name in ('av', 'soundfile', 'torch', 'simplejpeg', 'orjson', 'cv2', 'msgpack'):\n"
         "    sys.modules[name] = None\n"
-        "from wids.views.fieldview import view_field\n"
-        "from wids.views.thumbnails import thumbnail\n"
+        "from wids.display.fieldview import view_field\n"
+        "from wids.display.thumbnails import thumbnail\n"
         "print(view_field('.wav', b'RIFF').summary, view_field('.mp4', b'x').summary)\n"
         "print(view_field('.mp', b'x').error)\n"
         "print(len(thumbnail('.ppm', b'P6 9 9 255 ' + bytes(243), size=9).data) > 0)"

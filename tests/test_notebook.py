@@ -20,9 +20,9 @@ from specimens import npy, specimens
 
 import wids
 from wids import ShardListDataset, ShardWriter, TarIndex
-from wids.views.markup import Markup, tag
-from wids.views.notebook import DatasetFacts, dataset_html, sample_html
-from wids.views.sampleview import SampleView
+from wids.display.markup import Markup, tag
+from wids.display.notebook import DatasetFacts, dataset_html, sample_html
+from wids.display.sampleview import SampleView
 
 __all__ = ["chromium", "open_page"]
 

@@ -16,9 +16,9 @@ from pictures import draw, psnr, save
 from PIL import Image
 from specimens import film, npy, npz, png_bomb, specimens, tone, turned_jpeg
 
+from wids.display.arraypicture import is_picture, levels, pixels_of
+from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
-from wids.views.arraypicture import is_picture, levels, pixels_of
-from wids.views.thumbnails import Thumbnail, thumbnail
 
 PICTURES = [".jpg", ".jpeg", ".png", ".gif", ".webp", ".tif", ".bmp", ".ppm", ".mask.PNG",
             ".depth.png", ".npy", ".npz", ".ten", ".wav", ".flac", ".mp4"]  # fmt: skip
@@ -284,7 +284,7 @@ def test_memory_stays_bounded() -> None:
         "from specimens import npz_bomb, png_bomb\n"
         "from pictures import save\n"
         "from wids.errors import DecodeError\n"
-        "from wids.views.thumbnails import thumbnail\n"
+        "from wids.display.thumbnails import thumbnail\n"
         "large = save(Image.new('L', (8000, 8000)), 'PNG', compress_level=1)\n"
         "for extension, data in (('.npz', npz_bomb()), ('.png', png_bomb()), ('.png', large),\n"
         "                        ('.png', png_bomb(8000, 8000))):\n"

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from wids.codecs.framing import RandomResizedCrop as RandomResizedCrop
     from wids.codecs.framing import Resize as Resize
     from wids.codecs.images import ImageDecoder as ImageDecoder
+    from wids.display.sampleview import show as show
     from wids.errors import CacheError as CacheError
     from wids.errors import DecodeError as DecodeError
     from wids.errors import FetchError as FetchError
@@ -46,7 +47,6 @@ if TYPE_CHECKING:
     from wids.tar.interchange import write_energon_index as write_energon_index
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
-    from wids.views.sampleview import show as show
     from wids.writing.tarwriter import TarWriter as TarWriter
     from wids.writing.writer import ShardWriter as ShardWriter
 
@@ -84,7 +84,7 @@ _HOME_OF = {
     "decode_field": "codecs.decode",
     "encode_field": "codecs.encode",
     "read_foreign_index": "tar.foreign",
-    "show": "views.sampleview",
+    "show": "display.sampleview",
     "write_dali_index": "tar.interchange",
     "write_energon_index": "tar.interchange",
 }

@@ -13,8 +13,8 @@ from wids.browse.shards import dataset_facts, shard_rows
 from wids.browse.source import SamplePlace, Source
 from wids.browse.statistics import StatisticsVisitor, spread
 from wids.browse.thumbs import LARGE, Thumbnails
+from wids.display.safejson import safe_text
 from wids.errors import WidsError
-from wids.views.safejson import safe_text
 
 __all__ = ["Answers"]
 

@@ -22,10 +22,10 @@ from wids.browse.byteranges import UnsatisfiableRangeError, parse_range
 from wids.browse.guard import Guard
 from wids.browse.source import SamplePlace
 from wids.browse.thumbs import SIZES
+from wids.display.mediatypes import OCTET_STREAM, media_type
+from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError, WidsError
 from wids.log import logger
-from wids.views.mediatypes import OCTET_STREAM, media_type
-from wids.views.thumbnails import Thumbnail
 
 __all__ = ["make_app"]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from wids.browse.conditions import MISSING, Comparison
 from wids.browse.source import Source
+from wids.display.mediatypes import field_kind
 from wids.errors import WidsError
 from wids.ordering.permute import Integers
-from wids.views.mediatypes import field_kind
 
 __all__ = ["FilterVisitor", "plain_value"]
 

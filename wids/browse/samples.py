@@ -4,11 +4,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from wids.browse.source import FieldPlace, SamplePlace, Source
+from wids.display.fieldview import FieldView, hex_rows, is_packed, outline_arrays, view_field
+from wids.display.mediatypes import OCTET_STREAM, field_kind, media_type, wrapper_of
+from wids.display.safejson import safe_text
+from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError
-from wids.views.fieldview import FieldView, hex_rows, is_packed, outline_arrays, view_field
-from wids.views.mediatypes import OCTET_STREAM, field_kind, media_type, wrapper_of
-from wids.views.safejson import safe_text
-from wids.views.thumbnails import makes_picture
 
 __all__ = ["fields_ahead", "sample_page", "tiles"]
 

@@ -7,8 +7,8 @@ from concurrent.futures import Future, ThreadPoolExecutor
 
 from wids.browse.keptbytes import KeptBytes
 from wids.browse.source import SamplePlace, Source
+from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
-from wids.views.thumbnails import Thumbnail, thumbnail
 
 __all__ = ["LARGE", "SIZES", "Thumbnails"]
 

@@ -156,7 +156,7 @@ def _answers(args: Arguments, dataset: Any) -> Answers:
     from wids.browse.answers import Answers
     from wids.browse.checkreport import find_report, read_report
     from wids.browse.source import Source
-    from wids.views.classnames import parse_class_names
+    from wids.display.classnames import parse_class_names
 
     names = parse_class_names(Path(args.class_names)) if args.class_names else dataset.class_names
     report = read_report(Path(args.check)) if args.check else find_report(args.spec)

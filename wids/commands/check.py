@@ -123,8 +123,8 @@ def stats(args: Arguments) -> int:
 
 def _names_of_values(spec: DatasetSpec, values: str | None) -> dict[str, str]:
     """Name the classes, where classes are counted; other numbers only look alike."""
+    from wids.display.classnames import find_class_names
     from wids.specs.locations import folder_of
-    from wids.views.classnames import find_class_names
 
     if values not in CLASS_EXTENSIONS:
         return {}

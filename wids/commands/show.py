@@ -8,18 +8,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.display.fieldview import FieldView, unpacked, view_field
+from wids.display.mediaview import checked_image
+from wids.display.oneline import content_line
+from wids.display.thumbnails import thumbnail
 from wids.errors import DecodeError
 from wids.extras import load
-from wids.views.fieldview import FieldView, unpacked, view_field
-from wids.views.mediaview import checked_image
-from wids.views.oneline import content_line
-from wids.views.thumbnails import thumbnail
 from wids.wording import clean, columns_of, format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wids.views.fieldview import ClassNames
+    from wids.display.fieldview import ClassNames
 
 __all__ = ["describe_sample", "draw_image", "draw_pictures", "field_names", "sample_lines"]
 

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wids.caching.cache import ShardCache
+    from wids.display.notebook import DatasetFacts
+    from wids.display.sampleview import SampleView
     from wids.reading.locate import Locator
     from wids.specs.shardtable import ShardTable
     from wids.tar.grouping import KeyRule
     from wids.tar.sidecar import IndexRules
-    from wids.views.notebook import DatasetFacts
-    from wids.views.sampleview import SampleView
 
 __all__ = ["Displayed", "first_fields", "nbytes_of"]
 
@@ -71,7 +71,7 @@ class Displayed:
 
     def _view_sample(self, index: int, most_nbytes: int | None) -> SampleView:
         """View a sample, perhaps without its larger fields."""
-        from wids.views.sampleview import SampleView
+        from wids.display.sampleview import SampleView
 
         shard, local_index, entry = self.locate_sample(index)
         fields = self._fields
@@ -90,7 +90,7 @@ class Displayed:
     @cached_property
     def class_names(self) -> dict[int, str]:
         """Name of each class by its number, from the spec or a file beside it; may be empty."""
-        from wids.views.classnames import find_class_names
+        from wids.display.classnames import find_class_names
 
         # A folder or a list of shards has no base, and files may lie beside its shards.
         first = folder_of(self.shards.urls[0]) or os.curdir if len(self.shards) else ""
@@ -114,7 +114,7 @@ class Displayed:
         return f"{facts.kind}({', '.join(parts)})"
 
     def _repr_html_(self) -> str:
-        from wids.views.notebook import dataset_html
+        from wids.display.notebook import dataset_html
 
         first = range(min(GRID_SAMPLES, self._locate.total))
         near = [index for index in first if self._is_near(index)]
@@ -138,7 +138,7 @@ class Displayed:
         return is_local(url) or self._by_range or self.cache.holds(url, **promised(entry))
 
     def _facts(self) -> DatasetFacts:
-        from wids.views.notebook import DatasetFacts
+        from wids.display.notebook import DatasetFacts
 
         return DatasetFacts(
             kind=type(self).__name__,

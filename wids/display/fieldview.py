@@ -7,11 +7,11 @@ from typing import Any
 
 from wids.codecs.compressed import gunzip, unzstd
 from wids.codecs.documents import decode_cbor, decode_class, decode_json, decode_msgpack
-from wids.views.arraypicture import is_picture
-from wids.views.arrayview import named_arrays, summarise_arrays
-from wids.views.mediatypes import Kind, field_kind, format_suffix, wrapper_of
-from wids.views.mediaview import summarise_audio, summarise_image, summarise_video
-from wids.views.safejson import TooLargeError, safe_number, safe_text, safe_tree
+from wids.display.arraypicture import is_picture
+from wids.display.arrayview import named_arrays, summarise_arrays
+from wids.display.mediatypes import Kind, field_kind, format_suffix, wrapper_of
+from wids.display.mediaview import summarise_audio, summarise_image, summarise_video
+from wids.display.safejson import TooLargeError, safe_number, safe_text, safe_tree
 
 __all__ = [
     "ClassNames",
@@ -58,7 +58,7 @@ class FieldView:
             class: `value`, a number or, beyond 2**53, its digits; `name` or None.
             array: `arrays`, a list of `name`, `dtype`, `shape`, `nbytes`, `values`, `picture` and,
             for numbers, `min`, `max`, `mean`, `std`, `nan`, `inf`, `histogram`, `sampled` (see
-            `wids.views.arrayview.describe_array`); `num_arrays`; `picture`.
+            `wids.display.arrayview.describe_array`); `num_arrays`; `picture`.
             audio: `duration` in seconds, `rate` in frames a second, `channels`, `format`.
             video: `duration`, `rate`, `width`, `height`, `format`.
             bytes: `hex`, the rows of a dump of the beginning; `truncated`.

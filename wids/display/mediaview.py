@@ -6,9 +6,9 @@ from typing import Any
 
 from wids.codecs.images import open_image
 from wids.codecs.media import VIDEO_FORMATS
+from wids.display.safejson import safe_text
 from wids.errors import DecodeError
 from wids.extras import load, load_if_present
-from wids.views.safejson import safe_text
 
 __all__ = [
     "AV_FORMATS",

@@ -3,10 +3,10 @@
 from collections.abc import Mapping
 from typing import Any
 
-from wids.views.fieldview import ClassNames
-from wids.views.notebook import sample_html
-from wids.views.oneline import content_line
-from wids.views.samplefields import SampleFields
+from wids.display.fieldview import ClassNames
+from wids.display.notebook import sample_html
+from wids.display.oneline import content_line
+from wids.display.samplefields import SampleFields
 from wids.wording import clean, columns_of, format_nbytes
 
 __all__ = ["SampleView", "show"]

@@ -11,13 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wids.display.fieldview import FieldView
+from wids.display.markup import Markup, tag
+from wids.display.mediatypes import media_type
+from wids.display.oneline import array_line, bars, content_line
+from wids.display.samplefields import Field, SampleFields
+from wids.display.thumbnails import thumbnail
 from wids.errors import DecodeError
-from wids.views.fieldview import FieldView
-from wids.views.markup import Markup, tag
-from wids.views.mediatypes import media_type
-from wids.views.oneline import array_line, bars, content_line
-from wids.views.samplefields import Field, SampleFields
-from wids.views.thumbnails import thumbnail
 from wids.wording import clean, format_nbytes
 
 __all__ = ["DatasetFacts", "dataset_html", "sample_html"]

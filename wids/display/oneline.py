@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from wids.views.fieldview import FieldView
+from wids.display.fieldview import FieldView
 
 __all__ = ["array_line", "bars", "content_line"]
 
@@ -17,7 +17,7 @@ def content_line(view: FieldView) -> str:
     The line may hold whatever the field holds, line breaks and escapes of terminals too:
     `wids.wording.clean` makes it fit to print.
 
-    >>> from wids.views.fieldview import view_field
+    >>> from wids.display.fieldview import view_field
     >>> content_line(view_field(".cls", b"1", class_names=["cat", "dog"]))
     '1 (dog)'
     >>> content_line(view_field(".json", b'{"a": [1, 2]}'))
@@ -32,10 +32,10 @@ def array_line(figures: dict[str, Any]) -> str:
     """Say in one line what an array holds.
 
     Args:
-        figures: What `wids.views.arrayview.describe_array` gave.
+        figures: What `wids.display.arrayview.describe_array` gave.
 
     >>> import numpy as np
-    >>> from wids.views.arrayview import describe_array
+    >>> from wids.display.arrayview import describe_array
     >>> array_line(describe_array("", np.arange(3.0)))
     'float64, 3: 0, 1, 2; 0 to 2, mean 1, std 0.8165'
     """

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import numpy as np
 
 from wids.codecs.arrays import encode_npy
-from wids.views.fieldview import ClassNames, FieldView, view_field
+from wids.display.fieldview import ClassNames, FieldView, view_field
 
 __all__ = ["Field", "SampleFields"]
 

@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 
 from wids.codecs.images import ImageDecoder
+from wids.display.arraypicture import levels, pixels_of
+from wids.display.arrayview import named_arrays, picture_in
+from wids.display.fieldview import unpacked
+from wids.display.mediatypes import field_kind, format_suffix
+from wids.display.mediaview import AV_FORMATS, checked_image, orientation
+from wids.display.poster import draw_wave, first_frame
 from wids.errors import DecodeError
 from wids.extras import load, load_if_present
-from wids.views.arraypicture import levels, pixels_of
-from wids.views.arrayview import named_arrays, picture_in
-from wids.views.fieldview import unpacked
-from wids.views.mediatypes import field_kind, format_suffix
-from wids.views.mediaview import AV_FORMATS, checked_image, orientation
-from wids.views.poster import draw_wave, first_frame
 
 __all__ = ["Thumbnail", "makes_picture", "thumbnail"]
 

@@ -9,9 +9,9 @@ import numpy as np
 from wids.codecs.arrays import decode_npy, decode_npz
 from wids.codecs.safetensors import decode_safetensors
 from wids.codecs.tenbin import decode_tenbin_named
+from wids.display.arraypicture import is_picture
+from wids.display.safejson import safe_number, safe_text
 from wids.errors import DecodeError
-from wids.views.arraypicture import is_picture
-from wids.views.safejson import safe_number, safe_text
 
 __all__ = ["describe_array", "named_arrays", "picture_in", "summarise_arrays"]
 
