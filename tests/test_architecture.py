@@ -16,34 +16,23 @@ PACKAGE = Path(wids.__file__).parent
 # in an import, at a module's top or inside a function. Within a package, imports run one way too.
 MAY_IMPORT = {
     "errors": "",
-    "dates": "",
     "log": "",
-    "progress": "",
-    "extras": "",
-    "outfile": "",
-    "beside": "",
-    "wording": "",
-    "urls": "errors",
-    "fetching": "errors urls",
-    "tar": "beside dates errors",
-    "codecs": "errors extras",
-    "caching": "beside dates errors fetching progress urls",
-    "specs": "beside caching errors fetching outfile progress tar urls",
+    "base": "errors",
+    "fetching": "base errors",
+    "tar": "base errors",
+    "codecs": "base errors",
+    "caching": "base errors fetching tar",
+    "specs": "base caching errors fetching tar",
     "ordering": "",
-    "display": "codecs errors extras urls wording",
-    "reading": (
-        "beside caching codecs errors fetching log ordering progress specs tar urls display wording"
-    ),
-    "writing": "beside codecs outfile specs tar",
-    "importing": "caching codecs errors extras specs tar urls",
-    "tools": (
-        "beside codecs errors extras ordering outfile progress reading specs tar display wording "
-        "writing"
-    ),
-    "browse": "errors fetching log ordering reading specs tar tools urls display",
+    "display": "base codecs errors",
+    "reading": "base caching codecs errors fetching log ordering specs tar display",
+    "writing": "base codecs specs tar",
+    "importing": "base caching codecs errors specs tar",
+    "tools": "base codecs errors ordering reading specs tar display writing",
+    "browse": "base errors fetching log ordering reading specs tar tools display",
     "commands": (
-        "browse caching codecs errors extras importing log ordering outfile progress reading specs "
-        "tools urls display wording writing"
+        "base browse caching codecs display errors importing log ordering reading specs tools "
+        "writing"
     ),
     "cli": "commands errors",
     "__init__": "caching codecs errors ordering reading specs tar display writing",

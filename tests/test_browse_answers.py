@@ -19,7 +19,7 @@ from PIL import Image
 from server import Faults
 
 from wids import TarIndex
-from wids.beside import new_part_path
+from wids.base.files import new_part_path
 from wids.browse.conditions import parse_filter
 from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX

@@ -246,7 +246,7 @@ def test_a_missing_library_is_named(
     shard: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
     """Where the extra is not installed, the message says what to install."""
-    from wids.extras import load
+    from wids.base.optional import load
 
     load.cache_clear()
     monkeypatch.setitem(sys.modules, "starlette", None)

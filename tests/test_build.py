@@ -20,9 +20,9 @@ from pathlib import Path
 import pytest
 
 import wids
+from wids.base.processes import run_each
 from wids.errors import FetchError, ShardFormatError
 from wids.specs.build import build_spec, default_name, file_digests, index_shard
-from wids.specs.parallel import run_each
 from wids.specs.spec import DatasetSpec
 from wids.tar.interchange import check_foreign_index
 from wids.tar.tarindex import TarIndex

@@ -710,7 +710,7 @@ def leave_part(cache: ShardCache, url: str, data: bytes, validator: str | None) 
     (cache.cache_dir.parent / "data").write_bytes(data)
     code = f"""
 import os, pathlib
-from wids.beside import new_part_path
+from wids.base.files import new_part_path
 from wids.caching.cachefolder import Entry
 from wids.fetching.partfile import Expected, PartFile
 cache_dir = pathlib.Path({str(cache.cache_dir)!r})

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wids
-from wids.specs.parallel import run_each
+from wids.base.processes import run_each
 from wids.tools.copying import PartWriter
 from wids.tools.reshard import reshard
 from wids.tools.reshardplan import Part, Target

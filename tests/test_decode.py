@@ -348,7 +348,7 @@ def test_a_missing_library_and_a_refused_pickle_are_no_faults_of_the_data(on_err
 
 
 def clear_loaded():
-    from wids.extras import load, load_if_present
+    from wids.base.optional import load, load_if_present
 
     load.cache_clear()
     load_if_present.cache_clear()

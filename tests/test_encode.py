@@ -199,7 +199,7 @@ def test_values_that_do_not_fit_are_refused_with_what_would(extension, value, er
 
 def test_a_missing_library_is_named_with_its_extra(monkeypatch):
     """As in decoding."""
-    from wids.extras import load
+    from wids.base.optional import load
 
     monkeypatch.setitem(sys.modules, "cbor2", None)
     load.cache_clear()

@@ -18,11 +18,11 @@ from hypothesis import strategies as st
 from pictures import draw, photos, psnr, save
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from wids.base.optional import load_if_present
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.framing import CenterCrop, RandomResizedCrop, Resize
 from wids.codecs.images import ImageDecoder, open_image
 from wids.errors import DecodeError
-from wids.extras import load_if_present
 
 PICTURE = draw(301, 203)
 JPEG = save(PICTURE, "JPEG", quality=90)

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 import wids
-from wids.beside import host_token
+from wids.base.files import host_token
 from wids.cli import main
 from wids.importing.imagefolder import open_image_folder
 from wids.importing.tables import open_table

@@ -7,10 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
+from wids.base.text import clean, columns_of, format_nbytes, format_short, table
 from wids.commands.show import draw_image
 from wids.specs.spec import DatasetSpec
 from wids.tools.listing import shard_rows, spec_facts, spec_lines
-from wids.wording import clean, columns_of, format_nbytes, format_short, table
 
 
 @given(st.text(st.characters(exclude_categories=[]), max_size=50))

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from wids.base.urls import is_local, local_path, scheme_of
 from wids.specs import locations
-from wids.urls import is_local, local_path, scheme_of
 
 SEGMENT = st.text("abcXYZ019-_", min_size=1, max_size=4)
 

@@ -10,10 +10,10 @@ import pytest
 from server import Faults, ShardServer
 from test_http_faults import SHARD
 
+from wids.base.progress import progress_bar
 from wids.caching import meter
 from wids.caching.cache import ShardCache
 from wids.caching.meter import DownloadMeter, StoppedError
-from wids.progress import progress_bar
 
 
 class Terminal(io.StringIO):

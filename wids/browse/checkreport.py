@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from wids.urls import is_local, local_path
+from wids.base.urls import is_local, local_path
 
 __all__ = ["CheckReport", "find_report", "read_report"]
 

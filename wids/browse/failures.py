@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
+from wids.base.urls import is_local
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.transport import (
     AbsentError,
@@ -18,7 +19,6 @@ from wids.fetching.transport import (
     DeniedError,
     is_unreachable,
 )
-from wids.urls import is_local
 
 __all__ = ["Failure", "Failures"]
 

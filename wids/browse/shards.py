@@ -2,10 +2,10 @@
 
 from typing import Any
 
+from wids.base.urls import display_url, local_path
 from wids.browse.source import Source
 from wids.reading.display import nbytes_of
 from wids.specs.shardtable import UNKNOWN
-from wids.urls import display_url, local_path
 
 __all__ = ["dataset_facts", "shard_rows"]
 

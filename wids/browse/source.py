@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wids.base.urls import display_url
 from wids.browse.failures import Failures
 from wids.browse.keptbytes import KeptBytes
 from wids.browse.shownshards import ShownShards
@@ -21,7 +22,6 @@ from wids.reading.shardlist import ShardList
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
-from wids.urls import display_url
 
 __all__ = ["FieldPlace", "SamplePlace", "Source"]
 

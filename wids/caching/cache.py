@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path  # noqa: TC003 (named in public signatures)
 from typing import TYPE_CHECKING, Any
 
+from wids.base.urls import display_url, is_local
 from wids.caching import eviction
 from wids.caching.cachefolder import (
     KEPT_SPECS,
@@ -33,7 +34,6 @@ from wids.errors import CacheError, FetchError
 from wids.fetching.digests import digest_file
 from wids.fetching.fetch import Fetcher
 from wids.fetching.partfile import Expected, no_space
-from wids.urls import display_url, is_local
 
 if TYPE_CHECKING:
     import threading

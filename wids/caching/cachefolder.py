@@ -11,10 +11,10 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from wids.beside import new_part_path, parse_part_name, write_beside
+from wids.base.files import new_part_path, parse_part_name, write_atomically
+from wids.base.urls import base_name
 from wids.caching.unpack import plain_name
 from wids.errors import CacheError
-from wids.urls import base_name
 
 __all__ = [
     "KEPT_SPECS",
@@ -145,7 +145,7 @@ class Record:
 
     def save(self, path: Path, last_used: float | None = None) -> None:
         """Write it beside and rename, with the time of the last use if that is not now."""
-        write_beside(path, json.dumps(asdict(self)).encode(), mtime=last_used)
+        write_atomically(path, json.dumps(asdict(self)).encode(), mtime=last_used)
 
     def renewed(self, status: os.stat_result) -> Record:
         """Return the record of the same content with the dates of a copy."""

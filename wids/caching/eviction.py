@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from filelock import FileLock, Timeout
 
-from wids.beside import parse_part_name
+from wids.base.files import parse_part_name
 from wids.caching.cachefolder import Record, open_cached
 from wids.fetching.digests import digest_file
 

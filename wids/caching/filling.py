@@ -6,12 +6,12 @@ import logging
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from wids.base.urls import display_url
 from wids.caching.cachefolder import claim_part
 from wids.caching.meter import DownloadMeter
 from wids.caching.tarcheck import check_tar
 from wids.caching.unpack import compression_of, unpack
 from wids.fetching.partfile import Expected, PartFile
-from wids.urls import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,7 +8,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from wids.progress import progress_bar
+from wids.base.progress import progress_bar
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -6,8 +6,8 @@ import os
 import stat
 from pathlib import Path
 
-from wids.dates import is_newer
-from wids.urls import local_path
+from wids.base.freshness import is_newer
+from wids.base.urls import local_path
 
 __all__ = ["StartingFolder", "is_of_use"]
 

@@ -4,8 +4,8 @@ import gzip
 import zlib
 from collections.abc import Iterator
 
+from wids.base.optional import load
 from wids.errors import DecodeError
-from wids.extras import load
 
 __all__ = ["gunzip", "gzip_bytes", "unzstd", "zstd_bytes"]
 

@@ -9,8 +9,8 @@ import json
 import pickle
 from typing import Any
 
+from wids.base.optional import load, load_if_present
 from wids.errors import DecodeError
-from wids.extras import load, load_if_present
 
 __all__ = [
     "decode_cbor",

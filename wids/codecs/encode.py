@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from wids.base.optional import load
 from wids.codecs.arrays import encode_npy, encode_npz
 from wids.codecs.compressed import gzip_bytes, zstd_bytes
 from wids.codecs.safetensors import encode_safetensors
 from wids.codecs.tenbin import encode_tenbin
-from wids.extras import load
 
 __all__ = ["encode_field"]
 

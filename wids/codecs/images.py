@@ -16,10 +16,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from wids.base.optional import load, load_if_present
 from wids.codecs.framing import Box, Framing
 from wids.codecs.resample import fast_library, resample, resample_image
 from wids.errors import DecodeError
-from wids.extras import load, load_if_present
 
 __all__ = ["IMAGE_EXTENSIONS", "IMAGE_TARGETS", "ImageDecoder", "open_image"]
 

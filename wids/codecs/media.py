@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from wids.base.optional import load
 from wids.errors import DecodeError
-from wids.extras import load
 
 __all__ = ["AUDIO_EXTENSIONS", "VIDEO_FORMATS", "decode_audio", "decode_video"]
 

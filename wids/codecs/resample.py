@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from wids.extras import load, load_if_present
+from wids.base.optional import load, load_if_present
 
 __all__ = ["fast_library", "resample", "resample_image"]
 

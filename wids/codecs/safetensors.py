@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from wids.base.optional import load
 from wids.errors import DecodeError
-from wids.extras import load
 
 __all__ = ["decode_safetensors", "encode_safetensors", "safetensors_metadata"]
 

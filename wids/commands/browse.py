@@ -70,7 +70,7 @@ def _port(text: str) -> int:
 
 def browse(args: Arguments) -> int:
     """Serve the page of a dataset until Ctrl-C."""
-    from wids.extras import load
+    from wids.base.optional import load
 
     # Said before the dataset is opened, which may take a while.
     load("starlette", "browse")

@@ -90,7 +90,7 @@ def _print_report(source: str, num_shards: int, num_errors: int, faults: list[An
 
 
 def _fault_lines(fault: Fault) -> list[str]:
-    from wids.wording import clean
+    from wids.base.text import clean
 
     what = clean(f"{fault.severity}: {fault.shard}: {fault.place}: {fault.what}")
     return [what, clean(f"    cure: {fault.cure}")]

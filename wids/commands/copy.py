@@ -88,8 +88,8 @@ def _writer_options(args: Arguments) -> dict[str, Any]:
 
 def import_(args: Arguments) -> int:
     """Make shards of a dataset in another form."""
+    from wids.base.progress import progress
     from wids.importing.detect import Wanted, open_source
-    from wids.progress import progress
     from wids.specs.overwriting import refuse_overwriting
     from wids.tools.reshard import spec_path_for
     from wids.writing.writer import ShardWriter

@@ -51,9 +51,9 @@ def ls(args: Arguments) -> int:
     """List the shards of a dataset, or some of its samples."""
     if args.samples is not None:
         return _ls_samples(args)
+    from wids.base.text import format_nbytes, table
     from wids.specs.sources import load_spec
     from wids.tools.listing import shard_rows
-    from wids.wording import format_nbytes, table
 
     rows = shard_rows(load_spec(args.spec))
     if args.json:
@@ -70,7 +70,7 @@ def ls(args: Arguments) -> int:
 
 
 def _ls_samples(args: Arguments) -> int:
-    from wids.wording import format_nbytes, table
+    from wids.base.text import format_nbytes, table
 
     with _open_raw(args.spec) as dataset:
         indexes = _parse_range(args.samples, len(dataset))
@@ -162,8 +162,8 @@ def _write_field(sample: dict[str, Any], field: str) -> None:
 
 def sample(args: Arguments) -> int:
     """Print one sample as the old `widsindex sample` did."""
+    from wids.base.text import clean
     from wids.reading.shardlist import ShardList
-    from wids.wording import clean
 
     raw = args.raw or args.python or args.cat is not None
     with ShardList(args.filename, transformations="bytes" if raw else "PIL") as dataset:

@@ -40,7 +40,7 @@ def add_make_commands(commands: Any) -> None:
 
 def create(args: Arguments) -> int:
     """Index shards and write their spec."""
-    from wids.outfile import write_whole
+    from wids.base.outputfile import write_output
 
     shards = _expand(_listed(args.files))
     # Before the shards are read, which may take hours.
@@ -54,7 +54,7 @@ def create(args: Arguments) -> int:
     if args.output == "-":
         standard_output().write(text)
     else:
-        write_whole(Path(args.output), text.encode())
+        write_output(Path(args.output), text.encode())
         _journal(args.output).remove()
     _report_create(args, built, len(shards))
     return FAULTY if built.failures else DONE
@@ -99,8 +99,8 @@ def _name_for(args: Arguments, shards: list[str]) -> str | None:
 
 
 def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
+    from wids.base.text import format_nbytes
     from wids.tools.listing import spec_facts
-    from wids.wording import format_nbytes
 
     facts = spec_facts(built.spec, args.output)
     if args.json and args.output != "-":
@@ -175,7 +175,7 @@ def _says_all(entry: dict[str, Any], digests: Collection[str]) -> bool:
 
 
 def _is_unchanged(folder: Path, entry: dict[str, Any], written_ns: int) -> bool:
-    from wids.urls import is_local, local_path
+    from wids.base.urls import is_local, local_path
 
     if not is_local(entry["url"]):
         return True  # asking the server is what `wids check` does
@@ -246,12 +246,12 @@ def _add_create(commands: Any) -> None:
 
 def merge(args: Arguments) -> int:
     """Make one spec of several."""
-    from wids.outfile import write_whole
+    from wids.base.outputfile import write_output
     from wids.specs.build import merge_specs
 
     output = Path(args.output)
     spec = merge_specs(args.specs, output.parent, args.name or output.stem)
-    write_whole(output, f"{spec.to_json()}\n".encode())
+    write_output(output, f"{spec.to_json()}\n".encode())
     note(f"{output}: {len(spec.shards)} shards")
     return DONE
 

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.optional import load
+from wids.base.text import clean, columns_of, format_nbytes
 from wids.display.fieldview import FieldView, unpacked, view_field
 from wids.display.mediaview import checked_image
 from wids.display.oneline import content_line
 from wids.display.thumbnails import thumbnail
 from wids.errors import DecodeError
-from wids.extras import load
-from wids.wording import clean, columns_of, format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

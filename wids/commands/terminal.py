@@ -98,7 +98,7 @@ def print_json(value: Any) -> None:
 
 def note(message: str) -> None:
     """Say in one line on standard error what was done; nothing in it drives the terminal."""
-    from wids.wording import clean
+    from wids.base.text import clean
 
     sys.stderr.write(f"{clean(message)}\n")
 

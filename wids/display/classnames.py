@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from wids.base.urls import is_local, local_path
 from wids.errors import SpecError
-from wids.urls import is_local, local_path
 
 __all__ = ["find_class_names", "parse_class_names"]
 

@@ -4,11 +4,11 @@ import io
 import math
 from typing import Any
 
+from wids.base.optional import load, load_if_present
 from wids.codecs.images import open_image
 from wids.codecs.media import VIDEO_FORMATS
 from wids.display.safejson import safe_text
 from wids.errors import DecodeError
-from wids.extras import load, load_if_present
 
 __all__ = [
     "AV_FORMATS",

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from wids.base.text import clean, format_nbytes
 from wids.display.fieldview import FieldView
 from wids.display.markup import Markup, tag
 from wids.display.mediatypes import media_type
@@ -18,7 +19,6 @@ from wids.display.oneline import array_line, bars, content_line
 from wids.display.samplefields import Field, SampleFields
 from wids.display.thumbnails import thumbnail
 from wids.errors import DecodeError
-from wids.wording import clean, format_nbytes
 
 __all__ = ["DatasetFacts", "dataset_html", "sample_html"]
 

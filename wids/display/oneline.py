@@ -15,7 +15,7 @@ def content_line(view: FieldView) -> str:
     r"""Say in one line what a field holds, or why it cannot be decoded.
 
     The line may hold whatever the field holds, line breaks and escapes of terminals too:
-    `wids.wording.clean` makes it fit to print.
+    `wids.base.text.clean` makes it fit to print.
 
     >>> from wids.display.fieldview import view_field
     >>> content_line(view_field(".cls", b"1", class_names=["cat", "dog"]))

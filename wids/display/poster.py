@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from wids.base.optional import load
 from wids.display.mediaview import AV_FORMATS, MAX_PIXELS, reason_of
 from wids.errors import DecodeError
-from wids.extras import load
 
 __all__ = ["draw_wave", "first_frame"]
 

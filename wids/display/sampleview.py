@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
+from wids.base.text import clean, columns_of, format_nbytes
 from wids.display.fieldview import ClassNames
 from wids.display.notebook import sample_html
 from wids.display.oneline import content_line
 from wids.display.samplefields import SampleFields
-from wids.wording import clean, columns_of, format_nbytes
 
 __all__ = ["SampleView", "show"]
 

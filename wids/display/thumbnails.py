@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from wids.base.optional import load, load_if_present
 from wids.codecs.images import ImageDecoder
 from wids.display.arraypicture import levels, pixels_of
 from wids.display.arrayview import named_arrays, picture_in
@@ -19,7 +20,6 @@ from wids.display.mediatypes import field_kind, format_suffix
 from wids.display.mediaview import AV_FORMATS, checked_image, orientation
 from wids.display.poster import draw_wave, first_frame
 from wids.errors import DecodeError
-from wids.extras import load, load_if_present
 
 __all__ = ["Thumbnail", "makes_picture", "thumbnail"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from wids.base.urls import display_url
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.transport import (
     AnsweredError,
@@ -11,7 +12,6 @@ from wids.fetching.transport import (
     ChangedError,
     RangesNotServedError,
 )
-from wids.urls import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

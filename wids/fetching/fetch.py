@@ -11,6 +11,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from wids.base.threads import DaemonThreadPool, result_of
+from wids.base.urls import check_url, display_url, is_local, local_path, scheme_of
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.answers import (
     check_length,
@@ -21,7 +23,6 @@ from wids.fetching.answers import (
     unlike_promised,
     whole_file,
 )
-from wids.fetching.crew import Crew, result_of
 from wids.fetching.http import HttpSource
 from wids.fetching.hub import HubSource
 from wids.fetching.objecthelper import object_source
@@ -34,7 +35,6 @@ from wids.fetching.transport import (
     FetchPolicy,
     RangesNotServedError,
 )
-from wids.urls import check_url, display_url, is_local, local_path, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -72,7 +72,7 @@ class Fetcher:
         self.allow_pipe = allow_pipe
         # By process: neither a connection nor a thread of the parent is a forked child's to use.
         self._sources: dict[tuple[int, str], Source] = {}
-        self._crews: dict[int, Crew] = {}
+        self._crews: dict[int, DaemonThreadPool] = {}
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sources": {}, "_crews": {}}
@@ -187,12 +187,12 @@ class Fetcher:
         return found
 
     @property
-    def _crew(self) -> Crew:
+    def _crew(self) -> DaemonThreadPool:
         """The threads that ask for ranges, a connection each."""
         # Kept, as threads and connections cost more than a small range takes to come.
         crew = self._crews.get(os.getpid())
         if crew is None:
-            made = Crew(self.policy.connections, "wids-ranges")
+            made = DaemonThreadPool(self.policy.connections, "wids-ranges")
             crew = self._crews.setdefault(os.getpid(), made)
         return crew
 
@@ -259,7 +259,7 @@ class Fetcher:
             return
         stream.close()
         spans = iter(cut(stream.start + came, size, step))
-        crew, wanted = Crew(width, "wids-fetch"), _Wanted(url)
+        crew, wanted = DaemonThreadPool(width, "wids-fetch"), _Wanted(url)
 
         def submit(count: int) -> list[Future[bytearray]]:
             return [

@@ -12,6 +12,7 @@ from email.utils import parsedate_to_datetime
 from http import HTTPStatus
 from typing import TYPE_CHECKING, Any
 
+from wids.base.urls import display_url
 from wids.errors import FetchError
 from wids.fetching.answers import encoded_range
 from wids.fetching.transport import (
@@ -23,7 +24,6 @@ from wids.fetching.transport import (
     RangesNotServedError,
     Stream,
 )
-from wids.urls import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

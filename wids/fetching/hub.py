@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
+from wids.base.urls import display_url
 from wids.errors import FetchError
-from wids.urls import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -20,11 +20,11 @@ from contextlib import closing, suppress
 from dataclasses import asdict
 from typing import IO, TYPE_CHECKING, Any
 
+from wids.base.processes import fresh_python
+from wids.base.urls import display_url
 from wids.errors import FetchError
-from wids.fetching.interpreter import fresh_python
 from wids.fetching.objectstore import ObjectSource
 from wids.fetching.transport import AbsentError, FetchPolicy, Stream
-from wids.urls import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

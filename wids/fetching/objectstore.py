@@ -8,9 +8,9 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
+from wids.base.urls import display_url, scheme_of
 from wids.errors import FetchError
 from wids.fetching.transport import AbsentError, Stream
-from wids.urls import display_url, scheme_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,9 +7,9 @@ import subprocess
 from concurrent.futures import ThreadPoolExecutor
 from typing import IO, TYPE_CHECKING
 
+from wids.base.urls import display_url
 from wids.errors import FetchError
 from wids.fetching.transport import Stream
-from wids.urls import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from wids.extras import load_if_present
+from wids.base.optional import load_if_present
 
 __all__ = ["crc32c"]
 

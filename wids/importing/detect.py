@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wids.base.urls import is_local
 from wids.importing.imagefolder import open_image_folder
 from wids.importing.mds import INDEX_NAME, open_mds
 from wids.importing.tables import TABLE_SUFFIXES, open_table
 from wids.importing.tfrecord import TFRECORD_SUFFIXES, open_tfrecords
 from wids.specs.sources import SHARD_SUFFIXES, find_shards
-from wids.urls import is_local
 
 if TYPE_CHECKING:
     from wids.importing.layout import Imported

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.optional import load
 from wids.codecs.encode import encode_field
-from wids.extras import load
 from wids.importing.layout import Blob, Imported, Layout, is_label, sniffed
 
 if TYPE_CHECKING:

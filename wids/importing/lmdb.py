@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from wids.extras import load
+from wids.base.optional import load
 from wids.importing.layout import Imported, clean_key, sniffed
 from wids.tar.grouping import split_name
 

@@ -6,7 +6,7 @@ import csv
 import json
 from typing import TYPE_CHECKING, Any
 
-from wids.extras import load
+from wids.base.optional import load
 from wids.importing.layout import Blob, Imported, Layout, is_label, sniffed
 
 if TYPE_CHECKING:

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wids.beside import write_beside
+from wids.base.files import write_atomically
+from wids.base.mapping import map_file
 from wids.codecs.safetensors import decode_safetensors, encode_safetensors, safetensors_metadata
 from wids.errors import ShardFormatError
 from wids.reading.ragged import Ragged, RaggedText
-from wids.tar.mapping import map_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -116,7 +116,7 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
         data = encode_safetensors(tensors, about | {"digest": _digest(tensors)})
     except ValueError:
         return False
-    write_beside(path, data)
+    write_atomically(path, data)
     return True
 
 

@@ -10,16 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.progress import progress
+from wids.base.urls import display_url
 from wids.codecs.framing import CenterCrop, Resize
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError, ShardFormatError
 from wids.log import logger
-from wids.progress import progress
 from wids.reading.columnfile import ColumnPart, ColumnSource, load_column, save_column
 from wids.reading.columnvalues import Values, fill_in, join, pack
 from wids.reading.fieldstream import read_field
 from wids.specs.shardtable import promised
-from wids.urls import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable

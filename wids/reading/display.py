@@ -9,11 +9,11 @@ from functools import cached_property
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from wids.base.text import clean, format_nbytes
+from wids.base.urls import display_url, is_local, local_path
 from wids.specs.locations import folder_of
 from wids.specs.shardtable import UNKNOWN, promised
 from wids.tar.grouping import split_name
-from wids.urls import display_url, is_local, local_path
-from wids.wording import clean, format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -6,7 +6,7 @@ import logging
 import time
 from typing import TYPE_CHECKING
 
-from wids.beside import new_part_path
+from wids.base.files import new_part_path
 from wids.caching.cachefolder import check_folder
 from wids.caching.waits import WaitLog
 

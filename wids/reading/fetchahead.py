@@ -15,6 +15,7 @@ import weakref
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
+from wids.base.urls import is_local
 from wids.caching.meter import StoppedError
 from wids.errors import CacheError, WidsError
 from wids.ordering.lookahead import Lookahead
@@ -22,7 +23,6 @@ from wids.ordering.replicas import lanes_here
 from wids.reading.epochwaits import EpochWaits
 from wids.reading.window import Window, most_at_once
 from wids.specs.shardtable import UNKNOWN, promised
-from wids.urls import is_local
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

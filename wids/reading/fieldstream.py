@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from wids.base.mapping import page_ranges
 from wids.reading.rangeshard import RangeShard
-from wids.tar.mapping import page_ranges
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

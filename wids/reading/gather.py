@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.urls import display_url
 from wids.codecs.arrays import decode_npy
 from wids.codecs.documents import decode_class
 from wids.codecs.stacks import Windows, stack_classes, stack_npy
@@ -19,7 +20,6 @@ from wids.errors import DecodeError
 from wids.reading.columnvalues import Values, pack
 from wids.reading.ragged import Ragged
 from wids.reading.rangeshard import RangeShard
-from wids.urls import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence

@@ -12,14 +12,15 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.progress import progress
+from wids.base.threads import DaemonThreadPool
+from wids.base.urls import base_name
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
 from wids.errors import CacheError, FetchError, SampleCountError, ShardFormatError
-from wids.fetching.crew import Crew
 from wids.fetching.transport import is_unreachable
 from wids.log import logger
 from wids.ordering.lookahead import Foreseeable
-from wids.progress import progress
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.locate import Locator
 from wids.reading.opening import count_kept, open_shard
@@ -32,7 +33,6 @@ from wids.reading.streams import StreamedShard
 from wids.specs.shardtable import UNKNOWN, ShardTable, promised
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
-from wids.urls import base_name
 
 __all__ = ["HeldShards"]
 
@@ -241,7 +241,7 @@ class HeldShards:
         unknown = self._count_first(shards, nsamples, unknown)
         if unknown:
             cores = os.cpu_count() or 1
-            with Scanners(cores) as scanners, Crew(2 * cores, "wids-shards") as crew:
+            with Scanners(cores) as scanners, DaemonThreadPool(2 * cores, "wids-shards") as crew:
                 counts = crew.map(lambda row: self._count_of(shards[row], scanners), unknown)
                 shown = progress(counts, total=len(unknown), desc="indexing shards", unit="shard")
                 nsamples[unknown] = list(shown)

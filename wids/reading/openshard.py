@@ -3,11 +3,11 @@
 from dataclasses import dataclass
 from typing import Any
 
+from wids.base.urls import display_url
 from wids.codecs.decode import SampleDecoder
 from wids.errors import DecodeError
 from wids.reading.rangeshard import RangeShard
 from wids.tar.shard import Shard
-from wids.urls import display_url
 
 __all__ = ["OpenShard", "Places", "while_reading"]
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
-from wids.beside import write_beside
+from wids.base.files import write_atomically
+from wids.base.threads import DaemonThreadPool
+from wids.base.urls import display_url
 from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import FetchError, ShardFormatError
-from wids.fetching.crew import Crew
 from wids.fetching.fetch import BeyondEndError, RangesNotServedError
 from wids.log import logger
 from wids.specs.shardtable import version_of
@@ -16,7 +17,6 @@ from wids.tar.shard import IndexedShard, Shard
 from wids.tar.sidecarread import parse_sidecar
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
 from wids.tar.tarindex import TarIndex
-from wids.urls import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -305,7 +305,7 @@ def fetch_index(
     if anew or not path.exists():
         image = cache.fetcher.read(url)
         try:
-            write_beside(path, image)
+            write_atomically(path, image)
         except OSError as error:  # a full disk, or a folder that may only be read
             logger.warning("%s: the sidecar is not kept: %s", display_url(url), error)
             return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
@@ -353,6 +353,6 @@ def read_samples(
         for place, sample in zip(places, found, strict=True):
             samples[place] = sample
 
-    with Crew(MOST_SHARDS_AT_ONCE, "wids-shards") as crew:
+    with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as crew:
         list(crew.map(read_group, places_of.values()))
     return samples

@@ -15,8 +15,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
+from wids.base.processes import fresh_python
 from wids.errors import WidsError
-from wids.fetching.interpreter import fresh_python
 from wids.log import logger
 from wids.tar.tarindex import TarIndex
 

@@ -10,11 +10,11 @@ import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Literal, Self, TypeGuard
 
+from wids.base.threads import DaemonThreadPool
 from wids.caching.cache import ShardCache
 from wids.codecs.decode import Decoder, ErrorHandler, SampleDecoder
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
-from wids.fetching.crew import Crew
 from wids.log import logger, show_if_verbose
 from wids.reading.display import Displayed
 from wids.reading.heldshards import HeldShards
@@ -272,7 +272,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         closed = [number for number in sorted(shard_indexes) if number not in self._opened]
         # More than may be open at once would only close each other again.
         if len(closed) > 1:
-            with Crew(MOST_SHARDS_AT_ONCE, "wids-shards") as crew:
+            with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as crew:
                 list(crew.map(self._opened.__getitem__, closed[: self._opened.limit]))
 
     def _by_shard(self, indexes: list[int]) -> Iterator[list[Places]]:

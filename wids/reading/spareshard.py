@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from wids.beside import write_beside
+from wids.base.files import write_atomically
+from wids.base.urls import display_url
 from wids.caching.cachefolder import Entry
 from wids.errors import ShardFormatError
 from wids.log import logger
@@ -26,7 +27,6 @@ from wids.specs.shardtable import version_of
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarheader import BLOCK_SIZE
 from wids.tar.tarindex import TarIndex
-from wids.urls import display_url
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Mapping, Sequence
@@ -117,7 +117,7 @@ class KnownShard:
         )
         body = offsets.tobytes() + sums.tobytes()
         # The index last: who finds it finds the checksums.
-        write_beside(
+        write_atomically(
             path.with_name(path.name + _SUMS_SUFFIX), body + zlib.crc32(body).to_bytes(4, "little")
         )
         index.save(path)

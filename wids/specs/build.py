@@ -10,17 +10,17 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
-from wids.beside import remove_parts
+from wids.base.files import remove_parts
+from wids.base.processes import run_each
+from wids.base.urls import base_name, is_local, local_path
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
 from wids.specs.entries import name_in_spec, new_spec, shard_entry
-from wids.specs.parallel import run_each
 from wids.specs.sources import load_spec
 from wids.tar.interchange import save_foreign_indexes
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
-from wids.urls import base_name, is_local, local_path
 
 if TYPE_CHECKING:
     import os

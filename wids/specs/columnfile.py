@@ -17,8 +17,8 @@ import zlib
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from wids.beside import new_part_path
-from wids.tar.mapping import map_file
+from wids.base.files import new_part_path
+from wids.base.mapping import map_file
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.urls import is_local, local_path
 from wids.specs.spec import DatasetSpec
-from wids.urls import is_local, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

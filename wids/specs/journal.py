@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from wids.outfile import write_whole
+from wids.base.outputfile import write_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -55,7 +55,7 @@ class Journal:
         left = [{"left": path.name, "stamp": _stamp(path)} for path in paths if path.exists()]
         if left:
             lines = "".join(f"{json.dumps(line)}\n" for line in left)
-            write_whole(self._path, lines.encode())
+            write_output(self._path, lines.encode())
         else:
             self.remove()
 

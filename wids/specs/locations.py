@@ -4,7 +4,7 @@ import os
 import posixpath
 from urllib.parse import urlsplit, urlunsplit
 
-from wids.urls import scheme_of
+from wids.base.urls import scheme_of
 
 __all__ = ["folder_of", "join", "join_all"]
 

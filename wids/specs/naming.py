@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from wids.base.urls import display_url, is_local, local_path, scheme_of
 from wids.specs.locations import folder_of
-from wids.urls import display_url, is_local, local_path, scheme_of
 
 __all__ = ["name_of"]
 

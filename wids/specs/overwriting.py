@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wids.urls import is_local, local_path
+from wids.base.urls import is_local, local_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
+from wids.base.urls import base_name, is_local, local_path
 from wids.errors import SpecError
 from wids.fetching.fetch import open_url
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import SpecCache, give_back_memory
-from wids.urls import base_name, is_local, local_path
 
 __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
 

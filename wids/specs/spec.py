@@ -15,11 +15,11 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+from wids.base.urls import is_local
 from wids.errors import SpecError
 from wids.specs import locations
 from wids.specs.rows import as_row, check_location, check_shard, columns_if_plain
 from wids.specs.shardtable import MOST_SAMPLES, Shard, ShardTable
-from wids.urls import is_local
 
 __all__ = ["DatasetSpec"]
 

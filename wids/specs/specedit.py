@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
+from wids.base.outputfile import write_output
 from wids.errors import SpecError
-from wids.outfile import write_whole
 from wids.specs.locations import folder_of, join
 
 if TYPE_CHECKING:
@@ -47,8 +47,8 @@ def edit_spec(
     if document == read_document(path):
         return None
     # First the backup: a crash between the two leaves the old spec under both names.
-    write_whole(path.with_name(f"{path.name}.bak"), old)
-    write_whole(path, f"{json.dumps(document, indent=2)}\n".encode())
+    write_output(path.with_name(f"{path.name}.bak"), old)
+    write_output(path, f"{json.dumps(document, indent=2)}\n".encode())
     return document
 
 

@@ -3,7 +3,7 @@
 import struct
 from pathlib import Path
 
-from wids.beside import write_beside
+from wids.base.files import write_atomically
 from wids.errors import ShardFormatError
 from wids.tar.membertable import MemberTable
 
@@ -33,7 +33,7 @@ def save_dali_index(index: MemberTable, path: Path) -> None:
             words.append(f"{extension[1:]} {offset} {size} {name}")
         lines.append(" ".join(words))
     text = "\n".join(lines) + "\n"
-    write_beside(Path(path), text.encode("utf-8", "surrogateescape"), sync=True)
+    write_atomically(Path(path), text.encode("utf-8", "surrogateescape"), sync=True)
 
 
 def save_energon_index(tar: Path, index: MemberTable, path: Path) -> None:
@@ -45,7 +45,7 @@ def save_energon_index(tar: Path, index: MemberTable, path: Path) -> None:
         OSError: The shard cannot be opened, or the index not be written.
     """
     starts, end = sample_starts(tar, index)
-    write_beside(Path(path), struct.pack(f"<{len(starts) + 1}Q", *starts, end), sync=True)
+    write_atomically(Path(path), struct.pack(f"<{len(starts) + 1}Q", *starts, end), sync=True)
 
 
 def sample_starts(tar: Path, index: MemberTable) -> tuple[list[int], int]:

@@ -7,8 +7,8 @@ from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
 from typing import Any, Self
 
+from wids.base.mapping import map_file, page_ranges
 from wids.errors import ShardFormatError
-from wids.tar.mapping import map_file, page_ranges
 from wids.tar.tarindex import TarIndex
 
 __all__ = ["IndexedShard", "Shard"]

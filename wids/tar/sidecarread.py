@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import pairwise
 
+from wids.base.mapping import map_file
 from wids.errors import ShardFormatError
 from wids.tar.fingerprint import probed_rows
-from wids.tar.mapping import map_file
 from wids.tar.sidecar import (
     CONCATENATED,
     HEADER,

@@ -14,8 +14,8 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from wids.beside import write_beside
-from wids.dates import is_newer
+from wids.base.files import write_atomically
+from wids.base.freshness import is_newer
 from wids.errors import ShardFormatError
 from wids.tar.fingerprint import fingerprint, probed_rows
 from wids.tar.foreigncheck import warn_of_wrong_indexes
@@ -289,7 +289,7 @@ class TarIndex(MemberTable):
         Raises:
             OSError: It cannot be written there.
         """
-        write_beside(Path(path), pack_sidecar(self._sidecar), sync=True)
+        write_atomically(Path(path), pack_sidecar(self._sidecar), sync=True)
         # A shard from a machine whose clock is ahead would for ever look newer than its sidecar.
         if self.shard_mtime_ns is not None and self.shard_mtime_ns > time.time_ns():
             os.utime(path, ns=(self.shard_mtime_ns, self.shard_mtime_ns))

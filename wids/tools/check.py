@@ -7,10 +7,10 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from wids.base.processes import run_each
 from wids.codecs.decode import decode_field
 from wids.errors import FetchError, ShardFormatError
 from wids.specs.build import file_digests, local_copy, stored_file
-from wids.specs.parallel import run_each
 from wids.tar.foreigncheck import wrong_indexes
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX

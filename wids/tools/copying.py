@@ -108,7 +108,7 @@ class PartWriter:
                 if whole is None:
                     archive.write(key, members, stable=True)
                 else:
-                    archive.write_whole(key, whole)
+                    archive.write_output(key, whole)
 
     def _read(self, indexes: NDArray[np.int64], first_place: int, archive: SampleArchive) -> None:
         """Read a window of samples by the dataset's own way, and write them."""

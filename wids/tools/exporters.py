@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.beside import remove_parts, write_beside
-from wids.extras import load
-from wids.outfile import OutFile
-from wids.progress import progress
+from wids.base.files import remove_parts, write_atomically
+from wids.base.optional import load
+from wids.base.outputfile import OutputFile
+from wids.base.progress import progress
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -60,7 +60,7 @@ def export_files(dataset: ShardList, folder: Path) -> int:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # Once a folder, as each look into it reads all of its names.
                 remove_parts(path.parent)  # of an export that was killed
-            write_beside(path, data)
+            write_atomically(path, data)
     return len(written)
 
 
@@ -96,7 +96,7 @@ def export_table(dataset: ShardList, path: Path, values: Sequence[str] = ()) -> 
     columns = {**_PLACE_COLUMNS, **_field_columns(dataset), **dict.fromkeys(values, str)}
     rows = (_row(dataset, index, values) for index in _indexes(dataset))
     # As a whole or not at all: half a table looks like a whole one.
-    out = OutFile(path)
+    out = OutputFile(path)
     try:
         writers[suffix](out.stream, rows, columns)
         out.publish()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from wids.base.text import clean, format_short
 from wids.specs.shardtable import UNKNOWN
-from wids.wording import clean, format_short
 
 if TYPE_CHECKING:
     from wids.specs.spec import DatasetSpec

@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.beside import remove_parts
+from wids.base.files import remove_parts
+from wids.base.outputfile import write_output
+from wids.base.processes import run_each
+from wids.base.progress import progress
 from wids.ordering.permute import derive_key, permute
-from wids.outfile import write_whole
-from wids.progress import progress
 from wids.specs.entries import new_spec
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.overwriting import refuse_overwriting
-from wids.specs.parallel import run_each
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.copying import DIGESTS, PartWriter
 from wids.tools.reshardplan import Part, Target, plan_parts
@@ -128,7 +128,7 @@ def reshard(
     }
     rows = [entries[number] for number in sorted(entries)]
     if not failures:
-        write_whole(spec, f"{new_spec(rows, {'name': spec.stem}).to_json()}\n".encode())
+        write_output(spec, f"{new_spec(rows, {'name': spec.stem}).to_json()}\n".encode())
         journal.remove()
         warn_of_older(pattern, len(parts))
     return Resharded(rows, failures)

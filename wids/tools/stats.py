@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.processes import run_each
 from wids.specs.build import local_copy
-from wids.specs.parallel import run_each
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
 
@@ -190,7 +190,7 @@ def stats_lines(
         max_values: Most values to list, the commonest first.
         names: What stands beside a value, such as the name of a class.
     """
-    from wids.wording import format_nbytes, table
+    from wids.base.text import format_nbytes, table
 
     rows: list[tuple[Any, ...]] = [
         ("field", "count", "total", "smallest", "mean", "largest", "sizes by powers of two")

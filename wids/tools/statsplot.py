@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import TYPE_CHECKING, Any
 
-from wids.extras import load
-from wids.wording import clean, format_nbytes
+from wids.base.optional import load
+from wids.base.text import clean, format_nbytes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

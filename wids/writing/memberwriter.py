@@ -89,7 +89,7 @@ class MemberWriter:
         if self._parts_nbytes >= _WRITE_NBYTES:
             self._flush()
 
-    def write_whole(self, members: memoryview) -> None:
+    def write_output(self, members: memoryview) -> None:
         """Append members as they stand in another archive: headers, data and padding.
 
         Args:
@@ -185,7 +185,7 @@ class SampleArchive:
         for name, data in members:
             self._writer.write(name, data, stable=stable)
 
-    def write_whole(self, key: str, members: memoryview) -> None:
+    def write_output(self, key: str, members: memoryview) -> None:
         """Append one sample as it stands in another archive, in one piece.
 
         Args:
@@ -197,7 +197,7 @@ class SampleArchive:
             ValueError: The archive holds that key, or is closed; nothing was written.
         """
         self._take(key)
-        self._writer.write_whole(members)
+        self._writer.write_output(members)
 
     def _take(self, key: str) -> None:
         """Give a key its place, once."""

@@ -6,8 +6,8 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wids.beside import remove_parts
-from wids.outfile import OutFile
+from wids.base.files import remove_parts
+from wids.base.outputfile import OutputFile
 from wids.specs.entries import name_in_spec, shard_entry
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
@@ -48,7 +48,7 @@ class OpenShard:
             BlockingIOError: Another process is writing this very file.
         """
         self.path = path
-        self._out = OutFile(path)
+        self._out = OutputFile(path)
         self._file = DigestingFile(self._out.stream, digests)
         self.archive = SampleArchive(self._file, str(path), mtime)
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from wids.outfile import OutFile
+from wids.base.outputfile import OutputFile
 from wids.writing.members import Encoder, SampleEncoder
 from wids.writing.memberwriter import ByteSink, SampleArchive
 
@@ -59,10 +59,10 @@ class TarWriter:
         """
         self._encode = SampleEncoder(encoders)
         self._fsync = fsync
-        self._file: OutFile | None = None
+        self._file: OutputFile | None = None
         self._pipe: io.BufferedWriter | None = None
         if isinstance(target, str | os.PathLike) and target != "-":
-            self._file = OutFile(_checked_path(target))
+            self._file = OutputFile(_checked_path(target))
             self._sink: Any = self._file.stream
         else:
             self._sink = _checked_stream(sys.stdout.buffer if target == "-" else target)

@@ -12,8 +12,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from wids.beside import remove_parts
-from wids.outfile import write_whole
+from wids.base.files import remove_parts
+from wids.base.outputfile import write_output
 from wids.specs.entries import name_in_spec, new_spec
 from wids.specs.journal import Journal, is_left_over
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -248,7 +248,7 @@ class ShardWriter:
         self._closed = True
         if self._spec is not None:
             spec = new_spec(self.shardlist, self.header)
-            write_whole(self._spec, f"{spec.to_json()}\n".encode())
+            write_output(self._spec, f"{spec.to_json()}\n".encode())
             # After the spec, which says all that the journal did; in between a crash costs nothing.
             self._journal.remove()
         # Last, as a warning may have been made an error.

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wids.dates import is_newer
+from wids.base.freshness import is_newer
 
 
 @pytest.fixture

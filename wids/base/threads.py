@@ -1,4 +1,4 @@
-"""Threads that make calls side by side, and that a process which ends need not wait for."""
+"""Thread pool whose daemon threads do not keep the process alive."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["Crew", "result_of"]
+__all__ = ["DaemonThreadPool", "result_of"]
 
 S = TypeVar("S")
 T = TypeVar("T")
@@ -18,8 +18,8 @@ _FAREWELL_SECONDS = 0.1  # for a thread without work, which ends at once
 _LOOK_UP_SECONDS = 0.25
 
 
-class Crew:
-    """Calls functions in threads, some at once.
+class DaemonThreadPool:
+    """Thread pool whose daemon threads do not keep the process alive.
 
     The interpreter waits for the threads of an executor when it ends, and so does the `with` around
     one: after Ctrl-C, for as long as a server that stalls is asked again and again. Nobody waits
@@ -29,8 +29,8 @@ class Crew:
         size: How many threads there may be; each is started when there is work for it.
         name: What they are called.
 
-    >>> with Crew(2, "example") as crew:
-    ...     list(crew.map(abs, [-1, 2, -3]))
+    >>> with DaemonThreadPool(2, "example") as pool:
+    ...     list(pool.map(abs, [-1, 2, -3]))
     [1, 2, 3]
     """
 
@@ -97,8 +97,8 @@ def result_of(future: Future[T]) -> T:
 
     A signal that comes just before a wait without an end begins is not looked at until that ends.
 
-    >>> with Crew(1, "example") as crew:
-    ...     result_of(crew.submit(abs, -1))
+    >>> with DaemonThreadPool(1, "example") as pool:
+    ...     result_of(pool.submit(abs, -1))
     1
     """
     while not future.done():

@@ -1,24 +1,29 @@
-"""Work over many shards: any `concurrent.futures.Executor`, one failure does not stop the rest."""
+"""Processes: work over many items in a pool or any executor, cores, and fresh interpreters.
+
+`run_each` takes any `concurrent.futures.Executor`, and one failure does not stop the rest.
+"""
 
 from __future__ import annotations
 
 import multiprocessing
 import os
+import sys
 import threading
 import time
 from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future, wait
 from contextlib import closing, suppress
 from itertools import islice
 from multiprocessing.connection import wait as wait_for_any
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from wids.progress import progress
+from wids.base.progress import progress
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from multiprocessing.connection import Connection
 
-__all__ = ["run_each"]
+__all__ = ["fresh_python", "num_cores", "run_each"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -57,7 +62,7 @@ def run_each(
     [1, ValueError("invalid literal for int() with base 10: 'x'"), 3]
     """
     outcomes: Generator[tuple[int, R | Exception]]
-    workers = min(workers or _num_cores(), len(items))
+    workers = min(workers or num_cores(), len(items))
     if executor is not None:
         outcomes = _run_with(executor, function, items)
     elif workers > 1:
@@ -150,7 +155,13 @@ def _serve(connection: Connection, parent: int, function: Callable[[Any], Any]) 
                 connection.send(RuntimeError(f"{outcome!r:.200} cannot be sent back ({error})"))
 
 
-def _num_cores() -> int:
+def num_cores() -> int:
+    """Return how many processor cores this process may use.
+
+    >>> num_cores() >= 1
+    True
+    """
+    # A container or a job scheduler may give the process fewer cores than the machine has.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -218,3 +229,20 @@ def _run_with(
             place = running.pop(future)
             error: Any = future.exception()
             yield place, future.result() if error is None else error
+
+
+def fresh_python(*arguments: str) -> tuple[list[str], dict[str, str]]:
+    """Return command and environment of a new interpreter with the modules of this process.
+
+    Args:
+        arguments: What it is to run, such as `"-m", "wids"`.
+
+    >>> command, environment = fresh_python("-c", "import wids")
+    >>> command[1:], "PYTHONPATH" in environment
+    (['-P', '-c', 'import wids'], True)
+    """
+    # It must find this very package, however it came on the path of this process, and no other
+    # modules: -P leaves out the folder it happens to be in, where data may lie that somebody else
+    # made.
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    return [sys.executable, "-P", *arguments], {**os.environ, "PYTHONPATH": paths}

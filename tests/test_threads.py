@@ -1,4 +1,4 @@
-"""`Crew`: calls side by side in threads that nobody has to wait for."""
+"""`DaemonThreadPool`: calls side by side in threads that nobody has to wait for."""
 
 import gc
 import subprocess
@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from wids.fetching.crew import Crew
+from wids.base.threads import DaemonThreadPool
 
 
 def named(name: str) -> list[threading.Thread]:
@@ -18,7 +18,7 @@ def named(name: str) -> list[threading.Thread]:
 
 def test_results_come_in_order_and_errors_where_they_belong() -> None:
     """What is called is answered call by call, and goes on after an error."""
-    with Crew(3, "test-order") as crew:
+    with DaemonThreadPool(3, "test-order") as crew:
         assert list(crew.map(str, range(100))) == [str(number) for number in range(100)]
         failing = crew.submit(int, "x")
         assert crew.submit(int, "7").result() == 7
@@ -30,7 +30,7 @@ def test_results_come_in_order_and_errors_where_they_belong() -> None:
 
 def test_there_are_no_more_threads_than_asked_for() -> None:
     """Calls of many threads wait for a few, and those end with the crew."""
-    crew = Crew(4, "test-size")
+    crew = DaemonThreadPool(4, "test-size")
     entered = threading.Semaphore(0)
     leave = threading.Event()
 
@@ -54,7 +54,7 @@ def test_there_are_no_more_threads_than_asked_for() -> None:
 
 def test_a_forgotten_crew_ends_its_threads() -> None:
     """Nobody has to close it."""
-    crew = Crew(2, "test-forgotten")
+    crew = DaemonThreadPool(2, "test-forgotten")
     crew.submit(int, "1").result()
     threads = named("test-forgotten")
     assert threads
@@ -69,9 +69,9 @@ def test_a_process_ends_though_a_call_does_not() -> None:
     """Neither the end of the `with` nor that of the interpreter waits for it."""
     code = (
         "import threading\n"
-        "from wids.fetching.crew import Crew\n"
+        "from wids.base.threads import DaemonThreadPool\n"
         "try:\n"
-        "    with Crew(1, 'test') as crew:\n"
+        "    with DaemonThreadPool(1, 'test') as crew:\n"
         "        crew.submit(threading.Event().wait)\n"
         "        raise KeyboardInterrupt\n"
         "except KeyboardInterrupt:\n"

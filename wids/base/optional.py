@@ -1,4 +1,4 @@
-"""Optional libraries: imported when a field first needs them, and named when they are missing."""
+"""Import of optional libraries, with an error that names the extra to install."""
 
 from functools import cache
 from importlib import import_module

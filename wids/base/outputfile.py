@@ -1,4 +1,4 @@
-"""Output files that appear under their final name only when whole: written beside, renamed."""
+"""Locked output files, which appear under their final name only when complete."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import TYPE_CHECKING, BinaryIO
 if TYPE_CHECKING:
     from pathlib import Path
 
-__all__ = ["OutFile", "write_whole"]
+__all__ = ["OutputFile", "write_output"]
 
 # What a file system without locks answers; the lock is a courtesy there, not a must.
 _NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 
-class OutFile:
+class OutputFile:
     """One file on its way: `<name>.part` until `publish` gives it its name.
 
     The part is locked, so two processes never write one file; a killed process leaves a part
     that the next one overwrites. For output that a user named. What any process may make anew (a
-    sidecar, a record of the cache) is written by `wids.beside`, without a lock.
+    sidecar, a record of the cache) is written by `wids.base.files`, without a lock.
 
     Attributes:
         path: The final name.
@@ -30,7 +30,7 @@ class OutFile:
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
     >>> with TemporaryDirectory() as folder:
-    ...     out = OutFile(Path(folder, "a.txt"))
+    ...     out = OutputFile(Path(folder, "a.txt"))
     ...     _ = out.stream.write(b"whole")
     ...     before = out.path.exists()
     ...     out.publish()
@@ -49,8 +49,8 @@ class OutFile:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        # One name for all, unlike the parts of `beside`: two writers of one output are a mistake
-        # that must show, not a race that the last one wins.
+        # Every writer uses the same name, unlike in `base.files`: two writers of one output are a
+        # mistake that must show, not a race that the last one wins.
         self.part_path = path.with_name(f"{path.name}.part")
         self.stream: BinaryIO = _open_alone(self.part_path)
 
@@ -117,7 +117,7 @@ def _lock(descriptor: int, part_path: Path) -> bool:
         return False
 
 
-def write_whole(path: Path, data: bytes) -> None:
+def write_output(path: Path, data: bytes) -> None:
     """Write a small file so that readers see the old one or the new one, never half of it.
 
     Args:
@@ -127,7 +127,7 @@ def write_whole(path: Path, data: bytes) -> None:
     Raises:
         BlockingIOError: Another process is writing this very file.
     """
-    out = OutFile(path)
+    out = OutputFile(path)
     try:
         out.stream.write(data)
         out.publish()

@@ -1,4 +1,4 @@
-"""Which of two files is the newer one, asked in a way that is hard to fool."""
+"""Comparison of the dates of two files: whether a derived file is up to date."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["is_newer"]
 
 
 def is_newer(derived: os.stat_result, original: os.stat_result) -> bool:
-    """Say whether a file was made after the last change to the one that it was made from.
+    """Return whether a derived file was made after the last change to its original.
 
     Only what is certain counts: a `False` costs whoever asks a second look at the original.
 

@@ -1,4 +1,4 @@
-"""What a URL says before anything is fetched: its scheme, a local path, a name fit to print."""
+"""Parts of a URL: scheme, local path, base name, and a form without secrets for messages."""
 
 import re
 from pathlib import Path, PurePosixPath

@@ -1,4 +1,4 @@
-"""Text that people read: sizes, tables, and nothing in it that a terminal would obey."""
+"""Text formatting for people: sizes, tables, and escapes for control characters."""
 
 from __future__ import annotations
 

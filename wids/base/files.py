@@ -1,8 +1,9 @@
-"""Files written beside their place and renamed to it; what a killed process leaves tells its maker.
+"""Atomic file writes: a temporary file in the same folder, renamed to its final name when whole.
 
-A part is called `.<name>.<host>.<pid>.<random>.part`: unique, out of sight, and whoever sweeps a
-folder can tell whether its maker still lives. For files that several processes may write at once,
-with the same bytes; output that a user named is written by `wids.outfile`, one process at a time.
+The temporary file is called `.<name>.<host>.<pid>.<random>.part`: unique and hidden, and its name
+tells whether the process that writes it is still alive. This is for files that several processes
+may write at once with the same bytes; output that a user named is written by
+`wids.base.outputfile`, by one process at a time.
 """
 
 import hashlib
@@ -21,7 +22,7 @@ __all__ = [
     "new_part_path",
     "parse_part_name",
     "remove_parts",
-    "write_beside",
+    "write_atomically",
 ]
 
 _NAME_NBYTES = 120  # of the 255 that a file name may have; a part's name needs 36 more
@@ -127,7 +128,7 @@ def remove_parts(
                     os.unlink(entry.path)  # noqa: PTH108 (str in)
 
 
-def write_beside(
+def write_atomically(
     path: Path, data: bytes | memoryview, *, mtime: float | None = None, sync: bool = False
 ) -> None:
     """Replace a file by way of a new one, so that no reader sees half of it.

@@ -1,4 +1,4 @@
-"""Progress bars: one place that decides when a bar is shown."""
+"""Progress bars on terminals."""
 
 import sys
 from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Files as memory: read-only maps that cost as few descriptors as Python lets them."""
+"""Read-only memory maps of files."""
 
 import mmap
 import os

@@ -7,23 +7,23 @@ from pathlib import Path
 
 import pytest
 
-from wids.beside import host_token, is_running, new_part_path, remove_parts, write_beside
+from wids.base.files import host_token, is_running, new_part_path, remove_parts, write_atomically
 from wids.caching.eviction import sweep
 
 
 def test_readers_see_the_old_file_or_the_new_one(tmp_path: Path) -> None:
     """The new content comes under another inode; what had the old file open keeps it."""
     path = tmp_path / "a.json"
-    write_beside(path, b"old")
+    write_atomically(path, b"old")
     with path.open("rb") as reader:
-        write_beside(path, memoryview(b"new"), sync=True)
+        write_atomically(path, memoryview(b"new"), sync=True)
         assert (reader.read(), path.read_bytes()) == (b"old", b"new")
     assert [each.name for each in tmp_path.iterdir()] == ["a.json"]
 
 
 def test_the_date_can_be_given(tmp_path: Path) -> None:
     """A record keeps the date of the last use."""
-    write_beside(tmp_path / "a.ok", b"", mtime=1e9)
+    write_atomically(tmp_path / "a.ok", b"", mtime=1e9)
     assert (tmp_path / "a.ok").stat().st_mtime == 1e9
 
 
@@ -32,14 +32,14 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(
 ) -> None:
     """A full disk costs the new content only."""
     path = tmp_path / "a.json"
-    write_beside(path, b"old")
+    write_atomically(path, b"old")
 
     def full(_descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        write_beside(path, b"new", sync=True)
+        write_atomically(path, b"new", sync=True)
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("a.json", b"old")]
 
 
@@ -48,7 +48,7 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(
 )
 def test_any_name_a_file_can_have_has_a_part(tmp_path: Path, name: str) -> None:
     """Names as long as can be, of many bytes a character or of no encoding, can be written."""
-    write_beside(tmp_path / name, b"x")
+    write_atomically(tmp_path / name, b"x")
     assert (tmp_path / name).read_bytes() == b"x"
     assert new_part_path(tmp_path / name) != new_part_path(tmp_path / name)
 
@@ -57,7 +57,7 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
     """A part of a dead process goes at once; one of a living process stays."""
     code = (
         "import os, pathlib, sys\n"
-        "from wids.beside import new_part_path\n"
+        "from wids.base.files import new_part_path\n"
         "new_part_path(pathlib.Path(sys.argv[1], 'a.tar.widx')).write_bytes(b'half')\n"
         "os.kill(os.getpid(), 9)\n"
     )

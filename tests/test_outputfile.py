@@ -1,4 +1,4 @@
-"""`OutFile`: a file has its name only when it is whole, whoever else writes, however it ends."""
+"""`OutputFile`: a file has its name only when it is whole, whoever else writes, however it ends."""
 
 import multiprocessing
 import os
@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from wids.outfile import OutFile, write_whole
+from wids.base.outputfile import OutputFile, write_output
 
 
 def test_name_appears_on_publishing(tmp_path: Path, no_fd_leaks: None):
     """Until then only the part is to be seen; afterwards only the file."""
-    out = OutFile(tmp_path / "deep" / "a.txt")
+    out = OutputFile(tmp_path / "deep" / "a.txt")
     out.stream.write(b"content")
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt.part"]
     out.publish()
@@ -23,7 +23,7 @@ def test_old_file_stays_until_the_new_one_is_whole(tmp_path: Path):
     """A reader sees the old content or the new, and an open old file stays readable."""
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
-    out = OutFile(path)
+    out = OutputFile(path)
     out.stream.write(b"new")
     with path.open("rb") as reader:
         out.publish()
@@ -35,12 +35,12 @@ def test_discarding_leaves_nothing_and_touches_nothing(tmp_path: Path, no_fd_lea
     """The part goes, an old file stays, and a published file is not undone."""
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
-    out = OutFile(path)
+    out = OutputFile(path)
     out.discard()
     out.discard()
     assert [entry.name for entry in tmp_path.iterdir()] == ["a.txt"]
     assert path.read_bytes() == b"old"
-    written = OutFile(path)
+    written = OutputFile(path)
     written.publish()
     written.discard()
     assert path.read_bytes() == b""
@@ -49,15 +49,15 @@ def test_discarding_leaves_nothing_and_touches_nothing(tmp_path: Path, no_fd_lea
 def test_part_of_the_dead_is_emptied(tmp_path: Path):
     """What a killed process left is not in the new file."""
     (tmp_path / "a.txt.part").write_bytes(b"x" * 1000)
-    write_whole(tmp_path / "a.txt", b"new")
+    write_output(tmp_path / "a.txt", b"new")
     assert (tmp_path / "a.txt").read_bytes() == b"new"
 
 
 def test_second_writer_is_told_and_the_first_goes_on(tmp_path: Path, no_fd_leaks: None):
     """Two writers of one file are a mistake, not a mixture."""
-    first = OutFile(tmp_path / "a.txt")
+    first = OutputFile(tmp_path / "a.txt")
     with pytest.raises(BlockingIOError, match=r"a\.txt\.part: another process"):
-        OutFile(tmp_path / "a.txt")
+        OutputFile(tmp_path / "a.txt")
     first.stream.write(b"first")
     first.publish()
     assert (tmp_path / "a.txt").read_bytes() == b"first"
@@ -71,7 +71,7 @@ def test_error_while_writing_leaves_nothing(tmp_path: Path, monkeypatch):
 
     monkeypatch.setattr(Path, "replace", fail)
     with pytest.raises(OSError, match="No space"):
-        write_whole(tmp_path / "a.txt", b"data")
+        write_output(tmp_path / "a.txt", b"data")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -80,7 +80,7 @@ def write_often(path: Path, letter: bytes, results: "multiprocessing.Queue[int]"
     refused = 0
     for _ in range(200):
         try:
-            write_whole(path, letter * 50_000)
+            write_output(path, letter * 50_000)
         except BlockingIOError:
             refused += 1
     results.put(refused)
@@ -113,7 +113,7 @@ def test_permissions_follow_the_umask(tmp_path: Path):
     """A published file can be read by whom the user lets read."""
     old = os.umask(0o027)
     try:
-        write_whole(tmp_path / "a.txt", b"")
+        write_output(tmp_path / "a.txt", b"")
     finally:
         os.umask(old)
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
