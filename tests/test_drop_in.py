@@ -96,6 +96,18 @@ def test_lists_of_dicts_and_of_pairs_open(spec: Path) -> None:
     assert dicts[12][".txt"] == pairs[12][".txt"] == "12"
 
 
+@pytest.mark.parametrize("listed", [True, False])
+def test_a_filesize_of_zero_promises_nothing(
+    spec: Path, shard_server: Any, listed: bool, tmp_path: Path
+) -> None:
+    """Old specs say 0 where their writers did not know the size of a shard."""
+    url = shard_server.put("/0.tar", (spec.parent / "0.tar").read_bytes())
+    shards = [{"url": url, "nsamples": 10, "filesize": 0}]
+    path = tmp_path / "zero.json"
+    path.write_text(json.dumps({"wids_version": 1, "shardlist": shards}))
+    assert ShardListDataset(shards if listed else str(path))[9][".txt"] == "9"
+
+
 def test_the_old_attributes_are_there(spec: Path) -> None:
     """Programs and subclasses read these."""
     dataset = ShardListDataset(str(spec))

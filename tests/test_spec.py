@@ -288,6 +288,13 @@ def test_what_is_no_json_is_named_as_such(text: str | bytes) -> None:
         DatasetSpec.parse(text, "x.json")
 
 
+@pytest.mark.parametrize("others", [{}, {"weight": 1}])
+def test_a_filesize_of_zero_means_unknown(others: dict[str, Any]) -> None:
+    """Old writers put 0 where they did not know a shard's size; it promises nothing."""
+    spec = parse([{"url": "/a.tar", "nsamples": 5, "filesize": 0, **others}, SHARD])
+    assert spec.shards[0] == {"url": "/a.tar", "nsamples": 5, **others}
+
+
 # Round trips.
 
 json_values = st.recursive(
@@ -301,7 +308,7 @@ shards = st.fixed_dictionaries(
     {"url": st.from_regex(r"/[a-z0-9]{1,8}\.tar", fullmatch=True)},
     optional={
         "nsamples": st.integers(0, 10**12),
-        "filesize": st.integers(0, 10**15),
+        "filesize": st.integers(1, 10**15),
         "md5sum": st.from_regex(r"[0-9a-f]{32}", fullmatch=True),
         "sha256": st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
         "index": st.from_regex(r"/[a-z0-9]{1,8}\.widx", fullmatch=True),

@@ -65,7 +65,7 @@ shards = st.fixed_dictionaries(
     {"url": st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), min_size=1)},
     optional={
         "nsamples": st.integers(0, 2**58),
-        "filesize": st.integers(0, 2**61),
+        "filesize": st.integers(1, 2**61),
         "sha256": st.from_regex(r"[0-9a-f]{64}", fullmatch=True),
         "weight": st.floats(0, 9),
         "note": st.lists(st.text(max_size=3), max_size=2),

@@ -58,6 +58,7 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
     try:
         urls = _plain_urls([shard["url"] for shard in shards], base)
         nsamples, filesize = (_plain_counts(shards, name) for name in ("nsamples", "filesize"))
+        filesize[filesize == 0] = UNKNOWN  # as in check_shard
         digests = {
             field: _plain_digests([shard.get(field) for shard in shards], ndigits)
             for field, ndigits in HEX_DIGITS.items()
@@ -134,6 +135,9 @@ def check_shard(row: Shard, source: str, number: int) -> None:
     for field in ("nsamples", "filesize"):
         if row.get(field) is not None:
             row[field] = _checked_count(row[field], where, field)
+    # No tar has 0 bytes: writers of old specs put 0 where they did not know the size.
+    if row.get("filesize") == 0:
+        del row["filesize"]
     _check_weight(row.get("weight"), where)
     for field, ndigits in HEX_DIGITS.items():
         digest = row.get(field)
