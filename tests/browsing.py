@@ -15,7 +15,7 @@ from typing import Any, Self
 
 import requests
 
-from wids.browse.answers import Answers
+from wids.browse.handlers import ApiHandlers
 from wids.browse.server import BrowseServer
 from wids.browse.source import Source
 from wids.reading.shardlist import ShardList
@@ -26,7 +26,7 @@ class Browsing:
     """A server that runs, and how to ask it."""
 
     url: str
-    answers: Answers
+    handlers: ApiHandlers
     session: requests.Session
     token: str
 
@@ -54,18 +54,18 @@ class Browsing:
 
 @contextmanager
 def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsing]:
-    """Serve a dataset; options are those of `Answers`, and `host`."""
+    """Serve a dataset; options are those of `ApiHandlers`, and `host`."""
     host = options.pop("host", "127.0.0.1")
     with ShardList(spec, transformations="memoryview", remote="range") as dataset:
-        answers = Answers(Source(dataset), title, **options)
-        server = BrowseServer(answers, host, 0)
+        handlers = ApiHandlers(Source(dataset), title, **options)
+        server = BrowseServer(handlers, host, 0)
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
             with requests.Session() as session:
                 session.trust_env = False
                 url, _, token = server.url.partition("?token=")
-                yield Browsing(url, answers, session, token)
+                yield Browsing(url, handlers, session, token)
         finally:
             server.stop()
             thread.join()

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.browse.conditions import parse_filter
+from wids.browse.filterlanguage import parse_filter
 from wids.browse.filters import plain_value
 
 SAMPLE = {

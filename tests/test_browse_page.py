@@ -450,7 +450,7 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
     shard_server.faults = Faults(refuse=True)
     go_on = threading.Event()
     with browsing(rows) as server:
-        dataset = server.answers.source.dataset
+        dataset = server.handlers.source.dataset
         locate = dataset.locate_sample
 
         def slowly(index: int) -> Any:

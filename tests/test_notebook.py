@@ -20,8 +20,7 @@ from specimens import npy, specimens
 
 import wids
 from wids import ShardListDataset, ShardWriter, TarIndex
-from wids.display.markup import Markup, tag
-from wids.display.notebook import DatasetFacts, dataset_html, sample_html
+from wids.display.notebook import DatasetFacts, Markup, dataset_html, sample_html, tag
 from wids.display.sampleview import SampleView
 
 __all__ = ["chromium", "open_page"]

@@ -16,7 +16,7 @@ from pictures import draw, psnr, save
 from PIL import Image
 from specimens import film, npy, npz, png_bomb, specimens, tone, turned_jpeg
 
-from wids.display.arraypicture import is_picture, levels, pixels_of
+from wids.display.arrayview import is_picture, levels, pixels_of
 from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
 

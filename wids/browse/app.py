@@ -1,4 +1,4 @@
-"""The ASGI application: routes, and what a route sends."""
+"""ASGI application of the page: its routes and the responses of each."""
 
 import asyncio
 import functools
@@ -17,17 +17,60 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
-from wids.browse.answers import Answers
-from wids.browse.byteranges import UnsatisfiableRangeError, parse_range
 from wids.browse.guard import Guard
+from wids.browse.handlers import ApiHandlers
 from wids.browse.source import SamplePlace
-from wids.browse.thumbs import SIZES
+from wids.browse.thumbnailpool import SIZES
 from wids.display.mediatypes import OCTET_STREAM, media_type
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError, WidsError
 from wids.log import logger
 
-__all__ = ["make_app"]
+__all__ = ["UnsatisfiableRangeError", "make_app", "parse_range"]
+
+# Nineteen digits are more than any file has bytes, and few enough for int() to take no time.
+_RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
+
+
+class UnsatisfiableRangeError(ValueError):
+    """A range that begins behind the end of the field."""
+
+
+def parse_range(header: str | None, nbytes: int) -> tuple[int, int] | None:
+    """Read a Range header.
+
+    Args:
+        header: Its text, or None where the request has none.
+        nbytes: Bytes of the field.
+
+    Returns:
+        The half-open range asked for, cut to what there is; None to send the whole field, which a
+        server may also do for what it does not understand, such as several ranges at once.
+
+    Raises:
+        UnsatisfiableRangeError: The range begins behind the end.
+
+    Source:
+        RFC 9110, section 14.
+
+    >>> parse_range("bytes=2-4", 10), parse_range("bytes=-3", 10), parse_range("bytes=0-1,4-5", 10)
+    ((2, 5), (7, 10), None)
+    """
+    found = _RANGE.fullmatch(header.strip()) if header else None
+    if found is None or not (found[1] or found[2]):
+        return None
+    if not found[1]:
+        start, stop = max(0, nbytes - int(found[2])), nbytes
+    else:
+        start = int(found[1])
+        stop = min(int(found[2]) + 1, nbytes) if found[2] else nbytes
+        # Not a range at all by the RFC, so the header is ignored.
+        if found[2] and int(found[2]) < start:
+            return None
+    if start >= nbytes or start >= stop:
+        raise UnsatisfiableRangeError(f"the field has {nbytes} bytes, asked for {header}")
+    return start, stop
+
 
 T = TypeVar("T")
 Endpoint = Callable[[Request], Awaitable[Response]]
@@ -48,32 +91,32 @@ _MOST_DIGITS = 20
 
 
 def make_app(
-    answers: Answers, *, hosts: frozenset[str] = frozenset(), token: str | None = None
+    handlers: ApiHandlers, *, hosts: frozenset[str] = frozenset(), token: str | None = None
 ) -> Guard:
     """Make the application for one dataset.
 
     Args:
-        answers: What answers the page's questions.
+        handlers: Endpoints of the JSON API.
         hosts: Names of this server besides those of the loopback.
         token: The secret that a first request must hold; None to ask for none.
     """
     version = secrets.token_hex(4)
     questions: dict[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
-        "dataset": lambda query: {**answers.dataset(query), "version": version},
-        "waiting": answers.waiting,
-        "page": answers.page,
-        "sample": answers.sample,
-        "search": answers.search,
-        "shards": answers.shards,
-        "statistics": answers.statistics,
-        "faults": answers.faults,
+        "dataset": lambda query: {**handlers.dataset(query), "version": version},
+        "waiting": handlers.waiting,
+        "page": handlers.page,
+        "sample": handlers.sample,
+        "search": handlers.search,
+        "shards": handlers.shards,
+        "statistics": handlers.statistics,
+        "faults": handlers.faults,
     }
     files = _static_files()
 
     @asynccontextmanager
     async def lifespan(_app: Starlette) -> AsyncIterator[None]:
         yield
-        answers.close()
+        handlers.close()
 
     # Each file has a route of its own, so no path of a request is ever looked up in a folder.
     routes = [
@@ -81,8 +124,8 @@ def make_app(
         Route("/favicon.ico", _file(files, "icon.svg")),
         *(Route(f"/static/{name}", _file(files, name)) for name in files),
         *(Route(f"/api/{name}", _answered(_json_of(answer))) for name, answer in questions.items()),
-        Route("/thumb", _answered(_thumbnail_of(answers, files["broken.svg"]))),
-        Route("/raw", _answered(_raw_of(answers))),
+        Route("/thumb", _answered(_thumbnail_of(handlers, files["broken.svg"]))),
+        Route("/raw", _answered(_raw_of(handlers))),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), hosts, token)
 
@@ -156,13 +199,13 @@ def _failure(error: Exception) -> Response:
     return JSONResponse({"error": text[:2000]}, status)
 
 
-def _thumbnail_of(answers: Answers, broken: bytes) -> Endpoint:
+def _thumbnail_of(handlers: ApiHandlers, broken: bytes) -> Endpoint:
     async def send_thumbnail(request: Request) -> Response:
         try:
             size = _size(request)
-            drawn = answers.thumbnails.kept(
+            drawn = handlers.thumbnails.kept(
                 _integer(request, "i"), _integer(request, "f"), size
-            ) or await _drawn(answers, request, size)
+            ) or await _drawn(handlers, request, size)
         except (ValueError, LookupError) as error:
             if not isinstance(error, WidsError):
                 return _failure(error)
@@ -182,18 +225,18 @@ def _thumbnail_of(answers: Answers, broken: bytes) -> Endpoint:
     return send_thumbnail
 
 
-async def _drawn(answers: Answers, request: Request, size: int) -> Thumbnail | None:
+async def _drawn(handlers: ApiHandlers, request: Request, size: int) -> Thumbnail | None:
     """Draw a field; None where nobody waits for it any more, as who asked has scrolled past."""
-    place, number = await _in_thread(_asked_for, answers, request)
+    place, number = await _in_thread(_asked_for, handlers, request)
     if await request.is_disconnected():
         return None
-    return await asyncio.wrap_future(answers.thumbnails.get(place, number, size))
+    return await asyncio.wrap_future(handlers.thumbnails.get(place, number, size))
 
 
-def _raw_of(answers: Answers) -> Endpoint:
+def _raw_of(handlers: ApiHandlers) -> Endpoint:
     async def send_raw(request: Request) -> Response:
         try:
-            place, number = await _in_thread(_asked_for, answers, request)
+            place, number = await _in_thread(_asked_for, handlers, request)
             field = place.field(number)
             asked = parse_range(request.headers.get("range"), field.nbytes)
         except UnsatisfiableRangeError:
@@ -209,7 +252,7 @@ def _raw_of(answers: Answers) -> Endpoint:
         # Else the whole field would be read, to be thrown away.
         if request.method == "HEAD":
             return Response(status_code=status, headers=headers)
-        chunks = _chunks(answers, place, number, start, stop)
+        chunks = _chunks(handlers, place, number, start, stop)
         return StreamingResponse(chunks, status, headers)
 
     return send_raw
@@ -234,17 +277,17 @@ def _field_headers(place: SamplePlace, number: int, *, save: bool) -> dict[str, 
 
 
 async def _chunks(
-    answers: Answers, place: SamplePlace, number: int, start: int, stop: int
+    handlers: ApiHandlers, place: SamplePlace, number: int, start: int, stop: int
 ) -> AsyncIterator[bytes]:
     """Cut a field into pieces, so that a film of gigabytes takes a megabyte of memory."""
     for first in range(start, stop, _CHUNK_NBYTES):
         last = min(first + _CHUNK_NBYTES, stop)
-        yield bytes(await _in_thread(answers.source.read, place, number, first, last))
+        yield bytes(await _in_thread(handlers.source.read, place, number, first, last))
 
 
-def _asked_for(answers: Answers, request: Request) -> tuple[SamplePlace, int]:
+def _asked_for(handlers: ApiHandlers, request: Request) -> tuple[SamplePlace, int]:
     """Locate the field that a request names by two numbers: sample `i`, field `f` of it."""
-    place = answers.source.place(_integer(request, "i"))
+    place = handlers.source.place(_integer(request, "i"))
     number = _integer(request, "f")
     place.field(number)
     return place, number

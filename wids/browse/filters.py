@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from wids.browse.conditions import MISSING, Comparison
+from wids.browse.filterlanguage import MISSING, Comparison
 from wids.browse.source import Source
 from wids.display.mediatypes import field_kind
 from wids.errors import WidsError

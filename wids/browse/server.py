@@ -7,9 +7,9 @@ from contextlib import suppress
 
 import uvicorn
 
-from wids.browse.answers import Answers
 from wids.browse.app import make_app
 from wids.browse.guard import LOOPBACK, new_token
+from wids.browse.handlers import ApiHandlers
 
 __all__ = ["BrowseServer", "bind", "is_loopback"]
 
@@ -65,7 +65,7 @@ class BrowseServer:
     """One dataset on one port.
 
     Args:
-        answers: What answers the page's questions.
+        handlers: Endpoints of the JSON API.
         host: Where to listen. Beyond the loopback, the URL holds a secret.
         port: As for `bind`.
 
@@ -77,14 +77,16 @@ class BrowseServer:
         OSError: It cannot listen there.
     """
 
-    def __init__(self, answers: Answers, host: str = "127.0.0.1", port: int | None = None) -> None:
+    def __init__(
+        self, handlers: ApiHandlers, host: str = "127.0.0.1", port: int | None = None
+    ) -> None:
         self._socket = bind(host, port)
         self.port: int = self._socket.getsockname()[1]
         token = None if is_loopback(host) else new_token()
         # Whoever the port is told to uses one of these names for it.
         names = {host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
         app = make_app(
-            answers, hosts=frozenset() if token is None else frozenset(names), token=token
+            handlers, hosts=frozenset() if token is None else frozenset(names), token=token
         )
         # "Every address" is no address that a browser could open.
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104

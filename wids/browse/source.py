@@ -1,17 +1,17 @@
-"""A dataset as the page reads it: first where things lie, then only the bytes that are shown."""
+"""Access of the page to a dataset: locates samples, then reads only the bytes that are shown."""
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
 from wids.base.urls import display_url
 from wids.browse.failures import Failures
-from wids.browse.keptbytes import KeptBytes
 from wids.browse.shownshards import ShownShards
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
@@ -23,7 +23,53 @@ from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
-__all__ = ["FieldPlace", "SamplePlace", "Source"]
+__all__ = ["FieldPlace", "KeptBytes", "SamplePlace", "Source"]
+
+K = TypeVar("K", bound=Hashable)
+V = TypeVar("V")
+
+
+class KeptBytes(Generic[K, V]):
+    """A mapping whose values hold at most so many bytes together; safe to use from threads.
+
+    Args:
+        limit_nbytes: Most bytes to keep; a single value larger than this is not kept at all.
+
+    >>> kept = KeptBytes(10)
+    >>> kept.put("a", "first", 6), kept.put("b", "second", 6)
+    (None, None)
+    >>> kept.get("a"), kept.get("b"), kept.nbytes
+    (None, 'second', 6)
+    """
+
+    def __init__(self, limit_nbytes: int) -> None:
+        self.limit_nbytes = limit_nbytes
+        self.nbytes = 0
+        self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
+        # Requests run in threads, and an OrderedDict may be torn by two that reorder it.
+        self._lock = threading.Lock()
+
+    def get(self, key: K) -> V | None:
+        """Return what is kept under a key, or None."""
+        with self._lock:
+            found = self._values.get(key)
+            if found is None:
+                return None
+            self._values.move_to_end(key)
+            return found[0]
+
+    def put(self, key: K, value: V, nbytes: int) -> None:
+        """Keep a value that counts as so many bytes."""
+        if nbytes > self.limit_nbytes:
+            return
+        with self._lock:
+            replaced = self._values.pop(key, None)
+            self.nbytes += nbytes - (replaced[1] if replaced else 0)
+            self._values[key] = (value, nbytes)
+            while self.nbytes > self.limit_nbytes:
+                _, (_, freed) = self._values.popitem(last=False)
+                self.nbytes -= freed
+
 
 # Some pages of small fields: enough to go back without asking the server again.
 _KEPT_NBYTES = 64 << 20

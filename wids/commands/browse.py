@@ -19,7 +19,7 @@ from wids.commands.terminal import DONE, Arguments, add_command, note, out
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from wids.browse.answers import Answers
+    from wids.browse.handlers import ApiHandlers
 
 __all__ = ["add_browse_commands"]
 
@@ -85,7 +85,7 @@ def browse(args: Arguments) -> int:
         ) as dataset,
     ):
         first = None if args.index is None else _checked(args.index, len(dataset))
-        server = BrowseServer(_answers(args, dataset), args.host, args.port)
+        server = BrowseServer(_handlers(args, dataset), args.host, args.port)
         url = server.url
         if first is not None:
             url += f"{'&' if '?' in url else '?'}i={first}"
@@ -152,15 +152,15 @@ def _checked(index: int, total: int) -> int:
     return index % total
 
 
-def _answers(args: Arguments, dataset: Any) -> Answers:
-    from wids.browse.answers import Answers
-    from wids.browse.checkreport import find_report, read_report
+def _handlers(args: Arguments, dataset: Any) -> ApiHandlers:
+    from wids.browse.handlers import ApiHandlers
+    from wids.browse.overview import find_report, read_report
     from wids.browse.source import Source
     from wids.display.classnames import parse_class_names
 
     names = parse_class_names(Path(args.class_names)) if args.class_names else dataset.class_names
     report = read_report(Path(args.check)) if args.check else find_report(args.spec)
-    return Answers(Source(dataset), dataset.dataset_name, names, report)
+    return ApiHandlers(Source(dataset), dataset.dataset_name, names, report)
 
 
 def _announce(args: Arguments, url: str, port: int) -> None:

@@ -10,9 +10,8 @@ import numpy as np
 
 from wids.base.optional import load
 from wids.base.text import clean, columns_of, format_nbytes
-from wids.display.fieldview import FieldView, unpacked, view_field
+from wids.display.fieldview import FieldView, content_line, unpacked, view_field
 from wids.display.mediaview import checked_image
-from wids.display.oneline import content_line
 from wids.display.thumbnails import thumbnail
 from wids.errors import DecodeError
 

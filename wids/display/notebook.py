@@ -6,21 +6,59 @@ loaded from anywhere and no script is there, so the page shows wherever HTML doe
 """
 
 import base64
+import html
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from wids.base.text import clean, format_nbytes
-from wids.display.fieldview import FieldView
-from wids.display.markup import Markup, tag
+from wids.display.fieldview import Field, FieldView, array_line, bars, content_line
 from wids.display.mediatypes import media_type
-from wids.display.oneline import array_line, bars, content_line
-from wids.display.samplefields import Field, SampleFields
 from wids.display.thumbnails import thumbnail
 from wids.errors import DecodeError
 
-__all__ = ["DatasetFacts", "dataset_html", "sample_html"]
+__all__ = ["DatasetFacts", "Markup", "dataset_html", "sample_html", "tag"]
+
+EMPTY_TAGS = {"br", "img"}  # they have neither content nor end
+
+
+class Markup(str):
+    """Text that is HTML already; every other string is escaped where it is put into a tag."""
+
+    __slots__ = ()
+
+
+def tag(name: str, *parts: str | Iterable[str], **attributes: object) -> Markup:
+    """Build an element.
+
+    Args:
+        name: The element's name.
+        parts: What it holds, one behind the other: strings, which are escaped unless they are
+            `Markup`, or rows of such.
+        attributes: Its attributes; a `_` at the end of a name is dropped, and None is left out.
+
+    >>> print(tag("b", "a<b", tag("i", "c"), style="color:red", title=None))
+    <b style="color:red">a&lt;b<i>c</i></b>
+    """
+    written = "".join(
+        f' {key.rstrip("_")}="{html.escape(str(value))}"'
+        for key, value in attributes.items()
+        if value is not None
+    )
+    if name in EMPTY_TAGS:
+        return Markup(f"<{name}{written}>")
+    content = "".join(_escaped(each) for part in parts for each in _strings(part))
+    return Markup(f"<{name}{written}>{content}</{name}>")
+
+
+def _strings(part: str | Iterable[str]) -> Iterable[str]:
+    return [part] if isinstance(part, str) else part
+
+
+def _escaped(text: str) -> str:
+    return text if isinstance(text, Markup) else html.escape(text)
+
 
 MAX_FIELDS = 50  # of a sample; the others are counted
 MAX_TEXT = 4_000  # characters of a text or document
@@ -55,6 +93,25 @@ REST = "width:100%;max-width:0;overflow:hidden"
 BAD = "color:#d1495b;overflow-wrap:anywhere"
 
 
+class DisplayedSample(Protocol):
+    """Sample whose fields can be shown, such as `wids.display.sampleview.SampleView`."""
+
+    @property
+    def fields(self) -> Sequence[Field]:
+        """Fields in their order."""
+
+    @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the sample states about itself: `key`, `index`, `shard` and the like."""
+
+    @property
+    def title(self) -> str:
+        """Index and key of the sample."""
+
+    def views(self) -> dict[str, FieldView]:
+        """View each field, by its name."""
+
+
 @dataclass(frozen=True)
 class DatasetFacts:
     """What a dataset says of itself.
@@ -77,7 +134,7 @@ class DatasetFacts:
 
 
 def dataset_html(
-    facts: DatasetFacts, samples: Iterable[SampleFields | Exception], note: str | None = None
+    facts: DatasetFacts, samples: Iterable[DisplayedSample | Exception], note: str | None = None
 ) -> Markup:
     """Show a dataset: what it says of itself, and a grid of samples.
 
@@ -110,7 +167,7 @@ def dataset_html(
     return tag("div", parts, style=CARD)
 
 
-def sample_html(sample: SampleFields) -> Markup:
+def sample_html(sample: DisplayedSample) -> Markup:
     """Show a sample: its fields one below the other, each by its kind."""
     pictures = _Pictures(PICTURE_SIDE)
     views = sample.views()
@@ -187,7 +244,7 @@ def _place(facts: Any) -> str:
     return f"{shard}, sample {facts['shardindex']} in it" if "shardindex" in facts else shard
 
 
-def _tile(sample: SampleFields | Exception, pictures: _Pictures) -> Markup:
+def _tile(sample: DisplayedSample | Exception, pictures: _Pictures) -> Markup:
     """Show a sample of the grid: its picture or else some text, its index, key and label."""
     frame = f"width:{TILE_SIDE}px;font-size:12px;line-height:1.35"
     box = (
@@ -215,7 +272,7 @@ def _tile(sample: SampleFields | Exception, pictures: _Pictures) -> Markup:
 
 
 def _first_picture(
-    sample: SampleFields, views: dict[str, FieldView], pictures: _Pictures
+    sample: DisplayedSample, views: dict[str, FieldView], pictures: _Pictures
 ) -> Markup | None:
     """Draw the first field that makes a picture; images go before arrays, sounds and films."""
     for kinds in (("image",), ("array", "audio", "video")):

@@ -13,12 +13,10 @@ import numpy as np
 
 from wids.base.optional import load, load_if_present
 from wids.codecs.images import ImageDecoder
-from wids.display.arraypicture import levels, pixels_of
-from wids.display.arrayview import named_arrays, picture_in
+from wids.display.arrayview import levels, named_arrays, picture_in, pixels_of
 from wids.display.fieldview import unpacked
 from wids.display.mediatypes import field_kind, format_suffix
-from wids.display.mediaview import AV_FORMATS, checked_image, orientation
-from wids.display.poster import draw_wave, first_frame
+from wids.display.mediaview import AV_FORMATS, checked_image, draw_wave, first_frame, orientation
 from wids.errors import DecodeError
 
 __all__ = ["Thumbnail", "makes_picture", "thumbnail"]

@@ -5,8 +5,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 
-from wids.browse.keptbytes import KeptBytes
-from wids.browse.source import SamplePlace, Source
+from wids.browse.source import KeptBytes, SamplePlace, Source
 from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
 

@@ -1,4 +1,4 @@
-"""What the server of the page answers: samples, fields, keys, filters, shards, statistics."""
+"""JSON API of the page: samples, fields, keys, filters, shards, statistics."""
 
 import io
 import json
@@ -20,7 +20,7 @@ from server import Faults
 
 from wids import TarIndex
 from wids.base.files import new_part_path
-from wids.browse.conditions import parse_filter
+from wids.browse.filterlanguage import parse_filter
 from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
@@ -498,7 +498,7 @@ def test_while_a_shard_is_on_its_way_the_page_can_tell(
     rows = serve_remotely(folder, shard_server, sidecars=False)
     began, go_on = threading.Event(), threading.Event()
     with browsing(rows) as server, ThreadPoolExecutor(1) as pool:
-        dataset = server.answers.source.dataset
+        dataset = server.handlers.source.dataset
         locate = dataset.locate_sample
 
         def slowly(index: int) -> Any:
@@ -576,7 +576,7 @@ def test_how_much_of_a_shard_has_come_is_told(
     rows = serve_remotely(folder, shard_server, sidecars=False)
     began, go_on = threading.Event(), threading.Event()
     with browsing(rows) as server, ThreadPoolExecutor(1) as pool:
-        dataset = server.answers.source.dataset
+        dataset = server.handlers.source.dataset
         whole = Path(dataset.cache.get(rows[1][0]))
         whole.unlink()
         new_part_path(whole).write_bytes(bytes(1234))
@@ -722,7 +722,7 @@ def test_a_fault_of_the_server_is_an_answer(
     def fail(_index: int) -> None:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr(served.answers.source, "place", fail)
+    monkeypatch.setattr(served.handlers.source, "place", fail)
     response = served.get("api/sample", i=0)
     assert (response.status_code, "unforeseen" in response.json()["error"]) == (500, True)
     assert "unforeseen" in caplog.text

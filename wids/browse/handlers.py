@@ -1,22 +1,20 @@
-"""The questions that the page asks, each a function from a request's parameters to JSON."""
+"""API handlers of the page, each a function from the parameters of a request to JSON."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from wids.browse.checkreport import CheckReport
-from wids.browse.grid import Grid
-from wids.browse.samples import sample_page, tiles
+from wids.browse.orders import Grid
+from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
+from wids.browse.samplepages import sample_page, tiles
 from wids.browse.scans import Scans
 from wids.browse.search import search_keys
-from wids.browse.shards import dataset_facts, shard_rows
 from wids.browse.source import SamplePlace, Source
-from wids.browse.statistics import StatisticsVisitor, spread
-from wids.browse.thumbs import LARGE, Thumbnails
+from wids.browse.thumbnailpool import LARGE, Thumbnails
 from wids.display.safejson import safe_text
 from wids.errors import WidsError
 
-__all__ = ["Answers"]
+__all__ = ["ApiHandlers"]
 
 Query = Mapping[str, str]
 
@@ -31,8 +29,8 @@ _FIRST_LOOK_SHARDS = 32
 
 
 @dataclass
-class Answers:
-    """What the page wants to know of one dataset.
+class ApiHandlers:
+    """JSON API over one dataset; each public method is one endpoint.
 
     Attributes:
         source: The dataset.

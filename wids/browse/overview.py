@@ -1,0 +1,269 @@
+"""Dataset page: facts of the spec, shards and their states, faults, statistics of fields."""
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from wids.base.urls import display_url, is_local, local_path
+from wids.browse.source import Source
+from wids.reading.display import nbytes_of
+from wids.specs.shardtable import UNKNOWN
+from wids.tools.stats import SizeStats, Stats
+
+__all__ = [
+    "CheckReport",
+    "StatisticsVisitor",
+    "dataset_facts",
+    "find_report",
+    "read_report",
+    "shard_rows",
+    "spread",
+]
+
+_MOST_NBYTES = 64 << 20
+
+CheckReport = dict[str, Any]
+
+
+def find_report(source: str) -> CheckReport | None:
+    """Read the report beside a spec: `train.check.json` for `train.json`.
+
+    Args:
+        source: The spec, as it was given on the command line.
+
+    Returns:
+        The report, or None where there is none that can be read.
+    """
+    if not is_local(source) or not source.endswith(".json"):
+        return None
+    path = local_path(source).with_suffix(".check.json")
+    try:
+        return read_report(path) if path.is_file() else None
+    except (OSError, ValueError):
+        return None
+
+
+def read_report(path: Path) -> CheckReport:
+    """Read a report.
+
+    Returns:
+        `num_shards`, `num_errors`, and `faults`, each with shard, place, what, cure, severity.
+
+    Raises:
+        ValueError: It is none.
+        OSError: It cannot be read.
+    """
+    if path.stat().st_size > _MOST_NBYTES:
+        raise ValueError(f"{path}: expected at most {_MOST_NBYTES} bytes of a report")
+    try:
+        report = json.loads(path.read_text(encoding="utf-8"))
+    except RecursionError as error:
+        raise ValueError(f"{path}: more levels of JSON than are read") from error
+    faults = report.get("faults") if isinstance(report, dict) else None
+    if not isinstance(faults, list) or not all(isinstance(fault, dict) for fault in faults):
+        raise ValueError(
+            f"{path}: expected what `wids check SPEC --json` prints, found no list of faults"
+        )
+    names = ("shard", "place", "what", "cure", "severity")
+    kept = [{name: str(fault.get(name, "")) for name in names} for fault in faults]
+    return {
+        "num_shards": _count(report.get("num_shards")),
+        "num_errors": _count(report.get("num_errors")),
+        "faults": kept,
+    }
+
+
+def _count(value: Any) -> int:
+    return value if isinstance(value, int) else 0
+
+
+def dataset_facts(source: Source) -> dict[str, Any]:
+    """Sum up the dataset from its spec alone; opens no shard."""
+    dataset = source.dataset
+    shards = dataset.shards
+    known = shards.filesize != UNKNOWN
+    nbytes = nbytes_of(shards)
+    return {
+        "name": dataset.header["name"],
+        "num_samples": len(source),
+        "num_shards": len(shards),
+        "nbytes": int(shards.filesize[known].sum()) if nbytes is None else nbytes,
+        "shards_without_size": int((~known).sum()) if nbytes is None else 0,
+        "base": display_url(dataset.base) if dataset.base else "",
+    }
+
+
+def shard_rows(
+    source: Source, start: int, count: int, faults: dict[str, list[dict[str, str]]]
+) -> list[dict[str, Any]]:
+    """Describe some shards: what the spec says, what is on disk, what is known to be wrong.
+
+    Args:
+        source: The dataset.
+        start: The first shard.
+        count: How many.
+        faults: What `wids check` found, by URL.
+
+    Returns:
+        A dict each: `shard`, `url`, `first_index`, `num_samples`, `nbytes` (None where unknown),
+        `state` ("local", "cached", "remote", "missing", "denied", "unreachable" or "damaged") and
+        `messages`.
+    """
+    stop = min(start + count, source.num_shards)
+    return [_row(source, number, faults) for number in range(max(start, 0), stop)]
+
+
+def _row(source: Source, number: int, faults: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
+    entry = source.dataset.shards[number]
+    state, nbytes = _state(source, entry)
+    found = faults.get(entry["url"], [])
+    messages = [f"{fault['place']}: {fault['what']}" for fault in found]
+    failure = source.failures.of_shard(number, entry["url"])
+    if failure is not None:
+        messages.insert(0, failure.message)
+    if failure is not None and failure.kind != "damaged":
+        # Of a shard in the cache its server may keep silent.
+        told = "unreachable" if failure.unreachable else failure.kind
+        state = told if state == "remote" else state
+    # A note of `wids check`, such as bytes behind the end, is no damage.
+    elif failure is not None or any(fault.get("severity") == "error" for fault in found):
+        state = "missing" if state == "missing" else "damaged"
+    return {
+        "shard": number,
+        "url": display_url(entry["url"]),
+        "first_index": source.first_index(number),
+        "num_samples": source.num_samples(number),
+        "nbytes": nbytes,
+        "state": state,
+        "messages": messages[:5],
+    }
+
+
+def _state(source: Source, entry: dict[str, Any]) -> tuple[str, int | None]:
+    """Say where a shard is, and its bytes: on disk if it is there, else as the spec says."""
+    # Of a remote shard only what the spec promises is known; asking the server would cost a request
+    # for each row.
+    if source.is_far(entry):
+        return "remote", entry.get("filesize")
+    if not source.dataset.cache.is_local(entry["url"]):
+        return "cached", entry.get("filesize")
+    try:
+        status = local_path(entry["url"]).stat()
+    except OSError:
+        return "missing", entry.get("filesize")
+    # Another size than promised is damage that can be seen without opening the shard.
+    size = entry.get("filesize")
+    return ("local" if size in (None, status.st_size) else "damaged"), status.st_size
+
+
+_CLASS_FIELDS = (".cls", ".cls2", ".label", ".class")
+# Above any set of classes in use, below what would be felt in memory.
+_MOST_CLASSES = 100_000
+_MOST_SHOWN = 60
+_MOST_FIELDS = 48
+_MOST_LABEL_NBYTES = 200
+
+
+def spread(num_shards: int, count: int) -> list[int]:
+    """Choose some shards at even distances, the first among them.
+
+    >>> spread(10, 4), spread(3, 8)
+    ([0, 2, 5, 7], [0, 1, 2])
+    """
+    if count >= num_shards:
+        return list(range(num_shards))
+    return [number * num_shards // count for number in range(count)]
+
+
+class StatisticsVisitor:
+    """Sums up fields and classes of the shards it visits.
+
+    Args:
+        source: The dataset.
+        class_names: Names of classes, by number.
+    """
+
+    def __init__(self, source: Source, class_names: Mapping[int, str]) -> None:
+        self._source = source
+        self._class_names = class_names
+        self._stats = Stats()
+        self._class_field: str | None = None
+        self._crowded = False
+        self._lock = threading.Lock()
+
+    def visit(self, shard_index: int) -> bool:
+        """Add one shard."""
+        index = self._source.tar_index(shard_index)
+        if index is None:
+            return self._source.num_samples(shard_index) == 0
+        columns = index.columns()
+        sizes = columns.sizes_by_extension()
+        fields = {extension: SizeStats.of(found) for extension, found in sorted(sizes.items())}
+        values = self._classes(shard_index, sizes)
+        with self._lock:
+            self._stats += Stats(SizeStats.of(columns.sample_sizes()), fields, values)
+            # Texts that all differ are no classes, and would only fill the memory.
+            self._crowded = len(self._stats.values) > _MOST_CLASSES
+            if self._crowded:
+                self._stats.values.clear()
+        return True
+
+    def _classes(self, shard_index: int, sizes: Mapping[str, Any]) -> Counter[str]:
+        if self._class_field is None:
+            # The first shard decides, so that all shards are counted by the same field.
+            self._class_field = next((name for name in _CLASS_FIELDS if name in sizes), None)
+        field = self._class_field
+        if field is None or field not in sizes or self._crowded:
+            return Counter()
+        rows = self._source.rows(shard_index, (field,), _MOST_LABEL_NBYTES) or ()
+        labels = (bytes(row[field]) for row in rows if field in row)
+        return Counter(label.decode("utf-8", "replace").strip() for label in labels)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Give what was found so far as JSON holds it."""
+        with self._lock:
+            stats = self._stats
+            commonest = stats.values.most_common(_MOST_SHOWN)
+            classes = [[label, self._name(label), count] for label, count in commonest]
+            return {
+                "samples": _sizes("sample", stats.samples),
+                "fields": [_sizes(name, stats.fields[name]) for name in _commonest(stats.fields)],
+                "num_fields": len(stats.fields),
+                "class_field": self._class_field,
+                "num_classes": len(stats.values),
+                "classes": sorted(classes, key=_by_number),
+                "counts": _spread_of(stats.values),
+            }
+
+    def _name(self, label: str) -> str | None:
+        return self._class_names.get(int(label)) if label.isdecimal() and len(label) < 10 else None
+
+
+def _sizes(name: str, sizes: SizeStats) -> dict[str, Any]:
+    return {"name": name, **vars(sizes), "mean": sizes.mean}
+
+
+def _commonest(fields: Mapping[str, SizeStats]) -> list[str]:
+    """Choose the fields to show: of a dataset that has thousands, those of the most samples."""
+    return sorted(fields, key=lambda name: (-fields[name].count, name))[:_MOST_FIELDS]
+
+
+def _spread_of(values: Counter[str]) -> dict[str, float]:
+    """Tell how even the classes are filled."""
+    counts = np.array(list(values.values()) or [0])
+    return {
+        "least": int(counts.min()),
+        "median": float(np.median(counts)),
+        "most": int(counts.max()),
+    }
+
+
+def _by_number(row: list[Any]) -> tuple[int, str]:
+    # Classes are numbers more often than not, and then 10 comes behind 9.
+    label = row[0]
+    return (int(label) if label.isdecimal() and len(label) < 10 else 2**31, label)
