@@ -116,11 +116,17 @@ def test_members_of_no_sample_and_odd_fields_are_notes(spec: Path, make_shard: M
     assert "1 of 3 samples" in found[1].what
 
 
-def test_bytes_behind_the_end_are_a_note(spec: Path, make_shard: MakeShard):
-    """A second archive behind the first is not read, and is said."""
+def test_what_follows_the_end_is_a_note_or_a_fault(spec: Path, make_shard: MakeShard):
+    """Other bytes are noted; a second archive is a fault, since its samples would be missing."""
     first, second = make_shard("a.tar", samples(1)), make_shard("b.tar", samples(1))
-    first.write_bytes(first.read_bytes() + second.read_bytes())
-    assert [fault.place for fault in check_shard({"url": str(first)})] == ["end"]
+    plain = first.read_bytes()
+    for rest, expected in (
+        (b"tape" * 128, ("end", "note")),
+        (second.read_bytes(), ("headers", "error")),
+    ):
+        first.write_bytes(plain + rest)
+        found = check_shard({"url": str(first)})
+        assert [(fault.place, fault.severity) for fault in found] == [expected]
 
 
 def test_field_that_cannot_be_decoded_is_found_on_request(spec: Path, make_shard: MakeShard):

@@ -415,24 +415,26 @@ def concatenated(tmp_path: Path, make_shard: Callable[..., Path]) -> Path:
     return path
 
 
-def test_concatenated_archives_are_read_where_asked_for(
-    concatenated: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    """By default a shard ends where its first archive does, and a warning says what would help."""
+def test_concatenated_archives_are_read_where_asked_for(concatenated: Path) -> None:
+    """Without the argument, a second archive is an error that names it."""
     with tarfile.open(concatenated, ignore_zeros=True) as archive:
         keys = [name.removesuffix(".cls") for name in archive.getnames()]
     every = ShardListDataset(concatenated, concatenated=True)
     assert [sample["__key__"] for sample in pickle.loads(pickle.dumps(every))] == keys == [*"abc"]
-    assert not caplog.records
-    assert [sample["__key__"] for sample in ShardListDataset(concatenated)] == ["a"]
-    assert "concatenated=True" in caplog.text
+    with pytest.raises(wids.ShardFormatError, match="concatenated=True"):
+        ShardListDataset(concatenated)[0]
 
 
 def test_columns_of_concatenated_archives_are_kept_apart(concatenated: Path) -> None:
     """A column that was kept by one rule is no column by the other."""
-    for every, column in ((True, [1, 2, 2]), (False, [1]), (True, [1, 2, 2])):
-        dataset = ShardListDataset(concatenated, concatenated=every)
-        assert dataset.column(".cls").tolist() == column
+    for _ in range(2):
+        assert ShardListDataset(concatenated, concatenated=True).column(".cls").tolist() == [
+            1,
+            2,
+            2,
+        ]
+        with pytest.raises(wids.ShardFormatError, match="another archive"):
+            ShardListDataset([(str(concatenated), 1)]).column(".cls")
 
 
 def test_real_shards_read_as_tarfile_reads_them(shared_data: Path) -> None:

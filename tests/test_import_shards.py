@@ -88,3 +88,14 @@ def test_what_is_no_whole_tar_is_refused(tmp_path: Path, data: bytes) -> None:
     assert run.returncode == 1
     assert run.stderr.startswith(b"wids: ")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("command", ["import", "reshard"])
+def test_a_concatenated_file_is_read_whole_or_refused(tmp_path: Path, command: str, capsys) -> None:
+    """Half of `cat a.tar b.tar > ab.tar` is an error that names the option that reads both."""
+    (tmp_path / "ab.tar").write_bytes(tar_of(["a.cls", "a.jpg"]) + tar_of(["b.cls", "b.jpg"]))
+    run = [command, str(tmp_path / "ab.tar"), "-o", str(tmp_path / "out" / "x-%d.tar")]
+    assert main(run) == 1
+    assert f"wids {command} --concatenated" in capsys.readouterr().err
+    assert main([*run, "--concatenated"]) == 0
+    assert keys_of(tmp_path / "out" / "x.json") == ["a", "b"]

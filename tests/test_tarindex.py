@@ -1,6 +1,5 @@
 """Tar indexes: built, kept, verified against their shard, rebuilt when stale."""
 
-import logging
 import os
 import pickle
 import shutil
@@ -246,13 +245,27 @@ def test_many_threads_build_one_sidecar(shard, sidecar):
     assert sorted(path.name for path in shard.parent.iterdir()) == ["x.tar", "x.tar.widx"]
 
 
-def test_trailing_archives_are_told(shard, caplog):
-    """A second archive behind the first is warned of, and read when asked for."""
+def test_trailing_archives_are_refused(shard):
+    """A second archive behind the first is an error, and read when asked for."""
     shard.write_bytes(shard.read_bytes() + member(b"c.txt", b"x") + END)
-    with caplog.at_level(logging.WARNING):
-        assert TarIndex.from_tar(shard).trailing_nbytes == 2048
-    assert "concatenated=True reads them" in caplog.text
+    with pytest.raises(ShardFormatError, match="concatenated=True reads both"):
+        TarIndex.from_tar(shard)
     assert TarIndex.from_tar(shard, concatenated=True).num_samples == 3
+
+
+def test_a_sidecar_that_leaves_an_archive_out_is_not_used(shard):
+    """A sidecar of an older version, which read half of a concatenated shard, hides nothing."""
+    first = TarIndex.from_tar(shard)
+    sidecar = shard.with_name("x.tar.widx")
+    shard.write_bytes(shard.read_bytes() + bytes(512) + b"tape" * 128)
+    index = TarIndex.open(shard, sidecar)
+    assert (index.num_samples, index.trailing_nbytes) == (first.num_samples, 512)
+    content = shard.read_bytes()
+    header = member(b"c.txt", b"x")[:512]
+    shard.write_bytes(content[:-512] + header)
+    sidecar.touch()
+    with pytest.raises(ShardFormatError, match="another archive"):
+        TarIndex.open(shard, sidecar)
 
 
 def test_skipped_entries_are_counted_together(shard):

@@ -504,11 +504,16 @@ def test_a_link_to_data_of_a_vendors_type_has_none(scan):
 
 
 def test_what_follows_the_end_is_reported(scan):
-    """Bytes behind the end are counted; zeros are padding; concatenated=True reads archives."""
+    """Bytes behind the end are counted; zeros are padding; another archive is refused."""
     one, two = (member(b"%d.txt" % i, b"x") + END for i in range(2))
     assert scan(one + bytes(10_000)).trailing_nbytes == 0
-    joined = scan(one + bytes(2048) + two)
-    assert (len(joined.spans), joined.trailing_nbytes) == (1, len(two))
+    taped = scan(one + bytes(2048) + b"tape" * 128)
+    assert (len(taped.spans), taped.trailing_nbytes) == (1, 512)
+    place = len(one) + 2048
+    with pytest.raises(ShardFormatError, match=f"at byte {place}: .* another archive") as refused:
+        scan(one + bytes(2048) + two)
+    assert "concatenated=True" in str(refused.value)
+    assert "wids reshard --concatenated" in str(refused.value)
     both = scan(one + bytes(2048) + two, concatenated=True)
     assert [name for name, *_ in listed(both)] == ["0.txt", "1.txt"]
     assert both.trailing_nbytes == 0

@@ -67,6 +67,7 @@ def _add_reshard(commands: Any) -> None:
     parser.add_argument("--where", metavar="EXT=VALUE", help="take samples with that value only")
     parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in PATTERN is the name")
     parser.add_argument("--rekey", action="store_true", help="name samples by their new place")
+    _add_concatenated(parser)
     add_workers(parser)
 
 
@@ -78,6 +79,12 @@ def _add_writing(parser: Any) -> None:
     parser.add_argument("--no-digest", action="store_true", help="note no MD5 and SHA-256")
     parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
     parser.add_argument("--resume", action="store_true", help="go on after a crash")
+
+
+def _add_concatenated(parser: Any) -> None:
+    parser.add_argument(
+        "--concatenated", action="store_true", help="read archives behind the end of the first, too"
+    )
 
 
 def _writer_options(args: Arguments) -> dict[str, Any]:
@@ -101,6 +108,7 @@ def import_(args: Arguments) -> int:
         split=args.split,
         pattern=args.pattern,
         grouping=args.grouping,
+        concatenated=args.concatenated,
         rekeyed=args.rekey,
     )
     # Before anything is written, so that a slip in a name costs no older shards.
@@ -187,6 +195,7 @@ def _add_import(commands: Any) -> None:
         default="adjacent",
         help="members of a sample may lie apart in a tar: shard (%(default)s)",
     )
+    _add_concatenated(parser)
     parser.add_argument("--rekey", action="store_true", help="number the samples anew")
 
 
@@ -240,7 +249,8 @@ def reshard(args: Arguments) -> int:
     _keep_specs(args)
     shards = [shard for spec in args.specs for shard in load_spec(spec).shards]
     code = DONE
-    with ShardList(shards, transformations=[], cache_dir=args.cache_dir) as dataset:
+    options = {"cache_dir": args.cache_dir, "concatenated": args.concatenated}
+    with ShardList(shards, transformations=[], **options) as dataset:
         indexes = _chosen(args, dataset)
         if args.shuffle is not None:
             indexes = resharding.shuffled(indexes, args.shuffle)

@@ -34,6 +34,7 @@ class Wanted:
         split: Which part of a dataset.
         pattern: How keys of an LMDB are made.
         grouping: "adjacent" or "shard", for tars.
+        concatenated: Whether tars are read beyond the end of their first archive.
         rekeyed: Whether the samples get new keys, so that those they have may clash.
     """
 
@@ -43,6 +44,7 @@ class Wanted:
     split: str | None = None
     pattern: str | None = None
     grouping: Grouping = "adjacent"
+    concatenated: bool = False
     rekeyed: bool = False
 
 
@@ -65,7 +67,12 @@ def open_source(
         from wids.importing.shards import open_shards
 
         shards = [shard for source in sources for shard in find_shards(source) or [source]]
-        return open_shards(shards, stdin=sys.stdin.buffer, grouping=wanted.grouping)
+        return open_shards(
+            shards,
+            stdin=sys.stdin.buffer,
+            grouping=wanted.grouping,
+            concatenated=wanted.concatenated,
+        )
     if kind == "tfrecord":
         return open_tfrecords(_tfrecords(sources), wanted.fields, wanted.key)
     if len(sources) != 1:

@@ -13,6 +13,7 @@ from wids.errors import ShardFormatError
 from wids.importing.layout import Imported
 from wids.specs.build import local_copy
 from wids.tar.shard import Shard
+from wids.tar.sidecar import IndexRules
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
@@ -31,6 +32,7 @@ def open_shards(
     stdin: IO[bytes] | None = None,
     key_rule: KeyRule = "first_dot",
     grouping: Grouping = "adjacent",
+    concatenated: bool = False,
 ) -> Imported:
     """Open shards, one after the other.
 
@@ -40,6 +42,7 @@ def open_shards(
         key_rule: "first_dot" (`a.seg.png` is field `.seg.png` of `a`) or "last_dot".
         grouping: "shard" brings the members of a sample together from all over their shard;
             "adjacent" takes it for an error that they do not follow each other.
+        concatenated: Read the archives behind the end of the first; for `-` that is always so.
 
     Returns:
         Samples with their fields as they are, in the order of the shards.
@@ -49,22 +52,22 @@ def open_shards(
         ShardFormatError: While the samples are read: one is damaged, or members of a sample lie
             apart.
     """
-    return Imported(_samples(sources, stdin, key_rule, grouping), shards=tuple(sources))
+    rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
+    return Imported(_samples(sources, stdin, rules), shards=tuple(sources))
 
 
 def _samples(
-    sources: Sequence[str], stdin: IO[bytes] | None, key_rule: KeyRule, grouping: Grouping
+    sources: Sequence[str], stdin: IO[bytes] | None, rules: IndexRules
 ) -> Iterator[dict[str, Any]]:
     for source in sources:
         with ExitStack() as stack:
             # A tar is read at random, so what comes as a stream lies on the disk for a while.
             here = _spooled(stdin) if source == "-" and stdin is not None else local_copy(source)
             path = stack.enter_context(here)
-            # `cat a.tar b.tar | ...` is one stream; in a file, a second archive is more likely a
-            # mistake.
-            index = TarIndex.from_tar(
-                path, key_rule=key_rule, grouping=grouping, concatenated=source == "-"
-            )
+            # `cat a.tar b.tar | ...` is one stream; in a file, a second archive may be a mistake.
+            if source == "-":
+                rules = {**rules, "concatenated": True}
+            index = TarIndex.from_tar(path, **rules)
             shard = stack.enter_context(Shard(path, index))
             for place in range(len(shard)):
                 yield shard.read(place)

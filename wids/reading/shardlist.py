@@ -88,7 +88,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         grouping: "adjacent" (members of a sample follow each other) or "shard" (they may lie
             anywhere in it).
         concatenated: Read the archives that follow behind the end of the first in a shard; without,
-            they are warned of.
+            they are an error.
         allow_pipe: Permit `pipe:` URLs, which run a command.
         allow_pickle: Permit fields that run code when decoded (`.pkl`, pickled `.pth`).
         allow_local: Permit a spec from a server to name files of this machine.

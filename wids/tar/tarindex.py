@@ -29,6 +29,7 @@ from wids.tar.sidecar import (
     pack_sidecar,
 )
 from wids.tar.sidecarread import parse_sidecar, read_sidecar
+from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
 from wids.tar.tarscan import Members, scan_tar
 from wids.tar.turns import turn_to_index
 
@@ -52,8 +53,8 @@ class TarIndex(MemberTable):
         num_samples: Number of samples.
         keys: The samples' keys; cut out of the index when asked for.
         skipped: How many entries of the tar are in no sample, by reason.
-        trailing_nbytes: Bytes behind the end of the archive that are no padding; a second archive
-            that was appended, perhaps (`concatenated=True` reads it).
+        trailing_nbytes: Bytes behind the end of the archive that are neither padding nor another
+            archive.
 
     >>> import io, tarfile, tempfile
     >>> with tempfile.NamedTemporaryFile() as shard:
@@ -116,12 +117,10 @@ class TarIndex(MemberTable):
             concatenated=concatenated,
             fingerprint=_fingerprint(path, members, table.spans),
         )
-        # No error: tapes are padded with anything, and `cat a.tar b.tar` is a habit. But samples
-        # that nobody reads must not go unnoticed.
+        # No error: tapes are padded with anything, and a second archive was refused by the scan.
         if source.trailing_nbytes:
-            _log.warning(
-                "%s: %d bytes follow the end of the archive and are not read; if they are "
-                "further archives, concatenated=True reads them",
+            _log.info(
+                "%s: %d bytes follow the end of the archive; they are no archive and are not read",
                 path,
                 source.trailing_nbytes,
             )
@@ -216,6 +215,8 @@ class TarIndex(MemberTable):
         try:
             # Rules first, as they cost no look at the shard.
             fits = index.source.rules == rules and index.belongs_to(tar)
+            # Sidecars of older versions exist for shards whose second archive nobody read.
+            fits = fits and not index.hides_archive(tar)
         except ShardFormatError as error:
             _log.debug("%s", error)
             return None
@@ -270,6 +271,19 @@ class TarIndex(MemberTable):
             return False
         self.shard_mtime_ns = status.st_mtime_ns
         return True
+
+    def hides_archive(self, tar: str | os.PathLike[str]) -> bool:
+        """Return whether the shard has a second archive behind its end that the index leaves out.
+
+        Raises:
+            OSError: The shard cannot be opened.
+        """
+        if not self.trailing_nbytes:
+            return False
+        with Path(tar).open("rb") as stream:
+            stream.seek(self.source.nbytes - self.trailing_nbytes)
+            header = stream.read(BLOCK_SIZE)
+        return len(header) == BLOCK_SIZE and checksum_matches(header)
 
     def _stale(self, why: str) -> ShardFormatError:
         return ShardFormatError(

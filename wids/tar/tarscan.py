@@ -88,8 +88,9 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
             archives follow in the same file.
 
     Raises:
-        ShardFormatError: The file is no tar, is damaged, breaks off, or holds what has no byte
-            range of its own (sparse files); the message names file and offset.
+        ShardFormatError: The file is no tar, is damaged, breaks off, holds what has no byte range
+            of its own (sparse files), or holds a second archive and `concatenated` is not set; the
+            message names file and offset.
         OSError: The file cannot be opened.
 
     >>> import tempfile
@@ -298,7 +299,21 @@ class _Walk:
             self._extended.begin_archive()
             return start
         self._trailing_nbytes = self._nbytes - start
+        if self._trailing_nbytes:
+            self._refuse_archive(start)
         return None
+
+    def _refuse_archive(self, position: int) -> None:
+        """Refuse a second archive: its samples would be left out, and nobody would notice."""
+        # Other bytes are no error: tapes are padded with anything.
+        header = self._read(position, BLOCK_SIZE)
+        if len(header) == BLOCK_SIZE and checksum_matches(header):
+            raise ShardFormatError(
+                f"{self._path}: at byte {position}: expected nothing behind the end of the "
+                f"archive, found another archive ({self._trailing_nbytes} bytes); "
+                "concatenated=True reads both, and wids reshard --concatenated (or wids import "
+                "--concatenated) makes one of them"
+            )
 
     def _next_data(self, position: int) -> int:
         """Return the first block at or behind `position` that is not all zeros."""

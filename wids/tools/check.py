@@ -179,7 +179,7 @@ def _index_faults(entry: Mapping[str, Any], index: TarIndex) -> Iterator[Fault]:
         yield Fault(url, "members", what, "nothing, if that is meant", "note")
     if index.trailing_nbytes:
         what = f"{index.trailing_nbytes} bytes behind the end of the archive are not read"
-        cure = "split the shard if they are a second archive (tar --ignore-zeros lists it)"
+        cure = "nothing, if they are padding; else fetch or pack the shard anew"
         yield Fault(url, "end", what, cure, "note")
     # A note and no fault: some datasets mean it so, and in others it is a lost caption.
     sets = Counter(
