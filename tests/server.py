@@ -99,6 +99,16 @@ class ShardServer:
         """Body bytes sent so far."""
         return sum(request.nbytes for request in self.requests)
 
+    def wait_for_requests(self, count: int) -> int:
+        """Wait up to a minute until so many requests came, and return how many did.
+
+        A client that gives up on a silent server may do so before the server has read its request.
+        """
+        deadline = time.monotonic() + 60
+        while len(self.requests) < count and time.monotonic() < deadline:
+            time.sleep(0.005)
+        return len(self.requests)
+
     def put(self, path: str, data: bytes) -> str:
         """Serve a file and return its URL."""
         self.files["/" + path.lstrip("/")] = data

@@ -16,7 +16,7 @@ import requests
 from browsing import Browsing, Command, browsing
 from conftest import write_shard
 from PIL import Image
-from server import Faults
+from server import Faults, ShardServer
 
 from wids import TarIndex
 from wids.base.files import new_part_path
@@ -439,27 +439,34 @@ def test_shards_with_sidecars_are_not_said_to_come_whole(folder: Path, shard_ser
 
 @pytest.fixture
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the page give up on servers at once, as no test should wait."""
-    quick = FetchPolicy(stall_timeout_seconds=0.2, attempts=2, backoff_seconds=0.01)
+    """Let the page give up on servers soon, as no test should wait for long."""
+    quick = FetchPolicy(stall_timeout_seconds=1.0, attempts=2, backoff_seconds=0.01)
     monkeypatch.setattr("wids.browse.source._PATIENCE", quick)
 
 
-@pytest.mark.parametrize("faults", [Faults(refuse=True), Faults(stall_at=0)])
+@pytest.mark.parametrize("stall_at", [None, 0], ids=["refused", "stalled"])
 @pytest.mark.parametrize("sidecars", [True, False])
 @pytest.mark.usefixtures("impatient")
 def test_a_server_that_keeps_silent_is_waited_for_once(
-    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch, faults: Faults, sidecars: bool
+    folder: Path,
+    shard_server: ShardServer,
+    monkeypatch: pytest.MonkeyPatch,
+    stall_at: int | None,
+    sidecars: bool,
 ):
     """Its shards are unreachable, not damaged; local ones are shown; once healed, all are."""
     rows = [(str(folder / "s-0.tar"), 10)]
     rows += serve_remotely(folder, shard_server, sidecars=sidecars)[1:]
     monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 3600)
     with browsing(rows) as server:
-        shard_server.faults = faults
+        shard_server.requests.clear()
+        shard_server.faults = Faults(stall_at=stall_at, refuse=stall_at is None)
+        # A server that stalls says at once that there is no sidecar, and falls silent after that.
+        num_requests = 2 if stall_at is None or sidecars else 3
         tiles = server.ask("page")["tiles"]
         assert ["error" in tile for tile in tiles] == [False] * 10 + [True] * 20
         assert all("gave up after 2 attempts" in tile["error"] for tile in tiles[10:])
-        asked = len(shard_server.requests)
+        assert shard_server.wait_for_requests(num_requests) == num_requests
         states = [row["state"] for row in server.ask("shards")["shards"]]
         assert states == ["local", "unreachable", "unreachable"]
         found = server.ask("search", q="part")
@@ -467,7 +474,7 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
         assert server.ask_until_finished("statistics")["skipped"] == 2
         assert server.get("thumb", i=15, f=0, s=96).headers["Content-Type"] == "image/svg+xml"
         assert server.get("api/sample", i=15).status_code == 500
-        assert len(shard_server.requests) == asked
+        assert len(shard_server.requests) == num_requests
         monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 0)
         shard_server.heal()
         assert not any("error" in tile for tile in server.ask("page")["tiles"])
