@@ -22,7 +22,7 @@ import pytest
 import wids
 from wids.base.processes import run_each
 from wids.errors import FetchError, ShardFormatError
-from wids.specs.build import build_spec, default_name, file_digests, index_shard
+from wids.specs.build import build_spec, default_name, index_shard
 from wids.specs.spec import DatasetSpec
 from wids.tar.interchange import check_foreign_index
 from wids.tar.tarindex import TarIndex
@@ -314,16 +314,6 @@ def test_outcome_that_cannot_be_sent_back_is_an_error():
     outcomes = run_each(refuse, [0, 1, 2, 1], workers=2)
     expected = [RuntimeError, OverflowError, ValueError, OverflowError]
     assert [type(outcome) for outcome in outcomes] == expected
-
-
-def test_digests_are_those_of_hashlib(tmp_path: Path):
-    """A file larger than one block is digested whole, by all algorithms at once."""
-    path = tmp_path / "large.bin"
-    path.write_bytes(os.urandom(2_500_001))
-    digests = file_digests(path, ("md5", "sha256"))
-    assert digests["md5"] == hashlib.md5(path.read_bytes()).hexdigest()
-    assert digests["sha256"] == hashlib.sha256(path.read_bytes()).hexdigest()
-    assert file_digests(tmp_path / "missing", ()) == {}
 
 
 NAMES = [

@@ -24,6 +24,7 @@ import pytest
 from server import Faults, ShardServer
 from test_http_faults import MD5, QUICK, SHARD, leftovers, tar_of
 
+from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import Record
 from wids.errors import CacheError, FetchError, IntegrityError
@@ -54,7 +55,7 @@ def test_local_shards_are_used_where_they_lie(cache: ShardCache, tmp_path: Path,
     path = tmp_path / "a b.tar"
     path.write_bytes(SHARD)
     url = form.format(str(path).replace(" ", "%20") if form != "{}" else path)
-    assert cache.get(url, filesize=len(SHARD)) == path
+    assert cache.get(ShardRef.of(url, filesize=len(SHARD))) == path
     assert cache.is_local(url)
     assert not cache.cache_dir.exists()
 
@@ -79,7 +80,7 @@ def test_a_local_shard_of_another_size_is_refused(cache: ShardCache, tmp_path: P
     path = tmp_path / "a.tar"
     path.write_bytes(SHARD)
     with pytest.raises(IntegrityError, match=f"{len(SHARD)} bytes, the spec says 7") as caught:
-        cache.get(str(path), filesize=7)
+        cache.get(ShardRef.of(str(path), filesize=7))
     assert "make the spec anew" in str(caught.value)
     assert "kept" not in str(caught.value)  # nothing was fetched, and the file stays
     assert path.read_bytes() == SHARD
@@ -115,11 +116,11 @@ def test_no_url_leaves_the_folder(cache: ShardCache, shard_server: ShardServer, 
 def test_a_new_digest_means_a_new_shard(cache: ShardCache, shard_server: ShardServer) -> None:
     """When the spec names another md5 for the same URL, the new shard is fetched."""
     url = shard_server.put("a.tar", SHARD)
-    cache.get(url, md5sum=MD5)
+    cache.get(ShardRef.of(url, md5sum=MD5))
     new = tar_of(100, seed=6)
     shard_server.put("a.tar", new)
-    assert cache.get(url, md5sum=hashlib.md5(new).hexdigest()).read_bytes() == new
-    assert cache.get(url, md5sum=MD5.upper()).read_bytes() == SHARD
+    assert cache.get(ShardRef.of(url, md5sum=hashlib.md5(new).hexdigest())).read_bytes() == new
+    assert cache.get(ShardRef.of(url, md5sum=MD5.upper())).read_bytes() == SHARD
 
 
 # The folder
@@ -263,13 +264,14 @@ def test_a_folder_in_the_place_of_a_shard_is_named(
 READ_ONLY = """
 import encodings.ascii, os, sys
 import requests
+from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 if os.geteuid() == 0:
     os.setgroups([])
     os.setgid(65534)
     os.setuid(65534)
 cache = ShardCache(sys.argv[1])
-sys.stdout.buffer.write(cache.get(sys.argv[2], md5sum=sys.argv[3]).read_bytes())
+sys.stdout.buffer.write(cache.get(ShardRef.of(sys.argv[2], md5sum=sys.argv[3])).read_bytes())
 """
 
 
@@ -297,7 +299,7 @@ def test_a_read_only_cache_serves_what_it_holds(
 ) -> None:
     """Neither a lock nor a write is needed for a shard that is there."""
     url = shard_server.put("a.tar", SHARD)
-    ShardCache(public_folder).get(url, md5sum=MD5)
+    ShardCache(public_folder).get(ShardRef.of(url, md5sum=MD5))
     done = run_without_rights(public_folder, url, MD5)
     assert done.stdout == SHARD
     assert len(shard_server.requests) == 1
@@ -651,11 +653,11 @@ def test_localname_names_where_to_fetch_to(tmp_path: Path, shard_server: ShardSe
     )
     url = shard_server.put("a.tar", SHARD)
     for _ in range(2):
-        assert cache.get(url, md5sum=MD5) == tmp_path / "mine" / "a.tar"
+        assert cache.get(ShardRef.of(url, md5sum=MD5)) == tmp_path / "mine" / "a.tar"
     assert len(shard_server.requests) == 1
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["a.tar"]
     with pytest.raises(IntegrityError):
-        cache.get(shard_server.put("b.tar", SHARD), md5sum="0" * 32)
+        cache.get(ShardRef.of(shard_server.put("b.tar", SHARD), md5sum="0" * 32))
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["a.tar"]
 
 
@@ -712,11 +714,12 @@ def leave_part(cache: ShardCache, url: str, data: bytes, validator: str | None) 
 import os, pathlib
 from wids.base.files import new_part_path
 from wids.caching.cachefolder import Entry
-from wids.fetching.partfile import Expected, PartFile
+from wids.base.shardref import ShardRef
+from wids.fetching.partfile import PartFile
 cache_dir = pathlib.Path({str(cache.cache_dir)!r})
 entry = Entry.of(cache_dir, {url!r}, "")
 cache_dir.mkdir(exist_ok=True, mode=0o700)
-part = PartFile(new_part_path(entry.path), "a", Expected())
+part = PartFile(new_part_path(entry.path), "a", ShardRef("a"))
 part.begin({len(SHARD)}, {validator!r})
 part.append((cache_dir.parent / "data").read_bytes())
 part._stream.flush()
@@ -980,7 +983,7 @@ def test_unpacked_local_shards_lie_in_the_cache(cache: ShardCache, tmp_path: Pat
     """A compressed shard on this machine is unpacked once, and again when it changes."""
     path = tmp_path / "a.tar.gz"
     path.write_bytes(gzip.compress(SHARD))
-    first = cache.get(str(path), filesize=path.stat().st_size)
+    first = cache.get(ShardRef.of(str(path), filesize=path.stat().st_size))
     assert first.read_bytes() == SHARD
     assert first.parent == cache.cache_dir
     assert cache.get(f"file://{path}") == first

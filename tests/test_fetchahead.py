@@ -20,6 +20,7 @@ from spawned import read_all, read_as_rank
 from test_http_faults import tar_of
 
 import wids
+from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import Entry
 from wids.reading.shardlist import ShardList
@@ -259,9 +260,9 @@ def test_an_eviction_right_after_the_fetch_ends_nothing(
     """A shard that another process takes away at once is left to its reader; the others come."""
     prepare = ShardCache.prepare
 
-    def prepare_in_vain(cache: ShardCache, url: str, **promised: Any) -> Path:
-        path = prepare(cache, url, **promised)
-        if url.endswith("/0.tar"):
+    def prepare_in_vain(cache: ShardCache, shard: ShardRef, **options: Any) -> Path:
+        path = prepare(cache, shard, **options)
+        if shard.url.endswith("/0.tar"):
             path.unlink()
         return path
 

@@ -50,6 +50,7 @@ from typing import Any
 import pytest
 from server import LOGIN_PAGE, Faults, ShardServer
 
+from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import FetchError, IntegrityError, ShardFormatError
 from wids.fetching.fetch import Fetcher, FetchPolicy
@@ -129,7 +130,7 @@ def test_passing_faults_are_survived(
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(**vars(HEALING[fault]))
     promised = {"md5": {"md5sum": MD5}, "size": {"filesize": len(SHARD)}, "nothing": {}}[promise]
-    path = cache.get(url, **promised)
+    path = cache.get(ShardRef.of(url, **promised))
     assert path.read_bytes() == SHARD
     assert leftovers(cache) == [path.name, f"{path.name}.ok"]
 
@@ -183,7 +184,7 @@ def test_lasting_faults_are_clear_errors(
     faults, requests, message = ALWAYS[fault]
     shard_server.faults = Faults(**vars(faults))
     with pytest.raises(FetchError, match=message) as caught:
-        cache.get(f"{url}?token=secret", md5sum=None)
+        cache.get(ShardRef.of(f"{url}?token=secret", md5sum=None))
     assert url in str(caught.value)
     assert "secret" not in str(caught.value)
     assert len(shard_server.requests) == requests
@@ -235,12 +236,12 @@ def test_other_bytes_than_promised_are_never_served(
     url = shard_server.put("a.tar", served)
     shard_server.faults = Faults(**vars(faults))
     with pytest.raises(FetchError) as caught:
-        cache.get(url, **{promise: promised})
+        cache.get(ShardRef.of(url, **{promise: promised}))
     assert url in str(caught.value)
     assert leftovers(cache) == []
     shard_server.heal()
     shard_server.put("a.tar", SHARD)
-    assert cache.get(url, **{promise: promised}).read_bytes() == SHARD
+    assert cache.get(ShardRef.of(url, **{promise: promised})).read_bytes() == SHARD
 
 
 @pytest.mark.parametrize("end", [len(SHARD) // 2, MEMBER_BOUNDARY, 1000, 0])
@@ -284,7 +285,7 @@ def test_the_login_page_is_shown_though_its_size_tells_it_is_wrong(
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(html=True, chunked=chunked)
     with pytest.raises(FetchError, match="text/html") as caught:
-        cache.get(url, filesize=size)
+        cache.get(ShardRef.of(url, filesize=size))
     assert str(LOGIN_PAGE[:80]) in str(caught.value)
     assert len(shard_server.requests) == 1
     assert leftovers(cache) == []
@@ -298,7 +299,7 @@ def test_lies_about_ranges_do_no_harm(
     """A server that answers a range with other bytes is not believed: all comes anew."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(times=3, cut_at=150_000, lie_range=lie)
-    assert cache.get(url, **promise).read_bytes() == SHARD
+    assert cache.get(ShardRef.of(url, **promise)).read_bytes() == SHARD
 
 
 def test_a_file_that_changes_in_mid_download_comes_whole(
@@ -324,7 +325,7 @@ def test_a_compressed_transfer_is_undone(cache: ShardCache, shard_server: ShardS
     """A server that compresses although asked not to is understood; digests mean the plain file."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(gzip=True)
-    assert cache.get(url, md5sum=MD5, filesize=len(SHARD)).read_bytes() == SHARD
+    assert cache.get(ShardRef.of(url, md5sum=MD5, filesize=len(SHARD))).read_bytes() == SHARD
     assert shard_server.requests[0].headers["Accept-Encoding"] == "identity"
 
 
@@ -374,7 +375,7 @@ def test_parallel_segments_are_put_in_order(
     data = tar_of(500)
     url = shard_server.put("a.tar", data)
     shard_server.faults = faults
-    path = cache.get(url, sha256=hashlib.sha256(data).hexdigest())
+    path = cache.get(ShardRef.of(url, sha256=hashlib.sha256(data).hexdigest()))
     assert path.read_bytes() == data
     assert len(shard_server.requests) > 10
 
@@ -406,7 +407,7 @@ def test_segments_of_the_wrong_place_are_caught_by_the_digest(
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(lie_range="bytes")
     with pytest.raises(IntegrityError, match="md5"):
-        cache.get(url, md5sum=MD5)
+        cache.get(ShardRef.of(url, md5sum=MD5))
     assert leftovers(cache) == []
 
 

@@ -14,6 +14,7 @@ import pytest
 from server import Faults, ShardServer
 from test_http_faults import IMPATIENT, MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
 
+from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.fetch import Fetcher, FetchPolicy
@@ -62,13 +63,13 @@ def cache(tmp_path: Path) -> ShardCache:
 @pytest.mark.parametrize("key", ["train/a.tar", "my data/a%20b.tar", "ä?x=#1.tar"])
 def test_an_object_is_fetched_and_checked(cache: ShardCache, bucket: Any, key: str) -> None:
     """A shard comes from S3 whatever its key, with the promised digest."""
-    assert cache.get(bucket(key, SHARD), md5sum=MD5).read_bytes() == SHARD
+    assert cache.get(ShardRef.of(bucket(key, SHARD), md5sum=MD5)).read_bytes() == SHARD
 
 
 def test_another_digest_is_refused(cache: ShardCache, bucket: Any) -> None:
     """What the spec promises counts for objects too."""
     with pytest.raises(IntegrityError, match=r"s3://shards/a\.tar: md5"):
-        cache.get(bucket("a.tar", SHARD), md5sum="0" * 32)
+        cache.get(ShardRef.of(bucket("a.tar", SHARD), md5sum="0" * 32))
     assert leftovers(cache) == []
 
 
@@ -90,7 +91,9 @@ def test_large_objects_come_in_parallel(tmp_path: Path, bucket: Any) -> None:
     """Segments over several connections make the same file."""
     data = tar_of(500)
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(SEGMENTS))
-    path = cache.get(bucket("large.tar", data), sha256=hashlib.sha256(data).hexdigest())
+    path = cache.get(
+        ShardRef.of(bucket("large.tar", data), sha256=hashlib.sha256(data).hexdigest())
+    )
     assert path.read_bytes() == data
 
 
@@ -136,7 +139,7 @@ def test_a_store_that_fails_for_a_while(
     monkeypatch.setenv("AWS_ENDPOINT_URL", shard_server.url)
     shard_server.put("shards/a.tar", SHARD)
     shard_server.faults = faults
-    assert cache.get("s3://shards/a.tar", md5sum=MD5).read_bytes() == SHARD
+    assert cache.get(ShardRef.of("s3://shards/a.tar", md5sum=MD5)).read_bytes() == SHARD
 
 
 def test_a_store_that_stalls_is_asked_again(

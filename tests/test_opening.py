@@ -15,6 +15,7 @@ from server import ShardServer
 from test_cache_processes import LONG, run_worker
 from test_http_faults import tar_of
 
+from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import CacheError, FetchError, ShardFormatError
 from wids.reading.opening import open_shard
@@ -31,8 +32,8 @@ class RobbedCache(ShardCache):
 
     robberies = 0
 
-    def get(self, url: str, **promised: object) -> Path:
-        path = super().get(url, **promised)
+    def get(self, shard: ShardRef | str) -> Path:
+        path = super().get(shard)
         if self.robberies:
             self.robberies -= 1
             path.unlink()
@@ -52,7 +53,7 @@ def test_a_shard_removed_before_it_was_opened_is_fetched_again(
     """The reader gets its samples and never hears of it."""
     url = shard_server.put("a.tar", tar_of(NSAMPLES))
     cache.robberies = robberies
-    assert len(open_shard({"url": url}, cache, RULES)) == NSAMPLES
+    assert len(open_shard(ShardRef(url), cache, RULES)) == NSAMPLES
     assert len(shard_server.requests) == robberies + 1
 
 
@@ -61,7 +62,7 @@ def test_it_is_not_tried_for_ever(cache: RobbedCache, shard_server: ShardServer)
     url = shard_server.put("a.tar", tar_of(NSAMPLES))
     cache.robberies = 100
     with pytest.raises(FileNotFoundError):
-        open_shard({"url": url}, cache, RULES)
+        open_shard(ShardRef(url), cache, RULES)
     assert len(shard_server.requests) == 5
 
 
@@ -73,14 +74,14 @@ def test_a_damaged_shard_is_not_fetched_again(
     shard[5 * 512 + 150] ^= 1  # the checksum of the second member
     url = shard_server.put("a.tar", bytes(shard))
     with pytest.raises(ShardFormatError, match="checksum"):
-        open_shard({"url": url}, cache, RULES)
+        open_shard(ShardRef(url), cache, RULES)
     assert len(shard_server.requests) == 1
 
 
 def test_a_local_shard_that_is_missing_is_an_error_at_once(tmp_path: Path) -> None:
     """There is nothing to fetch it from."""
     with pytest.raises(OSError, match="No such file"):
-        open_shard({"url": str(tmp_path / "a.tar")}, ShardCache(tmp_path / "cache"), RULES)
+        open_shard(ShardRef(str(tmp_path / "a.tar")), ShardCache(tmp_path / "cache"), RULES)
 
 
 @pytest.mark.parametrize("name", ["pipe.tar", "pipe.tar.gz"])

@@ -14,6 +14,7 @@ from server import Faults, ShardServer
 
 import wids
 from wids import ShardCache, ShardFormatError, ShardListDataset, TarIndex
+from wids.base.shardref import ShardRef
 from wids.cli import main
 from wids.fetching.fetch import Fetcher
 from wids.reading.rangeshard import RangeShard
@@ -321,9 +322,8 @@ def test_the_cache_knows_what_it_holds(remote: Open, shards: list[Path]):
         entry = dataset.shards[0]
         assert not dataset.cache.holds(entry["url"])
         assert dataset[0][".cls"] == b"0"
-        promised = {name: entry.get(name) for name in ("filesize", "md5sum", "sha256")}
-        assert dataset.cache.holds(entry["url"], **promised)
-        assert not dataset.cache.holds(entry["url"], sha256="0" * 64)
+        assert dataset.cache.holds(entry)
+        assert not dataset.cache.holds(ShardRef.of(entry["url"], sha256="0" * 64))
 
 
 def test_commands_that_look_fetch_what_they_show(

@@ -13,6 +13,7 @@ from spawned import read_all
 from test_http_faults import tar_of
 
 import wids
+from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.caching.eviction import evict
 from wids.reading.shardlist import ShardList
@@ -105,7 +106,7 @@ def test_what_is_here_is_read_from_its_file(known: ShardList, shard_server: Shar
     """Once a shard is back in the cache, reading it takes no request; evicted, ranges again."""
     known[0]
     row = known.shards[0]
-    known.cache.prepare(row["url"], filesize=row["filesize"])
+    known.cache.prepare(ShardRef.of(row))
     shard_server.requests.clear()
     assert [known[index][".bin"] for index in range(COUNT)] == [expected(i) for i in range(COUNT)]
     assert shard_server.requests == []

@@ -1,7 +1,6 @@
 """Shard-specs: every variant reads, every malformed one is refused with its place."""
 
 import gc
-import inspect
 import json
 import pickle
 from pathlib import Path
@@ -12,9 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.caching.cache import ShardCache
 from wids.errors import SpecError
-from wids.specs.shardtable import promised, version_of
 from wids.specs.spec import DatasetSpec
 
 SHARD = {"url": "a.tar", "nsamples": 3}
@@ -392,30 +389,3 @@ def test_a_million_shards_fit_what_a_worker_is_handed() -> None:
     table = parse(rows).shards
     assert len(pickle.dumps(table)) < 20_000 * 30
     assert pickle.loads(pickle.dumps(table))[19_999] == table[19_999]
-
-
-# What a spec says of one shard.
-
-
-@pytest.mark.parametrize(
-    ("said", "version"),
-    [
-        ({}, ""),
-        ({"filesize": 7}, "7"),
-        ({"filesize": 7, "md5sum": "ab"}, "ab"),
-        ({"md5sum": "ab", "sha256": "cd"}, "cd"),
-        ({"md5sum": "", "filesize": None}, ""),
-    ],
-)
-def test_the_surest_of_what_a_spec_says_names_a_shards_version(
-    said: dict[str, Any], version: str
-) -> None:
-    """A digest counts before a size, and what is empty counts for nothing."""
-    assert version_of(SHARD | said) == version
-
-
-def test_promises_are_what_the_cache_takes() -> None:
-    """All that a spec may promise of a shard's bytes is checked by the cache, and nothing else."""
-    taken = inspect.signature(ShardCache.get).parameters
-    assert {"self", "url", *promised(SHARD)} == taken.keys()
-    assert promised(SHARD | {"sha256": "cd"})["sha256"] == "cd"

@@ -15,10 +15,11 @@ import zstandard
 from server import ShardServer
 from test_http_faults import SHARD, leftovers, tar_of
 
+from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import compression_of, unpack
 from wids.errors import FetchError, IntegrityError, ShardFormatError
-from wids.fetching.partfile import Expected, PartFile
+from wids.fetching.partfile import PartFile
 
 
 def zst(data: bytes) -> bytes:
@@ -63,7 +64,7 @@ def test_a_fetched_shard_is_unpacked_once(
     promised = {"filesize": len(packed), "md5sum": hashlib.md5(packed).hexdigest()}
     url = shard_server.put(name, packed)
     for _ in range(2):
-        path = cache.get(url, **promised)
+        path = cache.get(ShardRef.of(url, **promised))
         assert path.read_bytes() == SHARD
     assert len(shard_server.requests) == 1
     assert path.name.endswith("-a.tar")
@@ -147,7 +148,7 @@ def test_the_digest_is_checked_before_anything_is_unpacked(
     """What is not as promised is not fed to a decompressor."""
     url = shard_server.put("a.tar.gz", gzip.compress(SHARD)[:-40])
     with pytest.raises(IntegrityError, match="sha256"):
-        cache.get(url, sha256="0" * 64)
+        cache.get(ShardRef.of(url, sha256="0" * 64))
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zst], ids=["gzip", "zstd"])
@@ -183,7 +184,7 @@ def test_missing_zstandard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(__import__("sys").modules, "zstandard", None)
     (tmp_path / "a.tar.zst").write_bytes(zst(SHARD))
     with (
-        PartFile(tmp_path / "part", "a", Expected()) as part,
+        PartFile(tmp_path / "part", "a", ShardRef("a")) as part,
         pytest.raises(ShardFormatError, match=r"wids\[zstd\]\); pip install zstandard"),
     ):
         unpack(tmp_path / "a.tar.zst", part, "a.tar.zst")

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from wids.base.shardref import ShardRef
 from wids.base.urls import display_url, is_local, local_path
 from wids.browse.source import Source
 from wids.reading.display import nbytes_of
@@ -144,7 +145,7 @@ def _row(source: Source, number: int, faults: dict[str, list[dict[str, str]]]) -
     }
 
 
-def _state(source: Source, entry: dict[str, Any]) -> tuple[str, int | None]:
+def _state(source: Source, entry: ShardRef) -> tuple[str, int | None]:
     """Say where a shard is, and its bytes: on disk if it is there, else as the spec says."""
     # Of a remote shard only what the spec promises is known; asking the server would cost a request
     # for each row.

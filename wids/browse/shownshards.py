@@ -1,8 +1,8 @@
 """A dataset as the page shows it: a shard that cannot be read hides no other."""
 
-from collections.abc import Mapping
 from typing import Any
 
+from wids.base.shardref import ShardRef
 from wids.errors import WidsError
 from wids.log import logger
 from wids.reading.scanners import Scanners
@@ -33,7 +33,7 @@ class ShownShards(ShardList):
         if self.uncounted and not len(self):
             raise next(iter(self.uncounted.values()))
 
-    def _count_of(self, description: Mapping[str, Any], scanners: Scanners) -> int:
+    def _count_of(self, description: ShardRef, scanners: Scanners) -> int:
         try:
             return super()._count_of(description, scanners)
         except (WidsError, OSError) as error:

@@ -10,6 +10,7 @@ from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
+from wids.base.shardref import ShardRef
 from wids.base.urls import display_url
 from wids.browse.failures import Failures
 from wids.browse.shownshards import ShownShards
@@ -256,17 +257,17 @@ class Source:
                 data = memoryview(bytes(sample[place.fields[number].extension]))
                 self._kept.put((place.index, number), data, len(data))
 
-    def is_far(self, entry: dict[str, Any]) -> bool:
+    def is_far(self, entry: ShardRef) -> bool:
         """Tell whether a shard is neither a file of this machine nor in the cache."""
         cache = self.dataset.cache
-        return not (cache.is_local(entry["url"]) or cache.holds(entry["url"], **_promised(entry)))
+        return not (cache.is_local(entry["url"]) or cache.holds(entry))
 
     def arrived_nbytes(self, shard_index: int) -> int:
         """Tell how many bytes have come of a shard that is being fetched whole."""
         entry = self.dataset.shards[shard_index]
         if self.dataset.cache.is_local(entry["url"]):
             return 0
-        return self.dataset.cache.arrived_nbytes(entry["url"], **_promised(entry))
+        return self.dataset.cache.arrived_nbytes(entry)
 
     def tar_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard, or None where the shard would have to be fetched.
@@ -325,7 +326,7 @@ class Source:
         entry = self.dataset.shards[shard_index]
         return reader.read_shard(shard_index, entry)
 
-    def _opened(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
+    def _opened(self, index: int) -> tuple[Shard | RangeShard, int, ShardRef]:
         """Locate a sample in its open shard; a shard that failed just now fails at once."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} lies outside a dataset of {len(self)} samples")
@@ -358,11 +359,6 @@ class Source:
         now = time.monotonic()
         # A copy, since other threads begin and end while this one counts.
         return {shard_index: now - since for shard_index, since in list(self._waits.values())}
-
-
-def _promised(entry: dict[str, Any]) -> dict[str, Any]:
-    """Return what the spec promises of a shard, by which the cache knows it."""
-    return {name: entry.get(name) for name in ("filesize", "md5sum", "sha256")}
 
 
 def _each_row(

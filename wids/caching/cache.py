@@ -11,6 +11,8 @@ from functools import partial
 from pathlib import Path  # noqa: TC003 (named in public signatures)
 from typing import TYPE_CHECKING, Any
 
+from wids.base.hashing import hash_file
+from wids.base.shardref import ShardRef
 from wids.base.urls import display_url, is_local
 from wids.caching import eviction
 from wids.caching.cachefolder import (
@@ -31,9 +33,8 @@ from wids.caching.obstacles import folder_errors, is_replaceable, last_sign
 from wids.caching.unpack import is_compressed_name, load_libraries
 from wids.caching.whereabouts import StartingFolder, is_of_use
 from wids.errors import CacheError, FetchError
-from wids.fetching.digests import digest_file
 from wids.fetching.fetch import Fetcher
-from wids.fetching.partfile import Expected, no_space
+from wids.fetching.partfile import no_space
 
 if TYPE_CHECKING:
     import threading
@@ -129,21 +130,11 @@ class ShardCache:
         while self._settling:
             self._settling.pop().join()
 
-    def get(
-        self,
-        url: str,
-        *,
-        filesize: int | None = None,
-        md5sum: str | None = None,
-        sha256: str | None = None,
-    ) -> Path:
+    def get(self, shard: ShardRef | str) -> Path:
         """Return the local file of a shard, fetching it if need be.
 
         Args:
-            url: A path, or a URL of any scheme that can be fetched.
-            filesize: Bytes it must have.
-            md5sum: MD5 it must have when fetched, hexadecimal.
-            sha256: SHA-256 it must have when fetched, hexadecimal.
+            shard: What the spec says of it; or a path, or a URL of any scheme that can be fetched.
 
         Returns:
             Its path. A cached file is safe from eviction until the next call from the same
@@ -157,36 +148,27 @@ class ShardCache:
         """
         began = time.monotonic()
         try:
-            return self._get(os.fspath(url), Expected(filesize, md5sum, sha256))
+            return self._get(ShardRef.of(shard))
         finally:
             if self.waits is not None:
                 self.waits.note(began, time.monotonic())
 
     def prepare(
-        self,
-        url: str,
-        *,
-        filesize: int | None = None,
-        md5sum: str | None = None,
-        sha256: str | None = None,
-        stopped: Callable[[], bool] = lambda: False,
+        self, shard: ShardRef | str, *, stopped: Callable[[], bool] = lambda: False
     ) -> Path:
-        """Fetch a shard that will be read soon; takes the arguments of `get` and returns its path.
+        """Fetch a shard that will be read soon, and return its path.
 
         It counts as just used, but nothing is held for the caller.
 
         Args:
-            url: As for `get`, like the next three.
-            filesize: Bytes it must have.
-            md5sum: MD5 it must have when fetched, hexadecimal.
-            sha256: SHA-256 it must have when fetched, hexadecimal.
+            shard: As for `get`.
             stopped: Asked as bytes come; a download is given up once this is true.
 
         Raises:
             StoppedError: It was given up.
             WidsError: All that `get` raises.
         """
-        path = self._get(os.fspath(url), Expected(filesize, md5sum, sha256), stopped)
+        path = self._get(ShardRef.of(shard), stopped)
         self._held.last = None
         return path
 
@@ -216,61 +198,42 @@ class ShardCache:
         with suppress(OSError):  # evicted already, or no permission
             os.utime(Entry(path.parent, path.name).record_path, ns=(0, 0))
 
-    def holds(
-        self,
-        url: str,
-        *,
-        filesize: int | None = None,
-        md5sum: str | None = None,
-        sha256: str | None = None,
-    ) -> bool:
-        """Tell whether a remote shard lies in the folder; neither fetches nor reads it.
+    def holds(self, shard: ShardRef | str) -> bool:
+        """Return whether a remote shard lies in the folder; neither fetches nor reads it.
 
-        Takes the arguments of `get`, which looks closer before it trusts the file.
+        `get` looks closer before it trusts the file.
 
         >>> ShardCache("/no/such/folder").holds("https://host/a.tar")
         False
         """
-        version = Expected(filesize, md5sum, sha256)
-        return self._entry_of_remote(url, version).path.exists()
+        return self._entry_of_remote(ShardRef.of(shard)).path.exists()
 
-    def arrived_nbytes(
-        self,
-        url: str,
-        *,
-        filesize: int | None = None,
-        md5sum: str | None = None,
-        sha256: str | None = None,
-    ) -> int:
-        """Tell how many bytes have come of a remote shard that is being fetched.
-
-        Takes the arguments of `get`; whichever process fetches it counts.
+    def arrived_nbytes(self, shard: ShardRef | str) -> int:
+        """Return how many bytes have come of a remote shard, whichever process fetches it.
 
         >>> ShardCache("/no/such/folder").arrived_nbytes("https://host/a.tar")
         0
         """
-        entry = self._entry_of_remote(url, Expected(filesize, md5sum, sha256))
+        entry = self._entry_of_remote(ShardRef.of(shard))
         sizes = [0]
         for part in parts_of(entry.path):
             with suppress(OSError):  # it may be whole, and renamed, by now
                 sizes.append(part.stat().st_size)
         return max(sizes)
 
-    def _get(
-        self, url: str, expected: Expected, stopped: Callable[[], bool] = lambda: False
-    ) -> Path:
+    def _get(self, shard: ShardRef, stopped: Callable[[], bool] = lambda: False) -> Path:
+        url = shard.url
         if self.localname is not None:
             path = self.starting_folder.path_of(self.localname(url))
             if not path.exists() and not is_local(url):
-                self._fetch_to(path, url, expected, stopped)
-            return self._local(path, expected)
+                self._fetch_to(path, shard, stopped)
+            return self._local(path, shard)
         if is_local(url):
-            return self._local(self.starting_folder.path_of(url), expected)
-        entry = self._entry_of_remote(url, expected)
+            return self._local(self.starting_folder.path_of(url), shard)
+        entry = self._entry_of_remote(shard)
         fill = partial(
             download_part,
-            url,
-            expected,
+            shard,
             fetcher=self.fetcher,
             make_room=self._make_room,
             stopped=stopped,
@@ -305,30 +268,21 @@ class ShardCache:
             return None
         return self.cache_dir / f"{entry.name}{suffix}"
 
-    def derived_path(
-        self,
-        url: str,
-        suffix: str,
-        *,
-        filesize: int | None = None,
-        md5sum: str | None = None,
-        sha256: str | None = None,
-    ) -> Path | None:
+    def derived_path(self, shard: ShardRef | str, suffix: str) -> Path | None:
         """Return where something that is made from a shard belongs, such as a column of it.
 
         Always in the cache folder, so that nobody else put it there, and never fetches the shard.
         The path changes when a local shard does, or what is promised of a remote one.
 
         Args:
-            url: The shard.
+            shard: The shard, as for `get`.
             suffix: What the name adds to the shard's.
-            filesize: As for `get`.
-            md5sum: As for `get`.
-            sha256: As for `get`.
 
         Returns:
             The path; None where the folder cannot be used, or a local shard is not there.
         """
+        shard = ShardRef.of(shard)
+        url = shard.url
         try:
             self._check_folder()
             if self.localname is not None or is_local(url):
@@ -338,8 +292,8 @@ class ShardCache:
         except OSError as error:
             _log.info("%s: nothing made from it is kept: %s", display_url(url), error)
             return None
-        entry = self._entry_of_remote(url, Expected(filesize, md5sum, sha256))
-        if md5sum is None and sha256 is None:
+        entry = self._entry_of_remote(shard)
+        if not shard.digest_to_check:
             return self.cache_dir / f"{entry.name}{suffix}"  # goes when the shard goes
         # A digest vouches for the content, so this outlives the shard: an entry of its own.
         return self.cache_dir / f"{Entry.of(self.cache_dir, url, entry.name).name}{suffix}"
@@ -397,7 +351,7 @@ class ShardCache:
             check_folder(self.cache_dir, shared=self.shared)
             self._checked = True
 
-    def _local(self, path: Path, expected: Expected) -> Path:
+    def _local(self, path: Path, shard: ShardRef) -> Path:
         try:
             status = path.stat()
         except OSError as error:
@@ -405,16 +359,15 @@ class ShardCache:
         # To open a pipe would wait for its writer, for ever maybe.
         if not stat.S_ISREG(status.st_mode):
             raise FetchError(f"{path}: expected a regular file, found a folder, pipe or device")
-        expected.check_size(str(path), status.st_size, remedy=_OTHER_VERSION)
+        shard.check_size(str(path), status.st_size, remedy=_OTHER_VERSION)
         if not is_compressed_name(path.name):
             return path
         unpacked = partial(unpack_part, path, make_room=self._make_room)
         return self._cached(self._entry_of_local(path), str(path), unpacked)
 
-    def _entry_of_remote(self, url: str, expected: Expected) -> Entry:
+    def _entry_of_remote(self, shard: ShardRef) -> Entry:
         """Name a shard by URL and version, so that a new version never meets the old file."""
-        version = expected.sha256 or expected.md5sum or str(expected.filesize or "")
-        return Entry.of(self.cache_dir, url, version.lower())
+        return Entry.of(self.cache_dir, shard.url, shard.version)
 
     def _entry_of_local(self, path: Path) -> Entry:
         status = path.stat()
@@ -468,7 +421,7 @@ class ShardCache:
             return True
         if record.size != status.st_size or not record.digests:
             return False
-        return digest_file(path, record.digests) == record.digests
+        return hash_file(path, record.digests) == record.digests
 
     def _fill(self, entry: Entry, shown: str, fill: Fill) -> None:
         if not self._swept:
@@ -499,20 +452,17 @@ class ShardCache:
             finally:
                 part.discard()
 
-    def _fetch_to(
-        self, path: Path, url: str, expected: Expected, stopped: Callable[[], bool]
-    ) -> None:
+    def _fetch_to(self, path: Path, shard: ShardRef, stopped: Callable[[], bool]) -> None:
         """Fetch a shard to the place that `localname` gave it."""
         self._check_folder()
         lock_path = Entry.of(self.cache_dir, str(path.absolute()), "").lock_path
-        with turn_to_fetch(lock_path, display_url(url), partial(last_sign, path)):
+        with turn_to_fetch(lock_path, display_url(shard.url), partial(last_sign, path)):
             if path.exists():
                 return
             with folder_errors(path):
                 path.parent.mkdir(parents=True, exist_ok=True)
                 part, _ = download_part(
-                    url,
-                    expected,
+                    shard,
                     path,
                     fetcher=self.fetcher,
                     make_room=self._make_room,

@@ -12,6 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from wids.base.files import new_part_path, parse_part_name, write_atomically
+from wids.base.hashing import DIGESTS
 from wids.base.urls import base_name
 from wids.caching.unpack import plain_name
 from wids.errors import CacheError
@@ -32,6 +33,7 @@ SPECS_FOLDER = "specs"  # where large specs are kept, below the cache folder
 KEPT_SPECS = "[0-9a-f]" * 32 + ".columns"  # what matches the names of theirs
 _ENVIRONMENT = "WIDS_CACHE"
 _MOST_RECORD_NBYTES = 1 << 20
+_ALGORITHMS = {"crc32", *(kind.algorithm for kind in DIGESTS.values())}
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
@@ -141,7 +143,7 @@ class Record:
         """Tell whether the fields are of their types, the digests of known kinds."""
         kinds: dict[str, type] = {"size": int, "mtime_ns": int, "boot": str, "digests": dict}
         typed = all(isinstance(getattr(self, name), kind) for name, kind in kinds.items())
-        return typed and self.digests.keys() <= {"crc32", "md5", "sha256"}
+        return typed and self.digests.keys() <= _ALGORITHMS
 
     def save(self, path: Path, last_used: float | None = None) -> None:
         """Write it beside and rename, with the time of the last use if that is not now."""

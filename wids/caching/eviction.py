@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from filelock import FileLock, Timeout
 
 from wids.base.files import parse_part_name
+from wids.base.hashing import hash_file
 from wids.caching.cachefolder import Record, open_cached
-from wids.fetching.digests import digest_file
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -72,7 +72,7 @@ class CachedShard:
         if record is None:
             return not self.path.name.endswith(".tar")  # a sidecar of a shard that lies elsewhere
         try:
-            return digest_file(self.path, record.digests) == record.digests
+            return hash_file(self.path, record.digests) == record.digests
         except OSError:
             return False
 

@@ -6,12 +6,13 @@ import logging
 from contextlib import closing
 from typing import TYPE_CHECKING
 
+from wids.base.shardref import ShardRef
 from wids.base.urls import display_url
 from wids.caching.cachefolder import claim_part
 from wids.caching.meter import DownloadMeter
 from wids.caching.tarcheck import check_tar
 from wids.caching.unpack import compression_of, unpack
-from wids.fetching.partfile import Expected, PartFile
+from wids.fetching.partfile import PartFile
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,8 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def download_part(
-    url: str,
-    expected: Expected,
+    shard: ShardRef,
     target: Path,
     *,
     fetcher: Fetcher,
@@ -40,8 +40,7 @@ def download_part(
     """Fetch a shard into a part beside its place, check it, and unpack it if need be.
 
     Args:
-        url: Where it comes from.
-        expected: What was promised of it.
+        shard: Where it comes from, and what was promised of it.
         target: Its place.
         fetcher: How to fetch.
         make_room: Called with the part and the size that it will have.
@@ -58,10 +57,10 @@ def download_part(
         CacheError: The disk is full.
         StoppedError: It was given up.
     """
-    shown = display_url(url)
+    shown = display_url(shard.url)
     with closing(DownloadMeter(shown, stopped)) as meter:
         # In the same folder, since a rename is atomic only within one file system.
-        part = PartFile(claim_part(target), shown, expected, meter.at)
+        part = PartFile(claim_part(target), shown, shard, meter.at)
 
         def reserve(size: int | None) -> None:
             meter.begin(size)
@@ -69,7 +68,7 @@ def download_part(
 
         try:
             with part:
-                answer = fetcher.download(url, part, reserve, meter.check)
+                answer = fetcher.download(shard.url, part, reserve, meter.check)
                 # Before the digest: "it is a login page" says more than that a digest differs.
                 check_tar(part, answer.content_type, delimited=answer.delimited)
                 digests = part.finish()
@@ -105,7 +104,7 @@ def unpack_part(
     """
     shown = shown or str(source)
     _log.info("unpacking %s, once, to %s", shown, target)
-    part = PartFile(claim_part(target), shown, Expected())
+    part = PartFile(claim_part(target), shown, ShardRef(shown))
     try:
         with part:
             unpack(source, part, shown)

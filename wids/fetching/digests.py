@@ -2,39 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
-import zlib
 from collections import deque
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from wids.base.hashing import new_hasher
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
-    from pathlib import Path
+    from collections.abc import Collection
 
-__all__ = ["Crc32", "RunningDigests", "digest_file"]
+__all__ = ["RunningDigests"]
 
-_BLOCK_NBYTES = 1 << 20
 _AHEAD = 16  # pieces of up to 4 MiB that may wait to be hashed
-
-
-class Crc32:
-    """CRC-32 with the interface of hashlib: no proof, but quick, and it notices damage.
-
-    >>> Crc32(b"123456789").hexdigest()
-    'cbf43926'
-    """
-
-    def __init__(self, data: bytes = b"") -> None:
-        self._value = zlib.crc32(data)
-
-    def update(self, data: bytes | bytearray) -> None:
-        """Add bytes."""
-        self._value = zlib.crc32(data, self._value)
-
-    def hexdigest(self) -> str:
-        """Return eight hexadecimal digits."""
-        return f"{self._value:08x}"
 
 
 class RunningDigests:
@@ -52,7 +31,7 @@ class RunningDigests:
     """
 
     def __init__(self, algorithms: Collection[str]) -> None:
-        self._hashes = _new_hashes(algorithms)
+        self._hashes = {name: new_hasher(name) for name in algorithms}
         # One thread, as the pieces must come in order; hashlib lets go of the interpreter
         # meanwhile.
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="wids-digest")
@@ -76,22 +55,3 @@ class RunningDigests:
     def _update(self, data: bytes | bytearray) -> None:
         for digest in self._hashes.values():
             digest.update(data)
-
-
-def digest_file(path: Path, algorithms: Iterable[str]) -> dict[str, str]:
-    """Return the digests of a file, by algorithm.
-
-    Args:
-        path: The file.
-        algorithms: Names as hashlib knows them, or "crc32".
-    """
-    hashes = _new_hashes(algorithms)
-    with path.open("rb") as stream:
-        while block := stream.read(_BLOCK_NBYTES):
-            for digest in hashes.values():
-                digest.update(block)
-    return {name: digest.hexdigest() for name, digest in hashes.items()}
-
-
-def _new_hashes(algorithms: Iterable[str]) -> dict[str, Any]:
-    return {name: Crc32() if name == "crc32" else hashlib.new(name) for name in algorithms}

@@ -3,84 +3,20 @@
 import errno
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from wids.errors import CacheError, IntegrityError
+from wids.base.shardref import ShardRef
+from wids.errors import CacheError
 from wids.fetching.digests import RunningDigests
 
-__all__ = ["Expected", "PartFile", "no_space"]
+__all__ = ["PartFile", "no_space"]
 
 _BLOCK_NBYTES = 1 << 20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-
-
-@dataclass(frozen=True)
-class Expected:
-    """What a spec promises about a file; None where it says nothing.
-
-    Attributes:
-        filesize: Bytes.
-        md5sum: MD5 digest, hexadecimal.
-        sha256: SHA-256 digest, hexadecimal.
-
-    >>> Expected(filesize=10).check("a.tar", 9, {})
-    Traceback (most recent call last):
-    wids.errors.IntegrityError: a.tar: 9 bytes, the spec says 10; nothing of it was kept
-    """
-
-    filesize: int | None = None
-    md5sum: str | None = None
-    sha256: str | None = None
-
-    @property
-    def digests(self) -> dict[str, str]:
-        """Algorithm to promised digest, in lower case: the one to check by, or none.
-
-        >>> Expected(md5sum="AB12").digests, Expected(md5sum="ab12", sha256="cd34").digests
-        ({'md5': 'ab12'}, {'sha256': 'cd34'})
-        """
-        # MD5 proves nothing of bytes that SHA-256 has proved, and takes three times as long: a
-        # processor has instructions for the other.
-        promised = {"sha256": self.sha256} if self.sha256 else {"md5": self.md5sum}
-        return {name: digest.lower() for name, digest in promised.items() if digest}
-
-    def check_size(self, name: str, nbytes: int, *, remedy: str = "nothing of it was kept") -> None:
-        """Refuse a size that differs from `filesize`.
-
-        Args:
-            name: The file or URL as the message shall name it.
-            nbytes: The size it has.
-            remedy: What the message ends with.
-
-        Raises:
-            IntegrityError: It differs.
-        """
-        if self.filesize is not None and nbytes != self.filesize:
-            raise IntegrityError(f"{name}: {nbytes} bytes, the spec says {self.filesize}; {remedy}")
-
-    def check(self, name: str, nbytes: int, digests: Mapping[str, str]) -> None:
-        """Compare a whole file with what was promised.
-
-        Args:
-            name: The file or URL as the message shall name it.
-            nbytes: Its size.
-            digests: Algorithm to digest found; holds at least the promised ones.
-
-        Raises:
-            IntegrityError: Size or digest differ.
-        """
-        self.check_size(name, nbytes)
-        for algorithm, promised in self.digests.items():
-            if digests[algorithm] != promised:
-                raise IntegrityError(
-                    f"{name}: {algorithm} {digests[algorithm]}, the spec says {promised}; nothing "
-                    f"of it was kept. The file was changed after the spec was made, or on its way"
-                )
 
 
 class PartFile:
@@ -107,7 +43,7 @@ class PartFile:
         self,
         path: Path,
         name: str,
-        expected: Expected,
+        expected: ShardRef,
         grown: Callable[[int], None] = lambda _nbytes: None,
     ) -> None:
         self.path = path
@@ -148,7 +84,9 @@ class PartFile:
     def resumable(self) -> bool:
         """Whether it can be told if the server still has the file that the part was begun with."""
         # Else the second half could be another file's, and without a digest nobody would notice.
-        return self.validator is not None or (self.size is not None and bool(self.expected.digests))
+        return self.validator is not None or (
+            self.size is not None and bool(self.expected.digest_to_check)
+        )
 
     def begin(self, size: int | None, validator: str | None) -> None:
         """Note what the server says of the whole file, for whoever must continue it.
@@ -238,7 +176,7 @@ class PartFile:
             self.validator = validator if isinstance(validator, str) else None
 
     def _new_digests(self) -> RunningDigests:
-        return RunningDigests(self.expected.digests or ["crc32"])
+        return RunningDigests(self.expected.digest_to_check or ["crc32"])
 
     def _rehash(self) -> None:
         with self.path.open("rb") as stream:

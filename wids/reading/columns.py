@@ -19,12 +19,12 @@ from wids.log import logger
 from wids.reading.columnfile import ColumnPart, ColumnSource, load_column, save_column
 from wids.reading.columnvalues import Values, fill_in, join, pack
 from wids.reading.fieldstream import read_field
-from wids.specs.shardtable import promised
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.codecs.decode import Decoder, SampleDecoder
     from wids.reading.openshard import OpenShard
@@ -89,7 +89,7 @@ class ColumnReader:
             start += shards[number]["nsamples"]
         return join(parts)
 
-    def read_shard(self, number: int, description: Mapping[str, Any]) -> ColumnPart:
+    def read_shard(self, number: int, description: ShardRef) -> ColumnPart:
         """Return the column of one shard: the one kept, or a new one, which is then kept.
 
         Args:
@@ -125,12 +125,11 @@ class ColumnReader:
             self._keep(path, source, part)
         return part
 
-    def _path_of(self, description: Mapping[str, Any], source: ColumnSource) -> Path | None:
+    def _path_of(self, description: ShardRef, source: ColumnSource) -> Path | None:
         """Return where the column of a shard is kept; None where it is not to be."""
         if self._name is None:
             return None
-        promises = promised(description)
-        return self.cache.derived_path(description["url"], source.suffix(), **promises)
+        return self.cache.derived_path(description, source.suffix())
 
     def _keep(self, path: Path, source: ColumnSource, part: ColumnPart) -> None:
         try:
@@ -182,9 +181,7 @@ class ColumnReader:
             return _as_arrays(decode)
         return _as_bytes if decode is None or decode is io.BytesIO else decode
 
-    def _missing(
-        self, number: int, description: Mapping[str, Any], start: int, place: int
-    ) -> DecodeError:
+    def _missing(self, number: int, description: ShardRef, start: int, place: int) -> DecodeError:
         sample = self.open_shard(number).shard.read(place)
         found = ", ".join(name for name in sample if name[0] == ".")
         what = f"no value at {list(self.path)} in field" if self.path else "no field"

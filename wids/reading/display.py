@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from wids.base.text import clean, format_nbytes
 from wids.base.urls import display_url, is_local, local_path
 from wids.specs.locations import folder_of
-from wids.specs.shardtable import UNKNOWN, promised
+from wids.specs.shardtable import UNKNOWN
 from wids.tar.grouping import split_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
+    from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.display.notebook import DatasetFacts
     from wids.display.sampleview import SampleView
@@ -96,7 +97,7 @@ class Displayed:
         first = folder_of(self.shards.urls[0]) or os.curdir if len(self.shards) else ""
         return find_class_names(self._header, self.base, first)
 
-    def locate_sample(self, index: int) -> tuple[Any, int, dict[str, Any]]:
+    def locate_sample(self, index: int) -> tuple[Any, int, ShardRef]:
         """Find where a sample lies; a dataset says how."""
         raise NotImplementedError
 
@@ -135,7 +136,7 @@ class Displayed:
         shard_index, _ = self._locate(index)
         entry = self.shards[shard_index]
         url = entry["url"]
-        return is_local(url) or self._by_range or self.cache.holds(url, **promised(entry))
+        return is_local(url) or self._by_range or self.cache.holds(entry)
 
     def _facts(self) -> DatasetFacts:
         from wids.display.notebook import DatasetFacts

@@ -22,7 +22,7 @@ from wids.ordering.lookahead import Lookahead
 from wids.ordering.replicas import lanes_here
 from wids.reading.epochwaits import EpochWaits
 from wids.reading.window import Window, most_at_once
-from wids.specs.shardtable import UNKNOWN, promised
+from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -181,10 +181,9 @@ class FetchAhead:
 
     def _fetch(self, shard_index: int) -> None:
         shard = self._shards[shard_index]
-        promises = promised(shard)
-        here = self._cache.holds(shard["url"], **promises)
+        here = self._cache.holds(shard)
         try:
-            path = self._cache.prepare(shard["url"], **promises, stopped=self._closed.is_set)
+            path = self._cache.prepare(shard, stopped=self._closed.is_set)
         except StoppedError:
             return
         except WidsError as error:
@@ -209,7 +208,7 @@ class FetchAhead:
 
     def _is_missing(self, visit: Visit) -> bool:
         shard = self._shards[visit.shard_index]
-        return not self._cache.holds(shard["url"], **promised(shard))
+        return not self._cache.holds(shard)
 
     def _is_crowded(self, sampler: Foreseeable) -> bool:
         """Tell whether what is drawn from at once passes the room; a log line says so too."""

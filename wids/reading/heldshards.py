@@ -4,7 +4,6 @@ import logging
 import operator
 import os
 import time
-from collections.abc import Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self
@@ -13,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.progress import progress
+from wids.base.shardref import ShardRef
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import base_name
 from wids.caching.cache import ShardCache
@@ -30,7 +30,7 @@ from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
 from wids.reading.scanners import Scanners
 from wids.reading.spareshard import KnownShard, SpareShard
 from wids.reading.streams import StreamedShard
-from wids.specs.shardtable import UNKNOWN, ShardTable, promised
+from wids.specs.shardtable import UNKNOWN, ShardTable
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 
@@ -53,7 +53,7 @@ class HeldShards:
     _ahead: FetchAhead | None
     _spares = False  # whether shards must be read whose file the cache cannot keep
 
-    def locate_sample(self, index: int) -> tuple[Shard | RangeShard, int, dict[str, Any]]:
+    def locate_sample(self, index: int) -> tuple[Shard | RangeShard, int, ShardRef]:
         """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
 
         Raises:
@@ -64,7 +64,7 @@ class HeldShards:
         opened.uses += 1
         return opened.shard, local_index, self.shards[shard_index]
 
-    def get_shard(self, index: int) -> tuple[StreamedShard, int, dict[str, Any]]:
+    def get_shard(self, index: int) -> tuple[StreamedShard, int, ShardRef]:
         """Do as `locate_sample`, for old code: `shard[place]` has binary streams for fields.
 
         Raises:
@@ -139,24 +139,24 @@ class HeldShards:
                 f"{description['url']}: shard {shard_index}: the spec says {expected} samples, the "
                 f"shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may help"
             )
-        dataset = description.get("dataset", self.dataset_name)
+        dataset = description.dataset or self.dataset_name
         start = int(self._locate.ends[shard_index]) - len(shard)
-        return OpenShard(shard, description["url"], dataset, start)
+        return OpenShard(shard, description.url, dataset, start)
 
-    def _ranged(self, description: Mapping[str, Any]) -> RangeShard | None:
+    def _ranged(self, description: ShardRef) -> RangeShard | None:
         """Open a remote shard where it lies; None where it has to be fetched."""
-        url = description["url"]
+        url = description.url
         if not self._by_range or self.cache.is_local(url):
             return None
         # What is here need not come over the wire again.
-        if self.cache.holds(url, **promised(description)):
+        if self.cache.holds(description):
             return None
-        index_url = description.get("index") or sidecar_url(url, SIDECAR_SUFFIX)
+        index_url = description.index or sidecar_url(url, SIDECAR_SUFFIX)
         try:
             index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, description)
         except (FetchError, ShardFormatError) as error:
             # A server that keeps silent would only be waited for once more, minutes in all.
-            if is_unreachable(error) and not description.get("index"):
+            if is_unreachable(error) and not description.index:
                 raise
             logger.warning("%s: is fetched whole, for want of a sidecar: %s", url, error)
             return None
@@ -176,9 +176,9 @@ class HeldShards:
             ),
         )
 
-    def _spared(self, description: Mapping[str, Any]) -> SpareShard | None:
+    def _spared(self, description: ShardRef) -> SpareShard | None:
         """Open a remote shard so that the cache need not keep it; None where that cannot be."""
-        url, cache = description["url"], self.cache
+        url, cache = description.url, self.cache
         # The bytes of a compressed shard are not those that come over the wire.
         if cache.is_local(url) or is_compressed_name(base_name(url)):
             return None
@@ -201,10 +201,10 @@ class HeldShards:
             cache,
             partial(self._mapped, description),
             whole=whole,
-            is_here=partial(cache.holds, url, **promised(description)),
+            is_here=partial(cache.holds, description),
         )
 
-    def _mapped(self, description: Mapping[str, Any], scanners: Scanners | None = None) -> Shard:
+    def _mapped(self, description: ShardRef, scanners: Scanners | None = None) -> Shard:
         # What was evicted keeps its space on the disk for as long as it is mapped.
         if self.cache.cache_size is not None:
             self._opened.drop(_is_evicted, spare_used=True)
@@ -247,7 +247,7 @@ class HeldShards:
                 nsamples[unknown] = list(shown)
         return shards.with_nsamples(nsamples)
 
-    def _count_of(self, description: Mapping[str, Any], scanners: Scanners) -> int:
+    def _count_of(self, description: ShardRef, scanners: Scanners) -> int:
         """Count the samples of a shard of which the spec does not say it."""
         return len(self._mapped(description, scanners))
 

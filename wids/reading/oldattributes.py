@@ -61,7 +61,12 @@ class OldAttributes:
     @cached_property
     def spec(self) -> dict[str, Any]:
         """The JSON spec as it was read, its URLs resolved and its nested datasets laid out flat."""
-        return {"wids_version": 1, **self._header, "base": self.base, "shardlist": [*self.shards]}
+        return {
+            "wids_version": 1,
+            **self._header,
+            "base": self.base,
+            "shardlist": [dict(shard) for shard in self.shards],
+        }
 
     @cached_property
     def data_info(self) -> str:

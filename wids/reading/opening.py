@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
 from wids.log import logger
-from wids.specs.shardtable import promised
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
+    from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.reading.scanners import Scanners
 
@@ -25,7 +24,7 @@ _ATTEMPTS = 5
 
 
 def open_shard(
-    description: Mapping[str, Any],
+    description: ShardRef,
     cache: ShardCache,
     rules: IndexRules,
     scanners: Scanners | None = None,
@@ -43,10 +42,10 @@ def open_shard(
         ShardFormatError: It is no tar, or breaks off.
         OSError: It cannot be opened.
     """
-    url = description["url"]
+    url = description.url
     attempts = 0
     while True:
-        path = cache.get(url, **promised(description))
+        path = cache.get(description)
         before = _identity(path)
         try:
             return _open(url, path, cache, rules, scanners)
@@ -78,7 +77,7 @@ def _open(
     return Shard(path, index)
 
 
-def count_kept(description: Mapping[str, Any], cache: ShardCache, rules: IndexRules) -> int | None:
+def count_kept(description: ShardRef, cache: ShardCache, rules: IndexRules) -> int | None:
     """Say how many samples a shard holds if its sidecar is at hand; None where that takes longer.
 
     Args:
@@ -89,10 +88,10 @@ def count_kept(description: Mapping[str, Any], cache: ShardCache, rules: IndexRu
     Raises:
         FetchError: There is no such file, or not what the spec says.
     """
-    url = description["url"]
+    url = description.url
     if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
         return None
-    path = cache.get(url, **promised(description))
+    path = cache.get(description)
     sidecar = cache.sidecar_path(url, path, SIDECAR_SUFFIX)
     index = None if sidecar is None else TarIndex.kept(path, sidecar, rules)
     return None if index is None else index.num_samples

@@ -12,15 +12,15 @@ from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import FetchError, ShardFormatError
 from wids.fetching.fetch import BeyondEndError, RangesNotServedError
 from wids.log import logger
-from wids.specs.shardtable import version_of
 from wids.tar.shard import IndexedShard, Shard
 from wids.tar.sidecarread import parse_sidecar
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
 
+    from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.fetching.fetch import Fetcher
 
@@ -280,7 +280,7 @@ def sidecar_url(url: str, suffix: str) -> str:
 
 
 def fetch_index(
-    url: str, suffix: str, cache: ShardCache, shard: Mapping[str, Any], *, anew: bool = False
+    url: str, suffix: str, cache: ShardCache, shard: ShardRef, *, anew: bool = False
 ) -> TarIndex:
     """Map the sidecar at a URL, fetched into the cache folder once.
 
@@ -299,7 +299,7 @@ def fetch_index(
     """
     check_folder(cache.cache_dir, shared=cache.shared)
     path = cache.cache_dir / (
-        Entry.of(cache.cache_dir, url, f"sidecar{version_of(shard)}").name + suffix
+        Entry.of(cache.cache_dir, url, f"sidecar{shard.version}").name + suffix
     )
     # Without a lock: it is small, and two processes write the same bytes.
     if anew or not path.exists():

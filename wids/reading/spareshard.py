@@ -23,17 +23,17 @@ from wids.caching.cachefolder import Entry
 from wids.errors import ShardFormatError
 from wids.log import logger
 from wids.reading.rangeshard import RangeShard, WantedField
-from wids.specs.shardtable import version_of
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarheader import BLOCK_SIZE
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Mapping, Sequence
+    from collections.abc import Callable, Collection, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.tar.shard import Shard
 
@@ -61,14 +61,14 @@ class KnownShard:
     sums: NDArray[np.uint32]
 
     @staticmethod
-    def place(folder: Path, shard: Mapping[str, Any]) -> Path:
+    def place(folder: Path, shard: ShardRef) -> Path:
         """Say where the index of a shard is kept.
 
         Args:
             folder: The cache folder.
             shard: What the spec says of the shard; another version has another place.
         """
-        entry = Entry.of(folder, shard["url"], f"spare{version_of(shard)}")
+        entry = Entry.of(folder, shard.url, f"spare{shard.version}")
         return folder / f"{entry.name}{SIDECAR_SUFFIX}"
 
     @classmethod

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 from wids.base.files import remove_parts
+from wids.base.hashing import hash_file
 from wids.base.processes import run_each
 from wids.base.urls import base_name, is_local, local_path
 from wids.caching.cache import ShardCache
@@ -35,15 +35,11 @@ __all__ = [
     "ShardRecord",
     "build_spec",
     "default_name",
-    "file_digests",
     "index_shard",
     "local_copy",
     "merge_specs",
     "stored_file",
 ]
-
-# Large enough that the calls cost nothing beside the digests, small enough for the cache.
-_READ_NBYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -104,7 +100,7 @@ def index_shard(
     with local_copy(url, cache_dir) as path:
         stored = stored_file(url, path)
         # Read from end to end first: the headers are in memory then, and a cold disk does not jump.
-        found = {} if stored is None else file_digests(stored, digests)
+        found = {} if stored is None else hash_file(stored, digests)
         index = TarIndex.from_tar(path)
         if sidecar and is_local(url):
             index.save(path.with_name(path.name + SIDECAR_SUFFIX))
@@ -161,28 +157,6 @@ def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Ite
             yield cache.get(url)
         finally:
             cache.close()  # waits for what is still written into the folder
-
-
-def file_digests(path: Path, digests: Collection[str]) -> dict[str, str]:
-    """Digest a file once over, by several algorithms.
-
-    Args:
-        path: The file.
-        digests: Names that `hashlib` knows; none of them reads nothing.
-
-    Returns:
-        Algorithm to hexadecimal digest.
-    """
-    # MD5 is there against accidents; builds for FIPS refuse it for anything else.
-    hashes = {name: hashlib.new(name, usedforsecurity=False) for name in digests}
-    if hashes:
-        block = bytearray(_READ_NBYTES)
-        view = memoryview(block)
-        with path.open("rb", buffering=0) as stream:
-            while nbytes := stream.readinto(block):
-                for digest in hashes.values():
-                    digest.update(view[:nbytes])
-    return {name: digest.hexdigest() for name, digest in hashes.items()}
 
 
 def build_spec(

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.hashing import DIGESTS
 from wids.base.urls import is_local, local_path
 from wids.specs.spec import DatasetSpec
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
 __all__ = ["name_in_spec", "new_spec", "shard_entry"]
 
 _KIND = {"__kind__": "wids-shard-index-v1"}  # the old widsindex wrote it into its specs
-_DIGEST_FIELDS = {"md5": "md5sum", "sha256": "sha256"}
+_DIGEST_FIELDS = {kind.algorithm: name for name, kind in DIGESTS.items()}
 
 
 def shard_entry(

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.hashing import DIGESTS
 from wids.errors import SpecError
 from wids.specs import locations
 from wids.specs.columns import BytesColumn, Parts, TextColumn
 from wids.specs.shardtable import (
     COLUMNS,
-    HEX_DIGITS,
     MOST_SAMPLES,
     UNKNOWN,
-    Shard,
     ShardTable,
     extras_of,
 )
@@ -60,8 +59,8 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
         nsamples, filesize = (_plain_counts(shards, name) for name in ("nsamples", "filesize"))
         filesize[filesize == 0] = UNKNOWN  # as in check_shard
         digests = {
-            field: _plain_digests([shard.get(field) for shard in shards], ndigits)
-            for field, ndigits in HEX_DIGITS.items()
+            field: _plain_digests([shard.get(field) for shard in shards], kind.num_hex)
+            for field, kind in DIGESTS.items()
             if field in keys
         }
     except (KeyError, TypeError, ValueError, OverflowError):
@@ -79,7 +78,7 @@ def _plain_urls(urls: list[str], base: str) -> list[str]:
     return locations.join_all(base, urls)
 
 
-def _plain_counts(shards: Sequence[Shard], field: str) -> NDArray[np.int64]:
+def _plain_counts(shards: Sequence[Mapping[str, Any]], field: str) -> NDArray[np.int64]:
     found = [shard.get(field) for shard in shards]
     if not set(map(type, found)) <= {int, type(None)}:  # bool is a type of its own
         raise TypeError("a count needs a look")
@@ -100,7 +99,7 @@ def _plain_digests(found: list[Any], ndigits: int) -> BytesColumn:
     raise ValueError("a digest needs a look")
 
 
-def as_row(shard: Any, source: str, number: int) -> Shard:
+def as_row(shard: Any, source: str, number: int) -> dict[str, Any]:
     """Take a dict as it is, a `(url, nsamples)` pair or a location as what they mean.
 
     Raises:
@@ -122,7 +121,7 @@ def as_row(shard: Any, source: str, number: int) -> Shard:
     return row
 
 
-def check_shard(row: Shard, source: str, number: int) -> None:
+def check_shard(row: dict[str, Any], source: str, number: int) -> None:
     """Check what a shard says of itself, and bring its counts to plain integers.
 
     Raises:
@@ -139,13 +138,13 @@ def check_shard(row: Shard, source: str, number: int) -> None:
     if row.get("filesize") == 0:
         del row["filesize"]
     _check_weight(row.get("weight"), where)
-    for field, ndigits in HEX_DIGITS.items():
+    for field, kind in DIGESTS.items():
         digest = row.get(field)
         if digest not in (None, "") and not (
-            isinstance(digest, str) and re.fullmatch(f"[0-9a-fA-F]{{{ndigits}}}", digest)
+            isinstance(digest, str) and re.fullmatch(f"[0-9a-fA-F]{{{kind.num_hex}}}", digest)
         ):
             raise SpecError(
-                f"{where}: {field}: expected {ndigits} hex digits, found {digest!r:.80}"
+                f"{where}: {field}: expected {kind.num_hex} hex digits, found {digest!r:.80}"
             )
 
 

@@ -1,4 +1,4 @@
-"""The table of a spec's shards: a sequence of dicts that is held in columns."""
+"""`ShardTable`: the shards of a spec, held in columns."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any, overload
 
 import numpy as np
 
+from wids.base.hashing import DIGESTS
+from wids.base.shardref import ShardRef
 from wids.errors import SpecError
 from wids.specs.columns import BytesColumn, Parts, TextColumn
 
@@ -17,27 +19,20 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLUMNS",
-    "HEX_DIGITS",
     "MOST_SAMPLES",
     "UNKNOWN",
-    "Shard",
     "ShardTable",
     "extras_of",
-    "promised",
-    "version_of",
 ]
 
 UNKNOWN = -1  # in the columns of counts: the spec does not say
 MOST_SAMPLES = 2**62  # sums and differences of global indexes stay within int64
-HEX_DIGITS = {"md5sum": 32, "sha256": 64}
 # What a table keeps in columns of its own; other keys of a shard go into the extras, as JSON.
-COLUMNS = ("url", "nsamples", "filesize", *HEX_DIGITS)
-
-Shard = dict[str, Any]
+COLUMNS = ("url", "nsamples", "filesize", *DIGESTS)
 
 
-class ShardTable(Sequence[Shard]):
-    """The shards of a spec: a read-only sequence of dicts, held in columns.
+class ShardTable(Sequence[ShardRef]):
+    """The shards of a spec: a read-only sequence of references, held in columns.
 
     A million shards take some tens of megabytes and no Python object each; a row is made when it
     is asked for.
@@ -61,14 +56,14 @@ class ShardTable(Sequence[Shard]):
     digests: Mapping[str, BytesColumn]
     extras: TextColumn
 
-    def __init__(self, shards: Iterable[Shard]) -> None:
+    def __init__(self, shards: Iterable[Mapping[str, Any]]) -> None:
         rows = list(shards)
         self.urls = TextColumn(row["url"] for row in rows)
         self.nsamples = _counts(rows, "nsamples")
         self.filesize = _counts(rows, "filesize")
         self.digests = {
             field: BytesColumn(bytes.fromhex(row.get(field) or "") for row in rows)
-            for field in HEX_DIGITS
+            for field in DIGESTS
             if any(row.get(field) for row in rows)
         }
         # As text: few shards have any, and a dict each would be a million objects.
@@ -107,7 +102,7 @@ class ShardTable(Sequence[Shard]):
         """Lay tables end to end."""
         if len(tables) == 1:
             return tables[0]
-        fields = [field for field in HEX_DIGITS if any(field in each.digests for each in tables)]
+        fields = [field for field in DIGESTS if any(field in each.digests for each in tables)]
         return cls.of_columns(
             TextColumn(chain.from_iterable(each.urls for each in tables)),
             np.concatenate([each.nsamples for each in tables]),
@@ -144,23 +139,26 @@ class ShardTable(Sequence[Shard]):
         return len(self.urls)
 
     @overload
-    def __getitem__(self, row: int) -> Shard: ...
+    def __getitem__(self, row: int) -> ShardRef: ...
     @overload
-    def __getitem__(self, row: slice) -> Sequence[Shard]: ...
-    def __getitem__(self, row: int | slice) -> Shard | Sequence[Shard]:
+    def __getitem__(self, row: slice) -> Sequence[ShardRef]: ...
+    def __getitem__(self, row: int | slice) -> ShardRef | Sequence[ShardRef]:
         if isinstance(row, slice):
             return [self[i] for i in range(*row.indices(len(self)))]
-        shard: Shard = {"url": self.urls[row]}
-        for field, column in (("nsamples", self.nsamples), ("filesize", self.filesize)):
-            if (count := int(column[row])) != UNKNOWN:
-                shard[field] = count
-        for field, digests in self.digests.items():
-            if digest := digests[row]:
-                shard[field] = digest.hex()
-        extras = self.extras[row]
-        return {**shard, **json.loads(extras)} if extras else shard
+        extras = json.loads(self.extras[row] or "{}")
+        return ShardRef(
+            self.urls[row],
+            nsamples=_known(self.nsamples[row]),
+            filesize=_known(self.filesize[row]),
+            digests={
+                name: text for name, all_ in self.digests.items() if (text := all_[row].hex())
+            },
+            index=extras.pop("index", None),
+            dataset=extras.pop("dataset", None),
+            extras=extras,
+        )
 
-    def __iter__(self) -> Iterator[Shard]:
+    def __iter__(self) -> Iterator[ShardRef]:
         return (self[row] for row in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
@@ -189,39 +187,18 @@ def _narrowed(counts: NDArray[np.int64]) -> NDArray[np.signedinteger[Any]]:
     return counts.astype(next(fitting, np.int64))
 
 
-def _counts(rows: list[Shard], field: str) -> NDArray[np.int64]:
-    found = map(dict.get, rows, repeat(field))
+def _counts(rows: list[Mapping[str, Any]], field: str) -> NDArray[np.int64]:
+    found = (row.get(field) for row in rows)
     return np.fromiter(
         (UNKNOWN if count is None else count for count in found), np.int64, len(rows)
     )
 
 
-def promised(shard: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a spec promises of a shard's bytes, by the names that `ShardCache` gives it.
-
-    Args:
-        shard: The shard's entry in the spec.
-
-    >>> promised({"url": "a.tar", "filesize": 3072})
-    {'filesize': 3072, 'md5sum': None, 'sha256': None}
-    """
-    return {field: shard.get(field) for field in ("filesize", *HEX_DIGITS)}
+def _known(count: np.int64) -> int | None:
+    return None if count == UNKNOWN else int(count)
 
 
-def version_of(shard: Mapping[str, Any]) -> str:
-    """Return what tells a version of a shard from the next one at its URL; "" where nothing does.
-
-    Args:
-        shard: The shard's entry in the spec.
-
-    >>> version_of({"url": "a.tar", "filesize": 3072}), version_of({"url": "a.tar"})
-    ('3072', '')
-    """
-    # A digest before a size: an honest change may leave the size as it was.
-    return str(shard.get("sha256") or shard.get("md5sum") or shard.get("filesize") or "")
-
-
-def extras_of(row: Shard, number: int) -> str:
+def extras_of(row: Mapping[str, Any], number: int) -> str:
     """Write the keys of a shard that have no column as JSON, "" where there are none.
 
     Raises:

@@ -19,7 +19,7 @@ from wids.base.urls import is_local
 from wids.errors import SpecError
 from wids.specs import locations
 from wids.specs.rows import as_row, check_location, check_shard, columns_if_plain
-from wids.specs.shardtable import MOST_SAMPLES, Shard, ShardTable
+from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 
 __all__ = ["DatasetSpec"]
 
@@ -42,12 +42,12 @@ class DatasetSpec:
 
     >>> spec = DatasetSpec.parse('{"shardlist": [{"url": "a.tar", "nsamples": 2}]}', "/data/x.json")
     >>> spec.shards[0]
-    {'url': '/data/a.tar', 'nsamples': 2}
+    ShardRef('/data/a.tar', nsamples=2)
     """
 
     def __init__(
         self,
-        shards: Iterable[Shard],
+        shards: Iterable[Mapping[str, Any]],
         *,
         name: str | None = None,
         base: str = "",
@@ -109,7 +109,7 @@ class DatasetSpec:
             SpecError: One of them is malformed.
 
         >>> DatasetSpec.from_list([("a.tar", 3), "b.tar"]).shards[1]
-        {'url': 'b.tar'}
+        ShardRef('b.tar')
         """
         source = "the list of shards"
         # What a program lists, its user chose: no server has a say in it.
@@ -142,7 +142,7 @@ class DatasetSpec:
             document["name"] = self.name
         # Keys that nobody here knows are written back: a spec is not ours alone.
         document |= {key: value for key, value in self.header.items() if key not in document}
-        document["shardlist"] = list(self.shards)
+        document["shardlist"] = [dict(shard) for shard in self.shards]
         # Indented, since people read specs, mend them by hand and keep them under version control.
         return json.dumps(document, indent=2)
 
@@ -230,7 +230,7 @@ class _Parser:
         """Tell at a glance that no URL could be one that a spec from a server may not name."""
         return self._allow_local or is_local(source) or not any(map(is_local, urls))
 
-    def _shard(self, listed: Any, source: str, number: int, base: str) -> Shard:
+    def _shard(self, listed: Any, source: str, number: int, base: str) -> dict[str, Any]:
         """Check one shard and resolve its URL."""
         row = as_row(listed, source, number)
         check_shard(row, source, number)
@@ -331,5 +331,5 @@ def _check_version(document: dict[str, Any], source: str) -> None:
         )
 
 
-def _inherited(**fields: Any) -> Shard:
+def _inherited(**fields: Any) -> dict[str, Any]:
     return {field: value for field, value in fields.items() if value is not None}

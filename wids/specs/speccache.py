@@ -19,10 +19,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.hashing import DIGESTS
 from wids.caching.cachefolder import SPECS_FOLDER, check_folder, choose_folder
 from wids.specs.columnfile import read_columns, write_columns
 from wids.specs.columns import BytesColumn, Parts, TextColumn
-from wids.specs.shardtable import HEX_DIGITS, MOST_SAMPLES, UNKNOWN, ShardTable
+from wids.specs.shardtable import MOST_SAMPLES, UNKNOWN, ShardTable
 from wids.specs.spec import DatasetSpec
 
 if TYPE_CHECKING:
@@ -178,6 +179,6 @@ def _unpacked(about: Mapping[str, Any], columns: Mapping[str, memoryview]) -> Sh
         ends = None if kind is None else np.frombuffer(columns[f"{name} ends"], kind)
         blob = columns[f"{name} blob"]
         parts[name] = Parts(num_rows, bytes.fromhex(prefix), bytes.fromhex(suffix), blob, ends)
-    digests = {field: BytesColumn(parts[field]) for field in HEX_DIGITS if field in parts}
+    digests = {field: BytesColumn(parts[field]) for field in DIGESTS if field in parts}
     extras = TextColumn(parts["extras"])
     return ShardTable.of_columns(TextColumn(parts["url"]), counts[0], counts[1], digests, extras)

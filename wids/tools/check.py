@@ -7,10 +7,11 @@ from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from wids.base.hashing import DIGESTS, hash_file
 from wids.base.processes import run_each
 from wids.codecs.decode import decode_field
 from wids.errors import FetchError, ShardFormatError
-from wids.specs.build import file_digests, local_copy, stored_file
+from wids.specs.build import local_copy, stored_file
 from wids.tar.foreigncheck import wrong_indexes
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
 __all__ = ["Fault", "check_shard", "check_spec"]
 
 _MAX_PER_KIND = 20  # a shard full of broken images is said to be one, not listed sample by sample
-_DIGEST_FIELDS = {"md5": "md5sum", "sha256": "sha256"}
 
 
 @dataclass(frozen=True)
@@ -157,9 +157,9 @@ def _size_faults(entry: Mapping[str, Any], path: Path) -> Iterator[Fault]:
 
 
 def _digest_faults(entry: Mapping[str, Any], path: Path) -> Iterator[Fault]:
-    wanted = [name for name, field in _DIGEST_FIELDS.items() if entry.get(field)]
-    for name, found in file_digests(path, wanted).items():
-        field = _DIGEST_FIELDS[name]
+    wanted = {kind.algorithm: field for field, kind in DIGESTS.items() if entry.get(field)}
+    for algorithm, found in hash_file(path, wanted).items():
+        field = wanted[algorithm]
         if found != entry[field].lower():
             what = f"the spec says {entry[field]}, the shard has {found}"
             yield Fault(entry["url"], field, what, _cure_of_the_spec("was changed"))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from wids.specs.build import file_digests
+from wids.base.hashing import hash_file
 from wids.specs.entries import shard_entry
 from wids.tar.tarindex import TarIndex
 
@@ -114,4 +114,4 @@ def _still_says_all(entry: dict[str, Any], path: Path, digests: tuple[str, ...])
 
 def _read_entry(path: Path, name: str, digests: tuple[str, ...]) -> dict[str, Any]:
     nsamples = TarIndex.from_tar(path).num_samples
-    return shard_entry(name, nsamples, path.stat().st_size, file_digests(path, digests))
+    return shard_entry(name, nsamples, path.stat().st_size, hash_file(path, digests))

@@ -1,0 +1,89 @@
+"""`ShardRef`: the value that stands for an entry of a spec, and the entry's dict for old code."""
+
+import pickle
+from typing import Any
+
+import pytest
+
+from wids.base.hashing import DIGESTS
+from wids.base.shardref import ShardRef
+from wids.errors import IntegrityError
+from wids.specs.shardtable import ShardTable
+
+ENTRY = {
+    "url": "a.tar",
+    "nsamples": 3,
+    "filesize": 3072,
+    "md5sum": "0" * 31 + "a",
+    "sha256": "0" * 63 + "b",
+    "index": "a.tar.widx",
+    "dataset": "train",
+    "weight": 0.5,
+}
+
+
+def test_a_reference_reads_like_the_dict_of_its_entry() -> None:
+    """Old code indexes, copies, searches and compares what used to be a dict."""
+    ref = ShardTable([ENTRY])[0]
+    assert ref == ENTRY
+    assert ref == ENTRY
+    assert dict(ref) == ENTRY
+    assert {**ref, "url": "b.tar"} == ENTRY | {"url": "b.tar"}
+    assert all(ref[key] == value for key, value in ENTRY.items())
+    assert ref.keys() == ENTRY.keys()
+    assert len(ref) == len(ENTRY)
+    assert ref.get("license", "none") == "none"
+
+
+@pytest.mark.parametrize("key", ["nsamples", "filesize", "md5sum", "index", "dataset", "license"])
+def test_what_an_entry_does_not_say_is_no_key(key: str) -> None:
+    """Neither a field of the value nor anything else is found, as in the dict of a bare URL."""
+    ref = ShardRef.of({"url": "a.tar", "md5sum": "", "nsamples": None})
+    assert ref == {"url": "a.tar"}
+    assert key not in ref
+    with pytest.raises(KeyError, match=key):
+        ref[key]
+
+
+def test_a_reference_is_a_value() -> None:
+    """It is equal to its copy, goes through pickle, serves as a key and cannot be changed."""
+    ref = ShardRef.of(ENTRY)
+    copy = pickle.loads(pickle.dumps(ref))
+    assert copy == ref
+    assert {ref: 1}[copy] == 1
+    assert ref != ShardRef.of(ENTRY, filesize=7)
+    with pytest.raises(AttributeError):
+        ref.url = "b.tar"  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("said", "version"),
+    [
+        ({}, ""),
+        ({"filesize": 7}, "7"),
+        ({"filesize": 7, "md5sum": "ab"}, "ab"),
+        ({"md5sum": "ab", "sha256": "CD"}, "cd"),
+        ({"md5sum": "", "filesize": None}, ""),
+    ],
+)
+def test_the_strongest_promise_names_a_shards_version(said: dict[str, Any], version: str) -> None:
+    """A digest counts before a size, and what is empty counts for nothing."""
+    assert ShardRef.of("a.tar", **said).version == version
+
+
+@pytest.mark.parametrize("name", DIGESTS)
+def test_every_digest_that_a_spec_can_name_is_checked(name: str) -> None:
+    """A digest is compared whatever its case, and another one is refused."""
+    algorithm, num_hex = DIGESTS[name].algorithm, DIGESTS[name].num_hex
+    ref = ShardRef.of("a.tar", **{name: "AB" * (num_hex // 2)})
+    ref.check("a.tar", 1, {algorithm: "ab" * (num_hex // 2)})
+    with pytest.raises(IntegrityError, match=f"a.tar: {algorithm} 00"):
+        ref.check("a.tar", 1, {algorithm: "00" * (num_hex // 2)})
+
+
+def test_a_reference_shows_no_credentials() -> None:
+    """Neither the shard's URL nor its sidecar's appears with its user or its signature."""
+    url = "https://user:SECRET@host/a.tar?sig=SECRET"
+    shown = repr(ShardRef.of({"url": url, "index": f"{url}&x", "source_url": url}))
+    assert "SECRET" not in shown
+    assert "https://host/a.tar?..." in shown
