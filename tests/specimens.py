@@ -14,7 +14,7 @@ import safetensors.numpy
 from pictures import draw, save
 from PIL import Image
 
-from wids.codecs.compressed import zstd_bytes
+from wids.codecs.compressed import pack_field
 from wids.codecs.tenbin import encode_tenbin
 
 
@@ -93,7 +93,7 @@ def specimens():
         ".cls": b"2",
         ".cls2": b" 3\n",
         ".npy": npy(rng.normal(size=(30, 40))),
-        ".npy.zst": zstd_bytes(npy(np.arange(5))),
+        ".npy.zst": pack_field(".zst", npy(np.arange(5))),
         ".npz": npz(a=np.arange(6).reshape(2, 3), picture=picture),
         ".safetensors": safetensors.numpy.save({"w": np.ones((3, 4), "f4")}),
         ".ten": encode_tenbin([np.arange(3.0), picture]),

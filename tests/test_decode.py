@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from pictures import draw, save
 
 from wids.codecs.arrays import encode_npy, encode_npz
-from wids.codecs.compressed import gzip_bytes, zstd_bytes
+from wids.codecs.compressed import pack_field
 from wids.codecs.decode import SampleDecoder, decode_field
 from wids.codecs.images import ImageDecoder
 from wids.codecs.safetensors import encode_safetensors
@@ -57,8 +57,8 @@ def test_the_fields_of_old_datasets_become_what_old_code_expects():
         ".json": b'{"a": [1]}',
         ".npy": encode_npy(np.arange(3)),
         ".mp": b"\x81\xa1a\x01",
-        ".txt.gz": gzip_bytes(b"packed"),
-        ".json.gz": gzip_bytes(b"[1]"),
+        ".txt.gz": pack_field(".gz", b"packed"),
+        ".json.gz": pack_field(".gz", b"[1]"),
         ".unknown": b"stream",
     }
     decoded = SampleDecoder()(sample)
@@ -114,8 +114,8 @@ def test_values_that_are_decoded_already_stay():
         (".Json", b"[2]", [2]),
         (".target.cls", b"2", 2),
         (".a.b.c.txt", b"deep", "deep"),
-        (".txt.GZ", gzip_bytes(b"a"), "a"),
-        (".json.zst", zstd_bytes(b"[3]"), [3]),
+        (".txt.GZ", pack_field(".gz", b"a"), "a"),
+        (".json.zst", pack_field(".zst", b"[3]"), [3]),
     ],
 )
 def test_extensions_match_by_their_last_parts_in_any_case(extension, data, value):
@@ -126,7 +126,7 @@ def test_extensions_match_by_their_last_parts_in_any_case(extension, data, value
 @pytest.mark.parametrize("extension", [".gz", ".zst", ".txt.gz.gz", ".", "..", ".jpg2", ".txtx"])
 def test_what_no_entry_names_stays_a_stream(extension):
     """Unknown extensions, also bare wrappers and doubled ones, are left alone."""
-    data = gzip_bytes(b"text")
+    data = pack_field(".gz", b"text")
     value = decode_one(extension, data)
     assert isinstance(value, io.BytesIO)
     if extension != ".txt.gz.gz":
@@ -135,7 +135,7 @@ def test_what_no_entry_names_stays_a_stream(extension):
 
 def test_an_unknown_field_in_a_wrapper_is_unpacked():
     """As it ever was: the stream holds what was packed."""
-    assert decode_one(".bin.gz", gzip_bytes(b"content")).getvalue() == b"content"
+    assert decode_one(".bin.gz", pack_field(".gz", b"content")).getvalue() == b"content"
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_an_unknown_field_in_a_wrapper_is_unpacked():
         (".pkl", b""),
         (".pickle", pickle.dumps(1)),
         (".PKL", b"x"),
-        (".obj.pkl.gz", gzip_bytes(b"x")),
+        (".obj.pkl.gz", pack_field(".gz", b"x")),
     ],
 )
 def test_pickles_are_refused(extension, data):
@@ -218,7 +218,7 @@ def test_the_users_entries_come_first_and_the_longest_suffix_wins():
         "numpy", decoders={".seg.png": len, ".TXT": shout, ".json": None, ".new": bytes}
     )
     sample = {".png": PNG, ".seg.png": PNG, ".left.SEG.png": PNG, ".txt": b"a", ".new": b"n"}
-    decoded = decode({**sample, ".json": b"[1]", ".note.txt.gz": gzip_bytes(b"b")})
+    decoded = decode({**sample, ".json": b"[1]", ".note.txt.gz": pack_field(".gz", b"b")})
     assert decoded[".png"].shape == (30, 40, 3)
     assert decoded[".seg.png"] == decoded[".left.SEG.png"] == len(PNG)
     assert (decoded[".txt"], decoded[".note.txt.gz"], decoded[".new"]) == ("A", "B", b"n")
@@ -385,8 +385,8 @@ def test_sound_and_video_stay_streams_unless_asked_for():
 def test_the_bound_reaches_the_wrappers_and_archives():
     """max_nbytes holds for .gz, .zst and .npz."""
     packed = {
-        ".txt.gz": gzip_bytes(bytes(2000)),
-        ".txt.zst": zstd_bytes(bytes(2000)),
+        ".txt.gz": pack_field(".gz", bytes(2000)),
+        ".txt.zst": pack_field(".zst", bytes(2000)),
         ".npz": encode_npz({"x": np.zeros(2000, "u1")}),
     }
     for extension, data in packed.items():

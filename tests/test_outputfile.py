@@ -75,6 +75,25 @@ def test_error_while_writing_leaves_nothing(tmp_path: Path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
+def test_a_planted_link_is_not_written_through(tmp_path: Path, plant, no_fd_leaks: None):
+    """Whoever plants a link in the place of the part has no file of the user overwritten."""
+    victim = tmp_path / "victim"
+    victim.write_bytes(b"precious")
+    plant(tmp_path / "a.txt.part", victim)
+    with pytest.raises(OSError, match=r"a\.txt\.part: .*link.*remove it"):
+        write_output(tmp_path / "a.txt", b"new")
+    assert victim.read_bytes() == b"precious"
+    assert not (tmp_path / "a.txt").exists()
+
+
+def test_a_pipe_in_the_place_of_the_part_is_refused(tmp_path: Path, no_fd_leaks: None):
+    """A pipe would take the output and give no file."""
+    os.mkfifo(tmp_path / "a.txt.part")
+    with pytest.raises(OSError, match="found a link or device"):
+        write_output(tmp_path / "a.txt", b"new")
+
+
 def write_often(path: Path, letter: bytes, results: "multiprocessing.Queue[int]") -> None:
     """Write a file many times; count how often another writer was in the way."""
     refused = 0

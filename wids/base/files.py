@@ -10,18 +10,20 @@ import hashlib
 import os
 import re
 import secrets
-from collections.abc import Collection
-from contextlib import suppress
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import NamedTuple
+from typing import IO, NamedTuple
 
 __all__ = [
     "PartName",
+    "atomic_file",
     "host_token",
     "is_running",
     "new_part_path",
     "parse_part_name",
     "remove_parts",
+    "sync_folder",
     "write_atomically",
 ]
 
@@ -128,10 +130,32 @@ def remove_parts(
                     os.unlink(entry.path)  # noqa: PTH108 (str in)
 
 
+@contextmanager
+def atomic_file(path: Path) -> Iterator[IO[bytes]]:
+    """Open a stream whose content becomes a file when the block ends without an error.
+
+    There is no lock: of several processes that write the same file, the last one wins.
+
+    Args:
+        path: The file; no reader ever sees half of it.
+
+    Raises:
+        OSError: The folder cannot be written to.
+    """
+    part = new_part_path(path)
+    try:
+        # Exclusively: nobody else can have that name, so whatever lies there is no file of ours.
+        with part.open("xb") as stream:
+            yield stream
+        part.replace(path)
+    finally:
+        part.unlink(missing_ok=True)
+
+
 def write_atomically(
     path: Path, data: bytes | memoryview, *, mtime: float | None = None, sync: bool = False
 ) -> None:
-    """Replace a file by way of a new one, so that no reader sees half of it.
+    """Replace a file by a new one, so that no reader sees half of it.
 
     Args:
         path: The file.
@@ -142,17 +166,24 @@ def write_atomically(
     Raises:
         OSError: The folder cannot be written to.
     """
-    part = new_part_path(path)
-    try:
-        # Exclusively: nobody else can have that name, so whatever lies there is no file of ours.
-        with part.open("xb") as stream:
-            stream.write(data)
-            if sync:
-                stream.flush()
-                os.fsync(stream.fileno())
+    with atomic_file(path) as stream:
+        stream.write(data)
+        if sync or mtime is not None:
+            stream.flush()
+        if sync:
+            os.fsync(stream.fileno())
         if mtime is not None:
-            os.utime(part, (mtime, mtime))
-        # No lock: of two processes that write the same file, both have the same bytes.
-        part.replace(path)
+            os.utime(stream.fileno(), (mtime, mtime))
+
+
+def sync_folder(folder: Path) -> None:
+    """Wait until the disk has the names of a folder.
+
+    Raises:
+        OSError: The disk failed.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
     finally:
-        part.unlink(missing_ok=True)
+        os.close(descriptor)

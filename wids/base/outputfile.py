@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
+import stat
 from typing import TYPE_CHECKING, BinaryIO
+
+from wids.base.files import sync_folder
+from wids.base.locks import open_locked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["OutputFile", "write_output"]
-
-# What a file system without locks answers; the lock is a courtesy there, not a must.
-_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class OutputFile:
@@ -67,7 +67,7 @@ class OutputFile:
         self.part_path.replace(self.path)
         self.stream.close()
         if fsync:
-            _sync_folder(self.path.parent)
+            sync_folder(self.path.parent)
 
     def discard(self) -> None:
         """Remove what was written, unless it was published; harmless at any time."""
@@ -76,45 +76,27 @@ class OutputFile:
             self.stream.close()
 
 
-def _sync_folder(folder: Path) -> None:
-    """Wait until the disk has a folder's names."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
 def _open_alone(part_path: Path) -> BinaryIO:
     """Open a part for this process alone, and empty it."""
-    while True:
-        descriptor = os.open(part_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        try:
-            if _lock(descriptor, part_path):
-                os.ftruncate(descriptor, 0)
-                return os.fdopen(descriptor, "wb")
-        except BaseException:
-            os.close(descriptor)
-            raise
-        os.close(descriptor)  # it was renamed before we had the lock: look again
-
-
-def _lock(descriptor: int, part_path: Path) -> bool:
-    """Lock an open part; False if the file under that name is another one by now."""
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        descriptor = open_locked(part_path, os.O_RDWR)
     except BlockingIOError as error:
         raise BlockingIOError(
             f"{part_path}: another process is writing this file; wait for it, or give each writer "
             "its own pattern (or rank)"
         ) from error
     except OSError as error:
-        if error.errno not in _NO_LOCKS:
+        if error.errno != errno.ELOOP:
             raise
-    try:
-        return os.path.samestat(os.fstat(descriptor), part_path.stat())
-    except FileNotFoundError:
-        return False
+        raise OSError(f"{part_path}: expected a file or none, found a link; remove it") from error
+    status = os.fstat(descriptor)
+    # Whoever may write to the folder could have planted it, to have another file overwritten.
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        os.close(descriptor)
+        raise OSError(f"{part_path}: expected a file or none, found a link or device; remove it")
+    stream = os.fdopen(descriptor, "wb")
+    stream.truncate()
+    return stream
 
 
 def write_output(path: Path, data: bytes) -> None:

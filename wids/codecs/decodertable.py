@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from wids.codecs.arrays import decode_npy, decode_npz
-from wids.codecs.compressed import gunzip, unzstd
+from wids.codecs.compressed import WRAPPERS, unpack_field
 from wids.codecs.documents import (
     decode_cbor,
     decode_class,
@@ -32,7 +32,6 @@ from wids.codecs.tenbin import decode_tenbin
 __all__ = ["Decoder", "DecoderOf", "builtin_table"]
 
 Decoder = Callable[[Any], Any]  # from the bytes of a field: a memoryview, or bytes
-Unpacker = Callable[[bytes | memoryview, int], bytes]
 
 MEMO_LIMIT = 10_000  # extensions; a shard of strange names must not fill the memory
 
@@ -65,7 +64,6 @@ PICKLES: dict[str, Decoder] = {
     ".pt": unpickle_torch,
     ".pth": unpickle_torch,
 }
-WRAPPERS: dict[str, Unpacker] = {"gz": gunzip, "zst": unzstd}
 
 
 def builtin_table(
@@ -129,11 +127,11 @@ class DecoderOf(dict[str, Decoder | None]):
                 return self.table[suffix] or io.BytesIO
         inner, _, wrapper = extension.rpartition(".")
         # ".gz" alone does not say what is inside: as it ever was, the packed bytes are the field.
-        if not inner or wrapper not in WRAPPERS:
+        if not inner or f".{wrapper}" not in WRAPPERS:
             return io.BytesIO
         entries = (self.table[suffix] for suffix in _suffixes(inner) if suffix in self.table)
         decode = next(entries, None) or io.BytesIO
-        return partial(_decode_unpacked, WRAPPERS[wrapper], self.max_nbytes, decode)
+        return partial(_decode_unpacked, f".{wrapper}", self.max_nbytes, decode)
 
 
 def _suffixes(extension: str) -> Iterator[str]:
@@ -145,10 +143,10 @@ def _suffixes(extension: str) -> Iterator[str]:
 
 
 def _decode_unpacked(
-    unpack: Unpacker, max_nbytes: int, decode: Decoder, data: bytes | memoryview
+    wrapper: str, max_nbytes: int, decode: Decoder, data: bytes | memoryview
 ) -> Any:
     """Unpack a wrapper, then decode what was in it."""
-    return decode(memoryview(unpack(data, max_nbytes)))
+    return decode(memoryview(unpack_field(wrapper, data, max_nbytes)))
 
 
 def _decode_own(decode: Decoder, data: bytes | memoryview) -> Any:

@@ -14,7 +14,7 @@ import numpy as np
 
 from wids.base.optional import load
 from wids.codecs.arrays import encode_npy, encode_npz
-from wids.codecs.compressed import gzip_bytes, zstd_bytes
+from wids.codecs.compressed import WRAPPERS, pack_field
 from wids.codecs.safetensors import encode_safetensors
 from wids.codecs.tenbin import encode_tenbin
 
@@ -66,8 +66,8 @@ def encode_field(extension: str, value: Any) -> bytes:
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     inner, dot, last = extension.lower().rpartition(".")
-    if inner and last in PACKERS:
-        return PACKERS[last](encode_field(inner, value))
+    if inner and dot + last in WRAPPERS:
+        return pack_field(dot + last, encode_field(inner, value))
     # Text under an unknown extension; anything else must say how, by `encoders=`.
     encode = ENCODERS.get(dot + last, _encode_text)
     try:
@@ -173,7 +173,6 @@ def _encode_sound(file_format: str, sound: Any) -> bytes:
     return stream.getvalue()
 
 
-PACKERS: dict[str, Callable[[bytes], bytes]] = {"gz": gzip_bytes, "zst": zstd_bytes}
 ENCODERS: dict[str, Callable[[Any], bytes]] = {
     **{extension: partial(_encode_image, name) for extension, name in IMAGE_FORMATS.items()},
     **{extension: partial(_encode_sound, name) for extension, name in SOUND_FORMATS.items()},

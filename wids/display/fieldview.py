@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from wids.codecs.compressed import gunzip, unzstd
+from wids.codecs.compressed import unpack_field
 from wids.codecs.documents import decode_cbor, decode_class, decode_json, decode_msgpack
 from wids.display.arrayview import is_picture, named_arrays, summarise_arrays
 from wids.display.mediatypes import Kind, field_kind, format_suffix, wrapper_of
@@ -166,7 +166,7 @@ def unpacked(extension: str, data: Data) -> Data:
     wrapper = wrapper_of(extension)
     if not wrapper:
         return data
-    return (gunzip if wrapper == ".gz" else unzstd)(data, MAX_UNPACKED)
+    return unpack_field(wrapper, data, MAX_UNPACKED)
 
 
 def hex_rows(data: Data) -> list[str]:

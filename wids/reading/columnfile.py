@@ -1,8 +1,7 @@
-"""One column of one shard as a file: written once, mapped and verified from then on.
+"""One column of one shard, kept in a file of the cache folder.
 
-The file is a `.safetensors` (docs/decoding.md, "Columns"), which any reader of that format opens.
-It lies in the cache folder under a name that stands for what it was made from; the same stands in
-it, with a digest of its arrays. Nothing of a file that does not fit is believed: it is made anew.
+The name of the file is a digest of what the column was made from, and the file itself says so in
+full. A file that does not fit is made anew.
 """
 
 from __future__ import annotations
@@ -17,9 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wids.base.files import write_atomically
-from wids.base.mapping import map_file
-from wids.codecs.safetensors import decode_safetensors, encode_safetensors, safetensors_metadata
+from wids.base.arrayfile import read_arrays, write_arrays
 from wids.errors import ShardFormatError
 from wids.reading.ragged import Ragged, RaggedText
 
@@ -31,7 +28,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnPart", "ColumnSource", "load_column", "save_column"]
 
-VERSION = "1"
 # A column of a shard that is larger is no label but the data again: pictures decoded, say. It is
 # not worth the disk, nor the shards that would be evicted for it.
 MAX_NBYTES = 64 << 20
@@ -94,7 +90,7 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
         part: The column.
 
     Returns:
-        Whether it was written: lists, types that the format cannot name, and what is larger than
+        Whether it was written: lists, arrays of anything but numbers, and what is larger than
         `MAX_NBYTES` are not.
 
     Raises:
@@ -103,20 +99,18 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
     values = part.values
     if isinstance(values, list):
         return False
-    tensors = {"missing": part.missing}
+    arrays = {"missing": part.missing}
     if isinstance(values, np.ndarray):
-        kind, tensors["values"] = "array", values
+        kind, arrays["values"] = "array", values
     else:
         kind = "text" if isinstance(values, RaggedText) else "ragged"
-        tensors |= {"values": values.values, "offsets": values.offsets}
-    if sum(tensor.nbytes for tensor in tensors.values()) > MAX_NBYTES:
+        arrays |= {"values": values.values, "offsets": values.offsets}
+    if sum(array.nbytes for array in arrays.values()) > MAX_NBYTES:
         return False
-    about = {"wids_column": VERSION, "kind": kind, "source": source.as_json()}
     try:
-        data = encode_safetensors(tensors, about | {"digest": _digest(tensors)})
+        write_arrays(path, {"kind": kind, "source": source.as_json()}, arrays)
     except ValueError:
         return False
-    write_atomically(path, data)
     return True
 
 
@@ -134,12 +128,9 @@ def load_column(path: Path, source: ColumnSource) -> ColumnPart:
         OSError: It is not there.
         ShardFormatError: It is damaged, or was made from something else.
     """
-    with path.open("rb", buffering=0) as stream:
-        data = map_file(stream.fileno())
-        made = os.fstat(stream.fileno()).st_mtime_ns
     try:
-        part = _verified(path, source, data, made)
-    except (ValueError, KeyError, ImportError) as error:
+        part = _verified(path, source)
+    except (ValueError, KeyError, TypeError) as error:
         raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
     # Eviction goes by these dates; a map does not change them.
     with suppress(OSError):  # a folder that may only be read
@@ -147,39 +138,26 @@ def load_column(path: Path, source: ColumnSource) -> ColumnPart:
     return part
 
 
-def _verified(path: Path, source: ColumnSource, data: memoryview, made_ns: int) -> ColumnPart:
+def _verified(path: Path, source: ColumnSource) -> ColumnPart:
+    made_ns = path.stat().st_mtime_ns  # asked first: a newer file may follow before it is opened
     # A remote shard without a digest in the spec may have been fetched anew, and be another.
     shard = path.with_name(path.name.removesuffix(source.suffix()))
     if shard.exists() and shard.stat().st_mtime_ns > made_ns:
         raise ValueError(f"{shard} is newer")
-    about, tensors = safetensors_metadata(data), decode_safetensors(data)
-    expected = {"wids_column": VERSION, "source": source.as_json()}
-    if {name: about.get(name) for name in expected} != expected:
-        raise ValueError(f"made from {about}, expected {expected}")
-    if about.get("digest") != _digest(tensors):
-        raise ValueError("the digest does not fit")
-    return _checked_part(about["kind"], tensors, source.num_samples)
+    about, arrays = read_arrays(path)
+    if about["source"] != source.as_json():
+        raise ValueError(f"made from {about['source']}, expected {source.as_json()}")
+    return _checked_part(about["kind"], arrays, source.num_samples)
 
 
-def _checked_part(kind: str, tensors: dict[str, Any], num_samples: int) -> ColumnPart:
+def _checked_part(kind: str, arrays: dict[str, npt.NDArray[Any]], num_samples: int) -> ColumnPart:
     """Build a column whose parts fit each other and the shard; `Ragged` checks its offsets."""
-    values, missing = tensors["values"], tensors["missing"]
+    values, missing = arrays["values"], arrays["missing"]
     wrapper = KINDS[kind]
-    column = values if wrapper is None else wrapper(values, tensors["offsets"])
+    column = values if wrapper is None else wrapper(values, arrays["offsets"])
     if missing.dtype != np.int64 or missing.ndim != 1 or len(column) + len(missing) != num_samples:
         raise ValueError(f"{len(column)} values and {len(missing)} gaps in {num_samples} samples")
     inside = not len(missing) or (missing[0] >= 0 and missing[-1] < num_samples)
     if not inside or (missing[1:] <= missing[:-1]).any():
         raise ValueError("the gaps do not ascend within the shard")
     return ColumnPart(column, missing)
-
-
-def _digest(tensors: dict[str, npt.NDArray[Any]]) -> str:
-    """Return a digest of names, types, shapes and elements."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in sorted(tensors.items()):
-        # Shaped again, as `ascontiguousarray` gives a number without axes one axis.
-        array = np.ascontiguousarray(tensor).reshape(np.shape(tensor))
-        digest.update(f"{name} {array.dtype.str} {array.shape}\n".encode())
-        digest.update(array.reshape(-1).view(np.uint8).data)
-    return digest.hexdigest()

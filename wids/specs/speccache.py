@@ -19,15 +19,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.hashing import DIGESTS
 from wids.caching.cachefolder import SPECS_FOLDER, check_folder, choose_folder
-from wids.specs.columnfile import read_columns, write_columns
 from wids.specs.columns import BytesColumn, Parts, TextColumn
 from wids.specs.shardtable import MOST_SAMPLES, UNKNOWN, ShardTable
 from wids.specs.spec import DatasetSpec
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from numpy.typing import NDArray
 
 __all__ = ["SpecCache", "give_back_memory"]
 
@@ -98,7 +100,7 @@ class SpecCache:
         """Map the columns; None where there are none of the JSON as it is now."""
         try:
             check_folder(self._folder, shared=False)
-            about, columns = read_columns(self._path)
+            about, columns = read_arrays(self._path)
             if about["identity"] != self._identity:
                 return None
             table = _unpacked(about, columns)
@@ -121,7 +123,7 @@ class SpecCache:
             check_folder(self._folder, shared=False)
             about, columns = _packed(spec.shards)
             about |= {"identity": now, "name": spec.name, "base": spec.base, "header": spec.header}
-            write_columns(self._path, about, columns)
+            write_arrays(self._path, about, columns)
             self._drop_old()
         except (OSError, ValueError, TypeError) as error:
             _log.debug("%s: its columns are not kept: %s", self._location, error)
@@ -143,21 +145,24 @@ def give_back_memory() -> None:
         ctypes.CDLL(None).malloc_trim(0)
 
 
-def _packed(table: ShardTable) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Take a table apart into what JSON says of its columns, and their bytes."""
+def _packed(table: ShardTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
+    """Take a table apart into what JSON says of its columns, and arrays."""
     about: dict[str, Any] = {"num_rows": len(table), "parts": {}}
-    columns: dict[str, Any] = {"nsamples": table.nsamples, "filesize": table.filesize}
+    columns: dict[str, NDArray[Any]] = {
+        "nsamples": table.nsamples,
+        "filesize": table.filesize,
+    }
     named: dict[str, TextColumn | BytesColumn] = {"url": table.urls, "extras": table.extras}
     for name, column in (named | dict(table.digests)).items():
         parts = column.parts
-        kind = None if parts.ends is None else parts.ends.dtype.str
-        about["parts"][name] = [parts.prefix.hex(), parts.suffix.hex(), kind]
-        columns[f"{name} blob"] = parts.blob
-        columns[f"{name} ends"] = b"" if parts.ends is None else parts.ends
+        about["parts"][name] = [parts.prefix.hex(), parts.suffix.hex()]
+        columns[f"{name} blob"] = np.frombuffer(parts.blob, np.uint8)
+        if parts.ends is not None:
+            columns[f"{name} ends"] = parts.ends
     return about, columns
 
 
-def _unpacked(about: Mapping[str, Any], columns: Mapping[str, memoryview]) -> ShardTable:
+def _unpacked(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> ShardTable:
     """Put a table together.
 
     Raises:
@@ -165,20 +170,24 @@ def _unpacked(about: Mapping[str, Any], columns: Mapping[str, memoryview]) -> Sh
         KeyError: One is missing.
     """
     num_rows = about["num_rows"]
-    counts = [np.frombuffer(columns[name], np.int64) for name in ("nsamples", "filesize")]
+    counts = [columns[name] for name in ("nsamples", "filesize")]
     for column in counts:
-        if len(column) != num_rows or column.min(initial=0) < UNKNOWN:
+        if column.dtype != np.int64 or column.shape != (num_rows,):
+            raise ValueError("the counts are none")
+        if column.min(initial=0) < UNKNOWN:
             raise ValueError("the counts are none")
     # Summed as floats: numbers that are too large must not come round to small ones.
     if counts[0].sum(dtype=np.float64) >= MOST_SAMPLES or counts[0].max(initial=0) >= MOST_SAMPLES:
         raise ValueError("the counts are too large")
     parts = {}
-    for name, (prefix, suffix, kind) in about["parts"].items():
-        if kind not in {None, "<u4", "<i8", ">u4", ">i8"}:
+    for name, (prefix, suffix) in about["parts"].items():
+        ends = columns.get(f"{name} ends")
+        if ends is not None and (ends.ndim != 1 or ends.dtype not in (np.uint32, np.int64)):
             raise ValueError("the ends of rows are of no known type")
-        ends = None if kind is None else np.frombuffer(columns[f"{name} ends"], kind)
         blob = columns[f"{name} blob"]
-        parts[name] = Parts(num_rows, bytes.fromhex(prefix), bytes.fromhex(suffix), blob, ends)
+        if blob.ndim != 1 or blob.dtype != np.uint8:
+            raise ValueError("the text of rows is none")
+        parts[name] = Parts(num_rows, bytes.fromhex(prefix), bytes.fromhex(suffix), blob.data, ends)
     digests = {field: BytesColumn(parts[field]) for field in DIGESTS if field in parts}
     extras = TextColumn(parts["extras"])
     return ShardTable.of_columns(TextColumn(parts["url"]), counts[0], counts[1], digests, extras)

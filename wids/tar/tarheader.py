@@ -8,6 +8,8 @@ Source: POSIX.1-2001, "pax", ustar and pax interchange formats; GNU tar manual, 
 
 import re
 
+from wids.base.magic import file_type
+
 __all__ = [
     "BLOCK_SIZE",
     "PAX_USED",
@@ -38,25 +40,6 @@ _NUMERIC_FIELDS = {
 }
 _PLAIN_NUMBERS = re.compile(rb"(?:[0-7]{7}[ \0]){3}(?:[0-7]{11}[ \0]){2}")
 _PLAIN_DEVICES = re.compile(rb"(?:[0-7]{7}[ \0]){2}|\0{16}")
-# What people hand over in place of a tar, most often: a compressed one, or an error page.
-_SIGNATURES = {
-    b"\x1f\x8b": "gzip data",
-    b"\x28\xb5\x2f\xfd": "zstd data",
-    b"BZh": "bzip2 data",
-    b"\xfd7zXZ\x00": "xz data",
-    b"\x04\x22\x4d\x18": "lz4 data",
-    b"\x02\x21\x4c\x18": "lz4 data",
-    b"\x50\x2a\x4d\x18": "lz4 or zstd data",
-    b"\x5d\x00\x00": "lzma data",
-    b"LZIP": "lzip data",
-    b"\x1f\x9d": "compress (.Z) data",
-    b"\x89LZO": "lzop data",
-    b"\xff\x06\x00\x00sNaPpY": "snappy data",
-    b"PK\x03\x04": "a zip archive",
-    b"\x89HDF": "an HDF5 file",
-    b"<": "HTML or XML",
-    b"{": "JSON",
-}
 _PAX_RECORD = re.compile(rb"[0-9]+ [^=]+=")
 _PAX_LENGTH = re.compile(rb"[0-9]{1,20} ")
 
@@ -226,5 +209,6 @@ def describe_start(start: bytes) -> str:
     >>> describe_start(bytes([0x1f, 0x8b, 8, 0]))
     "gzip data (first bytes b'\\x1f\\x8b\\x08\\x00')"
     """
-    kind = next((name for magic, name in _SIGNATURES.items() if start.startswith(magic)), "no tar")
-    return f"{kind} (first bytes {start[:16]!r})"
+    # What people hand over in place of a tar is a compressed one, most often, or an error page.
+    known = file_type(start)
+    return f"{'no tar' if known is None else known.description} (first bytes {start[:16]!r})"

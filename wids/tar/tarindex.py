@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from wids.base.files import write_atomically
 from wids.base.freshness import is_newer
+from wids.base.locks import file_lock
 from wids.errors import ShardFormatError
 from wids.tar.fingerprint import fingerprint, probed_rows
 from wids.tar.foreigncheck import warn_of_wrong_indexes
@@ -31,11 +32,13 @@ from wids.tar.sidecar import (
 from wids.tar.sidecarread import parse_sidecar, read_sidecar
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
 from wids.tar.tarscan import Members, scan_tar
-from wids.tar.turns import turn_to_index
 
 __all__ = ["TarIndex"]
 
 _log = logging.getLogger(__name__)
+# A shard on a slow disk may take a minute; a process that was stopped must not stop all others.
+_PATIENCE_SECONDS = 120.0
+_MAX_NAME_LENGTH = 200  # of the sidecar's name, in the name of its lock
 _TICK_SECONDS, _NUM_TICKS = 0.002, 8
 
 
@@ -183,8 +186,11 @@ class TarIndex(MemberTable):
         path = Path(sidecar).absolute()
         index = cls.kept(tar, path, rules)
         if index is None:
-            with turn_to_index(path):
-                # Whoever had the turn before has made it, most likely.
+            # A file of its own: the shard may be locked by a cache, and the sidecar is replaced.
+            # Six processes that open thirty new shards would read each of them six times.
+            lock = path.with_name(f".{path.name[:_MAX_NAME_LENGTH]}.lock")
+            with file_lock(lock, str(tar), patience_seconds=_PATIENCE_SECONDS):
+                # Whoever had the lock before has made it, most likely.
                 index = cls.kept(tar, path, rules)
                 if index is not None:
                     return index

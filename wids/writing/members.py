@@ -6,7 +6,8 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wids.codecs.encode import PACKERS, encode_field
+from wids.codecs.compressed import WRAPPERS, pack_field
+from wids.codecs.encode import encode_field
 from wids.tar.grouping import split_name
 
 __all__ = ["Encoder", "Members", "SampleEncoder"]
@@ -108,9 +109,9 @@ class SampleEncoder:
             if encoder is not None:
                 return encoder(value)
             start = extension.find(".", start + 1)
-        inner, _, last = extension.rpartition(".")
-        if self._encoders and inner and last in PACKERS:
-            return PACKERS[last](self._encode(inner, value))
+        inner, dot, last = extension.rpartition(".")
+        if self._encoders and inner and dot + last in WRAPPERS:
+            return pack_field(dot + last, self._encode(inner, value))
         return encode_field(extension, value)
 
 

@@ -1,4 +1,4 @@
-"""Making a sidecar in turns: one process works, the others wait, and nobody waits for ever."""
+"""File locks: one process works, the others wait, and nobody waits for ever."""
 
 import fcntl
 import os
@@ -7,13 +7,13 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from tarbytes import END, numbered
 
-from wids.tar.tarindex import TarIndex
-from wids.tar.turns import turn_to_index
+from wids.base.locks import file_lock, open_locked
 
 # Opens all shards of a folder as soon as standard input ends, and says how many it scanned.
 COUNT_SCANS = """
@@ -34,8 +34,8 @@ print(len(scanned))
 
 HOLD = """
 import pathlib, sys, time
-from wids.tar.turns import turn_to_index
-with turn_to_index(pathlib.Path(sys.argv[1])):
+from wids.base.locks import file_lock
+with file_lock(pathlib.Path(sys.argv[1]), "x", patience_seconds=60):
     print("held", flush=True)
     time.sleep(600)
 """
@@ -71,29 +71,48 @@ def test_each_shard_is_scanned_once_by_all_processes_together(tmp_path: Path) ->
     assert sorted(path.name for path in folder.iterdir()) == [f"{i}.tar" for i in range(6)]
 
 
+def locked(path: Path, patience_seconds: float = 60.0) -> AbstractContextManager[None]:
+    return file_lock(path, "x.tar", patience_seconds=patience_seconds)
+
+
 def test_a_killed_process_keeps_nobody_waiting(tmp_path: Path) -> None:
     """The lock of a process that was killed is gone with it; its file is taken over and removed."""
-    process = start(HOLD, tmp_path / "x.widx")
+    process = start(HOLD, tmp_path / "lock")
     process.send_signal(signal.SIGKILL)
     process.communicate()
-    assert (tmp_path / ".x.widx.lock").exists()
-    with turn_to_index(tmp_path / "x.widx"):
+    assert (tmp_path / "lock").exists()
+    with locked(tmp_path / "lock"):
         pass
     assert not list(tmp_path.iterdir())
 
 
 def test_a_process_that_does_not_get_on_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     """After some patience the others work without the lock, and say so."""
-    monkeypatch.setattr("wids.tar.turns._PATIENCE_SECONDS", 0.05)
-    shard = tmp_path / "x.tar"
-    shard.write_bytes(numbered(0, 2) + END)
-    process = start(HOLD, tmp_path / "x.widx")
-    assert TarIndex.open(shard, tmp_path / "x.widx").num_samples == 1
-    assert "not waiting" in caplog.text
+    process = start(HOLD, tmp_path / "lock")
+    with locked(tmp_path / "lock", 0.05):
+        assert "x.tar: " in caplog.text
+        assert "not waiting" in caplog.text
+    assert (tmp_path / "lock").exists()
     process.kill()
     process.communicate()
+
+
+def test_a_process_that_gets_on_is_waited_for(tmp_path: Path) -> None:
+    """Signs of life of the other process lengthen the patience."""
+    entered = threading.Event()
+
+    def wait() -> None:
+        with file_lock(tmp_path / "lock", "x", patience_seconds=0.05, last_sign=time.time):
+            entered.set()
+
+    with locked(tmp_path / "lock"):
+        thread = threading.Thread(target=wait)
+        thread.start()
+        assert not entered.wait(0.5)
+    thread.join()
+    assert entered.is_set()
 
 
 def test_threads_take_turns(tmp_path: Path) -> None:
@@ -102,7 +121,7 @@ def test_threads_take_turns(tmp_path: Path) -> None:
 
     def enter() -> None:
         for _ in range(5):
-            with turn_to_index(tmp_path / "x.widx"):
+            with locked(tmp_path / "lock"):
                 inside.append(1)
                 most.append(len(inside))
                 time.sleep(0.001)
@@ -116,29 +135,41 @@ def test_threads_take_turns(tmp_path: Path) -> None:
     assert most == [1] * 20
 
 
-def test_a_child_that_was_forked_meanwhile_holds_no_turn(tmp_path: Path) -> None:
-    """A turn ends for all when its owner leaves it, though a forked child has its descriptor."""
-    with turn_to_index(tmp_path / "x.widx"):
+def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None:
+    """A lock ends for all when its owner releases it, though a forked child has its descriptor."""
+    with locked(tmp_path / "lock"):
         (held,) = [
             int(link.name)
             for link in Path("/proc/self/fd").iterdir()
-            if os.path.realpath(link).endswith(".x.widx.lock")
+            if os.path.realpath(link).endswith("/lock")
         ]
         inherited = os.dup(held)  # what a fork does to a descriptor: the lock is shared
     fcntl.flock(inherited, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(inherited)
-    with turn_to_index(tmp_path / "x.widx"):
-        assert [path.name for path in tmp_path.iterdir()] == [".x.widx.lock"]
+    with locked(tmp_path / "lock"):
+        assert [path.name for path in tmp_path.iterdir()] == ["lock"]
 
 
 def test_without_locks_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a file system without locks, and in a folder that is not there, the turn is free."""
+    """On a file system without locks, and in a folder that is not there, nobody waits."""
 
     def no_locks(*_: object) -> None:
         raise OSError(38, "Function not implemented")
 
-    with turn_to_index(tmp_path / "missing" / "x.widx"):
+    with locked(tmp_path / "missing" / "lock"):
         pass
     monkeypatch.setattr(fcntl, "flock", no_locks)
-    with turn_to_index(tmp_path / "x.widx"), turn_to_index(tmp_path / "x.widx"):
+    with locked(tmp_path / "lock"), locked(tmp_path / "lock"):
         pass
+
+
+def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
+    """A link or a pipe in place of the lock file makes nobody wait, and no file elsewhere."""
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("link", "pipe"):
+        with locked(tmp_path / name, 0.05):
+            pass
+    assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(OSError, match="link"):
+        open_locked(tmp_path / "link")

@@ -1,0 +1,148 @@
+"""Arrays kept in a file: written once, then mapped and verified.
+
+    8 bytes   magic
+    8 bytes   length of the head, little-endian
+    4 bytes   CRC-32 of the head
+    ...       head, JSON: what the arrays are of; type, shape and offset of each; CRC-32 of all
+    ...       arrays, each at a multiple of 64 bytes
+
+The file is a cache for one machine. Only this library reads it, and every doubt is a ValueError, on
+which the caller makes the arrays anew.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import struct
+import zlib
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.files import atomic_file
+from wids.base.mapping import map_file
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+__all__ = ["read_arrays", "write_arrays"]
+
+_MAGIC = b"WIDSarr1"
+_START = struct.Struct("<8sQI")
+_ALIGNMENT = 64  # a cache line, and more than any number type asks for
+_READ_NBYTES = 1 << 20
+_KINDS = "biufc"  # truth values and numbers
+
+
+def write_arrays(path: Path, about: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays to a file, which appears under its name when it is complete.
+
+    Args:
+        path: The file.
+        about: What the arrays are of; anything that JSON holds.
+        arrays: Arrays of numbers or truth values by name.
+
+    Raises:
+        ValueError: An array holds something else.
+        OSError: The file cannot be written.
+    """
+    entries: dict[str, tuple[str, list[int], int]] = {}
+    body: list[Any] = []
+    end = checksum = 0
+    for name, array in arrays.items():
+        if array.dtype.kind not in _KINDS:
+            raise ValueError(f"{path}: array {name!r}: expected numbers, got {array.dtype}")
+        content = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+        gap = bytes(-end % _ALIGNMENT)
+        entries[name] = (array.dtype.str, list(array.shape), end + len(gap))
+        for piece in (gap, content):
+            checksum = zlib.crc32(piece, checksum)
+            body.append(piece)
+        end += len(gap) + len(content)
+    text = json.dumps({"about": about, "arrays": entries, "crc32": checksum, "nbytes": end})
+    head = text.encode()
+    # Padded within its checksum: every byte of the file is covered by one.
+    head += b" " * (-(_START.size + len(head)) % _ALIGNMENT)
+    with atomic_file(path) as stream:
+        stream.write(_START.pack(_MAGIC, len(head), zlib.crc32(head)) + head)
+        stream.writelines(body)
+
+
+def read_arrays(path: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """Map arrays that were kept, and verify all of them.
+
+    Args:
+        path: The file.
+
+    Returns:
+        `(about, arrays)` as they were given to `write_arrays`. The arrays are read-only, and stay
+        valid when the file is replaced or removed.
+
+    Raises:
+        ValueError: The file is damaged or of another kind.
+        OSError: It cannot be read.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     write_arrays(Path(folder, "a"), {"rows": 2}, {"x": np.arange(2)})
+    ...     read_arrays(Path(folder, "a"))
+    ({'rows': 2}, {'x': array([0, 1])})
+    """
+    with path.open("rb", buffering=0) as stream:
+        head = _read_head(stream, path)
+        start = stream.tell()
+        # Read, not looked at through the map: pages touched there would count as ours.
+        if _checksum(stream) != (head.get("crc32"), head.get("nbytes")):
+            raise ValueError(f"{path}: the arrays are damaged")
+        view = map_file(stream.fileno())[start:]
+    try:
+        arrays = {name: _array(view, *entry) for name, entry in head["arrays"].items()}
+        return head["about"], arrays
+    except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
+        raise ValueError(f"{path}: malformed head: {error}") from error
+
+
+def _array(view: memoryview, kind: str, shape: list[int], offset: int) -> NDArray[Any]:
+    """Build an array over its bytes; what was forged might name any."""
+    dtype = np.dtype(kind)
+    nbytes = math.prod(shape) * dtype.itemsize
+    if (
+        dtype.kind not in _KINDS
+        or min(shape, default=0) < 0
+        or not 0 <= offset <= len(view) - nbytes
+    ):
+        raise ValueError(f"no array of shape {shape} and type {kind} lies at byte {offset}")
+    return np.ndarray(shape, dtype, view, offset)
+
+
+def _read_head(stream: IO[bytes], path: Path) -> dict[str, Any]:
+    start = stream.read(_START.size)
+    if len(start) < _START.size:
+        raise ValueError(f"{path}: the file is too short")
+    magic, nbytes, checksum = _START.unpack(start)
+    # The length is compared with the file before that many bytes are asked for.
+    if magic != _MAGIC or nbytes > os.fstat(stream.fileno()).st_size:
+        raise ValueError(f"{path}: no file of arrays")
+    text = stream.read(nbytes)
+    if zlib.crc32(text) != checksum:
+        raise ValueError(f"{path}: the head is damaged")
+    try:
+        head = json.loads(text)
+    except RecursionError:
+        raise ValueError(f"{path}: the head is nested too deeply") from None
+    return head if isinstance(head, dict) else {}
+
+
+def _checksum(stream: IO[bytes]) -> tuple[int, int]:
+    """Return CRC-32 and length of the rest of a stream."""
+    checksum = nbytes = 0
+    while block := stream.read(_READ_NBYTES):
+        checksum = zlib.crc32(block, checksum)
+        nbytes += len(block)
+    return checksum, nbytes
