@@ -406,3 +406,18 @@ def test_text_is_escaped_unless_it_is_markup(text: str, title: str) -> None:
     assert page.tags[0][1] == {"title": title}
     assert Markup("<i>") in tag("div", Markup("<i>"))
     assert page.text == text * 2
+
+
+def test_masks_have_a_legend_with_the_names_of_their_classes() -> None:
+    """A class-index mask is a label map, and each colour says its class."""
+    mask = np.zeros((40, 40), np.uint8)
+    mask[10:20], mask[20:] = 1, 2
+    page = sample_html(SampleView.of({".png": save(mask, "PNG")}, ["sky", "cat", "dog"]))
+    shown = [text for text in ("0 sky 25.0%", "1 cat 25.0%", "2 dog 50.0%") if text in page]
+    assert len(shown) == 3, page
+
+
+def test_stretched_pictures_say_their_range() -> None:
+    """Of depth one sees what black and white stand for."""
+    depth = np.arange(1600, dtype=np.float32).reshape(40, 40)
+    assert "black 0, white 1599" in sample_html(SampleView.of({".depth": depth}))

@@ -16,7 +16,7 @@ from pictures import draw, psnr, save
 from PIL import Image
 from specimens import film, npy, npz, png_bomb, specimens, tone, turned_jpeg
 
-from wids.display.arrayview import is_picture, levels, pixels_of
+from wids.display.pixels import draw_array, is_picture, levels
 from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
 
@@ -156,8 +156,8 @@ class TestImages:
             thumbnail(".jpg", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", size=10)
 
     def test_bombs_are_refused(self) -> None:
-        """A file of a few bytes that claims gigapixels, or just 65 megapixels more than a view."""
-        for width, height in ((60_000, 60_000), (8_200, 8_200)):
+        """Files of a few bytes that claim gigapixels, too many pixels, or a side too long."""
+        for width, height in ((60_000, 60_000), (8_200, 8_200), (63_000_000, 1), (1, 63_000_000)):
             with pytest.raises(DecodeError, match=r"pixels|bomb"):
                 thumbnail(".png", png_bomb(width, height), size=10)
 
@@ -166,6 +166,105 @@ class TestImages:
         whole = save(draw(400, 300), "JPEG")
         with pytest.raises(DecodeError, match="truncated"):
             thumbnail(".jpg", whole[: len(whole) // 2], size=10)
+
+    def test_a_jpeg_of_very_many_scans_is_refused(self) -> None:
+        """Scans are counted before one is decoded; usual progressive files have few."""
+        progressive = save(draw(64, 48), "JPEG", progressive=True)
+        assert opened(thumbnail(".jpg", progressive, size=64)).size == (64, 48)
+        last = progressive.rindex(b"\xff\xda")
+        repeated = progressive[:-2] + progressive[last:-2] * 900 + progressive[-2:]
+        with pytest.raises(DecodeError, match="scans"):
+            thumbnail(".jpg", repeated, size=64)
+
+
+def mask_of(*values: int, dtype: str = "u1") -> np.ndarray:
+    """Make a mask of stripes, one for each value."""
+    return np.repeat(np.array(values, dtype), 20)[:, None].repeat(50, 1)
+
+
+class TestMasks:
+    """Images and arrays of class numbers, drawn as label maps."""
+
+    @pytest.mark.parametrize("extension", [".png", ".npy", ".tif"])
+    def test_masks_of_few_values_have_distinct_colours_and_a_legend(self, extension: str) -> None:
+        """Labels 0 to 20, black to the eye as grey levels, are told apart."""
+        mask = mask_of(*range(21), 255)
+        data = (
+            npy(mask) if extension == ".npy" else save(mask, {".tif": "TIFF"}.get(extension, "PNG"))
+        )
+        small = thumbnail(extension, data, size=640)
+        pixels = np.asarray(opened(small).convert("RGB"))
+        assert [label.value for label in small.labels] == [*range(21), 255]
+        assert sum(label.share for label in small.labels) == pytest.approx(1)
+        shown = [pixels[20 * row + 10, 25].astype(int) for row in range(22)]
+        assert ["#{:02x}{:02x}{:02x}".format(*each) for each in shown] == [
+            label.colour for label in small.labels
+        ]
+        for row, colour in enumerate(shown):
+            assert all(np.abs(colour - other).sum() > 20 for other in shown[:row])
+
+    def test_a_class_has_the_same_colour_in_each_mask(self) -> None:
+        """The colour of label 7 does not depend on the labels beside it."""
+        drawn = [
+            thumbnail(".png", save(mask_of(*values), "PNG"), size=50).labels
+            for values in ((0, 7), (3, 7, 9, 255))
+        ]
+        assert len({label.colour for labels in drawn for label in labels if label.value == 7}) == 1
+
+    def test_masks_are_scaled_without_new_labels(self) -> None:
+        """A smaller picture of a mask has the colours of its legend and no others."""
+        mask = np.random.default_rng(0).integers(0, 3, (400, 300), np.uint8)
+        small = thumbnail(".png", save(mask, "PNG"), size=64)
+        colours = {colour for _, colour in opened(small).convert("RGB").getcolors()}
+        assert len(colours) == len(small.labels) == 3
+
+    def test_palettes_keep_their_colours(self) -> None:
+        """An indexed mask, as of Pascal VOC, is drawn in the colours of its file."""
+        image = Image.fromarray(mask_of(0, 1, 15), "P")
+        palette = [0] * 48
+        palette[3:6], palette[45:48] = (128, 0, 0), (192, 128, 128)
+        image.putpalette(palette)
+        labels = thumbnail(".png", save(image, "PNG"), size=60).labels
+        assert [label[:2] for label in labels] == [(0, "#000000"), (1, "#800000"), (15, "#c08080")]
+
+    def test_dark_grey_palettes_are_replaced(self) -> None:
+        """An indexed mask whose palette is black to the eye has colours of ours."""
+        image = Image.fromarray(mask_of(0, 1, 2), "P")
+        image.putpalette([part for level in range(256) for part in (level,) * 3])
+        labels = thumbnail(".png", save(image, "PNG"), size=60).labels
+        assert "#010101" not in [label.colour for label in labels]
+
+    @pytest.mark.parametrize("dtype", ["u2", "i4"])
+    def test_instance_numbers_of_many_bits_are_labels(self, dtype: str) -> None:
+        """Few large integers, such as Cityscapes' 26001, are labels and no depth."""
+        mask = mask_of(7, 26001, 26002, dtype=dtype)
+        labels = thumbnail(".tif", save(mask, "TIFF"), size=60).labels
+        assert [label.value for label in labels] == [7, 26001, 26002]
+
+    def test_the_name_of_a_field_decides_where_values_do_not(self) -> None:
+        """Labels up to 150 may be grey levels, unless the field is called a mask."""
+        data = save(mask_of(0, 12, 120), "PNG")
+        assert not thumbnail(".png", data, size=60).labels
+        assert len(thumbnail(".seg.png", data, size=60).labels) == 3
+
+    def test_pictures_are_no_label_maps(self) -> None:
+        """Photographs, black and white drawings, JPEGs and colours are drawn as they are."""
+        grey = Image.fromarray(draw(64, 64)).convert("L")
+        for data in (
+            save(grey, "PNG"),
+            save(mask_of(0, 255), "PNG"),
+            save(mask_of(0, 1, 2), "JPEG"),
+            save(draw(64, 64) // 100, "PNG"),
+        ):
+            assert not thumbnail(".png", data, size=64).labels
+
+    def test_the_range_of_stretched_values_is_known(self) -> None:
+        """Of depth one sees what black and white stand for."""
+        depth = np.linspace(500, 3000, 64 * 48).reshape(48, 64)
+        for data in (save(depth.astype("u2"), "PNG"), save(depth.astype("f4"), "TIFF")):
+            small = thumbnail(".depth.png", data, size=64)
+            assert small.value_range == (500, 3000)
+        assert thumbnail(".png", save(draw(64, 64), "PNG"), size=64).value_range is None
 
 
 class TestArrays:
@@ -187,9 +286,9 @@ class TestArrays:
         assert is_picture(shape, array.dtype) == (picture is not None)
         if picture is None:
             with pytest.raises(ValueError, match="is no picture"):
-                pixels_of(array, 100)
+                draw_array(array, 100)
         else:
-            assert pixels_of(array, 100).shape[:2] == picture
+            assert draw_array(array, 100).pixels.shape[:2] == picture
             small = opened(thumbnail(".npy", npy(array), size=100))
             assert small.size == picture[::-1]
 
@@ -241,7 +340,7 @@ class TestArrays:
     def test_large_arrays_are_drawn_from_some_rows(self) -> None:
         """A plane of 5000 x 3000 becomes one of a thousand pixels before it is scaled."""
         plane = np.broadcast_to(np.arange(5000, dtype="f4"), (3000, 5000))
-        assert pixels_of(plane, 1024).shape == (600, 1000)
+        assert draw_array(plane, 1024).pixels.shape == (600, 1000)
 
 
 class TestSoundAndFilm:

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 
 from wids.codecs.compressed import unpack_field
 from wids.codecs.documents import decode_cbor, decode_class, decode_json, decode_msgpack
-from wids.display.arrayview import is_picture, named_arrays, summarise_arrays
+from wids.display.arrayview import named_arrays, summarise_arrays
 from wids.display.mediatypes import Kind, field_kind, format_suffix, wrapper_of
 from wids.display.mediaview import summarise_audio, summarise_image, summarise_video
+from wids.display.pixels import is_picture
 from wids.display.safejson import TooLargeError, safe_number, safe_text, safe_tree
 
 __all__ = [
@@ -18,6 +19,7 @@ __all__ = [
     "FieldView",
     "array_line",
     "bars",
+    "class_name",
     "content_line",
     "hex_rows",
     "is_packed",
@@ -220,15 +222,21 @@ def _view_document(suffix: str, data: Data) -> Summary:
 
 def _view_class(data: Data, class_names: ClassNames | None) -> Summary:
     value = decode_class(data[:MAX_TEXT])
+    return {"value": safe_number(value), "name": class_name(class_names, value)}
+
+
+def class_name(class_names: ClassNames | None, value: int) -> str | None:
+    """Return the name of a class; None where it has none.
+
+    >>> class_name(["cat", "dog"], 1), class_name({"7": "cow"}, 7), class_name(None, 0)
+    ('dog', 'cow', None)
+    """
     names = class_names if class_names is not None else {}
     if isinstance(names, Mapping):
         name = names.get(value, names.get(str(value)))  # JSON has text for keys
     else:
         name = names[value] if 0 <= value < len(names) else None
-    return {
-        "value": safe_number(value),
-        "name": None if name is None else safe_text(str(name), 200),
-    }
+    return None if name is None else safe_text(str(name), MAX_NAME)
 
 
 def _beginning(kind: Kind, data: Data) -> Summary:

@@ -1,7 +1,9 @@
 """Header summaries of images, sound and video; preview pictures of sound and video."""
 
 import io
+import itertools
 import math
+import re
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,11 @@ __all__ = [
 
 MAX_NBYTES = 256 << 20  # of a compressed image, sound or video; each opening copies it
 MAX_PIXELS = 1 << 26  # of an image that is decoded for a thumbnail: at most 256 MiB as RGBA
+# Decoders allocate per row and per column, too: a PNG of 63,000,000 x 1 pixels takes a gigabyte.
+MAX_LENGTH = 1 << 16
+# Each scan of a progressive JPEG is decoded over the whole image. Encoders write about ten.
+MAX_SCANS = 100
+START_OF_SCAN = re.compile(rb"\xff\xda")
 EXIF_ORIENTATION = 0x0112
 
 # What libsndfile does not read and ffmpeg does, by the name of its demuxer. As in
@@ -35,22 +42,26 @@ AV_FORMATS = {**VIDEO_FORMATS, ".aac": "aac", ".m4a": "mp4", ".ogv": "ogg"}
 
 
 def checked_image(data: bytes | memoryview) -> Any:
-    """Open an image, if it is not too large to be looked at; its pixels are not decoded yet.
+    """Open an image and check that decoding it costs little enough; its pixels are not decoded.
 
     Returns:
         A `PIL.Image.Image`.
 
     Raises:
-        DecodeError: It is none of the image formats that are read, the file has over 256 MiB, or
-            the image over 64 million pixels.
+        DecodeError: It is none of the image formats that are read, the file has over 256 MiB, the
+            image over 64 million pixels or a side of over 65,536, or a JPEG over 100 scans.
         OSError: Its header is damaged.
     """
     image = _opened(data)
-    if image.width * image.height > MAX_PIXELS:
+    if image.width * image.height > MAX_PIXELS or max(image.size) > MAX_LENGTH:
         raise DecodeError(
-            f"the image has {image.width} x {image.height} pixels, more than the {MAX_PIXELS} "
-            "that are decoded for a view"
+            f"the image has {image.width} x {image.height} pixels; at most {MAX_PIXELS} pixels, "
+            f"and {MAX_LENGTH} a side, are decoded for display"
         )
+    # Compressed data never holds the two bytes of a marker, so that counting needs no parsing.
+    scans = START_OF_SCAN.finditer(data) if image.format in {"JPEG", "MPO"} else ()
+    if sum(1 for _ in itertools.islice(scans, MAX_SCANS + 1)) > MAX_SCANS:
+        raise DecodeError(f"the JPEG has more than the {MAX_SCANS} scans that are decoded")
     return image
 
 
@@ -261,7 +272,10 @@ def first_frame(suffix: str, data: bytes | memoryview) -> Any:
         with av.open(io.BytesIO(data), format=AV_FORMATS[suffix]) as container:
             stream = container.streams.video[0]
             if stream.width * stream.height > MAX_PIXELS:
-                raise DecodeError(f"video: frames of {stream.width} x {stream.height} pixels")
+                raise DecodeError(
+                    f"video: frames of {stream.width} x {stream.height} pixels; at most "
+                    f"{MAX_PIXELS} pixels are decoded for display"
+                )
             frame = next(container.decode(stream), None)
             if frame is None or frame.width * frame.height > MAX_PIXELS:
                 raise DecodeError("video: no frame that can be shown")

@@ -13,9 +13,17 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from wids.base.text import clean, format_nbytes
-from wids.display.fieldview import Field, FieldView, array_line, bars, content_line
+from wids.display.fieldview import (
+    ClassNames,
+    Field,
+    FieldView,
+    array_line,
+    bars,
+    class_name,
+    content_line,
+)
 from wids.display.mediatypes import media_type
-from wids.display.thumbnails import thumbnail
+from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
 
 __all__ = ["DatasetFacts", "Markup", "dataset_html", "sample_html", "tag"]
@@ -67,6 +75,7 @@ MAX_MEDIA_NBYTES = 2 << 20  # of a sound or film that goes into the page
 MAX_PICTURES_NBYTES = 2 << 20  # of all pictures of a page
 PICTURE_SIDE = 256  # pixels, in the page of a sample
 TILE_SIDE = 128  # pixels, in the grid of a dataset
+MAX_LEGEND = 32  # labels of a mask that are named
 
 GREY = "rgba(128,128,128,.14)"
 LINE = "1px solid rgba(128,128,128,.28)"
@@ -103,6 +112,10 @@ class DisplayedSample(Protocol):
     @property
     def facts(self) -> Mapping[str, Any]:
         """What the sample states about itself: `key`, `index`, `shard` and the like."""
+
+    @property
+    def class_names(self) -> ClassNames | None:
+        """The name of each class, by its number."""
 
     @property
     def title(self) -> str:
@@ -169,7 +182,7 @@ def dataset_html(
 
 def sample_html(sample: DisplayedSample) -> Markup:
     """Show a sample: its fields one below the other, each by its kind."""
-    pictures = _Pictures(PICTURE_SIDE)
+    pictures = _Pictures(PICTURE_SIDE, sample.class_names, legends=True)
     views = sample.views()
     rows = [
         tag(
@@ -199,11 +212,21 @@ def sample_html(sample: DisplayedSample) -> Markup:
 
 
 class _Pictures:
-    """Draws the pictures of one page, which together are bounded."""
+    """Draws the pictures of one page, whose bytes together are bounded.
 
-    def __init__(self, side: int) -> None:
+    Args:
+        side: Pixels of the longer side of a picture.
+        class_names: The name of each class, by its number.
+        legends: Whether label maps have a legend below them.
+    """
+
+    def __init__(
+        self, side: int, class_names: ClassNames | None = None, *, legends: bool = False
+    ) -> None:
         self.side = side
         self.left = MAX_PICTURES_NBYTES
+        self._class_names = class_names
+        self._legends = legends
 
     def draw(self, extension: str, data: bytes | memoryview) -> Markup:
         """Return an `img` of a field, or a line that says why there is none."""
@@ -216,7 +239,7 @@ class _Pictures:
             return tag("div", "not drawn: this page has many pictures", style=FAINT)
         # Small masks are enlarged, sharply: 28 pixels of a digit are hard to see.
         scale = max(1, self.side // 2 // max(picture.width, picture.height))
-        return tag(
+        drawn = tag(
             "img",
             src=f"data:{picture.media_type};base64,{base64.b64encode(picture.data).decode()}",
             width=picture.width * scale,
@@ -225,6 +248,27 @@ class _Pictures:
             style="max-width:100%;height:auto;border-radius:4px;margin:0;display:block"
             + (";image-rendering:pixelated" if scale > 1 else ""),
         )
+        legend = _legend(picture, self._class_names) if self._legends else []
+        return tag("div", drawn, legend) if legend else drawn
+
+
+def _legend(picture: Thumbnail, class_names: ClassNames | None) -> list[Markup]:
+    """Return the entries of a label map's legend, or the range of stretched values."""
+    if picture.value_range is not None:
+        low, high = picture.value_range
+        return [tag("div", f"black {low:.4g}, white {high:.4g}", style=FAINT)]
+    entries = []
+    for label in picture.labels[:MAX_LEGEND]:
+        name = class_name(class_names, label.value)
+        text = f"{label.value}{f' {name}' if name else ''} {label.share:.1%}"
+        swatch = (
+            f"display:inline-block;width:10px;height:10px;border:{LINE};margin-right:4px;"
+            f"background:{label.colour}"
+        )
+        entries.append(tag("span", tag("span", style=swatch), clean(text, 60), style=CHIP))
+    if len(picture.labels) > MAX_LEGEND:
+        entries.append(tag("span", f"and {len(picture.labels) - MAX_LEGEND} more", style=FAINT))
+    return [tag("div", entries, style="margin-top:4px")] if entries else []
 
 
 def _counted(count: int, noun: str) -> str:

@@ -6,17 +6,30 @@ trailing bytes) ever reaches whoever looks at it.
 
 import io
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from wids.base.optional import load, load_if_present
 from wids.codecs.images import ImageDecoder
-from wids.display.arrayview import levels, named_arrays, picture_in, pixels_of
+from wids.display.arrayview import named_arrays, picture_in
 from wids.display.fieldview import unpacked
 from wids.display.mediatypes import field_kind, format_suffix
 from wids.display.mediaview import AV_FORMATS, checked_image, draw_wave, first_frame, orientation
+from wids.display.pixels import (
+    MAX_DARK,
+    MAX_UNNAMED_LABELS,
+    VOID,
+    Drawing,
+    Label,
+    draw_array,
+    draw_labels,
+    draw_values,
+    every_nth,
+    label_values,
+    names_labels,
+)
 from wids.errors import DecodeError
 
 __all__ = ["Thumbnail", "makes_picture", "thumbnail"]
@@ -24,6 +37,7 @@ __all__ = ["Thumbnail", "makes_picture", "thumbnail"]
 JPEG_QUALITY = 85
 MAX_FLAT_COLOURS = 128  # of a picture that is drawn rather than photographed
 MAX_TINY_PIXELS = 64 * 64  # of an image that is never coded with loss
+LOSSY_FORMATS = {"JPEG", "MPO"}  # their values are near what was written, and labels are not
 MAX_SIDE = 4096  # pixels; whoever wants more wants the image itself
 MAX_ARRAY_SIDE = 1024  # of larger arrays each n-th row and column is looked at
 
@@ -37,12 +51,16 @@ class Thumbnail:
         data: The encoded bytes.
         width: Pixels.
         height: Pixels.
+        labels: Legend, where the picture is a label map; see `wids.display.pixels.Drawing`.
+        value_range: Values that are drawn black and white, where values were stretched.
     """
 
     media_type: str
     data: bytes
     width: int
     height: int
+    labels: tuple[Label, ...] = ()
+    value_range: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -74,8 +92,9 @@ def makes_picture(extension: str) -> bool:
 def thumbnail(extension: str, data: bytes | memoryview, *, size: int) -> Thumbnail:
     """Draw a small picture of a field.
 
-    Images are turned as their EXIF says; 16-bit and float images, and arrays, are stretched to
-    what the eye can see. JPEGs are decoded at a fraction of their size where that is enough.
+    Images are turned as their EXIF says. Masks of few values are drawn as label maps in distinct
+    colours; 16-bit and float images, and arrays, are stretched to what the eye can see. JPEGs are
+    decoded at a fraction of their size where that is enough.
 
     Args:
         extension: With its leading dot, such as ".seg.png".
@@ -95,31 +114,34 @@ def thumbnail(extension: str, data: bytes | memoryview, *, size: int) -> Thumbna
     if kind not in PICTURES:
         raise DecodeError(f"no picture of {extension!r}: a field of kind {kind!r} makes none")
     try:
-        return PICTURES[kind](format_suffix(extension), unpacked(extension, data), size)
+        return PICTURES[kind](extension, unpacked(extension, data), size)
     except Exception as error:  # whatever a decoder raises belongs to the field
         raise DecodeError(
             f"no picture of {extension!r}: {type(error).__name__}: {error}"
         ) from error
 
 
-def _of_array(suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
-    return _of_pixels(pixels_of(picture_in(named_arrays(suffix, data)), MAX_ARRAY_SIDE), size)
+def _of_array(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
+    array = picture_in(named_arrays(format_suffix(extension), data))
+    drawing = draw_array(array, MAX_ARRAY_SIDE, named_labels=names_labels(extension))
+    return _of_drawing(drawing, size)
 
 
-def _of_sound(_suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
-    return _of_pixels(draw_wave(data, size), size)
+def _of_sound(_extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
+    return _of_drawing(Drawing(draw_wave(data, size)), size)
 
 
-def _of_film(suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
-    image = first_frame(suffix, data)
+def _of_film(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
+    image = first_frame(format_suffix(extension), data)
     _, wanted = _Fit(size).frame(*image.size)
     return _encoded(image.resize(wanted), lossless=False)
 
 
-def _of_image(_suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
+def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
     image = checked_image(data)
-    if image.mode.startswith(("I", "F")):  # 16 bits and more, which Pillow would cut off at 255
-        return _of_pixels(levels(np.asarray(image)), size)
+    drawing = _drawing_of(image, size, named_labels=names_labels(extension))
+    if drawing is not None:
+        return _of_drawing(drawing, size)
     mode = _shown_mode(image)
     # Pillow on purpose: the first thumbnail must not wait seconds for torch to be imported.
     decode = ImageDecoder(
@@ -130,11 +152,39 @@ def _of_image(_suffix: str, data: bytes | memoryview, size: int) -> Thumbnail:
         backend="pillow",
     )
     small = decode(data)
-    # Photographs take a tenth of PNG as JPEG, but few flat colours, as masks have them, look wrong
-    # then; and of digits and icons one sees each pixel, while they take little either way.
+    # Photographs take a tenth of PNG as JPEG, but few flat colours, as drawings have them, look
+    # wrong then; and of digits and icons one sees each pixel, while they take little either way.
     tiny = image.width * image.height <= MAX_TINY_PIXELS
     few = small.getcolors(MAX_FLAT_COLOURS) is not None
     return _encoded(small, lossless=mode == "RGBA" or tiny or few)
+
+
+def _drawing_of(image: Any, size: int, *, named_labels: bool) -> Drawing | None:
+    """Draw an image whose values are data: a label map, 16 bits, floats; None for all others."""
+    if image.mode.startswith(("I", "F")):  # Pillow would cut these off at 255
+        values = every_nth(np.asarray(image), min(2 * size, MAX_SIDE))
+        return draw_values(values, named_labels=named_labels)
+    lossy = image.format in LOSSY_FORMATS or "transparency" in image.info
+    if image.mode not in {"L", "P"} or lossy or orientation(image) != 1:
+        return None
+    # Colours in between two labels would be a third label, so that pixels are picked, not averaged.
+    values = every_nth(np.asarray(image), size)
+    found = label_values(values, named_labels=named_labels or image.mode == "P")
+    if found is None or (not named_labels and found.size > MAX_UNNAMED_LABELS):
+        return None
+    return draw_labels(values, found, _palette_of(image, found))
+
+
+def _palette_of(image: Any, found: np.ndarray) -> np.ndarray | None:
+    """Return the colours that a palette has for values; None where it has none that are seen."""
+    if image.mode != "P":
+        return None
+    palette = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
+    if found.max() >= len(palette):
+        return None
+    colours = palette[found]
+    grey = bool((colours == colours[:, :1]).all())
+    return None if grey and colours[colours < VOID].max(initial=0) <= MAX_DARK else colours
 
 
 def _shown_mode(image: Any) -> str:
@@ -144,10 +194,14 @@ def _shown_mode(image: Any) -> str:
     return "L" if image.mode in {"1", "L"} else "RGB"
 
 
-def _of_pixels(pixels: np.ndarray, size: int) -> Thumbnail:
-    image = load("PIL.Image", "pillow").fromarray(np.ascontiguousarray(pixels))
+def _of_drawing(drawing: Drawing, size: int) -> Thumbnail:
+    pil = load("PIL.Image", "pillow")
+    image = pil.fromarray(np.ascontiguousarray(drawing.pixels))
     _, wanted = _Fit(size).frame(*image.size)
-    return _encoded(image if wanted == image.size else image.resize(wanted), lossless=True)
+    if wanted != image.size:
+        image = image.resize(wanted, pil.Resampling.NEAREST if drawing.labels else None)
+    encoded = _encoded(image, lossless=True)
+    return replace(encoded, labels=drawing.labels, value_range=drawing.value_range)
 
 
 def _encoded(image: Any, *, lossless: bool) -> Thumbnail:
