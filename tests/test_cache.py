@@ -456,20 +456,6 @@ def test_an_open_shard_outlives_what_takes_its_place(
         assert mapped[:] == SHARD
 
 
-def test_lock_files_stay(cache: ShardCache, shard_server: ShardServer) -> None:
-    """A lock that was removed while others wait for it would let two in, each by its own file."""
-    urls = [shard_server.put(f"{number}.tar", SHARD) for number in range(3)]
-    inodes = []
-    for _ in range(2):
-        for url in urls:
-            cache.get(url)
-        locks = (cache.cache_dir / "locks").iterdir()
-        inodes.append({path.name: path.stat().st_ino for path in locks})
-        cache.clear()
-    assert inodes[0]
-    assert inodes[0] == inodes[1]
-
-
 def test_a_shard_just_given_to_another_thread_is_not_evicted(
     tmp_path: Path, shard_server: ShardServer
 ) -> None:

@@ -8,16 +8,21 @@ from __future__ import annotations
 import hashlib
 import zlib
 from dataclasses import dataclass
+from queue import SimpleQueue
+from threading import BoundedSemaphore, Thread
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
-__all__ = ["DIGESTS", "DigestKind", "Hasher", "hash_file", "new_hasher"]
+__all__ = ["DIGESTS", "DigestKind", "Hasher", "RunningDigests", "hash_file", "new_hasher"]
 
 # Large enough that calls cost nothing beside the hashing, small enough for the processor's cache.
 _BLOCK_NBYTES = 1 << 20
+# Blocks that may wait for the slowest digest: enough that no thread waits for another at each
+# step, few enough that they are still in the processor's cache, and bounded memory.
+_MAX_WAITING = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +102,71 @@ def hash_file(path: Path, algorithms: Iterable[str]) -> dict[str, str]:
             for hasher in hashers.values():
                 hasher.update(view[:nbytes])
     return {name: hasher.hexdigest() for name, hasher in hashers.items()}
+
+
+class RunningDigests:
+    """Several digests of one stream, each computed by a thread of its own beside the caller.
+
+    `hashlib` releases the interpreter lock, so digests cost the caller nothing as long as there are
+    cores for them and none is slower than the stream.
+
+    Args:
+        algorithms: As for `new_hasher`.
+
+    >>> digests = RunningDigests(["md5"])
+    >>> digests.update(b"abc")
+    >>> digests.finish()
+    {'md5': '900150983cd24fb0d6963f7d28e17f72'}
+    """
+
+    def __init__(self, algorithms: Iterable[str]) -> None:
+        self._threads = [_DigestThread(name) for name in algorithms]
+
+    def update(self, data: bytes | bytearray | memoryview) -> None:
+        """Add bytes, which must not change afterwards; waits while too many wait already."""
+        for thread in self._threads:
+            thread.update(data)
+
+    def finish(self) -> dict[str, str]:
+        """Return the digests by algorithm, and end the threads; a second call is harmless."""
+        return {thread.algorithm: thread.finish() for thread in self._threads}
+
+    def close(self) -> None:
+        """End the threads without digesting what still waits."""
+        for thread in self._threads:
+            thread.is_cancelled = True
+        self.finish()
+
+
+class _DigestThread(Thread):
+    """One digest of a sequence of blocks."""
+
+    def __init__(self, algorithm: str) -> None:
+        # A stream that nobody closed must not keep the interpreter from ending.
+        super().__init__(name=f"wids-{algorithm}", daemon=True)
+        self.algorithm = algorithm
+        self.is_cancelled = False
+        self._hasher = new_hasher(algorithm)
+        self._blocks: SimpleQueue[bytes | bytearray | memoryview | None] = SimpleQueue()
+        self._room = BoundedSemaphore(_MAX_WAITING)
+        self.start()
+
+    def update(self, block: bytes | bytearray | memoryview) -> None:
+        """Add a block; waits while too many wait already."""
+        self._room.acquire()
+        self._blocks.put(block)
+
+    def run(self) -> None:
+        """Digest what comes, until the end comes."""
+        while (block := self._blocks.get()) is not None:
+            if not self.is_cancelled:
+                self._hasher.update(block)
+            del block  # its memory goes now, not when the next one comes
+            self._room.release()
+
+    def finish(self) -> str:
+        """End the thread and return the digest of all blocks."""
+        if self.is_alive():
+            self._blocks.put(None)
+            self.join()
+        return self._hasher.hexdigest()

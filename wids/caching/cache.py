@@ -6,12 +6,13 @@ import logging
 import os
 import stat
 import time
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path  # noqa: TC003 (named in public signatures)
 from typing import TYPE_CHECKING, Any
 
 from wids.base.hashing import hash_file
+from wids.base.locks import file_lock
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url, is_local
 from wids.caching import eviction
@@ -28,7 +29,6 @@ from wids.caching.cachefolder import (
 from wids.caching.durable import boot_token, settle
 from wids.caching.filling import download_part, unpack_part
 from wids.caching.holding import Held, Hold
-from wids.caching.locking import turn_to_fetch
 from wids.caching.obstacles import folder_errors, is_replaceable, last_sign
 from wids.caching.unpack import is_compressed_name, load_libraries
 from wids.caching.whereabouts import StartingFolder, is_of_use
@@ -49,6 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["ShardCache"]
 
 _log = logging.getLogger(__name__)
+# Without a sign of life: a stopped process, or one on a machine that died, must not hold up all.
+_PATIENCE_SECONDS = 300.0
 _OTHER_VERSION = "put the right file there, or make the spec anew (`wids create`)"
 
 
@@ -380,10 +382,17 @@ class ShardCache:
         self._check_folder()
         self._held.last = None  # the caller has opened what was given out before
         if not self._use(entry):
-            with turn_to_fetch(entry.lock_path, shown, partial(last_sign, entry.path)):
+            with self._lock(entry.lock_path, shown, entry.path):
                 if not self._use(entry):
                     self._fill(entry, shown, fill)
         return entry.path
+
+    def _lock(self, path: Path, shown: str, target: Path) -> AbstractContextManager[None]:
+        """Wait until no other process fetches a file, as long as that one makes progress."""
+        with suppress(OSError):
+            path.parent.mkdir(exist_ok=True)
+        sign = partial(last_sign, target)
+        return file_lock(path, shown, patience_seconds=_PATIENCE_SECONDS, last_sign=sign)
 
     def _use(self, entry: Entry) -> bool:
         """Hold a finished shard and note the use; False where there is none."""
@@ -456,7 +465,7 @@ class ShardCache:
         """Fetch a shard to the place that `localname` gave it."""
         self._check_folder()
         lock_path = Entry.of(self.cache_dir, str(path.absolute()), "").lock_path
-        with turn_to_fetch(lock_path, display_url(shard.url), partial(last_sign, path)):
+        with self._lock(lock_path, display_url(shard.url), path):
             if path.exists():
                 return
             with folder_errors(path):

@@ -204,8 +204,7 @@ class Entry:
 
     @property
     def lock_path(self) -> Path:
-        """Its lock. There are 4096 in all, never removed, so that waiters share one inode."""
-        # A lock that is removed after use parts its waiters over two files, and both hold it.
+        """Its lock file, one of 4096."""
         return self.folder / "locks" / f"{self.name[:3]}.lock"
 
 

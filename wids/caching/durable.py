@@ -18,6 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wids.base.files import sync_folder
 from wids.caching.cachefolder import Record, open_cached
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ def _settle(entry: Entry) -> None:
         return  # evicted already
     try:
         os.fsync(descriptor)
-        _sync_folder(entry.folder)
+        sync_folder(entry.folder)
         record = Record.load(entry.record_path)
         if record is not None and _is_still(entry, descriptor):
             last_used = entry.record_path.stat().st_mtime
@@ -81,11 +82,3 @@ def _is_still(entry: Entry, descriptor: int) -> bool:
         return os.path.samestat(os.fstat(descriptor), entry.path.stat())
     except FileNotFoundError:
         return False
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

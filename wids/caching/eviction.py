@@ -8,14 +8,13 @@ import logging
 import os
 import re
 import time
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from filelock import FileLock, Timeout
-
 from wids.base.files import parse_part_name
 from wids.base.hashing import hash_file
+from wids.base.locks import file_lock
 from wids.caching.cachefolder import Record, open_cached
 
 if TYPE_CHECKING:
@@ -223,16 +222,7 @@ def _announced(part: Path) -> int:
     return 0
 
 
-@contextmanager
-def _turn(folder: Path) -> Iterator[None]:
+def _turn(folder: Path) -> AbstractContextManager[None]:
     """Let one process at a time decide what goes; without locks, more may go than must."""
-    lock = FileLock(folder / "locks" / "evict.lock", thread_local=False)
-    try:
-        lock.acquire(timeout=_LOCK_TIMEOUT_SECONDS)
-    except (OSError, Timeout, NotImplementedError) as error:
-        _log.warning("%s: making room without a lock (%s)", folder, error)
-    try:
-        yield
-    finally:
-        with suppress(OSError):  # the kernel releases it with the descriptor
-            lock.release()
+    lock = folder / "locks" / "evict.lock"
+    return file_lock(lock, str(folder), patience_seconds=_LOCK_TIMEOUT_SECONDS)

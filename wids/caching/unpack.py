@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
-from contextlib import suppress
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
+from wids.base.decompression import DecompressionError, TooLargeError, decompressed
+from wids.base.magic import file_type
+from wids.base.optional import load_if_present
 from wids.errors import ShardFormatError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from wids.fetching.partfile import PartFile
@@ -20,27 +19,19 @@ __all__ = ["compression_of", "is_compressed_name", "load_libraries", "plain_name
 _BLOCK_NBYTES = 1 << 20
 _MAX_RATIO = 200  # real shards of text reach 10 to 50; zeros reach 1,000
 _ALWAYS_ALLOWED_NBYTES = 64 << 20
-_MAGIC = {
-    b"\x1f\x8b": "gzip",
-    b"\x28\xb5\x2f\xfd": "zstd",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\0": "xz",
-    b"\x1f\x9d": "compress",
-    b"\x04\x22\x4d\x18": "lz4",
-    b"PK\x03\x04": "zip",
-    b"7z\xbc\xaf\x27\x1c": "7z",
-}
 _MAGIC_OF_TAR = slice(257, 262)
 _SUFFIXES = {".tgz": ".tar", ".tzst": ".tar", ".gz": "", ".zst": ""}
 
 
 def compression_of(head: bytes) -> str | None:
-    """Name the compression that a file's first bytes show, or None.
+    r"""Name the compression that a file's first bytes show, or None.
 
-    >>> compression_of(gzip.compress(b"")), compression_of(b"0001.jpg")
+    >>> compression_of(b"\x1f\x8b\x08"), compression_of(b"0001.jpg")
     ('gzip', None)
     """
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+    known = file_type(head)
+    packed = known is not None and known.kind in {"compression", "archive"}
+    return known.name if known is not None and packed else None
 
 
 def is_compressed_name(name: str) -> bool:
@@ -54,8 +45,7 @@ def is_compressed_name(name: str) -> bool:
 
 def load_libraries() -> None:
     """Import what unpacking takes, where it is installed; else the shard's reader is told so."""
-    with suppress(ImportError):
-        import zstandard  # noqa: F401
+    load_if_present("zstandard")
 
 
 def plain_name(name: str) -> str:
@@ -94,54 +84,22 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
                 f"{shown}: is a plain tar, though named like a compressed one; rename it to "
                 f"{plain_name(source.name)!r}"
             )
+        if kind not in {"gzip", "zstd"}:
+            raise ShardFormatError(
+                f"{shown}: {kind or 'unknown'} compression; only gzip and zstd are unpacked, "
+                f"so unpack it beforehand"
+            )
         stream.seek(0)
+        blocks = iter(lambda: stream.read(_BLOCK_NBYTES), b"")
         try:
-            for chunk in _plain_chunks(stream, kind, shown):
-                if part.nbytes + len(chunk) > limit:
-                    raise ShardFormatError(
-                        f"{shown}: unpacks to more than {limit} bytes, over {_MAX_RATIO} times its "
-                        f"size; refused. If it is yours, unpack it beforehand"
-                    )
+            for chunk in decompressed(blocks, kind, limit):
                 part.append(chunk)
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        except TooLargeError as error:
+            raise ShardFormatError(
+                f"{shown}: unpacks to more than {limit} bytes, over {_MAX_RATIO} times its "
+                f"size; refused. If it is yours, unpack it beforehand"
+            ) from error
+        except DecompressionError as error:
             raise ShardFormatError(f"{shown}: damaged {kind} data: {error}") from error
-
-
-def _plain_chunks(stream: IO[bytes], kind: str | None, shown: str) -> Iterator[bytes]:
-    if kind == "gzip":
-        with gzip.open(stream) as plain:
-            yield from iter(lambda: plain.read(_BLOCK_NBYTES), b"")
-    elif kind == "zstd":
-        yield from _zstd_chunks(stream, shown)
-    else:
-        raise ShardFormatError(
-            f"{shown}: {kind or 'unknown'} compression; only gzip and zstd are unpacked, "
-            f"so unpack it beforehand"
-        )
-
-
-def _zstd_chunks(stream: IO[bytes], shown: str) -> Iterator[bytes]:
-    """Yield the plain bytes of all frames; a reader of the library would pass over a cut one."""
-    try:
-        import zstandard
-    except ImportError as error:
-        raise ShardFormatError(
-            f"{shown}: zstd data needs zstandard (extra wids[zstd]); pip install zstandard"
-        ) from error
-    # A bound on the window is a bound on memory, whatever the frame asks for.
-    decompressor = zstandard.ZstdDecompressor(max_window_size=1 << 27)
-    frame = decompressor.decompressobj()
-    fresh = True
-    try:
-        while block := stream.read(_BLOCK_NBYTES // 16):
-            while block:
-                plain = frame.decompress(block)
-                fresh = False
-                yield plain
-                block = frame.unused_data if frame.eof else b""
-                if frame.eof:
-                    frame, fresh = decompressor.decompressobj(), True
-    except zstandard.ZstdError as error:
-        raise ShardFormatError(f"{shown}: damaged zstd data: {error}") from error
-    if not fresh:
-        raise ShardFormatError(f"{shown}: damaged zstd data: the last frame is cut")
+        except ModuleNotFoundError as error:
+            raise ShardFormatError(f"{shown}: {error}") from error

@@ -9,9 +9,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from wids.base.hashing import RunningDigests
 from wids.base.shardref import ShardRef
 from wids.errors import CacheError
-from wids.fetching.digests import RunningDigests
 
 __all__ = ["PartFile", "no_space"]
 
