@@ -4,6 +4,7 @@ import gzip
 import json
 import random
 import struct
+import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import wids
+from wids.base.optional import load
 from wids.cli import main
 from wids.importing.tfrecord import open_tfrecords, parse_example, read_records
 
@@ -224,3 +226,11 @@ def test_an_empty_file_has_no_samples(tmp_path: Path) -> None:
     path = tmp_path / "x.tfrecord"
     path.write_bytes(b"")
     assert list(open_tfrecords([path]).samples) == []
+
+
+def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the library for checksums, the error says what to install."""
+    load.cache_clear()  # it remembers what was found before
+    monkeypatch.setitem(sys.modules, "google_crc32c", None)
+    with pytest.raises(ModuleNotFoundError, match=r"wids\[tfrecord\].*pip install google-crc32c"):
+        list(read_records(WRITTEN / "written.tfrecord"))

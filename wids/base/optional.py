@@ -8,7 +8,7 @@ __all__ = ["load", "load_if_present"]
 
 # What a package is called where it is installed from, if not as where it is imported. Messages name
 # it and no extra alone: what PyPI has as `wids` is another library, without these extras.
-_NAMES = {"PIL": "pillow"}
+_NAMES = {"PIL": "pillow", "google_crc32c": "google-crc32c"}
 
 
 @cache

@@ -19,7 +19,7 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.importing.crc32c import crc32c
+from wids.base.optional import load
 from wids.importing.layout import Blob, Imported, Layout, family_of, is_label, sniffed
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def _read(stream: Any, nbytes: int) -> bytes:
 
 def _masked(data: bytes) -> int:
     """Return the CRC-32C as records have it: turned, and a constant added."""
-    crc = crc32c(data)
+    crc = int(load("google_crc32c", "tfrecord").value(bytes(data)))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
