@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from wids.cli import main
-from wids.importing.detect import kind_of
+from wids.importing.importers import importer_for
 from wids.importing.layout import Blob, Layout, clean_key, sniffed
 
 JPEG, PNG = Blob(".jpg", b"j"), Blob(".png", b"p")
@@ -33,9 +33,12 @@ def test_users_have_the_last_word() -> None:
 
 
 def test_none_is_no_field() -> None:
-    """A picture that is missing in one row is missing in that sample."""
+    """A picture that is missing in one row is missing in that sample; JSON knows null."""
     layout = Layout({"image": "image", "n": "plain"})
-    assert layout.sample(0, {"image": None, "n": None}) == {"__key__": "000000000"}
+    assert layout.sample(0, {"image": None, "n": None}) == {
+        "__key__": "000000000",
+        ".json": {"n": None},
+    }
 
 
 @pytest.mark.parametrize(
@@ -98,7 +101,7 @@ def test_folders_are_known_by_what_lies_in_them(tmp_path: Path) -> None:
     for kind, name in marks.items():
         (tmp_path / kind).mkdir()
         (tmp_path / kind / name).touch()
-        assert kind_of(str(tmp_path / kind)) == kind
+        assert importer_for(str(tmp_path / kind)).kind == kind
 
 
 @pytest.mark.parametrize(
@@ -106,7 +109,7 @@ def test_folders_are_known_by_what_lies_in_them(tmp_path: Path) -> None:
     [
         (["missing"], "there is no such file or folder"),
         (["x.xyz"], "nothing shows what it is"),
-        (["a.csv", "b.csv"], "only one source"),
+        (["a.lmdb", "b.lmdb"], "only one source"),
     ],
 )
 def test_sources_that_cannot_be_are_one_line(

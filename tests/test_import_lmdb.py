@@ -7,8 +7,10 @@ import pytest
 import wids
 from wids.cli import main
 from wids.importing.lmdb import open_lmdb
+from wids.importing.source import ImportOptions
 
 library = pytest.importorskip("lmdb")
+FIELDS = {"image": "jpg", "label": "txt"}
 JPEG = b"\xff\xd8\xff\xe0 not much of a picture"
 
 
@@ -38,7 +40,7 @@ def test_keys_with_extensions_are_grouped(tmp_path: Path) -> None:
 def test_keys_without_extension_are_samples_of_what_they_hold(tmp_path: Path) -> None:
     """A database in one file, whose values are pictures."""
     path = make(tmp_path / "x.lmdb", {"0002": b"odd", "0001": JPEG}, subdir=False)
-    imported = open_lmdb(path)
+    imported = open_lmdb([path])
     assert imported.total == 2
     assert list(imported.samples) == [
         {"__key__": "0001", ".jpg": JPEG},
@@ -51,7 +53,7 @@ def test_a_pattern_says_what_keys_mean(tmp_path: Path) -> None:
     rows = {f"{kind}-{i:09}": kind.encode() for i in (1, 2) for kind in ("image", "label")}
     path = make(tmp_path / "db", rows | {"num-samples": b"2", "other": b"?"})
     pattern = r"(?P<ext>\w+)-(?P<key>\d+)"
-    samples = list(open_lmdb(path, {"image": "jpg", "label": "txt"}, pattern).samples)
+    samples = list(open_lmdb([path], ImportOptions(fields=FIELDS, pattern=pattern)).samples)
     assert samples == [{"__key__": f"{i:09}", ".jpg": b"image", ".txt": b"label"} for i in (1, 2)]
 
 
@@ -85,7 +87,7 @@ def test_nothing_is_written_beside_the_database(tmp_path: Path) -> None:
     path = make(tmp_path / "db", {"0001": JPEG})
     (path / "lock.mdb").unlink()
     before = (path / "data.mdb").read_bytes()
-    assert len(list(open_lmdb(path).samples)) == 1
+    assert len(list(open_lmdb([path]).samples)) == 1
     assert [entry.name for entry in path.iterdir()] == ["data.mdb"]
     assert (path / "data.mdb").read_bytes() == before
 
@@ -96,7 +98,7 @@ def test_database_that_was_cut_off_is_an_error(tmp_path: Path) -> None:
     data = (path / "data.mdb").read_bytes()
     (path / "data.mdb").write_bytes(data[: len(data) // 2])
     with pytest.raises(ValueError, match="it was cut off"):
-        open_lmdb(path)
+        open_lmdb([path])
 
 
 def test_databases_inside_of_a_database_are_refused(tmp_path: Path) -> None:
@@ -107,6 +109,33 @@ def test_databases_inside_of_a_database_are_refused(tmp_path: Path) -> None:
             with opened.begin(write=True, db=opened.open_db(name)) as view:
                 view.put(b"1", JPEG)
     with pytest.raises(ValueError, match="holds the database b'images' by name"):
-        open_lmdb(path)
+        open_lmdb([path])
     plain = make(tmp_path / "plain", {"1.bin": b"48 bytes".ljust(48, b".")})
-    assert [sample[".bin"][:8] for sample in open_lmdb(plain).samples] == [b"48 bytes"]
+    assert [sample[".bin"][:8] for sample in open_lmdb([plain]).samples] == [b"48 bytes"]
+
+
+def test_the_layout_of_text_recognition_is_recognised(tmp_path: Path, capsys) -> None:
+    """`image-000000001` and `label-000000001` are a picture and its text, without options."""
+    rows = {f"image-{i:09}": JPEG for i in (1, 2, 3)} | {f"label-{i:09}": b"word" for i in (1, 2)}
+    path = make(tmp_path / "db", rows | {"num-samples": b"4"})
+    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 0
+    said = capsys.readouterr().err
+    assert "1 samples have no field 'label', such as 000000003" in said
+    assert "1 samples that num-samples counts have no key" in said
+    with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
+        found = [(s["__key__"], s[".jpg"], s.get(".txt")) for s in dataset]
+    assert found == [
+        ("000000001", JPEG, b"word"),
+        ("000000002", JPEG, b"word"),
+        ("000000003", JPEG, None),
+    ]
+
+
+def test_keys_that_a_pattern_leaves_out_are_counted(tmp_path: Path, capsys) -> None:
+    """What the pattern does not match is listed at the end, and refused if asked for."""
+    path = make(tmp_path / "db", {"a-1": b"x", "other": b"y"})
+    command = ["import", str(path), "-o", str(tmp_path / "x-%d.tar")]
+    command += ["--pattern", r"(?P<ext>\w+)-(?P<key>\d+)"]
+    assert main(command) == 0
+    assert "1 keys that do not match the pattern, such as other" in capsys.readouterr().err
+    assert main([*command, "--strict"]) == 1

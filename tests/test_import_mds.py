@@ -34,13 +34,13 @@ def edit(folder: Path, change: Any) -> None:
     (folder / "index.json").write_text(json.dumps(index))
 
 
-def samples_of(folder: Path, **options: Any) -> list[dict[str, Any]]:
+def samples_of(folder: Path) -> list[dict[str, Any]]:
     return [
         {
             name: bytes(value) if isinstance(value, memoryview) else value
             for name, value in s.items()
         }
-        for s in open_mds(folder, **options).samples
+        for s in open_mds([folder]).samples
     ]
 
 

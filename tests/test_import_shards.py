@@ -99,3 +99,12 @@ def test_a_concatenated_file_is_read_whole_or_refused(tmp_path: Path, command: s
     assert f"wids {command} --concatenated" in capsys.readouterr().err
     assert main([*run, "--concatenated"]) == 0
     assert keys_of(tmp_path / "out" / "x.json") == ["a", "b"]
+
+
+def test_members_of_no_sample_are_listed(tmp_path: Path, capsys) -> None:
+    """A file without extension cannot be a field; the user hears of it."""
+    (tmp_path / "old.tar").write_bytes(tar_of(["a.cls", "a.jpg", "README"]))
+    command = ["import", str(tmp_path / "old.tar"), "-o", str(tmp_path / "x-%d.tar")]
+    assert main(command) == 0
+    assert "1 members of tars that are in no sample" in capsys.readouterr().err
+    assert main([*command, "--strict"]) == 1

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 import wids
 from wids.base.optional import load
 from wids.cli import main
+from wids.importing.source import ImportOptions
 from wids.importing.tfrecord import open_tfrecords, parse_example, read_records
 
 WRITTEN = Path(__file__).parent / "data" / "importing"
@@ -93,7 +94,7 @@ def small_ints(*values: int) -> bytes:
 def imported(folder: Path, records: list[dict[str, bytes]], **options: Any) -> list[dict[str, Any]]:
     path = folder / "x.tfrecord"
     path.write_bytes(b"".join(framed(example(record)) for record in records))
-    return list(open_tfrecords([path], **options).samples)
+    return list(open_tfrecords([path], ImportOptions(**options)).samples)
 
 
 @pytest.mark.parametrize(

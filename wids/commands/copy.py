@@ -25,15 +25,13 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from wids.importing.layout import Imported
+    from wids.importing.source import Imported
     from wids.reading.shardlist import ShardList
     from wids.tools.reshard import Resharded
     from wids.writing.writer import ShardWriter
 
 __all__ = ["add_copy_commands"]
 
-# Named here, too: declaring a command must not import what reads the data.
-_KINDS = ("imagefolder", "table", "huggingface", "mds", "lmdb", "tfrecord", "webdataset")
 _TABLES = (".csv", ".jsonl", ".parquet")
 # Powers of ten, as disks and clouds are sold and `ls --si` counts.
 _UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
@@ -87,6 +85,10 @@ def _add_concatenated(parser: Any) -> None:
     )
 
 
+def _add_strict(parser: Any) -> None:
+    parser.add_argument("--strict", action="store_true", help="leave nothing out, or fail")
+
+
 def _writer_options(args: Arguments) -> dict[str, Any]:
     names = ("maxcount", "maxsize", "sidecars", "resume")
     digests = () if args.no_digest else ("md5", "sha256")
@@ -96,23 +98,26 @@ def _writer_options(args: Arguments) -> dict[str, Any]:
 def import_(args: Arguments) -> int:
     """Make shards of a dataset in another form."""
     from wids.base.progress import progress
-    from wids.importing.detect import Wanted, open_source
+    from wids.importing.importers import open_source
+    from wids.importing.source import ImportOptions
     from wids.specs.overwriting import refuse_overwriting
     from wids.tools.reshard import spec_path_for
     from wids.writing.writer import ShardWriter
 
-    wanted = Wanted(
+    options = ImportOptions(
         fields=dict(_pair(text, "--field COLUMN=EXT") for text in args.field),
         files=args.file,
         key=args.key,
+        classes=_classes(args.classes),
         split=args.split,
         pattern=args.pattern,
         grouping=args.grouping,
         concatenated=args.concatenated,
         rekeyed=args.rekey,
+        strict=args.strict,
     )
     # Before anything is written, so that a slip in a name costs no older shards.
-    imported = open_source(args.sources, args.kind, wanted)
+    imported = open_source(args.sources, args.kind, options)
     spec = spec_path_for(args.output)
     refuse_overwriting(args.output, imported.shards)
     samples = _some_samples(args, imported)
@@ -123,9 +128,26 @@ def import_(args: Arguments) -> int:
             if args.rekey:
                 sample["__key__"] = f"{place:09d}"
             _write(writer, sample, place)
+    for line in imported.omissions.lines():
+        complain(f"left out: {line}")
     total = sum(shard["nsamples"] for shard in writer.shardlist)
     note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
     return DONE
+
+
+def _classes(text: str | None) -> list[str] | str | None:
+    """Parse --classes: names with commas between, a file with one a line, or "auto"."""
+    from wids.importing.source import SORTED_CLASSES
+
+    if text is None or text == SORTED_CLASSES:
+        return text
+    path = Path(text)
+    lines = path.read_text(encoding="utf-8-sig").splitlines() if path.is_file() else text.split(",")
+    names = [line.strip() for line in lines if line.strip()]
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if not names or twice is not None:
+        raise ValueError(f"--classes: expected different names, got {twice or text!r:.80}")
+    return names
 
 
 def _some_samples(args: Arguments, imported: Imported) -> Iterator[dict[str, Any]]:
@@ -157,13 +179,16 @@ def _pair(text: str, what: str) -> tuple[str, str]:
 
 
 def _add_import(commands: Any) -> None:
+    from wids.importing.importers import IMPORTERS
+
     parser = add_command(
         commands,
         import_,
         "make shards of a dataset in another form",
         [
-            "wids import pictures/ -o 'shards/train-%06d.tar'        a folder per class",
+            "wids import pictures/ -o 'shards/train-%06d.tar'        classes or samples",
             "wids import labels.csv -o 'shards/train-%06d.tar' --file path --field label=cls",
+            "wids import a.csv b.csv -o 'shards/x-%06d.tar' --field label=cls --classes auto",
             "wids import captions.jsonl -o 'shards/train-%06d.tar' --field caption=txt",
             "wids import mds/ -o 'shards/train-%06d.tar'             MosaicML MDS",
             "wids import saved/ -o 'shards/train-%06d.tar' --split train   Hugging Face datasets",
@@ -179,7 +204,9 @@ def _add_import(commands: Any) -> None:
         help="folder, table, database, or tars; - reads a tar from standard input",
     )
     _add_writing(parser)
-    parser.add_argument("--from", dest="kind", choices=_KINDS, help="what SOURCE is, if not clear")
+    parser.add_argument(
+        "--from", dest="kind", choices=[each.kind for each in IMPORTERS], help="what SOURCE is"
+    )
     parser.add_argument(
         "--field", action="append", default=[], metavar="COLUMN=EXT", help="column as a field"
     )
@@ -187,7 +214,10 @@ def _add_import(commands: Any) -> None:
         "--file", action="append", metavar="COLUMN", help="column with paths of files"
     )
     parser.add_argument("--key", metavar="COLUMN", help="column with the keys of the samples")
-    parser.add_argument("--split", metavar="NAME", help="which part, of a Hugging Face dataset")
+    parser.add_argument(
+        "--classes", metavar="NAMES", help="classes in order: a,b,c, a file, or auto (sorted)"
+    )
+    parser.add_argument("--split", metavar="NAME", help="which part of the source")
     parser.add_argument("--pattern", metavar="REGEX", help="what the keys of an LMDB are made of")
     parser.add_argument(
         "--grouping",
@@ -197,6 +227,7 @@ def _add_import(commands: Any) -> None:
     )
     _add_concatenated(parser)
     parser.add_argument("--rekey", action="store_true", help="number the samples anew")
+    _add_strict(parser)
 
 
 def export(args: Arguments) -> int:

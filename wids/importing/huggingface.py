@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,12 +9,13 @@ import numpy as np
 
 from wids.base.optional import load
 from wids.codecs.encode import encode_field
-from wids.importing.layout import Blob, Imported, Layout, is_label, sniffed
+from wids.importing.layout import Blob, Layout, is_label, media_columns, sniffed
+from wids.importing.source import Imported, ImportOptions, Omissions, choose_split
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
 
-__all__ = ["is_saved_dataset", "load_saved", "open_huggingface"]
+__all__ = ["is_saved_dataset", "load_saved", "open_huggingface", "open_saved"]
 
 _FILES = ("dataset_info.json", "dataset_dict.json")  # `save_to_disk` leaves one of them
 _BYTES = ("Image", "Audio", "Video", "Pdf")
@@ -43,17 +43,30 @@ def load_saved(source: str, split: str | None = None) -> Any:
     dataset = datasets.load_from_disk(source) if saved else datasets.load_dataset(source)
     if not isinstance(dataset, dict):
         return dataset
-    if split is None and len(dataset) == 1:
-        return next(iter(dataset.values()))
-    if split not in dataset:
-        raise ValueError(
-            f"{source}: expected --split with one of {', '.join(dataset)}, got {split!r}"
-        )
-    return dataset[split]
+    return dataset[choose_split(dataset, split, source)]
+
+
+def open_saved(sources: Sequence[str], options: ImportOptions) -> Imported:
+    """Open a dataset that `save_to_disk` wrote, or one that `load_dataset` finds by its name.
+
+    Args:
+        sources: The folder or name.
+        options: `split` chooses a part; `fields` and `key` as for `open_huggingface`.
+
+    Raises:
+        ModuleNotFoundError: `datasets` is not installed.
+        ValueError: There are several parts, and none or an unknown one was named.
+    """
+    dataset = load_saved(sources[0], options.split)
+    return open_huggingface(dataset, options.fields, options.key, strict=options.strict)
 
 
 def open_huggingface(
-    dataset: Any, fields: Mapping[str, str] | None = None, key: str | None = None
+    dataset: Any,
+    fields: Mapping[str, str] | None = None,
+    key: str | None = None,
+    *,
+    strict: bool = False,
 ) -> Imported:
     """Open a `datasets.Dataset` or `IterableDataset`.
 
@@ -61,6 +74,7 @@ def open_huggingface(
         dataset: The dataset.
         fields: Column to extension, where another is wanted than the layout gives.
         key: Column with the keys; by default `__key__`, `key` or `id`, else samples are numbered.
+        strict: Whether a row without a value for a field is an error.
 
     Returns:
         Samples. Pictures, sound and bytes become fields with the bytes that they have, arrays of
@@ -75,7 +89,8 @@ def open_huggingface(
     if features is None:
         raise ValueError("the dataset says nothing of its columns; call resolve_features() first")
     kinds = {name: _kind_of(name, feature) for name, feature in features.items()}
-    layout = Layout(kinds, fields, key, "the dataset")
+    omissions = Omissions(strict=strict)
+    layout = Layout(kinds, fields, key, "the dataset", omissions)
     for name, kind in kinds.items():
         if type(features[name]).__name__ in _BYTES:
             # To decode and encode again would lose what JPEG keeps, and take far longer.
@@ -87,14 +102,19 @@ def open_huggingface(
     total = len(dataset) if hasattr(dataset, "__len__") else None
     # Without a format rows are Python's own values, not tensors that somebody asked for.
     dataset = dataset.with_format(None)
-    return Imported(_samples(dataset, features, layout), header if classes else {}, total)
+    samples = _samples(dataset, features, layout)
+    return Imported(samples, header if classes else {}, total, omissions=omissions)
 
 
 def _samples(dataset: Any, features: Mapping[str, Any], layout: Layout) -> Iterator[dict[str, Any]]:
     for number, row in enumerate(dataset):
-        yield layout.sample(
-            number, {name: _value(features[name], value) for name, value in row.items()}
-        )
+        values: dict[str, Any] = {}
+        for name, value in row.items():
+            if type(features[name]).__name__ in _BYTES:
+                values |= media_columns(name, value, Path(), f"the dataset: row {number}")
+            else:
+                values[name] = _value(features[name], value)
+        yield layout.sample(number, values)
 
 
 def _kind_of(name: str, feature: Any) -> str:
@@ -124,8 +144,6 @@ def _value(feature: Any, value: Any) -> Any:
     if value is None:
         return None
     kind = type(feature).__name__
-    if kind in _BYTES:
-        return _blob(value)
     if kind in _ARRAYS:
         return Blob(".npy", encode_field(".npy", np.asarray(value, feature.dtype)))
     if kind == "Value" and "binary" in feature.dtype:
@@ -133,13 +151,3 @@ def _value(feature: Any, value: Any) -> Any:
     if kind == "ClassLabel":
         return int(value)
     return value
-
-
-def _blob(value: Mapping[str, Any]) -> Blob:
-    """Take the bytes of a picture or sound, or those of the file that it names."""
-    path, data = value.get("path"), value.get("bytes")
-    if data is None:
-        data = Path(path or "").read_bytes()
-    suffix = os.path.splitext(path or "")[1].lower()  # noqa: PTH122 (a path in a zip, too)
-    blob = sniffed(data)
-    return Blob(suffix, data) if suffix and blob.suffix == ".bin" else blob

@@ -8,28 +8,31 @@ becomes a field of its own with those very bytes; a class becomes `.cls`; all el
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, field
+from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from wids.codecs.images import IMAGE_EXTENSIONS
+from wids.importing.source import Omissions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
 
 __all__ = [
     "KEY_COLUMNS",
     "Blob",
-    "Imported",
     "Layout",
     "clean_key",
     "family_of",
     "is_label",
+    "media_columns",
+    "read_listed_file",
     "sniffed",
 ]
 
 # Ours first: what was exported from shards comes back under the keys it had.
+_TEXTS = {"plain", "number"}  # kinds of columns that are no field of their own
 KEY_COLUMNS = ("__key__", "key", "id")
 _LABELS = {"class", "cls", "fine_label", "label", "labels", "target"}
 
@@ -60,23 +63,6 @@ class Blob(NamedTuple):
 
     suffix: str
     data: bytes | memoryview
-
-
-@dataclass(frozen=True)
-class Imported:
-    """A source, opened.
-
-    Attributes:
-        samples: Its samples for `ShardWriter`, in an order that the source alone decides.
-        header: What is known of all of them, for the top level of the spec: `classes`, say.
-        total: How many they are, where the source says so.
-        shards: The tars that are read, which new ones must not replace.
-    """
-
-    samples: Iterator[dict[str, Any]]
-    header: dict[str, Any] = field(default_factory=dict)
-    total: int | None = None
-    shards: tuple[str, ...] = ()
 
 
 def sniffed(data: bytes | memoryview) -> Blob:
@@ -129,6 +115,60 @@ def clean_key(text: str) -> str:
     return f"{folder}{slash}{name.replace('.', '_')}"
 
 
+def media_columns(column: str, value: Any, folder: Path, where: str) -> dict[str, Any]:
+    """Return the columns that a picture or sound of `datasets` becomes: its bytes and its name.
+
+    Args:
+        column: The column that holds it.
+        value: `{"bytes": ..., "path": ...}`, or None. Where the bytes are missing, those of the
+            file at `path` are read.
+        folder: From which a relative path counts.
+        where: The row, for messages.
+
+    Raises:
+        ValueError: The path is none of a file of this machine.
+        FileNotFoundError: There is no such file.
+    """
+    path, data = (None, None) if value is None else (value.get("path"), value.get("bytes"))
+    if data is None and path is None:
+        return {column: None}
+    blob = read_listed_file(folder, path, where) if data is None else sniffed(data)
+    if path is None:
+        return {column: blob}
+    suffix = PurePath(path).suffix.lower()
+    if suffix and blob.suffix == ".bin":
+        blob = Blob(suffix, blob.data)
+    # An absolute path tells more of somebody's machine than of the sample.
+    name = PurePath(path).name if PurePath(path).is_absolute() or "://" in path else path
+    return {column: blob, f"{column}.path": name}
+
+
+def read_listed_file(folder: Path, name: Any, where: str) -> Blob:
+    """Read a file that a row names.
+
+    Args:
+        folder: From which a relative path counts.
+        name: The path.
+        where: The row, for messages.
+
+    Raises:
+        ValueError: It is no path.
+        FileNotFoundError: There is no such file.
+    """
+    if not isinstance(name, str) or not name:
+        raise ValueError(f"{where}: expected the path of a file, found {name!r:.60}")
+    if "://" in name:
+        raise ValueError(
+            f"{where}: {name!r:.200} is a URL, and an import fetches nothing: download the files, "
+            "and put their paths into the table"
+        )
+    path = folder / name
+    try:
+        return Blob(path.suffix.lower() or ".bin", path.read_bytes())
+    except FileNotFoundError as error:
+        raise FileNotFoundError(f"{where}: names the file {path}, which is not there") from error
+
+
 class Layout:
     """Which column becomes which field; the same for all samples of a source.
 
@@ -143,22 +183,26 @@ class Layout:
         fields: Mapping[str, str] | None = None,
         key: str | None = None,
         where: str = "the source",
+        omissions: Omissions | None = None,
     ) -> None:
         """Lay out columns.
 
         Args:
-            kinds: Column to what it holds: "label" (an int), "plain" (what JSON holds), or any
-                word for a kind of bytes ("image", "array"), whose values are a `Blob` or a list
-                of them. Where one column is the only one of its kind, its extension is the suffix
-                of its bytes; else its name stands before it: `.left.jpg`, `.right.jpg`.
+            kinds: Column to what it holds: "label" (an int), "plain" (what JSON holds), "number"
+                (the text of one, which becomes a number in the JSON), or any word for a kind of
+                bytes ("image", "array"), whose values are a `Blob` or a list of them. Where one
+                column is the only one of its kind, its extension is the suffix of its bytes; else
+                its name stands before it: `.left.jpg`, `.right.jpg`.
             fields: Column to extension, where the user wants another.
             key: Column that names the samples; by default `__key__`, `key` or `id`, and the number
                 of the sample where there is none of these.
             where: What is imported, for messages.
+            omissions: Counts the samples that lack a field.
 
         Raises:
             ValueError: A column that was named is missing.
         """
+        self._omissions = omissions or Omissions()
         self._kinds = dict(kinds)
         self._where = where
         self._fields = {name: f".{text.lstrip('.')}" for name, text in (fields or {}).items()}
@@ -166,7 +210,7 @@ class Layout:
             if name not in kinds:
                 columns = ", ".join(kinds) or "none"
                 raise ValueError(f"{where}: has no column {name!r}; its columns are {columns}")
-        guesses = (name for name in KEY_COLUMNS if kinds.get(name) == "plain")
+        guesses = (name for name in KEY_COLUMNS if kinds.get(name) in _TEXTS)
         self._key = key if key is not None else next(guesses, None)
         alone = [kind for kind in kinds.values() if list(kinds.values()).count(kind) == 1]
         self._alone = {name for name, kind in kinds.items() if kind in alone}
@@ -181,12 +225,10 @@ class Layout:
         Raises:
             ValueError: Two columns would become one field, or the row has no key.
         """
-        # A field that is missing in one sample is left out of it, rather than written as an empty
-        # one.
-        values = {name: value for name, value in row.items() if value is not None}
-        sample: dict[str, Any] = {"__key__": self._key_of(number, values)}
+        sample: dict[str, Any] = {"__key__": self._key_of(number, row)}
         rest: dict[str, Any] = {}
-        for name, value in values.items():
+        self._note_missing(row, sample["__key__"])
+        for name, value in row.items():
             if name == self._key and name not in self._fields:
                 continue
             for extension, data in self._placed(name, value):
@@ -197,7 +239,9 @@ class Layout:
                     )
                 sample[extension] = data
             if not self._is_field(name, value):
-                rest[name] = _as_json(value)
+                rest[name] = (
+                    _number(value) if self._kinds.get(name) == "number" else _as_json(value)
+                )
         if rest:
             if ".json" in sample:
                 raise ValueError(
@@ -206,6 +250,12 @@ class Layout:
                 )
             sample[".json"] = rest
         return sample
+
+    def _note_missing(self, row: Mapping[str, Any], key: str) -> None:
+        """Count the fields that other samples have and this one has not."""
+        for name, kind in self._kinds.items():
+            if row.get(name) is None and (kind not in _TEXTS or name in self._fields):
+                self._omissions.add(f"samples have nothing in the column {name!r}", key)
 
     def _key_of(self, number: int, values: Mapping[str, Any]) -> str:
         if self._key is None:
@@ -220,10 +270,16 @@ class Layout:
         return clean_key(str(value))
 
     def _is_field(self, name: str, value: Any) -> bool:
-        return name in self._fields or _is_bytes(value) or self._kinds.get(name) == "label"
+        if name in self._fields or _is_bytes(value):
+            return True
+        kind = self._kinds.get(name, "plain")
+        # What is missing of a field is missing; what is missing of the rest is JSON's null.
+        return kind == "label" or (value is None and kind not in _TEXTS)
 
     def _placed(self, name: str, value: Any) -> list[tuple[str, Any]]:
-        """Give the fields that a value becomes: one, none, or one for each of a list of blobs."""
+        """Return the fields that a value becomes: one, none, or one for each of a list of blobs."""
+        if value is None:
+            return []
         blobs = value if isinstance(value, list) else [value]
         if name in self._fields and not (_is_bytes(value) and len(blobs) > 1):
             extension = self._fields[name]
@@ -271,6 +327,13 @@ def _as_field(value: Any, extension: str) -> Any:
         return _as_json(value)
     number = isinstance(value, int | float | np.generic)
     return str(value) if number and extension.endswith((".txt", ".text")) else value
+
+
+def _number(text: Any) -> Any:
+    """Return the number that a text is; None for no text."""
+    if not isinstance(text, str):
+        return text
+    return (int(text) if text.lstrip("-").isdigit() else float(text)) if text else None
 
 
 def _as_json(value: Any) -> Any:

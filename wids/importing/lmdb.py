@@ -10,62 +10,74 @@ from __future__ import annotations
 import re
 from contextlib import contextmanager
 from itertools import groupby
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.base.optional import load
-from wids.importing.layout import Imported, clean_key, sniffed
+from wids.importing.layout import clean_key, sniffed
+from wids.importing.source import Imported, ImportOptions, Omissions
 from wids.tar.grouping import split_name
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
 __all__ = ["open_lmdb"]
 
 _ABOUT_ALL = re.compile(r"__.*__|num-samples|length|len")  # keys that speak of the whole database
+_NUM_SAMPLES = b"num-samples"
+_OCR_KEY = re.compile(r"(?P<ext>[A-Za-z_]+)-(?P<key>\d{9})")
 _MOST_NAMED = 128  # databases in one file
 _NAMED_NBYTES = 48  # a value that describes one
 
 Place = tuple[str, str, bytes]  # key of the sample, name of the field, key in the database
 
 
-def open_lmdb(
-    path: Path, fields: Mapping[str, str] | None = None, pattern: str | None = None
-) -> Imported:
+def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
     r"""Open an LMDB.
 
     Args:
-        path: The folder with its `data.mdb`, or the file itself.
-        fields: Field, as the pattern finds it, to extension: `{"image": "jpg", "label": "cls"}`.
-        pattern: A regular expression with the groups `key` and `ext` that must match the whole
-            of a key, such as `(?P<ext>\w+)-(?P<key>\d+)`. Other keys are left out.
+        sources: The folder with its `data.mdb`, or the file itself.
+        options: `fields` maps a field, as the pattern finds it, to an extension: `{"image": "jpg",
+            "label": "cls"}`. `pattern` is a regular expression with the groups `key` and `ext` that
+            must match the whole of a key, such as `(?P<ext>\w+)-(?P<key>\d+)`; other keys are left
+            out.
 
     Returns:
-        Samples sorted by key, each value as it is. Without a pattern, what stands behind the
-        first dot of a key is the extension; a key without a dot is a sample, whose one extension
-        is what the value looks like. Keys that speak of the database (`num-samples`, `__len__`)
-        are left out.
+        Samples sorted by key, each value as it is. Without a pattern, keys such as
+        `image-000000001` and `label-000000001`, as text recognition uses them, are the fields of
+        one sample, the label as `.txt`. Of other keys, what stands behind the first dot is the
+        extension; a key without a dot is a sample, whose one extension is what the value looks
+        like. Keys that speak of the database (`num-samples`, `__len__`) are no samples.
 
     Raises:
         ModuleNotFoundError: lmdb is not installed.
         ValueError: No key matches, or the pattern lacks a group.
     """
+    path, options = Path(sources[0]).expanduser(), options or ImportOptions()
     library = load("lmdb", "lmdb")
-    compiled = None if pattern is None else _compiled(pattern)
+    omissions = Omissions(strict=options.strict)
+    fields = dict(options.fields)
     try:
+        keys = _keys(library, path)
+        pattern = options.pattern
+        if pattern is None and keys and all(map(_OCR_KEY.fullmatch, keys)):
+            pattern, fields = _OCR_KEY.pattern, {"label": "txt", "image": ""} | fields
         # Keys are gathered first: what belongs to one sample may lie far apart in the database.
-        places = sorted(_places(library, path, compiled))
+        places = sorted(_places(keys, None if pattern is None else _compiled(pattern), omissions))
+        _note_missing(library, path, places, omissions)
+        if pattern is not None:  # where keys have extensions, samples may differ as in a tar
+            _note_missing_fields(places, omissions)
     except library.Error as error:
         raise ValueError(f"{path}: cannot be read as an LMDB ({error})") from error
     if not places:
         wanted = "keys" if pattern is None else f"keys of the form {pattern!r}"
         raise ValueError(f"{path}: expected {wanted} in it, found none")
-    names = {f".{field}" if field else "": field for _, field, _ in places}
-    for name in fields or {}:
-        if name not in names.values():
-            raise ValueError(f"{path}: has no field {name!r}; its fields are {set(names.values())}")
+    names = {field for _, field, _ in places}
+    for name in options.fields:
+        if name not in names:
+            raise ValueError(f"{path}: has no field {name!r}; its fields are {names}")
     total = len({key for key, _, _ in places})
-    return Imported(_samples(library, path, places, dict(fields or {})), total=total)
+    return Imported(_samples(library, path, places, fields), total=total, omissions=omissions)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -126,17 +138,48 @@ def _refuse_named(library: Any, database: Any, view: Any, path: Path) -> None:
         )
 
 
-def _places(library: Any, path: Path, pattern: re.Pattern[str] | None) -> Iterator[Place]:
-    """List which key of the database is which field of which sample."""
+def _keys(library: Any, path: Path) -> dict[str, bytes]:
+    """Map each key of the database that is about a sample, as text, to its bytes."""
     with _reading(library, path) as view:
-        for raw in view.cursor().iternext(keys=True, values=False):
-            name = raw.decode("utf-8", "backslashreplace")
-            if pattern is not None:
-                if match := pattern.fullmatch(name):
-                    yield match["key"], match["ext"], raw
-            elif not _ABOUT_ALL.fullmatch(name):
-                key, field = _split(name)
-                yield key, field, raw
+        raw = list(view.cursor().iternext(keys=True, values=False))
+    named = {each.decode("utf-8", "backslashreplace"): each for each in raw}
+    return {name: each for name, each in named.items() if not _ABOUT_ALL.fullmatch(name)}
+
+
+def _places(
+    keys: Mapping[str, bytes], pattern: re.Pattern[str] | None, omissions: Omissions
+) -> Iterator[Place]:
+    """List which key of the database is which field of which sample."""
+    for name, raw in keys.items():
+        if pattern is None:
+            yield *_split(name), raw
+        elif match := pattern.fullmatch(name):
+            yield match["key"], match["ext"], raw
+        else:
+            omissions.add("keys that do not match the pattern", name)
+
+
+def _note_missing(library: Any, path: Path, places: Sequence[Place], omissions: Omissions) -> None:
+    """Count the samples that the database states and no key names."""
+    with _reading(library, path) as view:
+        stated = bytes(view.get(_NUM_SAMPLES) or b"")
+    found = len({key for key, _, _ in places})
+    if stated.isdigit() and int(stated) > found:
+        missing = int(stated) - found
+        omissions.add(
+            f"samples that {_NUM_SAMPLES.decode()} counts have no key", str(path), missing
+        )
+
+
+def _note_missing_fields(places: Sequence[Place], omissions: Omissions) -> None:
+    """Count the samples that lack a field which others have."""
+    keys_of: dict[str, set[str]] = {}
+    for key, field, _ in places:
+        keys_of.setdefault(field, set()).add(key)
+    every: set[str] = set().union(*keys_of.values())
+    for field, keys in keys_of.items():
+        if missing := every - keys:
+            omissions.add(f"samples have no field {field!r}", min(missing), len(missing))
 
 
 def _split(name: str) -> tuple[str, str]:

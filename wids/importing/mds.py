@@ -24,7 +24,8 @@ from PIL import Image
 
 from wids.base.optional import load
 from wids.codecs.encode import encode_field
-from wids.importing.layout import Blob, Imported, Layout, is_label, sniffed
+from wids.importing.layout import Blob, Layout, is_label, sniffed
+from wids.importing.source import Imported, ImportOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -63,15 +64,13 @@ class _Shard:
     columns: tuple[tuple[str, str, int | None], ...]
 
 
-def open_mds(
-    folder: Path, fields: Mapping[str, str] | None = None, key: str | None = None
-) -> Imported:
+def open_mds(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
     """Open a folder of MDS shards.
 
     Args:
-        folder: Where its `index.json` lies.
-        fields: Column to extension, where another is wanted than the layout gives.
-        key: Column with the keys; else samples are numbered.
+        sources: The folder with its `index.json`.
+        options: `fields` maps a column to an extension, where another is wanted than the layout
+            gives; `key` names the column with the keys, else samples are numbered.
 
     Returns:
         Samples. Pictures, arrays and bytes become fields with the bytes that they have (raw PIL
@@ -81,12 +80,13 @@ def open_mds(
     Raises:
         ValueError: The index is malformed; or, while the samples are read, a shard is damaged.
     """
+    folder, options = Path(sources[0]).expanduser(), options or ImportOptions()
     shards = _read_index(folder)
     columns = shards[0].columns
     if any(shard.columns != columns for shard in shards):
         raise ValueError(f"{folder}: its shards have different columns; import them one by one")
     kinds = {name: _kind_of(name, encoding, str(folder)) for name, encoding, _ in columns}
-    layout = Layout(kinds, fields, key, str(folder))
+    layout = Layout(kinds, options.fields, options.key, str(folder))
     return Imported(_samples(shards, layout), total=sum(shard.nsamples for shard in shards))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,17 +11,14 @@ from typing import IO, TYPE_CHECKING, Any
 
 from wids.caching.unpack import compression_of
 from wids.errors import ShardFormatError
-from wids.importing.layout import Imported
+from wids.importing.source import Imported, ImportOptions, Omissions
 from wids.specs.build import local_copy
+from wids.specs.sources import find_shards
 from wids.tar.shard import Shard
-from wids.tar.sidecar import IndexRules
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    from wids.tar.grouping import Grouping, KeyRule
-
 __all__ = ["open_shards"]
 
 _SUFFIXES = {"gzip": ".tar.gz", "zstd": ".tar.zst"}
@@ -28,21 +26,21 @@ _SUFFIXES = {"gzip": ".tar.gz", "zstd": ".tar.zst"}
 
 def open_shards(
     sources: Sequence[str],
+    options: ImportOptions | None = None,
     *,
     stdin: IO[bytes] | None = None,
-    key_rule: KeyRule = "first_dot",
-    grouping: Grouping = "adjacent",
-    concatenated: bool = False,
 ) -> Imported:
     """Open shards, one after the other.
 
     Args:
-        sources: Paths and URLs of tars, packed or not; `-` is the standard input.
-        stdin: What `-` reads: one archive, or several end to end as `cat` joins them.
-        key_rule: "first_dot" (`a.seg.png` is field `.seg.png` of `a`) or "last_dot".
-        grouping: "shard" brings the members of a sample together from all over their shard;
-            "adjacent" takes it for an error that they do not follow each other.
-        concatenated: Read the archives behind the end of the first; for `-` that is always so.
+        sources: Paths, URLs, folders and patterns of tars, packed or not; `-` is the standard
+            input.
+        options: With the grouping "shard" the members of a sample come together from all over
+            their shard; "adjacent" takes it for an error that they do not follow each other.
+            `concatenated` reads the archives behind the end of the first; for `-` that is always
+            so.
+        stdin: What `-` reads: one archive, or several end to end as `cat` joins them; by default
+            that of the process.
 
     Returns:
         Samples with their fields as they are, in the order of the shards.
@@ -52,22 +50,28 @@ def open_shards(
         ShardFormatError: While the samples are read: one is damaged, or members of a sample lie
             apart.
     """
-    rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
-    return Imported(_samples(sources, stdin, rules), shards=tuple(sources))
+    options = options or ImportOptions()
+    shards = [shard for source in sources for shard in find_shards(source) or [source]]
+    omissions = Omissions(strict=options.strict)
+    samples = _samples(shards, stdin or sys.stdin.buffer, options, omissions)
+    return Imported(samples, shards=tuple(shards), omissions=omissions)
 
 
 def _samples(
-    sources: Sequence[str], stdin: IO[bytes] | None, rules: IndexRules
+    sources: Sequence[str], stdin: IO[bytes], options: ImportOptions, omissions: Omissions
 ) -> Iterator[dict[str, Any]]:
     for source in sources:
         with ExitStack() as stack:
             # A tar is read at random, so what comes as a stream lies on the disk for a while.
-            here = _spooled(stdin) if source == "-" and stdin is not None else local_copy(source)
-            path = stack.enter_context(here)
+            path = stack.enter_context(_spooled(stdin) if source == "-" else local_copy(source))
             # `cat a.tar b.tar | ...` is one stream; in a file, a second archive may be a mistake.
-            if source == "-":
-                rules = {**rules, "concatenated": True}
-            index = TarIndex.from_tar(path, **rules)
+            concatenated = options.concatenated or source == "-"
+            index = TarIndex.from_tar(path, grouping=options.grouping, concatenated=concatenated)
+            for reason, count in index.skipped.items():
+                if reason != "directory":
+                    omissions.add(
+                        f"members of tars that are in no sample ({reason})", source, count
+                    )
             shard = stack.enter_context(Shard(path, index))
             for place in range(len(shard)):
                 yield shard.read(place)

@@ -4,77 +4,196 @@ from __future__ import annotations
 
 import csv
 import json
+import math
+import re
+import sys
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.base.optional import load
-from wids.importing.layout import Blob, Imported, Layout, is_label, sniffed
+from wids.importing.importers import table_files
+from wids.importing.layout import Layout, is_label, media_columns, read_listed_file, sniffed
+from wids.importing.source import (
+    SORTED_CLASSES,
+    Imported,
+    ImportOptions,
+    Omissions,
+    choose_split,
+    split_of,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-__all__ = ["TABLE_SUFFIXES", "open_table", "read_rows"]
+__all__ = ["open_tables", "read_rows"]
 
-TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
-FILE_COLUMNS = ("file_name", "filename", "file", "path", "image")  # Hugging Face's, and others'
-_HELD = {"bytes", "media"}  # kinds of columns whose values are bytes
-_FROM_HUGGING_FACE = b"huggingface"  # the key under which `datasets` notes its types in a file
+_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
+_FILE_COLUMNS = ("file_name", "filename", "file", "path", "image")  # Hugging Face's, and others'
+_HUGGINGFACE_KEY = b"huggingface"  # under which `datasets` notes its types in a Parquet file
+_NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d+)?")
+_MAX_CLASSES = 100_000  # a column with more values holds something else
+_MAX_CELL_NBYTES = min(1 << 30, sys.maxsize)
 
 
-def open_table(
-    path: Path,
-    fields: Mapping[str, str] | None = None,
-    files: Iterable[str] | None = None,
-    key: str | None = None,
-) -> Imported:
-    """Open a table.
+@dataclass(frozen=True)
+class _Schema:
+    """What is known of a table's columns before its rows are read.
+
+    Attributes:
+        kinds: Column to kind, for the columns of which it is known.
+        classes: Column to the names of its classes.
+    """
+
+    kinds: dict[str, str]
+    classes: dict[str, list[str]]
+
+
+def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
+    """Open tables, one after the other.
 
     Args:
-        path: The table; its suffix says which kind it is.
-        fields: Column to extension, such as `{"label": "cls", "caption": "txt"}`.
-        files: Columns that hold paths, relative to the table; the file's bytes become a field
-            under its own suffix. By default a column named `file_name`, `path` or the like.
-        key: Column with the keys; by default `__key__`, `key` or `id`, else rows are numbered.
+        sources: Files, whose suffix says which kind they are, and folders of them.
+        options: `fields` maps a column to an extension, such as `{"label": "cls"}`. `files` names
+            columns with paths, relative to their table: the file's bytes become a field under its
+            own suffix; by default a column named `file_name`, `path` or the like. `key` names the
+            column with the keys; by default `__key__`, `key` or `id`, else rows are numbered.
+            `classes` numbers the names in the column of classes. `split` chooses one of the parts
+            that a folder holds.
 
     Returns:
         Samples with those fields, the bytes that a Parquet file holds, and all other columns as
-        one `.json`; in the header, the names of classes that a Parquet file of `datasets` tells.
+        one `.json`; in the header, the names of classes.
 
     Raises:
-        ValueError: A column that was named is missing, or the table is of no known kind.
+        ValueError: A column that was named is missing, the tables differ in their columns, a
+            folder holds several parts, or a table is of no known kind.
         ModuleNotFoundError: pyarrow is not installed, and it is Parquet.
     """
-    kinds, header = _parquet_types(path) if path.suffix.lower() == ".parquet" else ({}, {})
-    return Imported(_samples(path, kinds, fields or {}, files, key), header)
+    options = options or ImportOptions()
+    omissions = Omissions(strict=options.strict)
+    paths = _chosen(sources, options.split)
+    schema = _common_schema(paths)
+    column = _class_column(paths[0], schema, options)
+    classes = dict(schema.classes)
+    if column is not None:
+        classes[column] = _named_classes(paths, column, options.classes)
+        schema.kinds[column] = "label"
+    header = {"classes": classes if len(classes) != 1 else next(iter(classes.values()))}
+    numbers = {} if column is None else {name: i for i, name in enumerate(classes[column])}
+    rows = _Rows(paths, schema, options, column, numbers)
+    return Imported(rows.samples(omissions), header if classes else {}, omissions=omissions)
 
 
-def _samples(
-    path: Path,
-    kinds: Mapping[str, str],
-    fields: Mapping[str, str],
-    files: Iterable[str] | None,
-    key: str | None,
-) -> Iterator[dict[str, Any]]:
-    layout, named = None, list(files or ())
-    for number, row in enumerate(read_rows(path)):
-        where = f"{path}: row {number}"
-        if layout is None:
-            columns = dict.fromkeys(row, "plain") | dict(kinds)
-            if files is None:
-                guesses = (name for name in FILE_COLUMNS if columns.get(name) == "plain")
-                # One guess at most: two columns of paths are for the user to name.
-                named = [name for name in guesses if isinstance(row[name], str)][:1]
-            # A file is a kind of its own; its column stays beside it, as where it came from.
-            for name in named:
-                _check_column(path, name, columns)
-            columns |= dict.fromkeys(map(_file_of, named), "file")
-            layout = Layout(columns, fields, key, str(path))
-        for name in (*named, *fields):
+def _chosen(sources: Sequence[str | Path], split: str | None) -> list[Path]:
+    """List the tables that are meant, those of one part of a folder."""
+    paths: list[Path] = []
+    for source in sources:
+        path = Path(source).expanduser()
+        if not path.is_dir():
+            paths.append(path)
+            continue
+        found = table_files(path)
+        if not found:
+            raise ValueError(f"{path}: expected tables ({', '.join(_SUFFIXES)}), found none")
+        parts: dict[str, list[Path]] = {}
+        for each in found:
+            parts.setdefault(split_of(each.relative_to(path).as_posix()), []).append(each)
+        paths += parts[choose_split(parts, split, str(path))]
+    return paths
+
+
+def _common_schema(paths: Sequence[Path]) -> _Schema:
+    """Return the columns that all tables have; refuse tables that differ."""
+    first = _schema(paths[0])
+    columns = _columns(paths[0])
+    for path in paths[1:]:
+        if _schema(path) != first:
+            raise ValueError(
+                f"{path}: its columns have other types or classes than those of {paths[0]}; import "
+                "each by itself"
+            )
+        if columns is not None and (found := _columns(path)) != columns:
+            raise ValueError(
+                f"{path}: has the columns {', '.join(found or ())}, {paths[0]} has "
+                f"{', '.join(columns)}; import each by itself"
+            )
+    numeric = _numeric_columns([path for path in paths if path.suffix.lower() in {".csv", ".tsv"}])
+    return _Schema({**first.kinds, **dict.fromkeys(numeric, "number")}, first.classes)
+
+
+class _Rows:
+    """The rows of tables, made into samples."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        schema: _Schema,
+        options: ImportOptions,
+        class_column: str | None,
+        class_numbers: Mapping[str, int],
+    ) -> None:
+        self._paths = paths
+        self._kinds = schema.kinds
+        self._options = options
+        self._class_column = class_column
+        self._class_numbers = class_numbers
+        self._files: list[str] = list(options.files or ())
+
+    def samples(self, omissions: Omissions) -> Iterator[dict[str, Any]]:
+        """Yield one sample per row."""
+        layout = None
+        number = 0
+        for path in self._paths:
+            for row_number, row in enumerate(read_rows(path)):
+                where = f"{path}: row {row_number}"
+                layout = layout or self._layout(path, row, omissions)
+                yield layout.sample(number, self._values(row, path.parent, where))
+                number += 1
+
+    def _layout(self, path: Path, row: Mapping[str, Any], omissions: Omissions) -> Layout:
+        columns = dict.fromkeys(row, "plain") | self._kinds
+        if self._options.files is None:
+            guesses = (name for name in _FILE_COLUMNS if columns.get(name) == "plain")
+            # One guess at most: two columns of paths are for the user to name.
+            self._files = [name for name in guesses if isinstance(row[name], str)][:1]
+        # A file is a kind of its own; its column stays beside it, as where it came from.
+        for name in self._files:
+            _check_column(path, name, columns)
+        columns |= dict.fromkeys(map(_file_of, self._files), "file")
+        return Layout(columns, self._options.fields, self._options.key, str(path), omissions)
+
+    def _values(self, row: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
+        """Return what becomes of the cells of a row: blobs, classes, texts."""
+        fields = self._options.fields
+        for name in (*self._files, *fields):
             _check_column(where, name, row)
-        read = {_file_of(name): _read_file(path.parent, row[name], where) for name in named}
-        blobs = {name: _as_blob(row[name]) for name in kinds if kinds[name] in _HELD}
-        values = {name: _as_label(row[name], fields.get(name, ""), name, where) for name in row}
-        yield layout.sample(number, values | blobs | read)
+        values: dict[str, Any] = {}
+        for name, cell in row.items():
+            kind = self._kinds.get(name)
+            if kind == "media":
+                values |= media_columns(name, cell, folder, where)
+            elif kind == "bytes":
+                values[name] = None if cell is None else sniffed(cell)
+            elif name == self._class_column:
+                values[name] = self._class_number(name, cell, where)
+            else:
+                values[name] = _as_label(cell, fields.get(name, ""), name, where)
+        return values | {
+            _file_of(name): read_listed_file(folder, row[name], where) for name in self._files
+        }
+
+    def _class_number(self, column: str, cell: Any, where: str) -> int | None:
+        if cell is None or cell == "":
+            return None
+        if str(cell) not in self._class_numbers:
+            raise ValueError(
+                f"{where}: column {column!r} holds {cell!r:.60}, which is none of the classes; add "
+                "it to --classes"
+            )
+        return self._class_numbers[str(cell)]
 
 
 def _check_column(where: Any, name: str, row: Mapping[str, Any]) -> None:
@@ -87,26 +206,6 @@ def _file_of(column: str) -> str:
     return f"{column}/"
 
 
-def _read_file(folder: Path, name: Any, where: str) -> Blob:
-    """Read a file that a row names."""
-    if not isinstance(name, str) or not name:
-        raise ValueError(f"{where}: expected the path of a file, found {name!r:.60}")
-    if "://" in name:
-        raise ValueError(
-            f"{where}: {name!r:.200} is a URL, and an import fetches nothing: download the files, "
-            "and put their paths into the table"
-        )
-    path = folder / name
-    return Blob(path.suffix.lower() or ".bin", path.read_bytes())
-
-
-def _as_blob(value: Any) -> Blob | None:
-    """Take bytes, or what `datasets` makes of a picture or sound: its bytes and a path."""
-    if isinstance(value, dict):
-        value = value.get("bytes")
-    return None if value is None else sniffed(value)
-
-
 def _as_label(value: Any, extension: str, name: str, where: str) -> Any:
     """Turn the texts of a CSV into what the extension holds; leave other values alone."""
     if extension.lstrip(".") != "cls" or not isinstance(value, str):
@@ -116,8 +215,63 @@ def _as_label(value: Any, extension: str, name: str, where: str) -> Any:
     except ValueError:
         raise ValueError(
             f"{where}: column {name!r} holds {value!r:.60}, expected a whole number for '.cls'; "
-            f"number the classes, or keep the name as text: --field {name}=txt"
+            f"number the names with --classes {SORTED_CLASSES} (sorted) or --classes NAME,NAME,..."
+            f", or keep them as text: --field {name}=txt"
         ) from None
+
+
+def _class_column(path: Path, schema: _Schema, options: ImportOptions) -> str | None:
+    """Return the column whose names `classes` numbers; None where none was asked for."""
+    if options.classes is None:
+        return None
+    named = [name for name, text in options.fields.items() if text.lstrip(".") == "cls"]
+    row = next(read_rows(path), {})
+    found = named or [name for name in row if is_label(name) and name not in options.fields]
+    if len(found) != 1:
+        raise ValueError(
+            f"{path}: --classes needs one column of classes, found {', '.join(found) or 'none'}; "
+            "name it with --field COLUMN=cls"
+        )
+    _check_column(path, found[0], row)
+    if found[0] in schema.classes:
+        raise ValueError(f"{path}: names the classes of {found[0]!r} itself; leave out --classes")
+    return found[0]
+
+
+def _named_classes(
+    paths: Sequence[Path], column: str, wanted: Sequence[str] | str | None
+) -> list[str]:
+    """Return the names of the classes in order."""
+    if wanted != SORTED_CLASSES:
+        return list(wanted or ())
+    found: set[str] = set()
+    for path in paths:
+        for row in read_rows(path):
+            if row.get(column) not in (None, ""):
+                found.add(str(row[column]))
+            if len(found) > _MAX_CLASSES:
+                raise ValueError(
+                    f"{path}: column {column!r} holds over {_MAX_CLASSES} values; is it a class?"
+                )
+    return sorted(found)
+
+
+def _numeric_columns(paths: Sequence[Path]) -> set[str]:
+    """Return the columns of CSV files in which all cells that hold something are numbers."""
+    rows = (row for path in paths for row in read_rows(path))
+    first = next(rows, {})
+    numeric, empty = set(first), set(first)
+    for row in chain([first], rows):
+        # A code such as "007" is no number: it would lose its zeros.
+        numeric -= {name for name in numeric if row[name] and not _is_number(row[name])}
+        empty -= {name for name in empty if row[name]}
+        if not numeric:
+            break
+    return numeric - empty
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None and math.isfinite(float(text))
 
 
 def read_rows(path: Path) -> Iterator[dict[str, Any]]:
@@ -136,7 +290,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 if suffix == ".jsonl":
                     yield from _json_rows(path, stream)
                 else:
-                    yield from _csv_rows(path, stream, "\t" if suffix == ".tsv" else ",")
+                    yield from _csv_rows(path, stream)
             except UnicodeDecodeError as error:
                 raise ValueError(f"{path}: is no UTF-8 ({error}); convert it by iconv") from None
     elif suffix == ".parquet":
@@ -144,26 +298,50 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         for batch in load("pyarrow.parquet", "parquet").ParquetFile(path).iter_batches():
             yield from batch.to_pylist()
     else:
-        raise ValueError(f"{path}: expected a table ({', '.join(TABLE_SUFFIXES)})")
+        raise ValueError(f"{path}: expected a table ({', '.join(_SUFFIXES)})")
 
 
-def _csv_rows(path: Path, stream: Iterable[str], delimiter: str) -> Iterator[dict[str, Any]]:
-    rows = csv.DictReader(stream, delimiter=delimiter)
+def _csv_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
+    rows = csv.DictReader(stream, delimiter=_delimiter(path))
     try:
-        names = list(rows.fieldnames or ())
-        twice = next((name for name in names if names.count(name) > 1), None)
-        if twice is not None:
-            raise ValueError(f"{path}: two columns are called {twice!r}; rename one of them")
-        for row in rows:
+        names = _csv_columns(path, rows)
+        while (row := _next_row(rows)) is not None:
             # What is too much stands under None, what is missing holds None.
             if None in row or None in row.values():
                 raise ValueError(
-                    f"{path}: line {rows.line_num}: expected {len(rows.fieldnames or ())} values, "
+                    f"{path}: line {rows.line_num}: expected {len(names)} values, "
                     f"as there are columns, found {list(row.values())!r:.80}"
                 )
             yield row
     except csv.Error as error:
         raise ValueError(f"{path}: line {rows.line_num}: {error}") from None
+
+
+def _delimiter(path: Path) -> str:
+    return "\t" if path.suffix.lower() == ".tsv" else ","
+
+
+def _csv_columns(path: Path, rows: csv.DictReader[str]) -> list[str]:
+    names = list(rows.fieldnames or ())
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise ValueError(f"{path}: two columns are called {twice!r}; rename one of them")
+    return names
+
+
+def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
+    with _long_cells():
+        return next(rows, None)
+
+
+@contextmanager
+def _long_cells() -> Iterator[None]:
+    """Let `csv` read cells of more than 128 KiB, its limit for the whole process, for a while."""
+    before = csv.field_size_limit(_MAX_CELL_NBYTES)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def _json_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -182,8 +360,23 @@ def _parsed_line(path: Path, number: int, line: str) -> dict[str, Any]:
     raise ValueError(f"{path}: line {number}: expected an object, found {row!r:.60}")
 
 
-def _parquet_types(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
-    """Tell which columns of a Parquet file hold bytes or classes, and the classes' names."""
+def _columns(path: Path) -> list[str] | None:
+    """Return the columns of a table in order; None for JSON lines, which may differ in each."""
+    suffix = path.suffix.lower()
+    if suffix == ".jsonl":
+        return None
+    if suffix == ".parquet":
+        return list(load("pyarrow.parquet", "parquet").ParquetFile(path).schema_arrow.names)
+    if suffix not in _SUFFIXES:
+        raise ValueError(f"{path}: expected a table ({', '.join(_SUFFIXES)})")
+    with path.open(encoding="utf-8-sig", newline="", errors="replace") as stream:
+        return _csv_columns(path, csv.DictReader(stream, delimiter=_delimiter(path)))
+
+
+def _schema(path: Path) -> _Schema:
+    """Return which columns of a Parquet file hold bytes or classes; other tables do not tell."""
+    if path.suffix.lower() != ".parquet":
+        return _Schema({}, {})
     arrow = load("pyarrow", "parquet")
     schema = load("pyarrow.parquet", "parquet").ParquetFile(path).schema_arrow
     kinds = {}
@@ -200,16 +393,14 @@ def _parquet_types(path: Path) -> tuple[dict[str, str], dict[str, Any]]:
                 f"{path}: column {column.name!r} holds bytes inside of {column.type}, of which no "
                 "field can be made; give each a column of its own, or remove it"
             )
-    noted = json.loads((schema.metadata or {}).get(_FROM_HUGGING_FACE, b"{}"))
+    noted = json.loads((schema.metadata or {}).get(_HUGGINGFACE_KEY, b"{}"))
     features = noted.get("info", {}).get("features", {})
     classes = {
         name: feature["names"]
         for name, feature in features.items()
         if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
     }
-    kinds |= dict.fromkeys(classes, "label")
-    header = {"classes": classes if len(classes) != 1 else next(iter(classes.values()))}
-    return kinds, header if classes else {}
+    return _Schema(kinds | dict.fromkeys(classes, "label"), classes)
 
 
 def _is_binary(arrow: Any, kind: Any) -> bool:

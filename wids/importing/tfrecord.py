@@ -20,15 +20,16 @@ from typing import IO, TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.optional import load
-from wids.importing.layout import Blob, Imported, Layout, family_of, is_label, sniffed
+from wids.importing.importers import tfrecord_files
+from wids.importing.layout import Blob, Layout, family_of, is_label, sniffed
+from wids.importing.source import Imported, ImportOptions, Omissions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-__all__ = ["TFRECORD_SUFFIXES", "open_tfrecords", "parse_example", "read_records"]
+__all__ = ["open_tfrecords", "parse_example", "read_records"]
 
-TFRECORD_SUFFIXES = (".tfrecord", ".tfrecords", ".tfrecord.gz", ".tfrecords.gz")
 # Also a guard: a length is believed only once its own checksum holds.
 _MOST_NBYTES = 2**31  # a protocol buffer may not be longer
 _READ_NBYTES = 1 << 20
@@ -38,15 +39,14 @@ _CHECKSUM = struct.Struct("<I")
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
-def open_tfrecords(
-    paths: Sequence[Path], fields: Mapping[str, str] | None = None, key: str | None = None
-) -> Imported:
+def open_tfrecords(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
     """Open TFRecord files, one after the other.
 
     Args:
-        paths: The files, plain or packed by gzip or zlib.
-        fields: Feature to extension, where another is wanted than the layout gives.
-        key: Feature with the keys; by default `__key__`, `key` or `id`, else samples are numbered.
+        sources: Files, plain or packed by gzip or zlib, and folders of them.
+        options: `fields` maps a feature to an extension, where another is wanted than the layout
+            gives; `key` names the feature with the keys, by default `__key__`, `key` or `id`, else
+            samples are numbered.
 
     Returns:
         Samples. Bytes that are pictures, sound or no text become fields as they are; texts and
@@ -55,17 +55,19 @@ def open_tfrecords(
     Raises:
         ValueError: While the samples are read: a file is damaged; the message names the byte.
     """
-    return Imported(_samples(paths, fields or {}, key))
+    options = options or ImportOptions()
+    omissions = Omissions(strict=options.strict)
+    return Imported(_samples(tfrecord_files(sources), options, omissions), omissions=omissions)
 
 
 def _samples(
-    paths: Sequence[Path], fields: Mapping[str, str], key: str | None
+    paths: Sequence[Path], options: ImportOptions, omissions: Omissions
 ) -> Iterator[dict[str, Any]]:
     rows = _rows(paths)
     # A file says nothing of its features beforehand, and a record leaves out those it has not.
     first = list(islice(rows, _NUM_FIRST))
     if first:
-        layout = Layout(_kinds(first), fields, key, str(paths[0]))
+        layout = Layout(_kinds(first), options.fields, options.key, str(paths[0]), omissions)
         for number, row in enumerate(chain(first, rows)):
             yield layout.sample(number, row)
 

@@ -1,0 +1,183 @@
+"""Folders of pictures: every file in them becomes a field, or is named as left out."""
+
+import io
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import wids
+from wids.cli import main
+
+
+def jpeg(shade: int = 0) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8), (shade, 0, 0)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+def png() -> bytes:
+    stream = io.BytesIO()
+    Image.new("L", (8, 8)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def write(files: Mapping[str, bytes]) -> None:
+    for name, data in files.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_bytes(data)
+
+
+def run(*arguments: str) -> list[dict[str, Any]]:
+    """Import into `out/x.json` and return the samples, undecoded."""
+    assert main(["import", *arguments, "-o", "out/x-%03d.tar"]) == 0
+    with wids.ShardListDataset("out/x.json", transformations="bytes") as dataset:
+        return [
+            {name: value for name, value in sample.items() if name[:2] != "__" or name == "__key__"}
+            for sample in dataset
+        ]
+
+
+def classes() -> list[str]:
+    return json.loads(Path("out/x.json").read_text())["classes"]
+
+
+def test_files_beside_a_picture_are_fields_of_its_sample(capsys) -> None:
+    """Captions, arrays and JSON of the same name come along; others are listed at the end."""
+    array = io.BytesIO()
+    np.save(array, np.arange(3))
+    write(
+        {
+            "p/cat/1.jpg": jpeg(1),
+            "p/cat/1.txt": b"a cat",
+            "p/cat/1.emb.npy": array.getvalue(),
+            "p/cat/1.json": b'{"mine": 1}',
+            "p/dog/2.jpg": jpeg(2),
+            "p/dog/notes.txt": b"of nobody",
+            "p/.cache/x": b"hidden",
+            "p/README.md": b"what this is",
+            "p/list.txt": b"beside the classes",
+        }
+    )
+    first, second = run("p")
+    assert (first["__key__"], first[".jpg"], first[".txt"]) == ("cat/1", jpeg(1), b"a cat")
+    assert first[".emb.npy"] == array.getvalue()
+    assert (first[".cls"], first[".json"]) == (b"0", b'{"mine": 1}')
+    assert json.loads(second[".json"]) == {"class": "dog", "path": "dog/2.jpg"}
+    said = capsys.readouterr().err
+    assert "1 files that belong to no picture, such as p/dog/notes.txt" in said
+    assert "p/.cache" in said
+    assert "p/list.txt" in said
+    assert "README" not in said
+    assert main(["import", "p", "--strict", "-o", "strict/x-%d.tar"]) == 1
+    assert "--strict" in capsys.readouterr().err
+    assert not Path("strict/x.json").exists()
+
+
+def test_a_file_that_contradicts_the_class_is_named(capsys) -> None:
+    """The number in `1.cls` and the folder cannot both be the class."""
+    write({"p/cat/1.jpg": jpeg(), "p/cat/1.cls": b"7"})
+    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
+    assert "p/cat/1.cls: says the class b'7'" in capsys.readouterr().err
+    Path("p/cat/1.cls").write_text("0\n")
+    assert run("p")[0][".cls"].strip() == b"0"
+
+
+@pytest.mark.parametrize("names", [["train", "val"], ["train"], ["Train", "test", "valid"]])
+def test_parts_are_not_taken_for_classes(names: list[str], capsys) -> None:
+    """`train/` and `val/` are asked about; each reading has an option of its own."""
+    write({f"p/{name}/{each}/1.jpg": jpeg() for name in names for each in ("cat", "dog")})
+    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
+    said = capsys.readouterr().err
+    assert f"--split {min(names)}" in said
+    assert "--classes auto" in said
+    assert [sample["__key__"] for sample in run("p", "--split", names[0])] == ["cat/1", "dog/1"]
+    assert classes() == ["cat", "dog"]
+    assert len(run("p", "--classes", "auto")) == 2 * len(names)
+    assert classes() == sorted(names)
+    assert main(["import", "p", "--split", "none", "-o", "out/x-%d.tar"]) == 1
+    assert f"expected --split with one of its folders ({', '.join(sorted(names))})" in (
+        capsys.readouterr().err
+    )
+
+
+def test_classes_can_be_numbered_by_the_user(capsys) -> None:
+    """A part that lacks a class keeps the numbers of the others; unknown classes are an error."""
+    write({"p/dog/1.jpg": jpeg(), "p/eel/1.jpg": jpeg()})
+    Path("names.txt").write_text("cat\ndog\neel\n")
+    assert [sample[".cls"] for sample in run("p", "--classes", "names.txt")] == [b"1", b"2"]
+    assert classes() == ["cat", "dog", "eel"]
+    assert "classes without a folder, such as cat" in capsys.readouterr().err
+    assert main(["import", "p", "--classes", "cat,dog", "-o", "out/x-%d.tar"]) == 1
+    assert "p/eel: is none of the classes cat, dog" in capsys.readouterr().err
+
+
+def test_flat_folders_are_samples(capsys) -> None:
+    """`0001.jpg`, `0001.txt` and `0001.mask.png` are one sample, as in a tar."""
+    write(
+        {
+            "p/0001.jpg": jpeg(1),
+            "p/0001.txt": b"one",
+            "p/0001.mask.png": png(),
+            "p/0002.jpg": jpeg(2),
+            "p/img.003.jpg": jpeg(3),
+            "p/lone.txt": b"no picture",
+        }
+    )
+    samples = run("p")
+    assert [sample.pop("__key__") for sample in samples] == ["0001", "0002", "img_003"]
+    assert samples == [
+        {".jpg": jpeg(1), ".txt": b"one", ".mask.png": png()},
+        {".jpg": jpeg(2)},
+        {".jpg": jpeg(3)},
+    ]
+    assert "classes" not in json.loads(Path("out/x.json").read_text())
+    assert "files that belong to no sample, such as p/lone.txt" in capsys.readouterr().err
+
+
+def test_what_was_exported_comes_back() -> None:
+    """The files of `wids export` are a folder of samples, which has classes only if asked."""
+    write({"p/cat/1.jpg": jpeg(1), "p/dog/2.jpg": jpeg(2), "p/cat/1.a.txt": b"a"})
+    before = run("p")
+    assert main(["export", "out/x.json", "files"]) == 0
+    assert run("--from", "samples", "files") == [dict(sorted(each.items())) for each in before]
+
+
+def test_pictures_beside_folders_are_asked_about(capsys) -> None:
+    """Both readings lose something, so the user says which one is meant."""
+    write({"p/1.jpg": jpeg(), "p/cat/2.jpg": jpeg()})
+    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
+    said = capsys.readouterr().err
+    assert "p: holds 1.jpg beside the folder cat" in said
+    assert "--from imagefolder" in said
+    assert [sample["__key__"] for sample in run("--from", "samples", "p")] == ["1", "cat/2"]
+    assert [sample["__key__"] for sample in run("--from", "imagefolder", "p")] == ["cat/2"]
+    assert "files that lie in no class, such as p/1.jpg" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("data", [b"", b"<html>404 Not Found</html>"])
+def test_pictures_that_are_none_are_named(data: bytes, capsys) -> None:
+    """A page that a server sent under the name of a picture is listed, not packed."""
+    write({"p/cat/1.jpg": jpeg(), "p/cat/2.jpg": data, "q/1.jpg": jpeg(), "q/2.jpg": data})
+    for folder in ("p", "q"):
+        assert len(run(folder)) == 1
+        said = capsys.readouterr().err
+        assert "1 samples whose picture is none" in said
+        assert "2.jpg" in said
+        assert main(["import", folder, "--strict", "-o", "strict/x-%d.tar"]) == 1
+
+
+def test_sound_by_class_is_imported() -> None:
+    """A folder of classes without pictures holds what else a sample can be."""
+    write({"p/bark/1.wav": b"RIFF....WAVE", "p/bark/1.txt": b"wuff"})
+    (sample,) = run("p")
+    assert (sample[".wav"], sample[".txt"], sample[".cls"]) == (b"RIFF....WAVE", b"wuff", b"0")

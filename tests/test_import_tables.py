@@ -1,0 +1,239 @@
+"""Tables as other programs write them: no row, number, class or picture is lost."""
+
+import csv
+import io
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+import wids
+from wids.cli import main
+
+datasets = pytest.importorskip("datasets")
+pyarrow = pytest.importorskip("pyarrow")
+parquet = pytest.importorskip("pyarrow.parquet")
+
+
+def jpeg(shade: int = 0) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8), (shade, 0, 0)).save(stream, "JPEG")
+    return stream.getvalue()
+
+
+@pytest.fixture(autouse=True)
+def _in_a_folder(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "hf")
+    datasets.disable_progress_bars()
+
+
+def run(*arguments: str) -> list[dict[str, Any]]:
+    assert main(["import", *arguments, "-o", "out/x-%03d.tar"]) == 0
+    with wids.ShardListDataset("out/x.json", transformations="bytes") as dataset:
+        return [
+            {name: value for name, value in sample.items() if name[:2] != "__" or name == "__key__"}
+            for sample in dataset
+        ]
+
+
+def header() -> dict[str, Any]:
+    return json.loads(Path("out/x.json").read_text())
+
+
+class TestParquetOfHuggingFace:
+    """What `Dataset.to_parquet` writes."""
+
+    def test_pictures_that_are_paths_are_read(self) -> None:
+        """The bytes of the file that a row names, and its name, are in the sample."""
+        for number in range(3):
+            Path(f"{number}.jpg").write_bytes(jpeg(number))
+        images = datasets.Dataset.from_dict({"image": [f"{i}.jpg" for i in range(3)]})
+        images.cast_column("image", datasets.Image()).to_parquet("x.parquet")
+        rows = parquet.read_table("x.parquet").column("image").to_pylist()
+        assert any(row["bytes"] is None for row in rows)  # the case that is tested
+        samples = run("x.parquet")
+        assert [sample[".jpg"] for sample in samples] == [jpeg(i) for i in range(3)]
+        assert json.loads(samples[2][".json"])["image.path"] == "2.jpg"
+
+    def test_a_picture_that_is_not_there_is_an_error(self, capsys) -> None:
+        """The message names row and file."""
+        rows = [{"image": {"bytes": None, "path": "gone.jpg"}}]
+        parquet.write_table(pyarrow.Table.from_pylist(rows), "x.parquet")
+        assert main(["import", "x.parquet", "-o", "out/x-%d.tar"]) == 1
+        said = capsys.readouterr().err
+        assert "x.parquet: row 0: names the file gone.jpg, which is not there" in said
+        assert not Path("out/x.json").exists()
+
+    def test_rows_without_a_picture_are_counted(self, capsys) -> None:
+        """A null where others have a picture is said, and is an error if asked for."""
+        images = [{"bytes": jpeg(), "path": None}, None, None]
+        dataset = datasets.Dataset.from_dict(
+            {"image": images, "caption": ["a", None, "c"]},
+            features=datasets.Features(
+                {"image": datasets.Image(), "caption": datasets.Value("string")}
+            ),
+        )
+        dataset.to_parquet("x.parquet")
+        dataset.save_to_disk("saved")
+        for source in ("x.parquet", "saved"):
+            samples = run(source)
+            assert [".jpg" in sample for sample in samples] == [True, False, False]
+            assert json.loads(samples[1][".json"]) == {"caption": None}
+            said = capsys.readouterr().err
+            assert "2 samples have nothing in the column 'image', such as 000000001" in said
+            assert main(["import", source, "--strict", "-o", "strict/x-%d.tar"]) == 1
+
+    def test_a_downloaded_folder_needs_no_options(self, capsys) -> None:
+        """README and data/*.parquet, as the hub keeps them; several parts are asked about."""
+        features = datasets.Features({"label": datasets.ClassLabel(names=["cat", "dog"])})
+        part = datasets.Dataset.from_dict({"label": [0, 1, 1]}, features=features)
+        Path("hub/data").mkdir(parents=True)
+        Path("hub/README.md").write_text("---\nlicense: mit\n---\n")
+        Path("hub/.gitattributes").write_text("*.parquet filter=lfs\n")
+        for number in range(2):
+            part.to_parquet(f"hub/data/train-0000{number}-of-00002.parquet")
+        assert [sample[".cls"] for sample in run("hub", "--strict")] == [b"0", b"1", b"1"] * 2
+        assert header()["classes"] == ["cat", "dog"]
+        part.to_parquet("hub/data/test-00000-of-00001.parquet")
+        assert main(["import", "hub", "-o", "out/x-%d.tar"]) == 1
+        assert "--split with one of test, train" in capsys.readouterr().err
+        assert len(run("hub", "--split", "test")) == 3
+
+
+class TestSeveral:
+    """Several tables at once."""
+
+    @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+    def test_tables_follow_each_other(self, suffix: str) -> None:
+        """Rows are numbered through, in the order in which the tables were named."""
+        for name, texts in (("b", ["one", "two"]), ("a", ["three"])):
+            rows = [{"text": text} for text in texts]
+            if suffix == ".parquet":
+                parquet.write_table(pyarrow.Table.from_pylist(rows), f"{name}{suffix}")
+            elif suffix == ".csv":
+                Path(f"{name}.csv").write_text("\n".join(["text", *texts]))
+            else:
+                Path(f"{name}.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        samples = run(f"b{suffix}", f"a{suffix}", "--field", "text=txt")
+        assert [sample[".txt"] for sample in samples] == [b"one", b"two", b"three"]
+        assert [sample["__key__"] for sample in samples] == [f"{i:09}" for i in range(3)]
+
+    def test_tables_of_other_columns_are_refused(self, capsys) -> None:
+        """A column that only one of them has would be lost or guessed."""
+        Path("a.csv").write_text("text\none\n")
+        Path("b.csv").write_text("text,more\none,two\n")
+        assert main(["import", "a.csv", "b.csv", "-o", "out/x-%d.tar"]) == 1
+        assert "b.csv: has the columns text, more, a.csv has text" in capsys.readouterr().err
+
+    def test_pictures_described_by_metadata(self) -> None:
+        """The layout of `datasets`' ImageFolder: metadata.csv beside the files that it names."""
+        Path("p").mkdir()
+        Path("p/1.jpg").write_bytes(jpeg(1))
+        Path("p/metadata.csv").write_text("file_name,caption\n1.jpg,a cat\n")
+        (sample,) = run("p", "--field", "caption=txt")
+        assert (sample[".jpg"], sample[".txt"]) == (jpeg(1), b"a cat")
+
+    def test_a_table_beside_pictures_is_asked_about(self, capsys) -> None:
+        """Whether `labels.csv` describes the classes beside it, only the user knows."""
+        Path("p/cat").mkdir(parents=True)
+        Path("p/cat/1.jpg").write_bytes(jpeg(1))
+        Path("p/labels.csv").write_text("path,label\ncat/1.jpg,0\n")
+        assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
+        assert "p: holds labels.csv beside pictures or folders" in capsys.readouterr().err
+
+
+class TestCells:
+    """What cells become."""
+
+    def test_numbers_of_a_csv_stay_numbers(self) -> None:
+        """A column of numbers is one in JSON; codes, dates and named columns keep their text."""
+        with Path("t.csv").open("w", newline="") as stream:
+            table = csv.writer(stream)
+            table.writerow(["id", "n", "x", "zip", "mixed", "empty", "txt", "when"])
+            table.writerow([1, 5, 0.5, "007", 1, "", "1.10", "2020-01-01"])
+            table.writerow([2, -6, 1e-7, "123", "one", "", "2.0", "2020-01-02"])
+            table.writerow([3, "", 3, "456", 2, "", "3", "2020-01-03"])
+        samples = run("t.csv", "--field", "txt=txt")
+        assert [sample["__key__"] for sample in samples] == ["1", "2", "3"]
+        assert [sample[".txt"] for sample in samples] == [b"1.10", b"2.0", b"3"]
+        rest = [json.loads(sample[".json"]) for sample in samples]
+        assert [row["n"] for row in rest] == [5, -6, None]
+        assert [row["x"] for row in rest] == [0.5, 1e-7, 3]
+        assert rest[0]["zip"] == "007"
+        assert [row["mixed"] for row in rest] == ["1", "one", "2"]
+        assert {row["empty"] for row in rest} == {""}
+        assert rest[0]["when"] == "2020-01-01"
+
+    @pytest.mark.parametrize("text", ["1e999", "nan", "inf", "0x10", "1_000", "+5", " 5", "٣"])
+    def test_what_only_looks_like_a_number_is_text(self, text: str) -> None:
+        """No JSON reader would give such a number back as it was."""
+        Path("t.csv").write_text(f"n\n{text}\n", encoding="utf-8")
+        assert [json.loads(sample[".json"])["n"] for sample in run("t.csv")] == [text]
+
+    @pytest.mark.parametrize(
+        ("named", "expected", "numbers"),
+        [("auto", ["cat", "dog"], [b"1", b"0", b"1"]), ("dog,cat,eel", None, [b"0", b"1", b"0"])],
+    )
+    @pytest.mark.parametrize("suffix", [".csv", ".parquet", ".jsonl"])
+    def test_names_of_classes_are_numbered_and_kept(
+        self, suffix: str, named: str, expected: list[str] | None, numbers: list[bytes]
+    ) -> None:
+        """Sorted or in the order given; the spec keeps the names."""
+        rows = [{"label": name, "text": "t"} for name in ("dog", "cat", "dog")]
+        if suffix == ".parquet":
+            parquet.write_table(pyarrow.Table.from_pylist(rows), "t.parquet")
+        elif suffix == ".csv":
+            Path("t.csv").write_text("label,text\ndog,t\ncat,t\ndog,t\n")
+        else:
+            Path("t.jsonl").write_text("\n".join(map(json.dumps, rows)))
+        samples = run(f"t{suffix}", "--classes", named)
+        assert [sample[".cls"] for sample in samples] == numbers
+        assert header()["classes"] == (expected or named.split(","))
+
+    def test_a_class_that_is_none_is_named(self, capsys) -> None:
+        """A slip in a label or in the list is an error with row and cure."""
+        Path("t.csv").write_text("label\ndog\ncta\n")
+        assert main(["import", "t.csv", "--classes", "cat,dog", "-o", "out/x-%d.tar"]) == 1
+        said = capsys.readouterr().err
+        assert "t.csv: row 1: column 'label' holds 'cta', which is none of the classes" in said
+        assert main(["import", "t.csv", "--field", "label=cls", "-o", "out/x-%d.tar"]) == 1
+        assert "--classes auto" in capsys.readouterr().err
+
+    def test_long_cells_are_read(self) -> None:
+        """A text of more than 128 KiB, the limit of `csv`, is a cell like others."""
+        limit = csv.field_size_limit()
+        text = "x" * 300_000
+        Path("t.csv").write_text(f"text\n{text}\n")
+        (sample,) = run("t.csv", "--field", "text=txt")
+        assert sample[".txt"].decode() == text
+        assert csv.field_size_limit() == limit
+
+
+def test_an_option_that_means_nothing_is_refused(capsys) -> None:
+    """An option that the kind of source does not know would be lost without a word."""
+    Path("t.csv").write_text("a\n1\n")
+    assert main(["import", "t.csv", "--pattern", "(?P<key>.)(?P<ext>.)", "-o", "o/x-%d.tar"]) == 1
+    assert "--pattern means nothing for a source of the kind 'table'" in capsys.readouterr().err
+
+
+def test_files_of_another_kind_in_the_folder_are_listed(capsys) -> None:
+    """What an importer does not look at is named, with its number."""
+    Path("p").mkdir()
+    Path("p/train.csv").write_text("a\n1\n")
+    Path("p/extra.bin").write_bytes(b"?")
+    run("p")
+    assert "1 files of another kind, such as p/extra.bin" in capsys.readouterr().err
+    assert main(["import", "p", "--strict", "-o", "strict/x-%d.tar"]) == 1
+
+
+def test_declaring_the_command_imports_no_importer() -> None:
+    """`wids --help` waits for no library that reads data."""
+    import subprocess
+
+    code = "import sys; import wids.importing.importers; print('numpy' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

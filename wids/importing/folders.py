@@ -1,0 +1,321 @@
+"""Folders of files: images by class, as torchvision's ImageFolder takes them, and samples.
+
+In a folder of classes each picture is a sample, and the files beside it that share its name up to a
+dot (`a.jpg`, `a.txt`, `a.mask.npy`) are its other fields. In a folder of samples all files that
+share a name are one sample, two pictures as well.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wids.codecs.images import IMAGE_EXTENSIONS
+from wids.codecs.media import AUDIO_EXTENSIONS, VIDEO_FORMATS
+from wids.importing.layout import clean_key, family_of, sniffed
+from wids.importing.source import (
+    SORTED_CLASSES,
+    Imported,
+    ImportOptions,
+    Omissions,
+    is_documentation,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+__all__ = ["MEDIA_SUFFIXES", "folder_kind", "open_image_folder", "open_samples"]
+
+MEDIA_SUFFIXES = (*IMAGE_EXTENSIONS, *AUDIO_EXTENSIONS, *VIDEO_FORMATS)
+_SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
+# Pictures whose first bytes are beyond doubt.
+_CHECKED_SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"}
+_NO_PICTURE = "samples whose picture is none (a page of a server under its name, perhaps)"
+_HIDDEN = "hidden files and folders"
+
+
+def folder_kind(folder: Path, options: ImportOptions) -> str:
+    """Return the kind of a folder of files: "imagefolder" or "samples".
+
+    Raises:
+        ValueError: Both readings fit.
+    """
+    if options.split is not None:
+        folder = _split_folder(folder, options.split)
+    media = next((path for path in _visible(folder) if _is_media(path)), None)
+    subfolders = _subfolders(folder)
+    if media is not None and subfolders and options.classes is None:
+        raise ValueError(
+            f"{folder}: holds {media.name} beside the folder {subfolders[0].name}; say --from "
+            "imagefolder if its folders are classes, or --from samples if they are not"
+        )
+    return "imagefolder" if subfolders or media is None else "samples"
+
+
+def open_image_folder(sources: Sequence[str], options: ImportOptions) -> Imported:
+    """Open an ImageFolder tree: `<folder>/<class>/.../<image>`.
+
+    Args:
+        sources: The tree.
+        options: `split` names a folder that holds such a tree; `classes` the classes, where their
+            numbers are not those of the sorted folders.
+
+    Returns:
+        Samples of the image's bytes, as they are, under its own extension; the files beside it; the
+        number of its class as `.cls`; and where it came from as `.json`, unless there is such a
+        file. The key is the path without suffix. The names of the classes are in the header. Where
+        a folder of classes has sound or films and no pictures, those count instead.
+
+    Raises:
+        ValueError: There is no class in it, or its folders may be parts as well as classes; or,
+            while samples are read, two files have one key, or a link leads back to a folder that it
+            lies in.
+        FileNotFoundError: While samples are read: a link leads nowhere.
+    """
+    folder = Path(sources[0]).expanduser()
+    if options.split is not None:
+        folder = _split_folder(folder, options.split)
+    folders = _subfolders(folder)
+    if not folders:
+        raise ValueError(
+            f"{folder}: expected one folder per class with its images, found no folder in it; "
+            "--from samples takes its files without classes"
+        )
+    found = [each.name for each in folders]
+    if options.classes is None and {name.lower() for name in found} <= _SPLITS:
+        raise ValueError(
+            f"{folder}: {', '.join(found)} may be parts of a dataset or classes; say "
+            f"--split {found[0]} to import that part, or --classes {SORTED_CLASSES} to take them "
+            "for classes"
+        )
+    names = _class_names(folder, found, options.classes)
+    omissions = Omissions(strict=options.strict)
+    samples = _classified(folder, names, omissions, rekeyed=options.rekeyed)
+    return Imported(samples, {"classes": names}, omissions=omissions)
+
+
+def open_samples(sources: Sequence[str], options: ImportOptions) -> Imported:
+    """Open a folder of samples: `0001.jpg`, `0001.txt`, `0001.mask.png`, in subfolders as well.
+
+    Args:
+        sources: The folder.
+        options: `split` names a folder in it that is read alone.
+
+    Returns:
+        One sample for all files that share a name; the key is their path up to the extension.
+        Where there are pictures, sound or films, files that belong to none of them are left out.
+
+    Raises:
+        ValueError: There is no file in it; or, while samples are read, two have one key.
+    """
+    folder = Path(sources[0]).expanduser()
+    if options.split is not None:
+        folder = _split_folder(folder, options.split)
+    omissions = Omissions(strict=options.strict)
+    paths = sorted(_walk(folder, omissions))
+    if not paths:
+        raise ValueError(f"{folder}: expected files of samples, found none")
+    samples = _grouped(folder, paths, omissions, rekeyed=options.rekeyed)
+    return Imported(samples, omissions=omissions)
+
+
+def _split_folder(folder: Path, split: str) -> Path:
+    found = [each.name for each in _subfolders(folder)]
+    if split not in found:
+        raise ValueError(
+            f"{folder}: expected --split with one of its folders "
+            f"({', '.join(found) or 'it has none'}), got {split!r}"
+        )
+    return folder / split
+
+
+def _class_names(folder: Path, found: list[str], wanted: Sequence[str] | str | None) -> list[str]:
+    """Return the classes in order; by default sorted as torchvision sorts them."""
+    if wanted is None or wanted == SORTED_CLASSES:
+        return found
+    unknown = next((name for name in found if name not in wanted), None)
+    if unknown is not None:
+        raise ValueError(f"{folder / unknown}: is none of the classes {', '.join(wanted)}")
+    return list(wanted)
+
+
+def _classified(
+    folder: Path, names: list[str], omissions: Omissions, *, rekeyed: bool
+) -> Iterator[dict[str, Any]]:
+    for path in sorted(folder.iterdir()):
+        if path.name.startswith(".") and not is_documentation(path.name):
+            omissions.add(_HIDDEN, str(path))
+        elif not path.is_dir() and not is_documentation(path.name):
+            omissions.add("files that lie in no class", str(path))
+    for number, name in enumerate(names):
+        if not (folder / name).is_dir():
+            omissions.add("classes without a folder", name)
+            continue
+        paths = sorted(_walk(folder / name, omissions))
+        pictures = _pictures_of(paths)
+        if not pictures:
+            omissions.add("classes without a picture", name)
+        keys = _keys_of(pictures, folder)
+        if not rekeyed:
+            _check_differ(keys, pictures)
+        beside = _files_beside(pictures, paths, omissions)
+        for path, key in zip(pictures, keys, strict=True):
+            data = path.read_bytes()
+            if _is_disguised(path, data):
+                omissions.add(_NO_PICTURE, str(path))
+                continue
+            others = {
+                extension: other.read_bytes() for extension, other in beside.get(path, {}).items()
+            }
+            _check_class(others, number, path)
+            origin = {"class": name, "path": path.relative_to(folder).as_posix()}
+            # A file of the user's takes the place of what we say ourselves.
+            told = {path.suffix.lower(): data, ".cls": number, ".json": origin}
+            yield {"__key__": key, **told, **others}
+
+
+def _check_class(others: dict[str, bytes], number: int, path: Path) -> None:
+    """Refuse a file beside a picture that contradicts the class of its folder."""
+    told = others.get(".cls", b"%d" % number).strip()
+    if told != b"%d" % number:
+        raise ValueError(
+            f"{path.with_suffix('.cls')}: says the class {told!r:.40}, and its folder is class "
+            f"{number}; --from samples takes the files as they are"
+        )
+
+
+def _pictures_of(paths: list[Path]) -> list[Path]:
+    """Return the files that are samples of a class: its pictures, else its sound and films."""
+    pictures = [path for path in paths if path.suffix.lower() in IMAGE_EXTENSIONS]
+    return pictures or [path for path in paths if _is_media(path)]
+
+
+def _files_beside(
+    pictures: list[Path], paths: Iterable[Path], omissions: Omissions
+) -> dict[Path, dict[str, Path]]:
+    """Map each picture to the files that share its name, by extension."""
+    by_stem: dict[Path, list[Path]] = {}
+    for picture in pictures:
+        by_stem.setdefault(picture.with_suffix(""), []).append(picture)
+    beside: dict[Path, dict[str, Path]] = {}
+    taken = set(pictures)
+    for path in paths:
+        if path in taken:
+            continue
+        stem = next((each for each in _stems(path) if each in by_stem), None)
+        if stem is None:
+            if not is_documentation(path.name):
+                omissions.add("files that belong to no picture", str(path))
+            continue
+        for picture in by_stem[stem]:
+            extension = path.name[len(stem.name) :].lower()
+            other = beside.setdefault(picture, {}).setdefault(extension, path)
+            if other != path:
+                raise ValueError(f"{other} and {path} are both {extension!r} of {picture.name}")
+    return beside
+
+
+def _stems(path: Path) -> Iterator[Path]:
+    """Yield the path cut off at each dot of its name, the last one first."""
+    name = path.name
+    while (dot := name.rfind(".")) > 0:
+        name = name[:dot]
+        yield path.with_name(name)
+
+
+def _grouped(
+    folder: Path, paths: list[Path], omissions: Omissions, *, rekeyed: bool
+) -> Iterator[dict[str, Any]]:
+    """Yield one sample for all files that share a name."""
+    media = [path for path in paths if _is_media(path)]
+    stems = {path.with_suffix("") for path in media or paths}
+    groups: dict[Path, dict[str, Path]] = {}
+    for path in paths:
+        # The shortest name: `a.mask.png` belongs to `a.jpg`, though it is a picture itself.
+        found = [each for each in _stems(path) if each in stems]
+        if found and path.suffix:
+            _join(groups.setdefault(found[-1], {}), path, found[-1])
+        elif not is_documentation(path.name):
+            omissions.add("files that belong to no sample", str(path))
+    keys = [clean_key(stem.relative_to(folder).as_posix()) for stem in groups]
+    if not rekeyed:
+        _check_differ(keys, list(groups))
+    for key, group in zip(keys, groups.values(), strict=True):
+        fields = {extension: path.read_bytes() for extension, path in group.items()}
+        disguised = [each for each in fields if _is_disguised(group[each], fields[each])]
+        if disguised:
+            omissions.add(_NO_PICTURE, str(group[disguised[0]]))
+        else:
+            yield {"__key__": key, **fields}
+
+
+def _join(group: dict[str, Path], path: Path, stem: Path) -> None:
+    extension = path.name[len(stem.name) :].lower()
+    if extension in group:
+        raise ValueError(f"{group[extension]} and {path} are both {extension!r} of {stem.name}")
+    group[extension] = path
+
+
+def _is_disguised(path: Path, data: bytes) -> bool:
+    """Return whether a file is named like a picture and begins like none."""
+    return path.suffix.lower() in _CHECKED_SUFFIXES and family_of(sniffed(data)) != "image"
+
+
+def _is_media(path: Path) -> bool:
+    return path.suffix.lower() in MEDIA_SUFFIXES
+
+
+def _visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _subfolders(folder: Path) -> list[Path]:
+    return [path for path in _visible(folder) if path.is_dir()]
+
+
+def _walk(
+    folder: Path, omissions: Omissions, above: frozenset[Path] = frozenset()
+) -> Iterator[Path]:
+    """Walk over the files below a folder, behind links, too, as torchvision does.
+
+    Raises:
+        ValueError: A link leads back to a folder that it lies in.
+        FileNotFoundError: A link leads nowhere.
+    """
+    real = folder.resolve()
+    if real in above:
+        raise ValueError(f"{folder}: leads back to {real}, in which it lies; remove that link")
+    for path in folder.iterdir():
+        if path.name.startswith("."):
+            if not is_documentation(path.name):
+                omissions.add(_HIDDEN, str(path))
+        elif path.is_dir():
+            yield from _walk(path, omissions, above | {real})
+        elif path.is_file():
+            yield path
+        elif path.is_symlink() and not path.exists():
+            raise FileNotFoundError(f"{path}: this link leads nowhere; mend or remove it")
+        else:
+            omissions.add("pipes, sockets and devices", str(path))
+
+
+def _keys_of(files: list[Path], folder: Path) -> list[str]:
+    """Make keys of paths: without suffix, unless two files then share one; without dots."""
+    stems = [path.with_suffix("") for path in files]
+    counts = Counter(stems)
+    kept = [stem if counts[stem] == 1 else path for stem, path in zip(stems, files, strict=True)]
+    return [clean_key(path.relative_to(folder).as_posix()) for path in kept]
+
+
+def _check_differ(keys: list[str], files: list[Path]) -> None:
+    """Refuse two files of one key, while both can still be named."""
+    # A key keeps its folders, so files of different classes never meet.
+    file_of: dict[str, Path] = {}
+    for key, path in zip(keys, files, strict=True):
+        if key in file_of:
+            raise ValueError(
+                f"{file_of[key]} and {path} both get the key {key!r}, as a key's last part can "
+                "hold no dot; rename one of them, or number the samples anew (--rekey)"
+            )
+        file_of[key] = path

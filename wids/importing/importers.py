@@ -1,0 +1,281 @@
+"""The table of importers, and the choice of one for a source.
+
+A new format is a module with a function from paths and options to an `Imported`, and one entry in
+`IMPORTERS`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from fnmatch import fnmatch
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from wids.base.urls import is_local
+from wids.importing.source import Imported, ImportOptions, is_documentation
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+__all__ = [
+    "IMPORTERS",
+    "Importer",
+    "importer_for",
+    "open_source",
+    "table_files",
+    "tfrecord_files",
+]
+
+_OPTION_OF = {"fields": "--field", "files": "--file", "rekeyed": "--rekey"}
+_ALWAYS = {"rekeyed", "strict"}
+_TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")
+_TFRECORDS = ("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrecord*-*")
+# Where the hub of Hugging Face keeps tables, in folders of parts and configurations.
+_TABLE_FOLDERS = re.compile(r"data|default|train|training|val|valid|validation|dev|test|testing")
+# What a folder of pictures calls the table that describes them.
+_METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
+
+
+@dataclass(frozen=True)
+class Importer:
+    """One kind of source.
+
+    Attributes:
+        kind: Its name, as `--from` takes it.
+        opener: Module and function that open such sources, imported when they are needed.
+        files: Patterns of the names of its files.
+        marks: Patterns of names of which one lies in a folder of this kind; by default `files`.
+        takes: The options that it takes, as `ImportOptions` names them.
+        several: Whether several sources can be opened as one.
+    """
+
+    kind: str
+    opener: str
+    files: tuple[str, ...] = ()
+    marks: tuple[str, ...] = ()
+    takes: frozenset[str] = frozenset()
+    several: bool = False
+
+    def open(self, sources: Sequence[str], options: ImportOptions) -> Imported:
+        """Open sources of this kind.
+
+        Raises:
+            ValueError: An option means nothing here, or there are several sources.
+        """
+        self._check_options(options)
+        if len(sources) != 1 and not self.several:
+            raise ValueError(
+                f"{sources[1]}: only one source of the kind {self.kind!r} can be imported at a "
+                "time; import each by itself, then wids merge"
+            )
+        module, _, function = self.opener.partition(":")
+        imported: Imported = getattr(import_module(module), function)(sources, options)
+        for source in sources:
+            self._note_other_files(source, imported)
+        return imported
+
+    def _check_options(self, options: ImportOptions) -> None:
+        default = ImportOptions()
+        for name in (each.name for each in fields(options)):
+            given = getattr(options, name) != getattr(default, name)
+            if given and name not in self.takes | _ALWAYS:
+                raise ValueError(
+                    f"{_option(name)} means nothing for a source of the kind {self.kind!r}; it "
+                    f"takes {', '.join(map(_option, sorted(self.takes))) or 'no options'}"
+                )
+
+    def _note_other_files(self, source: str, imported: Imported) -> None:
+        """Count the files of a folder that its importer does not look at."""
+        if not self.files or not is_local(source) or not Path(source).expanduser().is_dir():
+            return
+        for name in _names_in(Path(source).expanduser()):
+            if not is_documentation(name) and not _matches(name, (*self.files, *self.marks)):
+                imported.omissions.add("files of another kind", f"{source}/{name}")
+
+
+IMPORTERS = (
+    Importer(
+        "mds",
+        "wids.importing.mds:open_mds",
+        ("index.json", "*.mds", "*.mds.*"),
+        marks=("index.json",),
+        takes=frozenset({"fields", "key"}),
+    ),
+    Importer(
+        "lmdb",
+        "wids.importing.lmdb:open_lmdb",
+        ("data.mdb", "lock.mdb", "*.mdb", "*.lmdb"),
+        marks=("data.mdb",),
+        takes=frozenset({"fields", "pattern"}),
+    ),
+    Importer(
+        "huggingface",
+        "wids.importing.huggingface:open_saved",
+        ("*.arrow", "dataset_info.json", "dataset_dict.json", "state.json"),
+        marks=("dataset_info.json", "dataset_dict.json"),
+        takes=frozenset({"fields", "key", "split"}),
+    ),
+    Importer(
+        "tfrecord",
+        "wids.importing.tfrecord:open_tfrecords",
+        _TFRECORDS,
+        takes=frozenset({"fields", "key"}),
+        several=True,
+    ),
+    Importer(
+        "webdataset",
+        "wids.importing.shards:open_shards",
+        # With what lies beside shards: specs, indexes.
+        ("*.tar", "*.tar.gz", "*.tgz", "*.tar.zst", "*.json", "*.widx", "*.idx"),
+        marks=("*.tar", "*.tar.gz", "*.tgz", "*.tar.zst"),
+        takes=frozenset({"grouping", "concatenated"}),
+        several=True,
+    ),
+    Importer(
+        "table",
+        "wids.importing.tables:open_tables",
+        _TABLES,
+        takes=frozenset({"fields", "files", "key", "classes", "split"}),
+        several=True,
+    ),
+    Importer(
+        "imagefolder",
+        "wids.importing.folders:open_image_folder",
+        takes=frozenset({"classes", "split"}),
+    ),
+    Importer("samples", "wids.importing.folders:open_samples", takes=frozenset({"split"})),
+)
+
+
+def open_source(
+    sources: Sequence[str], kind: str | None = None, options: ImportOptions | None = None
+) -> Imported:
+    """Open what a user named.
+
+    Args:
+        sources: Paths or URLs.
+        kind: Their kind, as in `IMPORTERS`; None recognises the first source.
+        options: How to import them.
+
+    Raises:
+        ValueError: The source is of no known kind, several were named where one can be read, or an
+            option means nothing for it.
+    """
+    options = options or ImportOptions()
+    importer = importer_for(sources[0], options) if kind is None else _named(kind)
+    return importer.open(sources, options)
+
+
+def importer_for(source: str, options: ImportOptions | None = None) -> Importer:
+    """Recognise a source by its name and, for a folder, by what lies in it.
+
+    Raises:
+        ValueError: Nothing shows the kind, or two kinds fit.
+        FileNotFoundError: There is no such file.
+
+    >>> importer_for("captions.jsonl").kind, importer_for("https://host/train-{0..9}.tar").kind
+    ('table', 'webdataset')
+    """
+    if source == "-":
+        return _named("webdataset")
+    path = Path(source).expanduser()
+    if is_local(source) and path.is_dir():
+        return _importer_for_folder(path, options or ImportOptions())
+    name = source.lower()
+    for importer in IMPORTERS:
+        if _matches(name, importer.files) and not name.endswith(".json"):
+            return importer
+    if is_local(source) and not path.exists():
+        raise FileNotFoundError(f"{source}: there is no such file or folder")
+    raise ValueError(
+        f"{source}: nothing shows what it is; expected a folder of images by class or of samples, "
+        f"a table ({', '.join(_TABLES)}), TFRecords, an LMDB or a tar; --from says it"
+    )
+
+
+def _importer_for_folder(folder: Path, options: ImportOptions) -> Importer:
+    names = _names_in(folder)
+    for importer in IMPORTERS:
+        marks = importer.marks or importer.files
+        found = next((name for name in names if _matches(name, marks)), None)
+        if found is None:
+            continue
+        if importer.kind == "table":
+            _check_described(folder, names, found)
+        return importer
+    from wids.importing.folders import folder_kind
+
+    return _named(folder_kind(folder, options))
+
+
+def _check_described(folder: Path, names: Iterable[str], table: str) -> None:
+    """Refuse a table among pictures, unless its name says that it describes them."""
+    from wids.importing.folders import MEDIA_SUFFIXES
+
+    if Path(table).name.lower() in _METADATA:
+        return
+    picture = next((name for name in names if name.lower().endswith(MEDIA_SUFFIXES)), None)
+    if picture is not None or _has_class_folders(folder):
+        raise ValueError(
+            f"{folder}: holds {table} beside pictures or folders; name the table itself if it "
+            "lists the pictures, or say --from imagefolder (or samples) if it does not matter"
+        )
+
+
+def _has_class_folders(folder: Path) -> bool:
+    return any(
+        entry.is_dir() and not entry.name.startswith(".") and not _is_table_folder(entry)
+        for entry in folder.iterdir()
+    )
+
+
+def _is_table_folder(folder: Path) -> bool:
+    return _TABLE_FOLDERS.fullmatch(folder.name.lower()) is not None
+
+
+def _names_in(folder: Path, above: str = "") -> list[str]:
+    """List the files of a folder, with those of the subfolders in which the hub keeps tables."""
+    names = []
+    for entry in sorted(folder.iterdir()):
+        if entry.is_file() and not entry.name.startswith("."):
+            names.append(f"{above}{entry.name}")
+        elif entry.is_dir() and _is_table_folder(entry) and above.count("/") < 2:
+            below = _names_in(entry, f"{above}{entry.name}/")
+            names += [name for name in below if _matches(name, _TABLES)]
+    return names
+
+
+def _matches(name: str, patterns: Iterable[str]) -> bool:
+    base = name.lower().rpartition("/")[2]
+    return any(fnmatch(base, pattern) for pattern in patterns)
+
+
+def _named(kind: str) -> Importer:
+    for importer in IMPORTERS:
+        if importer.kind == kind:
+            return importer
+    kinds = ", ".join(importer.kind for importer in IMPORTERS)
+    raise ValueError(f"expected a kind of source ({kinds}), got {kind!r}")
+
+
+def _option(name: str) -> str:
+    return _OPTION_OF.get(name, f"--{name}")
+
+
+def tfrecord_files(sources: Iterable[str | Path]) -> list[Path]:
+    """List the TFRecord files that are meant, those of a folder sorted."""
+    paths: list[Path] = []
+    for source in sources:
+        path = Path(source).expanduser()
+        inside = path.is_dir()
+        paths += (
+            [path / n for n in _names_in(path) if _matches(n, _TFRECORDS)] if inside else [path]
+        )
+    return paths
+
+
+def table_files(folder: Path) -> list[Path]:
+    """List the tables of a folder, with those in the subfolders of the hub's layout."""
+    return [folder / name for name in _names_in(folder) if _matches(name, _TABLES)]

@@ -1,0 +1,175 @@
+"""What all importers take and return: options, the opened source, and what it leaves out."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+
+    from wids.tar.grouping import Grouping
+
+__all__ = [
+    "SORTED_CLASSES",
+    "ImportOptions",
+    "Imported",
+    "Omissions",
+    "choose_split",
+    "is_documentation",
+    "split_of",
+]
+
+SORTED_CLASSES = "auto"  # as `--classes`: the names that occur, sorted
+
+# Files that explain a dataset or that programs leave behind; they hold no samples.
+_DOCUMENTATION = ("readme", "license", "licence", "citation", "changelog")
+_LEFT_BEHIND = {".ds_store", "thumbs.db", "desktop.ini", ".gitattributes", ".gitignore"}
+# As the hub of Hugging Face reads the names of files.
+_SPLITS = {
+    "train": "train",
+    "training": "train",
+    "val": "validation",
+    "valid": "validation",
+    "validation": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+}
+
+
+@dataclass(frozen=True)
+class ImportOptions:
+    """Options of an import. Which of them a kind of source takes stands in `importers.IMPORTERS`.
+
+    Attributes:
+        fields: Column to extension.
+        files: Columns that hold paths of files; None takes a column named like one.
+        key: Column with the keys; None for `__key__`, `key` or `id`, or numbers.
+        classes: Names of the classes in order, or "auto" for the names that occur, sorted.
+        split: Which part of a dataset.
+        pattern: Regular expression that parses the keys of an LMDB.
+        grouping: "adjacent" or "shard", for tars.
+        concatenated: Whether tars are read beyond the end of their first archive.
+        rekeyed: Whether the caller numbers the samples anew, so that their keys may clash.
+        strict: Whether the first omission is an error.
+    """
+
+    fields: Mapping[str, str] = field(default_factory=dict)
+    files: Sequence[str] | None = None
+    key: str | None = None
+    classes: Sequence[str] | str | None = None
+    split: str | None = None
+    pattern: str | None = None
+    grouping: Grouping = "adjacent"
+    concatenated: bool = False
+    rekeyed: bool = False
+    strict: bool = False
+
+
+class Omissions:
+    """Count of what a source has and the new shards will not have, by reason.
+
+    >>> omissions = Omissions()
+    >>> omissions.add("files that belong to no sample", "notes.txt")
+    >>> omissions.add("files that belong to no sample", "log.txt")
+    >>> omissions.lines()
+    ['2 files that belong to no sample, such as notes.txt']
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        """Start without omissions.
+
+        Args:
+            strict: Raise an error for the first one instead of counting.
+        """
+        self._strict = strict
+        self._counts: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+
+    def add(self, what: str, example: str, count: int = 1) -> None:
+        """Count something that is left out.
+
+        Args:
+            what: What is left out and why, in the plural.
+            example: Which one it is.
+            count: How many there are.
+
+        Raises:
+            ValueError: The omissions are strict.
+        """
+        if self._strict:
+            raise ValueError(
+                f"{example}: would be left out ({what}), which --strict forbids; mend the source, "
+                "or import it without --strict"
+            )
+        self._counts[what] += count
+        self._examples.setdefault(what, example)
+
+    def lines(self) -> list[str]:
+        """Return one line per reason, the most frequent first."""
+        return [
+            f"{count} {what}, such as {self._examples[what]}"
+            for what, count in self._counts.most_common()
+        ]
+
+
+@dataclass(frozen=True)
+class Imported:
+    """A source, opened.
+
+    Attributes:
+        samples: Its samples for `ShardWriter`, in an order that the source alone decides.
+        header: What is known of all of them, for the top level of the spec: `classes`, say.
+        total: How many they are, where the source says so.
+        shards: The tars that are read, which new ones must not replace.
+        omissions: What is left out; complete once all samples were read.
+    """
+
+    samples: Iterator[dict[str, Any]]
+    header: dict[str, Any] = field(default_factory=dict)
+    total: int | None = None
+    shards: tuple[str, ...] = ()
+    omissions: Omissions = field(default_factory=Omissions)
+
+
+def is_documentation(name: str) -> bool:
+    """Return whether a file explains a dataset or was left behind by a program.
+
+    >>> is_documentation("README.md"), is_documentation(".DS_Store"), is_documentation("a.jpg")
+    (True, True, False)
+    """
+    return name.lower().startswith(_DOCUMENTATION) or name.lower() in _LEFT_BEHIND
+
+
+def split_of(name: str) -> str:
+    """Return the part of a dataset that a file's name tells, "" if it tells none.
+
+    >>> split_of("data/train-00000-of-00002.parquet"), split_of("dev.csv"), split_of("captions.csv")
+    ('train', 'validation', '')
+    """
+    # Of several words the first counts: a folder says more than what lies in it.
+    words = re.split(r"[^a-z0-9]+", name.lower())
+    return next((_SPLITS[word] for word in words if word in _SPLITS), "")
+
+
+def choose_split(found: Collection[str], wanted: str | None, where: str) -> str:
+    """Return the part of a dataset that is meant.
+
+    Args:
+        found: The parts that there are.
+        wanted: The one asked for; needed where there are several.
+        where: What is imported, for messages.
+
+    Raises:
+        ValueError: There are several parts and none was asked for, or another one was.
+    """
+    if wanted is None and len(found) == 1:
+        return next(iter(found))
+    if wanted is None or wanted not in found:
+        parts = ", ".join(part or "(without a name)" for part in found)
+        raise ValueError(f"{where}: expected --split with one of {parts}, got {wanted!r}")
+    return wanted
