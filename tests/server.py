@@ -4,13 +4,14 @@ import gzip
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from hashlib import md5
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import unquote, urlsplit
+from zlib import crc32
 
 import pytest
 
@@ -33,6 +34,9 @@ class Faults:
         lie_range: "start" says another start, "bytes" sends the bytes from 0, "total" another size.
         change_etag: A new ETag for each request.
         no_etag: Send neither ETag nor Last-Modified.
+        dated: Send a Last-Modified that differs with the content, and no ETag.
+        ignore_if_range: Answer with the range whatever If-Range says.
+        hide_total: Leave out the size of the file in answers to ranges.
         gzip: Compress the body and say so, whatever the client accepts.
         location: Redirect there.
         refuse: Close each connection without an answer.
@@ -54,6 +58,9 @@ class Faults:
     lie_range: str | None = None
     change_etag: bool = False
     no_etag: bool = False
+    dated: bool = False
+    ignore_if_range: bool = False
+    hide_total: bool = False
     gzip: bool = False
     location: str | None = None
     refuse: bool = False
@@ -79,7 +86,10 @@ class Request:
 
 @dataclass
 class ShardServer:
-    """Serves `files` (path to bytes) at `url`, with `faults`; keeps `requests`."""
+    """Serves `files` (path to bytes) at `url`, with `faults`; keeps `requests`.
+
+    `before_answer` is called before each request is looked at, and may exchange files.
+    """
 
     files: dict[str, bytes] = field(default_factory=dict)
     faults: Faults = field(default_factory=Faults)
@@ -88,6 +98,7 @@ class ShardServer:
     stopped: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     next_send: float = 0.0
+    before_answer: Callable[[], None] = lambda: None
 
     @property
     def connections(self) -> int:
@@ -158,6 +169,7 @@ class _Handler(BaseHTTPRequestHandler):
         )
         with state.lock:
             state.requests.append(request)
+            state.before_answer()
         with suppress(ConnectionError):
             self._answer(state, faults, request)
 
@@ -182,9 +194,12 @@ class _Handler(BaseHTTPRequestHandler):
         etag = f'"{md5(data).hexdigest()}"'
         if faults.change_etag:
             etag = f'"{time.monotonic_ns()}"'
+        date = formatdate(1e9 + crc32(data) % 10**8 if faults.dated else 1e9, usegmt=True)
         if not faults.no_etag:
-            headers |= {"ETag": etag, "Last-Modified": formatdate(1e9, usegmt=True)}
-        span = None if faults.ignore_range else self._wanted(data, etag, faults)
+            headers |= (
+                {"Last-Modified": date} if faults.dated else {"ETag": etag, "Last-Modified": date}
+            )
+        span = None if faults.ignore_range else self._wanted(data, headers, faults)
         if faults.ignore_range:
             del headers["Accept-Ranges"]
         if faults.gzip:
@@ -198,16 +213,21 @@ class _Handler(BaseHTTPRequestHandler):
             start, stop = span
             said = start + 7 if faults.lie_range == "start" else start
             total = len(data) + 512 if faults.lie_range == "total" else len(data)
-            headers["Content-Range"] = f"bytes {said}-{said + stop - start - 1}/{total}"
+            shown = "*" if faults.hide_total else total
+            headers["Content-Range"] = f"bytes {said}-{said + stop - start - 1}/{shown}"
             sent = data[: stop - start] if faults.lie_range == "bytes" else data[start:stop]
             self._send(faults, request, 206, sent, headers)
 
-    def _wanted(self, data: bytes, etag: str, faults: Faults) -> tuple[int, int] | None:
+    def _wanted(self, data: bytes, sent: dict[str, str], faults: Faults) -> tuple[int, int] | None:
         wanted = self.headers.get("Range")
         if wanted is None or not wanted.startswith("bytes="):
             return None
         if_range = self.headers.get("If-Range")
-        if if_range not in (None, etag) and (faults.no_etag or if_range.startswith('"')):
+        if not faults.ignore_if_range and if_range not in (
+            None,
+            sent.get("ETag"),
+            sent.get("Last-Modified"),
+        ):
             return None
         first, _, last = wanted.removeprefix("bytes=").partition("-")
         if not first:

@@ -17,9 +17,10 @@ from test_http_faults import IMPATIENT, MD5, QUICK, SEGMENTS, SHARD, leftovers, 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import FetchError, IntegrityError
+from wids.fetching.answers import FileVersion
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.objecthelper import HelpedSource, serve
-from wids.fetching.transport import Stream
+from wids.fetching.transport import ReplacedError, SizeMismatchError, Stream
 
 boto3 = pytest.importorskip("boto3")
 pytest.importorskip("obstore")
@@ -103,6 +104,18 @@ def test_ranges_of_an_object(bucket: Any) -> None:
     ranges = [(5, 10), (100_000, 100_100), (5000, 5000)]
     found = Fetcher(QUICK).read_ranges(url, ranges)
     assert found == [SHARD[start:stop] for start, stop in ranges]
+
+
+def test_ranges_are_of_one_version_of_an_object(bucket: Any) -> None:
+    """An object that was replaced between two requests is an error, for a part of it as well."""
+    url, version = bucket("a.tar", SHARD), FileVersion(len(SHARD))
+    fetcher = Fetcher(QUICK)
+    assert fetcher.read_ranges(url, [(5, 10)], version=version) == [SHARD[5:10]]
+    bucket("a.tar", SHARD[::-1])
+    with pytest.raises(ReplacedError, match=r"s3://shards/a\.tar: the file was replaced"):
+        fetcher.read_ranges(url, [(5, 10)], version=version)
+    with pytest.raises(SizeMismatchError, match="expected a file of 7 bytes"):
+        fetcher.read_ranges(url, [(5, 7)], version=FileVersion(7))
 
 
 def test_a_changed_object_is_fetched_anew(cache: ShardCache, bucket: Any) -> None:

@@ -155,7 +155,7 @@ class Source:
         fetcher = dataset.cache.fetcher
         dataset.cache.fetcher = Fetcher(_PATIENCE, allow_pipe=fetcher.allow_pipe)
         fetcher.close()
-        self._kept: KeptBytes[tuple[int, int], memoryview] = KeptBytes(_KEPT_NBYTES)
+        self._kept: KeptBytes[tuple[SamplePlace, int], memoryview] = KeptBytes(_KEPT_NBYTES)
 
     def __len__(self) -> int:
         return len(self.dataset)
@@ -207,19 +207,38 @@ class Source:
             WidsError: It cannot be read.
         """
         field = place.field(number)
-        kept = self._kept.get((place.index, number))
+        kept = self._kept.get((place, number))
         if kept is not None:
             return kept[start:stop]
         shard, local_index, entry = self._opened(place.index)
         if isinstance(shard, RangeShard):
             stop = field.nbytes if stop is None else min(stop, field.nbytes)
             with self.failures.noted(place.shard_index, entry["url"], FetchError):
+                self._check_place(place, shard)
                 return memoryview(shard.read_part(local_index, field.extension, start, stop))
+        self._check_place(place, shard)
         # A view of the mapped shard: however large the field, only what is sliced is touched.
         view: memoryview = shard.read(local_index, (field.extension,))[field.extension]
         part = view[start:stop]
         # A copy outlives a shard that is cut short while a decoder is at it.
         return memoryview(bytes(part)) if part.nbytes <= _MOST_COPIED_NBYTES else part
+
+    def _check_place(self, place: SamplePlace, shard: Shard | RangeShard) -> None:
+        """Demand that a sample still is where it was located, since its shard may be another now.
+
+        Raises:
+            ShardFormatError: It is not.
+        """
+        index, fields = (
+            shard.index,
+            [(each.extension, each.offset, each.nbytes) for each in place.fields],
+        )
+        there = place.local_index < len(shard) and index.key(place.local_index) == place.key
+        if not there or index.fields(place.local_index) != fields:
+            raise ShardFormatError(
+                f"{place.url}: was replaced since sample {place.index} was looked for; reload the "
+                "page"
+            )
 
     def fetch_ahead(
         self, places: Iterable[SamplePlace], wanted: Callable[[SamplePlace], Iterable[int]]
@@ -234,7 +253,7 @@ class Source:
         """
         by_shard: dict[int, list[tuple[SamplePlace, list[int]]]] = {}
         for place in places:
-            numbers = [n for n in wanted(place) if self._kept.get((place.index, n)) is None]
+            numbers = [n for n in wanted(place) if self._kept.get((place, n)) is None]
             if numbers and sum(place.fields[n].nbytes for n in numbers) <= _MOST_AHEAD_NBYTES:
                 by_shard.setdefault(place.shard_index, []).append((place, numbers))
         for group in by_shard.values():
@@ -248,6 +267,8 @@ class Source:
         shard, _, entry = self._opened(group[0][0].index)
         if not isinstance(shard, RangeShard):
             return
+        for place, _ in group:
+            self._check_place(place, shard)
         extensions = {place.fields[n].extension for place, numbers in group for n in numbers}
         with self.failures.noted(group[0][0].shard_index, entry["url"], FetchError):
             samples = shard.read_many([place.local_index for place, _ in group], extensions)
@@ -255,7 +276,7 @@ class Source:
             for number in numbers:
                 # A copy, as the view may keep a shard mapped that was fetched whole after all.
                 data = memoryview(bytes(sample[place.fields[number].extension]))
-                self._kept.put((place.index, number), data, len(data))
+                self._kept.put((place, number), data, len(data))
 
     def is_far(self, entry: ShardRef) -> bool:
         """Tell whether a shard is neither a file of this machine nor in the cache."""
@@ -338,6 +359,9 @@ class Source:
         with self.failures.noted(shard_index, url, WidsError, OSError), self._waited(shard_index):
             self.dataset.drop_if_changed(shard_index)
             located = self.dataset.locate_sample(index)
+            if isinstance(located[0], RangeShard):
+                # Keys, sizes and searches are shown from the sidecar alone.
+                located[0].confirm()
         self.failures.forget(shard_index, url)
         self._opened_before.add(shard_index)
         if far and isinstance(located[0], Shard):

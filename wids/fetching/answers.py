@@ -11,6 +11,8 @@ from wids.fetching.transport import (
     BeyondEndError,
     ChangedError,
     RangesNotServedError,
+    ReplacedError,
+    SizeMismatchError,
 )
 
 if TYPE_CHECKING:
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from wids.fetching.transport import Stream
 
 __all__ = [
+    "FileVersion",
     "check_length",
     "check_range",
     "encoded_range",
@@ -28,6 +31,66 @@ __all__ = [
     "unlike_promised",
     "whole_file",
 ]
+
+
+class FileVersion:
+    """The version of a remote file that all requests for it must be answered from.
+
+    The first answer decides which version that is: by its validator (a strong ETag, else the
+    modification date) and by the size of the whole file. May be shared by threads.
+
+    Args:
+        nbytes: Size that the file must have; None for any.
+    """
+
+    def __init__(self, nbytes: int | None = None) -> None:
+        self._nbytes = nbytes
+        # A dict rather than a lock, which a process that is forked meanwhile would find locked.
+        self._first: dict[str, tuple[int | None, str | None]] = {}
+
+    @property
+    def validator(self) -> str | None:
+        """What If-Range may carry; None before the first answer, or if the server sends none."""
+        return self._first["answer"][1] if self._first else None
+
+    def check(self, url: str, stream: Stream) -> None:
+        """Demand that an answer is of this version, before any of its bytes are read.
+
+        Args:
+            url: The file, for messages.
+            stream: The answer.
+
+        Raises:
+            ReplacedError: It is of another version than the first answer.
+            SizeMismatchError: The file does not have the size that it must have.
+        """
+        found = stream.size, stream.validator
+        if self._first:
+            self._compare(url, found)
+        if self._nbytes is not None and found[0] not in (None, self._nbytes):
+            raise SizeMismatchError(
+                f"{display_url(url)}: expected a file of {self._nbytes} bytes, the server has one "
+                f"of {found[0]} bytes"
+            )
+        # Of several first answers at once only one decides.
+        self._first.setdefault("answer", found)
+        self._compare(url, found)
+
+    def _compare(self, url: str, found: tuple[int | None, str | None]) -> None:
+        first = self._first["answer"]
+        # Some servers leave out the size now and then.
+        same_size = None in (first[0], found[0]) or first[0] == found[0]
+        if not same_size or first[1] != found[1]:
+            raise ReplacedError(
+                f"{display_url(url)}: the file was replaced on its server while it was read: "
+                f"expected {_describe(*first)}, found {_describe(*found)}; open the dataset anew "
+                "to read the new file"
+            )
+
+
+def _describe(nbytes: int | None, validator: str | None) -> str:
+    size = "an unknown number of" if nbytes is None else f"{nbytes}"
+    return f"{size} bytes with the validator {validator or 'none'}"
 
 
 def too_large(url: str, max_nbytes: int) -> str:
@@ -64,6 +127,8 @@ def read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
         FetchError: There are more than `max_nbytes`.
         ConnectionError: There are fewer than the server said.
     """
+    if stream.size is not None and stream.size > max_nbytes:
+        raise FetchError(too_large(url, max_nbytes))
     data = bytearray()
     for chunk in stream.chunks:
         data += chunk
@@ -98,15 +163,18 @@ def skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[by
         known = b""
 
 
-def check_range(url: str, stream: Stream, start: int, validator: str | None) -> None:
-    """Demand that an answer begins at byte `start` of the file that has this validator.
+def check_range(url: str, stream: Stream, wanted: tuple[int, int]) -> None:
+    """Demand that an answer begins where the half-open range `wanted` does, in a file that has it.
 
     Raises:
-        ChangedError: It is of another file.
-        RangesNotServedError: It begins elsewhere.
+        BeyondEndError: The file ends before the range does.
+        RangesNotServedError: The answer begins elsewhere.
     """
-    if validator is not None and stream.validator != validator:
-        raise ChangedError("the file was exchanged while it was fetched")
+    start, stop = wanted
+    if stream.size is not None and stop > stream.size:
+        raise BeyondEndError(
+            f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.size}"
+        )
     if start and stream.start == 0:
         raise RangesNotServedError(whole_file(url))
     if stream.start != start:
@@ -114,17 +182,12 @@ def check_range(url: str, stream: Stream, start: int, validator: str | None) -> 
         raise RangesNotServedError(message)
 
 
-def check_length(url: str, stream: Stream, nbytes: int, wanted: tuple[int, int]) -> None:
+def check_length(nbytes: int, wanted: tuple[int, int]) -> None:
     """Demand that as many bytes came as the half-open range `wanted` has.
 
     Raises:
-        BeyondEndError: The file ends before the range does.
         ConnectionError: The answer was cut.
     """
     start, stop = wanted
-    if stream.size is not None and stop > stream.size:
-        raise BeyondEndError(
-            f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.size}"
-        )
     if nbytes != stop - start:
         raise AnsweredError(f"{nbytes} of {stop - start} bytes came")

@@ -15,6 +15,7 @@ from wids.base.threads import DaemonThreadPool, result_of
 from wids.base.urls import check_url, display_url, is_local, local_path, scheme_of
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.answers import (
+    FileVersion,
     check_length,
     check_range,
     read_bounded,
@@ -34,6 +35,7 @@ from wids.fetching.transport import (
     ChangedError,
     FetchPolicy,
     RangesNotServedError,
+    ReplacedError,
 )
 
 if TYPE_CHECKING:
@@ -140,7 +142,7 @@ class Fetcher:
             nonlocal parallel
             try:
                 return self._receive(url, part, reserve, parallel=parallel)
-            except (ChangedError, RangesNotServedError) as error:
+            except (ChangedError, RangesNotServedError, ReplacedError) as error:
                 part.restart()
                 parallel = False  # replicas that disagree still agree with themselves
                 raise ConnectionError(str(error)) from error
@@ -148,9 +150,14 @@ class Fetcher:
         return self._tried(url, receive, lambda: part.nbytes, go_on)
 
     def read_ranges(
-        self, url: str, ranges: Sequence[tuple[int, int]], *, max_gap_nbytes: int = 16 << 10
+        self,
+        url: str,
+        ranges: Sequence[tuple[int, int]],
+        *,
+        max_gap_nbytes: int = 16 << 10,
+        version: FileVersion | None = None,
     ) -> list[bytes]:
-        """Return some byte ranges of a file, in a few concurrent requests.
+        """Return some byte ranges of one version of a file, in a few concurrent requests.
 
         However many threads call this, `policy.connections` requests at most are under way.
 
@@ -158,21 +165,25 @@ class Fetcher:
             url: Where from.
             ranges: Half-open byte ranges in any order.
             max_gap_nbytes: Ranges with no more unwanted bytes between them share a request.
+            version: The version that the bytes must be of, kept from call to call; None for the
+                one that the first answer of this call is of.
 
         Returns:
             The bytes of each range, in the order given.
 
         Raises:
             RangesNotServedError: The server sends only whole files.
-            BeyondEndError: The file is too short.
+            ReplacedError: The server has another version of the file.
+            SizeMismatchError: The file is too short, or not of the size that it must have.
             FetchError: The server refuses, or all tries failed.
         """
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
         self._source(url)  # before the threads, which would each make one
         found = [b""] * len(ranges)
-        wanted = _Wanted(url)
+        wanted, version = _Wanted(url), version or FileVersion()
         bodies = [
-            self._crew.submit(self._span, url, span.start, span.stop, wanted) for span in spans
+            self._crew.submit(self._span, url, span.start, span.stop, wanted, version)
+            for span in spans
         ]
         try:
             for span, body in zip(spans, bodies, strict=True):
@@ -196,9 +207,11 @@ class Fetcher:
             crew = self._crews.setdefault(os.getpid(), made)
         return crew
 
-    def _span(self, url: str, start: int, stop: int, wanted: _Wanted) -> bytearray:
+    def _span(
+        self, url: str, start: int, stop: int, wanted: _Wanted, version: FileVersion
+    ) -> bytearray:
         try:
-            return self._segment(url, start, stop, wanted)
+            return self._segment(url, start, stop, wanted, version)
         except ChangedError as error:
             message = f"{display_url(url)}: asked for bytes [{start}, {stop}): {error}"
             raise BeyondEndError(message) from error
@@ -260,10 +273,12 @@ class Fetcher:
         stream.close()
         spans = iter(cut(stream.start + came, size, step))
         crew, wanted = DaemonThreadPool(width, "wids-fetch"), _Wanted(url)
+        version = FileVersion()
+        version.check(url, stream)
 
         def submit(count: int) -> list[Future[bytearray]]:
             return [
-                crew.submit(self._segment, url, start, stop, wanted, stream.validator)
+                crew.submit(self._segment, url, start, stop, wanted, version)
                 for start, stop in islice(spans, count)
             ]
 
@@ -294,21 +309,25 @@ class Fetcher:
             yield chunk
 
     def _segment(
-        self, url: str, start: int, stop: int, wanted: _Wanted, validator: str | None = None
+        self, url: str, start: int, stop: int, wanted: _Wanted, version: FileVersion
     ) -> bytearray:
         """Bring `[start, stop)` into memory, going on where a connection broke."""
         data = bytearray()
 
         def receive() -> bytearray:
+            validator = version.validator
+            if validator is None:
+                data.clear()  # the rest could be another file's, and nobody would notice
             place = start + len(data)
             with self._source(url).open(url, place, stop, validator=validator) as stream:
-                check_range(url, stream, place, validator)
+                version.check(url, stream)
+                check_range(url, stream, (place, stop))
                 for chunk in stream.chunks:
                     wanted.check()
                     data.extend(chunk)
                     if len(data) > stop - start:
                         raise RangesNotServedError(whole_file(url))
-            check_length(url, stream, len(data), (start, stop))
+            check_length(len(data), (start, stop))
             return data
 
         return self._tried(url, receive, lambda: len(data), wanted.check)

@@ -19,6 +19,8 @@ __all__ = [
     "DeniedError",
     "FetchPolicy",
     "RangesNotServedError",
+    "ReplacedError",
+    "SizeMismatchError",
     "Source",
     "Stream",
     "is_unreachable",
@@ -29,8 +31,16 @@ class RangesNotServedError(FetchError):
     """The server answers a request for a range with the whole file."""
 
 
-class BeyondEndError(FetchError):
+class SizeMismatchError(FetchError):
+    """The file has another size than the one that it is read by."""
+
+
+class BeyondEndError(SizeMismatchError):
     """The file ends before the range that was asked for."""
+
+
+class ReplacedError(FetchError):
+    """The file was replaced on its server between two of the requests for it."""
 
 
 class AbsentError(FetchError):

@@ -19,6 +19,7 @@ from wids.log import logger
 from wids.reading.columnfile import ColumnPart, ColumnSource, load_column, save_column
 from wids.reading.columnvalues import Values, fill_in, join, pack
 from wids.reading.fieldstream import read_field
+from wids.tar.shard import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -120,8 +121,10 @@ class ColumnReader:
                 logger.debug("%s: not there yet", path)
             except (OSError, ShardFormatError) as error:
                 logger.warning("%s; it is read from its shard again", error)
-        part = self._made(self.open_shard(number))
-        if path is not None:
+        opened = self.open_shard(number)
+        part = self._made(opened)
+        # Of what came by range nobody could tell later which version of the shard it was of.
+        if path is not None and (isinstance(opened.shard, Shard) or description.digests):
             self._keep(path, source, part)
         return part
 

@@ -232,11 +232,11 @@ class Gathering:
         names = tuple(extensions)
         memories, spans = [], [np.empty((0, len(names), 2), np.int64)]
         for opened, places in self._groups:
-            found = opened.shard.index.find_spans(places, names)
             if self._crowded or isinstance(opened.shard, RangeShard):
-                data, found = _fetch(opened, places, names, found)
+                data, found = _fetch(opened, places, names)
                 memories.append(data)
             else:
+                found = opened.shard.index.find_spans(places, names)
                 memories.append(opened.shard.memory)
             spans.append(found)
         joined = np.concatenate(spans)
@@ -264,22 +264,25 @@ class Gathering:
 
 
 def _fetch(
-    opened: OpenShard, places: Integers, names: tuple[str, ...], spans: Integers
+    opened: OpenShard, places: Integers, names: tuple[str, ...]
 ) -> tuple[memoryview, Integers]:
     """Copy some fields of some samples of a shard that lies elsewhere, or will be closed.
 
     Returns:
-        The bytes, and the spans of the fields there; a missing field stays missing.
+        The bytes, and the spans of the fields there; -1 for a missing field.
     """
     shard = opened.shard
     if isinstance(shard, RangeShard):
         samples = shard.read_many(places.tolist(), names)
     else:
         samples = [shard.read(place, names) for place in places.tolist()]
-    data = b"".join([sample.get(name, b"") for sample in samples for name in names])
-    sizes = np.maximum(spans[:, :, 1], 0)
-    starts = np.cumsum(sizes).reshape(sizes.shape) - sizes
-    return memoryview(data), np.where(spans < 0, -1, np.stack([starts, sizes], axis=2))
+    fields = [sample.get(name) for sample in samples for name in names]
+    # By what came: the index may have been exchanged for a newer one while it was read.
+    sizes = np.array([len(field or b"") for field in fields], np.int64)
+    spans = np.stack([np.cumsum(sizes) - sizes, sizes], axis=1)
+    spans[[field is None for field in fields]] = -1
+    data = b"".join([field or b"" for field in fields])
+    return memoryview(data), spans.reshape(len(samples), len(names), 2)
 
 
 def _core(decode: Decoder | None) -> Any:

@@ -98,13 +98,13 @@ class HeldShards:
         return self._ahead
 
     def drop_if_changed(self, shard_index: int) -> None:
-        """Forget an open shard whose file was written to since; the next use opens it anew.
+        """Forget an open shard that was written to or replaced; the next use opens it anew.
 
         Reading a sample does not look for this, which would cost more than the sample. It is for
         programs that stay open for hours, beside others that write shards.
         """
         opened = self._opened.get(shard_index)
-        if opened is not None and isinstance(opened.shard, Shard) and opened.shard.was_changed():
+        if opened is not None and opened.shard.was_changed():
             self._opened.drop(lambda each: each is opened)
 
     def close(self) -> None:
@@ -174,6 +174,7 @@ class HeldShards:
             fetch_index=partial(
                 fetch_index, index_url, SIDECAR_SUFFIX, self.cache, description, anew=True
             ),
+            filesize=description.filesize,
         )
 
     def _spared(self, description: ShardRef) -> SpareShard | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
@@ -10,12 +11,14 @@ from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import FetchError, ShardFormatError
-from wids.fetching.fetch import BeyondEndError, RangesNotServedError
+from wids.fetching.answers import FileVersion
+from wids.fetching.transport import RangesNotServedError, ReplacedError, SizeMismatchError
 from wids.log import logger
 from wids.tar.shard import IndexedShard, Shard
 from wids.tar.sidecarread import parse_sidecar
-from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
+from wids.tar.tarheader import BLOCK_SIZE
 from wids.tar.tarindex import TarIndex
+from wids.tar.tarscan import read_member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -35,7 +38,9 @@ __all__ = [
 
 T = TypeVar("T")
 _REPLACED = "was replaced since it was indexed; make its sidecar and the spec anew"
-_SIZE_FIELD = slice(124, 136)
+# Two extended headers of the largest size that is read, and some; honest ones take a kilobyte.
+_MOST_HEADERS_NBYTES = 2 << 20
+_SHOWN_CHARACTERS = 80
 # Requests wait for the server, not for a processor; and more would trouble it, not speed it up.
 MOST_SHARDS_AT_ONCE = 8
 
@@ -43,8 +48,10 @@ MOST_SHARDS_AT_ONCE = 8
 class RangeShard(IndexedShard):
     """A shard that stays where it is: only the bytes of the samples asked for come over the wire.
 
-    Every field is fetched together with the header in front of it, and the header is verified: a
-    shard that was replaced since it was indexed gives an error, never another sample's bytes.
+    Every field is fetched together with the headers in front of it. Before its bytes are handed
+    out, its name and size must be those of the index, and the shard must be of the size that the
+    spec, the index and the server say, and of one version (ETag or date) from the first request to
+    the last. So a shard or sidecar that was replaced gives an error, never another sample's bytes.
 
     Once more than half of the shard has come piecemeal, or where the server has no byte ranges,
     the shard is fetched whole and read from there.
@@ -61,6 +68,7 @@ class RangeShard(IndexedShard):
         fetch_whole: Fetches the shard and opens it.
         may_fetch: Whether a shard in steady use may be fetched whole: the cache has room for it.
         fetch_index: Fetches the tar index anew, for when it does not fit what lies there.
+        filesize: Size of the shard as the spec says; None if it does not.
     """
 
     def __init__(
@@ -72,15 +80,25 @@ class RangeShard(IndexedShard):
         *,
         may_fetch: bool = True,
         fetch_index: Callable[[], TarIndex] | None = None,
+        filesize: int | None = None,
     ) -> None:
         self.url = url
-        self.index = index
         self.nbytes_read = 0
         self._fetcher = fetcher
         self._fetch_whole = fetch_whole
         self._may_fetch = may_fetch
         self._fetch_index = fetch_index
+        self._filesize = filesize
         self._whole: Shard | None = None
+        # Whether bytes were handed out: from then on neither index nor shard may change.
+        self._served = False
+        self._changed = False
+        self._use_index(index)
+
+    def _use_index(self, index: TarIndex) -> None:
+        self.index = index
+        # Both at once, for threads that read while another one exchanges them.
+        self._basis = _Basis(index, FileVersion(index.source.nbytes))
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
         return self.read(local_index)
@@ -97,7 +115,7 @@ class RangeShard(IndexedShard):
 
         Raises:
             IndexError: There is no such place.
-            FetchError: The server refuses, all tries failed, or it serves no ranges.
+            FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
             ShardFormatError: What lies there is not what the index says.
         """
         return self.read_many([local_index], fields, copy=copy)[0]
@@ -113,20 +131,18 @@ class RangeShard(IndexedShard):
 
         Raises:
             IndexError: One of the places does not exist.
-            FetchError: The server refuses, all tries failed, or it serves no ranges.
+            FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
             ShardFormatError: What lies there is not what the index says.
         """
         whole = self._whole  # looked at once: another thread may let go of it meanwhile
         if whole is None and self._may_fetch and self.nbytes_read > self._hot_nbytes:
-            whole = self._whole = self._fetch_whole()
+            whole = self._read_whole()
         if whole is None:
             try:
-                return self._with_fitting_index(
-                    partial(self._read_ranges, local_indexes, fields, copy=copy)
-                )
-            except RangesNotServedError as error:
+                return self._checked(partial(self._read_ranges, local_indexes, fields, copy=copy))
+            except (RangesNotServedError, _UnprovenFieldError) as error:
                 logger.warning("%s; the shard is fetched whole", error)
-                whole = self._whole = self._fetch_whole()
+                whole = self._read_whole()
         return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
 
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
@@ -138,32 +154,56 @@ class RangeShard(IndexedShard):
         Raises:
             IndexError: There is no such place, or `[start, stop)` lies outside the field.
             KeyError: The sample has no such field.
+            FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
+            ShardFormatError: What lies there is not what the index says.
+        """
+        whole = self._whole
+        if whole is None:
+            try:
+                return self._checked(partial(self._read_part, local_index, extension, start, stop))
+            except (RangesNotServedError, _UnprovenFieldError) as error:
+                logger.warning("%s; the shard is fetched whole", error)
+                whole = self._read_whole()
+        field = whole.read(local_index, (extension,))[extension]
+        self._check_part(extension, len(field), start, stop)
+        return bytes(field[start:stop])
+
+    def confirm(self) -> None:
+        """Check once that the index belongs to the shard, for what shows the index by itself.
+
+        Raises:
             FetchError: The server refuses, or all tries failed.
             ShardFormatError: What lies there is not what the index says.
         """
-        return self._with_fitting_index(
-            partial(self._read_part, local_index, extension, start, stop)
-        )
+        if self._served or self._whole is not None or not len(self):
+            return
+        try:
+            self._checked(self._read_first_headers)
+        except (RangesNotServedError, _UnprovenFieldError) as error:
+            logger.warning("%s; the shard is fetched whole", error)
+            self._read_whole()
 
-    def _read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
-        places = {name: (offset, size) for name, offset, size in self.index.fields(local_index)}
-        wanted = self._within(WantedField(0, extension, *places[extension]))
+    def was_changed(self) -> bool:
+        """Return whether the shard was found to be another one than it was opened as."""
+        return self._changed
+
+    def _read_part(
+        self, local_index: int, extension: str, start: int, stop: int, basis: _Basis
+    ) -> bytes:
+        fields = {field[0]: field for field in basis.index.fields(local_index)}
+        wanted = self._locate(basis.index, 0, local_index, fields[extension])
         self._check_part(extension, wanted.size, start, stop)
-        whole = self._whole
-        if whole is None:
-            # The header too, though only a part is wanted: it shows that the shard is still the
-            # same.
-            head = (wanted.offset - BLOCK_SIZE, wanted.offset)
-            body = (wanted.offset + start, wanted.offset + stop)
-            try:
-                header, part = self._fetcher.read_ranges(self.url, [head, body])
-            except RangesNotServedError as error:
-                logger.warning("%s; the shard is fetched whole", error)
-                whole = self._whole = self._fetch_whole()
-            else:
-                self._verify(wanted, header)
-                return part
-        return bytes(whole.read(local_index, (extension,))[extension][start:stop])
+        # The headers too, though only a part is wanted: they show which field it is a part of.
+        headers = (wanted.start, wanted.offset)
+        body = (wanted.offset + start, wanted.offset + stop)
+        head, part = self._fetcher.read_ranges(self.url, [headers, body], version=basis.version)
+        if basis.version.validator is None:
+            # Nothing says that both answers were of one file; so both must come in one.
+            whole = (wanted.start, body[1])
+            (block,) = self._fetcher.read_ranges(self.url, [whole], version=basis.version)
+            head, part = block[: headers[1] - headers[0]], block[body[0] - wanted.start :]
+        self._verify(wanted, head)
+        return part
 
     def _check_part(self, extension: str, nbytes: int, start: int, stop: int) -> None:
         if not 0 <= start <= stop <= nbytes:
@@ -172,38 +212,94 @@ class RangeShard(IndexedShard):
                 f"{extension!r}, got [{start}, {stop})"
             )
 
-    def _with_fitting_index(self, read: Callable[[], T]) -> T:
-        """Read; where the shard is not the one that was indexed, once more by a new sidecar.
+    def _checked(self, read: Callable[[_Basis], T]) -> T:
+        """Read; if the sidecar is not this shard's, once more by a new sidecar.
 
         A kept sidecar is as old as the day it was fetched, and a spec without digests does not say
-        that shard and sidecar were exchanged since.
+        that shard and sidecar were replaced since. Once samples were handed out, their numbers are
+        in use, and another sidecar may number them differently.
         """
+        basis = self._basis
         try:
-            return read()
-        except (ShardFormatError, BeyondEndError) as error:
-            if self._renew_index():
-                return read()
-            if isinstance(error, BeyondEndError):
-                raise ShardFormatError(f"{error}: the shard {_REPLACED}") from error
+            result = self._read_by(basis, read)
+        except (ShardFormatError, SizeMismatchError) as error:
+            if not self._renew_index(basis):
+                raise self._misfit(error) from error
+            try:
+                result = self._read_by(self._basis, read)
+            except SizeMismatchError as again:
+                raise self._misfit(again) from again
+        self._served = True
+        return result
+
+    def _read_by(self, basis: _Basis, read: Callable[[_Basis], T]) -> T:
+        nbytes = basis.index.source.nbytes
+        if self._filesize not in (None, nbytes):
+            raise ShardFormatError(
+                f"{display_url(self.url)}: expected the sidecar of a shard of {self._filesize} "
+                f"bytes, as the spec says, found that of a shard of {nbytes} bytes; make the "
+                "sidecar and the spec anew"
+            )
+        try:
+            return read(basis)
+        except ReplacedError:
+            self._changed = self._served
+            if not self._served and self._basis is basis:
+                self._use_index(basis.index)  # the next read is the first again
             raise
 
-    def _renew_index(self) -> bool:
-        """Fetch the sidecar again, once; tell whether it is another one that can take its place."""
-        # Once only, or a shard that never fits would be asked for its sidecar at every sample.
-        fetch, self._fetch_index = self._fetch_index, None
-        if fetch is None:
+    def _renew_index(self, basis: _Basis) -> bool:
+        """Fetch the sidecar again, once; return whether there is another one to read by."""
+        if self._basis is not basis:
+            return True  # another thread was here first
+        index = self._newer_index()
+        self._changed = self._served
+        if index is None or self._served:
             return False
+        self._use_index(index)
+        return True
+
+    def _misfit(self, error: Exception) -> ShardFormatError:
+        """Return the error for a shard that does not fit its sidecar."""
+        text = str(error)
+        if isinstance(error, SizeMismatchError):
+            text = f"{error}: the shard {_REPLACED}"
+        if self._served:
+            # A new sidecar was kept if there is one, so who opens the shard anew reads by it.
+            text = f"{text}; where that was done, open the dataset anew"
+        return ShardFormatError(text)
+
+    def _newer_index(self) -> TarIndex | None:
+        """Fetch the sidecar again, once; None unless it is another one that can take its place."""
+        if self._fetch_index is None:
+            return None
         try:
-            index = fetch()
+            index = self._fetch_index()
         except (FetchError, ShardFormatError) as error:
             logger.warning("%s: no new sidecar: %s", display_url(self.url), error)
-            return False
+            return None
+        finally:
+            # Or a shard that never fits would be asked for its sidecar at every sample.
+            self._fetch_index = None
         same_rules = index.source.rules == self.index.source.rules
         # With another number of samples the dataset would count on from a wrong place.
         if not same_rules or index.num_samples != len(self) or index.digest == self.index.digest:
-            return False
-        self.index = index
-        return True
+            return None
+        return index
+
+    def _read_whole(self) -> Shard:
+        """Fetch the shard whole, to be read from its file from now on."""
+        whole = self._fetch_whole()
+        if whole.index.source != self.index.source:
+            if self._served or len(whole) != len(self):
+                self._changed = True
+                raise ShardFormatError(
+                    f"{display_url(self.url)}: fetched whole, it is another shard than its sidecar "
+                    f"says: it {_REPLACED}"
+                )
+            self._use_index(whole.index)
+        self._whole = whole
+        return whole
 
     @property
     def _hot_nbytes(self) -> int:
@@ -212,61 +308,120 @@ class RangeShard(IndexedShard):
         return self.index.source.nbytes // 2
 
     def _read_ranges(
-        self, local_indexes: Sequence[int], fields: Collection[str] | None, *, copy: bool
+        self,
+        local_indexes: Sequence[int],
+        fields: Collection[str] | None,
+        basis: _Basis,
+        *,
+        copy: bool,
     ) -> list[dict[str, Any]]:
-        samples, wanted = self._plan(local_indexes, fields)
-        ranges = [(field.offset - BLOCK_SIZE, field.offset + field.size) for field in wanted]
-        for field, block in zip(wanted, self._fetcher.read_ranges(self.url, ranges), strict=True):
+        samples, wanted = self._plan(basis, local_indexes, fields)
+        if not wanted and not self._served and len(basis.index.keys):
+            self._read_first_headers(basis)  # else keys alone would be taken unchecked
+        ranges = [(field.start, field.offset + field.size) for field in wanted]
+        blocks = self._fetcher.read_ranges(self.url, ranges, version=basis.version)
+        for field, block in zip(wanted, blocks, strict=True):
             self._verify(field, block)
-            data = memoryview(block)[BLOCK_SIZE:]
-            samples[field.place][field.extension] = bytes(data) if copy else data
+            data = memoryview(block)[field.offset - field.start :]
+            samples[field.slot][field.extension] = bytes(data) if copy else data
             self.nbytes_read += field.size
         return samples
 
+    def _read_first_headers(self, basis: _Basis) -> None:
+        first = self._locate(basis.index, 0, 0, basis.index.fields(0)[0])
+        span = (first.start, first.offset)
+        (headers,) = self._fetcher.read_ranges(self.url, [span], version=basis.version)
+        self._verify_headers(first, headers)
+
     def _plan(
-        self, local_indexes: Sequence[int], fields: Collection[str] | None
+        self,
+        basis: _Basis,
+        local_indexes: Sequence[int],
+        fields: Collection[str] | None,
     ) -> tuple[list[dict[str, Any]], list[WantedField]]:
         samples: list[dict[str, Any]] = []
         wanted: list[WantedField] = []
-        for place, local_index in enumerate(local_indexes):
-            samples.append({"__key__": self.index.key(local_index)})
-            for field in self.index.fields(local_index):
+        for slot, local_index in enumerate(local_indexes):
+            samples.append({"__key__": basis.index.key(local_index)})
+            for field in basis.index.fields(local_index):
                 if fields is None or field[0] in fields:
-                    samples[place][field[0]] = None  # holds the field's place in the order
-                    wanted.append(self._within(WantedField(place, *field)))
+                    samples[slot][field[0]] = None  # holds the field's place in the order
+                    wanted.append(self._locate(basis.index, slot, local_index, field))
         return samples, wanted
 
-    def _within(self, field: WantedField) -> WantedField:
+    def _locate(
+        self, index: TarIndex, slot: int, local_index: int, field: tuple[str, int, int]
+    ) -> WantedField:
         """Believe no offset of a sidecar that cannot be one of its shard."""
-        if not BLOCK_SIZE <= field.offset <= field.offset + field.size <= self.index.source.nbytes:
+        extension, offset, size = field
+        if not BLOCK_SIZE <= offset <= offset + size <= index.source.nbytes:
             raise ShardFormatError(
-                f"{display_url(self.url)}: expected {field.extension!r} within the "
-                f"{self.index.source.nbytes} bytes of the shard, found {field.size} bytes at byte "
-                f"{field.offset}: a damaged sidecar; delete it from the cache"
+                f"{display_url(self.url)}: expected {extension!r} within the "
+                f"{index.source.nbytes} bytes of the shard, found {size} bytes at byte "
+                f"{offset}: a damaged sidecar; delete it from the cache"
             )
-        return field
+        # Whatever stands before its header, too: long names and sizes have headers of their own.
+        start = max(index.headers_start(offset), offset - _MOST_HEADERS_NBYTES)
+        name = (index.key(local_index) + extension).encode("utf-8", "surrogateescape")
+        return WantedField(slot, extension, offset, size, start, name)
 
     def _verify(self, field: WantedField, block: bytes) -> None:
-        header = block[:BLOCK_SIZE]
-        # Sizes beyond 8 GiB may stand in a PAX header before; no field of that size comes here.
-        if not checksum_matches(header) or parse_number(header[_SIZE_FIELD]) != field.size:
-            raise ShardFormatError(
-                f"{display_url(self.url)}: expected a tar header for the {field.size} bytes of "
-                f"{field.extension!r} at byte {field.offset - BLOCK_SIZE}, found another one: the "
-                f"shard {_REPLACED}"
+        """Demand that a block is the field that the index says, its headers in front."""
+        self._verify_headers(field, block[: field.offset - field.start])
+
+    def _verify_headers(self, field: WantedField, headers: bytes) -> None:
+        try:
+            name, size = read_member(headers)
+        except ValueError as error:
+            found = str(error)
+        else:
+            if (name, size) == (field.name, field.size):
+                return
+            found = f"those of {_shown(name)} with {size} bytes"
+        index = self.index
+        if index.is_linked(field.offset) or field.start > index.headers_start(field.offset):
+            # A hard link has its name elsewhere; and beyond the bound nobody looks for one.
+            raise _UnprovenFieldError(
+                f"{display_url(self.url)}: the name {_shown(field.name)} does not stand before its "
+                f"data at byte {field.offset}, as of a hard link"
             )
+        raise ShardFormatError(
+            f"{display_url(self.url)}: expected the headers of {_shown(field.name)} with "
+            f"{field.size} bytes before byte {field.offset}, found {found}: the shard {_REPLACED}"
+        )
 
     def __repr__(self) -> str:
         return f"RangeShard({display_url(self.url)!r}, {len(self)} samples)"
 
 
-class WantedField(NamedTuple):
-    """A field to fetch: of the sample at `place` among those asked for, where it lies."""
+@dataclass(frozen=True, slots=True)
+class _Basis:
+    """What a shard is read by: its tar index, and the version that all its answers must be of."""
 
-    place: int
+    index: TarIndex
+    version: FileVersion
+
+
+class WantedField(NamedTuple):
+    """A field to fetch: of the sample in a slot of those asked for, where it lies, its name.
+
+    Its headers begin at `start`, its data at `offset`.
+    """
+
+    slot: int
     extension: str
     offset: int
     size: int
+    start: int
+    name: bytes
+
+
+class _UnprovenFieldError(FetchError):
+    """A field whose name only a reader of the whole shard can know."""
+
+
+def _shown(name: bytes) -> str:
+    return repr(name.decode("utf-8", "replace")[:_SHOWN_CHARACTERS])
 
 
 def sidecar_url(url: str, suffix: str) -> str:

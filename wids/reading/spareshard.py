@@ -218,7 +218,9 @@ class SpareShard(RangeShard):
 
     def _verify(self, field: WantedField, block: bytes) -> None:
         super()._verify(field, block)
-        if not self._known.vouches_for(field.offset, block):
+        if not self._known.vouches_for(
+            field.offset, block[field.offset - BLOCK_SIZE - field.start :]
+        ):
             raise ShardFormatError(
                 f"{display_url(self.url)}: expected the {field.size} bytes of {field.extension!r} "
                 f"at byte {field.offset} that were there before, found others"

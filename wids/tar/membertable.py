@@ -18,6 +18,7 @@ from wids.tar.samplekeys import SampleKeys
 from wids.tar.sidecar import ROW, Sidecar
 from wids.tar.spantable import SpanTable
 from wids.tar.tablecheck import find_damage, rows_ascend, table_of
+from wids.tar.tarheader import BLOCK_SIZE
 
 __all__ = ["MemberTable"]
 
@@ -53,7 +54,16 @@ class MemberTable:
     __slots__ = (
         *("source", "num_samples", "skipped", "trailing_nbytes"),
         *("_ascending", "_enough_checked", "_key_bytes", "_layouts", "_num_checked", "_path"),
-        *("_places", "_rows", "_sidecar", "_span_table", "_spans", "_trusted", "_verified"),
+        *(
+            "_ends",
+            "_places",
+            "_rows",
+            "_sidecar",
+            "_span_table",
+            "_spans",
+            "_trusted",
+            "_verified",
+        ),
     )
 
     def __init__(self, sidecar: Sidecar, path: Path | None = None) -> None:
@@ -75,6 +85,7 @@ class MemberTable:
         # One entry for each distinct set of extensions, so that all samples share the strings.
         self._layouts: dict[int, _Layout] = {}
         self._places: dict[str, int] | None = None
+        self._ends: NDArray[np.int64] | None = None
         self._span_table: SpanTable | None = None
 
     def __len__(self) -> int:
@@ -241,6 +252,26 @@ class MemberTable:
             for local_index in local_indexes.tolist():
                 self.check_sample(local_index)
         return self._table_of_spans.find(local_indexes, extensions)
+
+    def headers_start(self, offset: int) -> int:
+        """Return where the headers of a member begin: its own, and what stands in front of it.
+
+        That is where the data of the member before ends, as far as the sidecar is right; nothing
+        of it is verified here.
+
+        Args:
+            offset: First data byte of the member.
+        """
+        if self._ends is None:
+            spans = np.frombuffer(self._spans, "<i8").reshape(-1, 2)
+            self._ends = np.sort(spans[:, 0] + spans[:, 1] + -spans[:, 1] % BLOCK_SIZE)
+        row = int(np.searchsorted(self._ends, offset - BLOCK_SIZE, side="right")) - 1
+        return max(0, int(self._ends[row])) if row >= 0 else 0
+
+    def is_linked(self, offset: int) -> bool:
+        """Return whether several members share the data at an offset, as hard links do."""
+        offsets = np.frombuffer(self._spans, "<i8")[::2]
+        return int(np.count_nonzero(offsets == offset)) > 1
 
     @property
     def _table_of_spans(self) -> SpanTable:

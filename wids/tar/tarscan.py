@@ -29,7 +29,7 @@ from wids.tar.tarheader import (
 )
 from wids.tar.tarruns import HeaderRuns
 
-__all__ = ["Members", "scan_tar"]
+__all__ = ["Members", "read_member", "scan_tar"]
 
 # Where members are long, a header is read with few bytes more than it takes.
 _WINDOW_NBYTES = 64 << 10
@@ -114,6 +114,52 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
         return walk.members()
     finally:
         os.close(file_descriptor)
+
+
+def read_member(headers: bytes) -> tuple[bytes, int]:
+    """Return name and size of a regular file of a tar, given its headers alone.
+
+    Args:
+        headers: The bytes between the data of the member before and that of this one: whatever
+            entries stand there, extended headers, and last the file's own header.
+
+    Raises:
+        ValueError: They are no such headers.
+
+    >>> import tarfile
+    >>> member = tarfile.TarInfo("long/" * 30 + "a.txt")
+    >>> name, size = read_member(member.tobuf(tarfile.GNU_FORMAT))
+    >>> len(name), size
+    (155, 0)
+    """
+    extended = ExtendedHeaders()
+    position, last = 0, len(headers) - BLOCK_SIZE
+    while 0 <= position <= last and position % BLOCK_SIZE == 0:
+        header = headers[position : position + BLOCK_SIZE]
+        kind = header[156:157]
+        data_start = position + BLOCK_SIZE
+        if header == _ZERO_BLOCK:
+            # The end of an archive, which another one follows.
+            extended.begin_archive()
+            position = data_start
+            continue
+        if not checksum_matches(header):
+            break
+        if kind in EXTENDED_TYPES:
+            nbytes = parse_number(header[124:136])
+            position = data_start + nbytes + -nbytes % BLOCK_SIZE
+            extended.take(kind, headers[data_start:position], nbytes)
+            continue
+        said = extended.use()
+        if position == last:
+            if kind not in _REGULAR or said.sparse:
+                break
+            return said.name(header), said.size(header)
+        # An entry that is no member: a directory, a link, a label with data.
+        bare = kind in _NO_DATA or kind == b"1" or said.name(header).endswith(b"/")
+        size = 0 if bare else said.size(header)
+        position = data_start + size + -size % BLOCK_SIZE
+    raise ValueError("expected the headers of one regular file")
 
 
 class _Walk:

@@ -1,0 +1,522 @@
+"""Shards and sidecars that are replaced while they are read by range: right bytes or an error."""
+
+import hashlib
+import io
+import random
+import subprocess
+import sys
+import tarfile
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from server import Faults, ShardServer
+
+from wids import ShardListDataset, TarIndex
+from wids.browse.source import Source
+from wids.errors import FetchError, ShardFormatError, WidsError
+from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.tar.sidecar import SIDECAR_SUFFIX
+
+PATIENCE = FetchPolicy(backoff_seconds=0.0, attempts=3)
+KEYS = [f"{number:03d}" for number in range(6)]
+LONG = "ein-sehr-langer-name-" * 8
+
+
+def content(version: str, name: str, nbytes: int = 900) -> bytes:
+    """Return the bytes of a field, which say of which version and member they are."""
+    return hashlib.shake_128(f"{version}/{name}".encode()).digest(nbytes)
+
+
+def tar_of(
+    version: str,
+    keys: Sequence[str],
+    *,
+    tar_format: int = tarfile.USTAR_FORMAT,
+    extensions: Sequence[str] = (".bin", ".cls"),
+    nbytes: int = 900,
+) -> bytes:
+    """Write a shard whose fields all have one size, so that versions differ in names alone."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tar_format) as archive:
+        for key in keys:
+            for extension in extensions:
+                member = tarfile.TarInfo(key + extension)
+                member.size = nbytes
+                archive.addfile(member, io.BytesIO(content(version, member.name, nbytes)))
+    return stream.getvalue()
+
+
+def sidecar_of(tar: bytes, folder: Path) -> bytes:
+    """Return the sidecar of a shard."""
+    path = folder / f"{hashlib.md5(tar).hexdigest()}.tar"
+    path.write_bytes(tar)
+    sidecar = path.with_suffix(".widx")
+    TarIndex.from_tar(path).save(sidecar)
+    return sidecar.read_bytes()
+
+
+@pytest.fixture
+def put(shard_server: ShardServer, tmp_path: Path) -> Callable[..., str]:
+    """Returns what serves a shard, its sidecar, or both, and gives the shard's URL."""
+
+    def serve(shard: bytes | None = None, sidecar_for: bytes | None = None) -> str:
+        if shard is not None:
+            shard_server.put("a.tar", shard)
+        if sidecar_for is not None:
+            shard_server.put(f"a.tar{SIDECAR_SUFFIX}", sidecar_of(sidecar_for, tmp_path))
+        return f"{shard_server.url}/a.tar"
+
+    return serve
+
+
+def open_by_range(folder: Path, url: str, nsamples: int = len(KEYS), **promises: Any) -> Any:
+    """Open a shard by range, with a cache that has no room for it."""
+    row = {"url": url, "nsamples": nsamples, **promises}
+    options = {"transformations": "bytes", "cache_dir": folder, "cache_size": 1000}
+    dataset = ShardListDataset([row], remote="range", **options)
+    dataset.cache.fetcher = Fetcher(PATIENCE)
+    return dataset
+
+
+def check(sample: dict[str, Any], versions: Sequence[str], nbytes: int = 900) -> set[str]:
+    """Demand that each field is its own member's in some version; return the versions seen."""
+    seen = set()
+    for extension, data in sample.items():
+        if extension.startswith("."):
+            name = sample["__key__"] + extension
+            found = [each for each in versions if content(each, name, nbytes) == bytes(data)]
+            assert found, f"{name}: bytes of another member"
+            seen.add(found[0])
+    return seen
+
+
+OLD = tar_of("old", KEYS)
+NEW = tar_of("new", KEYS[::-1])
+DIGESTS = {
+    "nothing": {},
+    "the old one": {"filesize": len(OLD), "md5sum": hashlib.md5(OLD).hexdigest()},
+    "the new one": {"filesize": len(NEW), "md5sum": hashlib.md5(NEW).hexdigest()},
+}
+
+
+@pytest.mark.parametrize("promised", list(DIGESTS))
+@pytest.mark.parametrize("kept", [False, True], ids=["sidecar beside", "sidecar kept"])
+def test_members_of_the_same_sizes_in_another_order(
+    put: Callable[..., str], tmp_path: Path, kept: bool, promised: str
+) -> None:
+    """A shard of the same sizes in another order is no sample's bytes under another key."""
+    url = put(OLD, OLD)
+    folder = tmp_path / "cache"
+    if kept:
+        with open_by_range(folder, url, **DIGESTS[promised]) as dataset:
+            assert check(dataset[0], ["old"]) == {"old"}
+    put(NEW)
+    with open_by_range(folder, url, **DIGESTS[promised]) as dataset:
+        for index in range(len(KEYS)):
+            with pytest.raises(ShardFormatError, match=r"a\.tar: .*was replaced since"):
+                dataset[index]
+        with pytest.raises(ShardFormatError, match="was replaced since"):
+            dataset.__getitems__([3, 1])
+        with pytest.raises(ShardFormatError, match="was replaced since"):
+            dataset.gather_bytes([3, 1], ".bin")
+
+
+def at_request(shard_server: ShardServer, number: int, action: Callable[[], object]) -> None:
+    """Do something before the shard is asked for the `number`-th time from now on."""
+    passed = len(shard_server.requests)
+
+    def before_answer() -> None:
+        asked = [each for each in shard_server.requests[passed:] if each.path.endswith(".tar")]
+        if len(asked) == number and shard_server.requests[-1] is asked[-1]:
+            action()
+
+    shard_server.before_answer = before_answer
+
+
+@pytest.mark.parametrize(
+    "kind", [{}, {"dated": True}, {"ignore_if_range": True}, {"no_etag": True}], ids=str
+)
+def test_a_field_that_is_resumed_is_of_one_version(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path, kind: dict[str, bool]
+) -> None:
+    """A large field whose connection breaks is never half the old file and half the new."""
+    size = 300_000
+    old, new = (tar_of(each, ["a"], extensions=[".bin"], nbytes=size) for each in ("old", "new"))
+    url = put(old, old)
+    with open_by_range(tmp_path / "cache", url, 1) as dataset:
+        shard, place, _ = dataset.locate_sample(0)
+        shard_server.requests.clear()
+        shard_server.faults = faults = Faults(cut_at=100_000, **kind)
+
+        def replace() -> None:
+            put(new)
+            faults.cut_at = None
+
+        at_request(shard_server, 2, replace)
+        if "no_etag" in kind:  # it comes anew from its first byte
+            assert check(shard.read(place), ["new"], size)
+        else:
+            with pytest.raises(FetchError, match=r"a\.tar: the file was replaced on its server"):
+                shard.read(place)
+    assert len(shard_server.requests) == 2
+
+
+def test_a_resumed_field_asks_for_the_version_that_was_begun(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """Every request but the first carries the validator as If-Range; the field comes whole."""
+    size = 300_000
+    shard = tar_of("old", ["a"], extensions=[".bin"], nbytes=size)
+    with open_by_range(tmp_path / "cache", put(shard, shard), 1) as dataset:
+        dataset.locate_sample(0)
+        shard_server.requests.clear()
+        shard_server.faults = Faults(cut_at=100_000, times=1)
+        assert check(dataset[0], ["old"], size)
+        assert check(dataset[0], ["old"], size)
+    etag = f'"{hashlib.md5(shard).hexdigest()}"'
+    sent = [request.headers.get("If-Range") for request in shard_server.requests]
+    assert sent == [None, etag, etag]
+
+
+@pytest.mark.parametrize("filesize", [12_345, len(OLD) + 10_240])
+def test_the_size_that_the_spec_says_counts(
+    put: Callable[..., str], tmp_path: Path, filesize: int
+) -> None:
+    """A shard and a sidecar of another size than the spec's are refused, parts of fields too."""
+    with open_by_range(tmp_path / "cache", put(OLD, OLD), filesize=filesize) as dataset:
+        with pytest.raises(ShardFormatError, match=f"a shard of {filesize} bytes, as the spec"):
+            dataset[0]
+        shard, place, _ = dataset.locate_sample(0)
+        with pytest.raises(ShardFormatError, match="as the spec says"):
+            shard.read_part(place, ".bin", 0, 5)
+
+
+def test_a_server_with_a_longer_file_is_refused_at_the_first_sample(
+    put: Callable[..., str], tmp_path: Path
+) -> None:
+    """A shard that members were appended to is not the one that was indexed."""
+    put(tar_of("old", [*KEYS, *(f"{number}" for number in range(90, 99))]))
+    with open_by_range(tmp_path / "cache", put(None, OLD)) as dataset:
+        message = rf"a\.tar: expected a file of {len(OLD)} bytes, the server has one of \d+ bytes"
+        with pytest.raises(ShardFormatError, match=message):
+            dataset[0]
+
+
+_GREEDY = """
+import resource, sys
+from wids import ShardListDataset, WidsError
+url, filesize = sys.argv[1], int(sys.argv[2])
+promises = {"filesize": filesize} if filesize else {}
+with ShardListDataset([{"url": url, "nsamples": 1, **promises}], remote="range") as dataset:
+    resource.setrlimit(resource.RLIMIT_AS, (3 << 30, 3 << 30))
+    for read in (
+        lambda: dataset[0],
+        lambda: dataset.__getitems__([0]),
+        lambda: dataset.gather_bytes([0], ".bin"),
+        lambda: dataset.get_shard(0)[0].shard.read_part(0, ".bin", 0, 3 << 30),
+    ):
+        try:
+            read()
+        except WidsError as error:
+            print(type(error).__name__)
+"""
+
+
+@pytest.fixture
+def endless(tmp_path: Path) -> Iterator[str]:
+    """A server of a shard with a field of 3 GiB and its sidecar, that says it has 71,680 bytes."""
+    nbytes = 3 << 30
+    member = tarfile.TarInfo("a.bin")
+    member.size = nbytes
+    header = member.tobuf(tarfile.USTAR_FORMAT)
+    tar = tmp_path / "huge.tar"
+    with tar.open("wb") as stream:
+        stream.write(header)
+        stream.truncate(512 + nbytes + 10_240)
+    TarIndex.from_tar(tar).save(tmp_path / "huge.widx")
+    sidecar = (tmp_path / "huge.widx").read_bytes()
+
+    class Handler(BaseHTTPRequestHandler):
+        def log_message(self, *_: Any) -> None:
+            """Say nothing."""
+
+        def do_GET(self) -> None:
+            if self.path.endswith(SIDECAR_SUFFIX):
+                self._say(200, len(sidecar))
+                self.wfile.write(sidecar)
+                return
+            start, _, last = self.headers["Range"].removeprefix("bytes=").partition("-")
+            first, end = int(start), int(last) + 1
+            total = 71_680 if "honest" in self.path else 512 + nbytes + 10_240
+            self._say(206, end - first, f"bytes {first}-{end - 1}/{total}")
+            with suppress(ConnectionError):
+                self.wfile.write(header[first:512])
+                for _ in range((end - 512) >> 20):
+                    self.wfile.write(bytes(1 << 20))
+
+        def _say(self, status: int, length: int, content_range: str = "") -> None:
+            self.send_response(status)
+            self.send_header("Content-Length", str(length))
+            if content_range:
+                self.send_header("Content-Range", content_range)
+            self.end_headers()
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_address[1]}"
+    server.shutdown()
+    server.server_close()
+
+
+@pytest.mark.parametrize(("name", "filesize"), [("honest.tar", 0), ("lying.tar", 71_680)])
+def test_a_sidecar_that_states_three_gigabytes_allocates_nothing(
+    endless: str, tmp_path: Path, name: str, filesize: int
+) -> None:
+    """The server's size, and the spec's, are compared before bytes are taken in."""
+    ended = subprocess.run(
+        [sys.executable, "-c", _GREEDY, f"{endless}/{name}", str(filesize)],
+        capture_output=True,
+        check=False,
+        text=True,
+        timeout=60,
+    )
+    assert ended.stdout.split() == ["ShardFormatError"] * 4, ended.stderr[-2000:]
+
+
+def test_a_document_that_claims_to_be_huge_is_not_begun(shard_server: ShardServer) -> None:
+    """A sidecar or spec beyond the bound is refused by the size that the server states."""
+    url = shard_server.put("a.widx", b"x" * 100)
+    shard_server.faults = Faults(length=2**62)
+    with pytest.raises(FetchError, match="larger than the 268435456 bytes"):
+        Fetcher(PATIENCE).read(url)
+    assert len(shard_server.requests) == 1
+
+
+@pytest.mark.parametrize(
+    "tar_format", [tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]
+)
+def test_long_names_are_compared_to_their_end(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path, tar_format: int
+) -> None:
+    """Names that need a prefix or headers of their own cost no request more, and are compared."""
+    folders = "folder/" * 16 if tar_format == tarfile.USTAR_FORMAT else LONG
+    keys = [f"{folders}{number}" for number in range(4)]
+    old, new = (
+        tar_of("old", keys, tar_format=tar_format),
+        tar_of("new", keys[::-1], tar_format=tar_format),
+    )
+    url = put(old, old)
+    with open_by_range(tmp_path / "cache", url, 4) as dataset:
+        dataset[0]
+        shard_server.requests.clear()
+        assert dataset[2]["__key__"] == keys[2]
+        assert check(dataset[2], ["old"]) == {"old"}
+        assert len(shard_server.requests) == 2
+        shard, place, _ = dataset.locate_sample(1)
+        assert shard.read_part(place, ".cls", 3, 9) == content("old", f"{keys[1]}.cls")[3:9]
+    put(new)
+    with open_by_range(tmp_path / "other", url, 4) as dataset:
+        for index in range(4):
+            with pytest.raises(
+                ShardFormatError, match=r"expected the headers of .*, found those of"
+            ):
+                dataset[index]
+
+
+def test_hard_links_are_read_from_the_whole_shard(put: Callable[..., str], tmp_path: Path) -> None:
+    """The name of a link does not stand before its data; so no range can prove it."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for name, target in (("a.bin", None), ("b.bin", None), ("c.bin", "a.bin")):
+            member = tarfile.TarInfo(name)
+            if target is None:
+                member.size = 900
+                archive.addfile(member, io.BytesIO(content("old", name)))
+            else:
+                member.type, member.linkname = tarfile.LNKTYPE, target
+                archive.addfile(member)
+    with open_by_range(tmp_path / "cache", put(stream.getvalue(), stream.getvalue()), 3) as dataset:
+        assert check(dataset[1], ["old"])
+        assert not list((tmp_path / "cache").glob("*.tar"))
+        assert dataset[2][".bin"] == content("old", "a.bin")
+        assert list((tmp_path / "cache").glob("*.tar"))
+
+
+def test_entries_between_members_do_not_matter(put: Callable[..., str], tmp_path: Path) -> None:
+    """Folders, links and records of times stand before a header as often as they like."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for key in ("a", "b"):
+            folder = tarfile.TarInfo(f"{key}-folder")
+            folder.type = tarfile.DIRTYPE
+            archive.addfile(folder)
+            link = tarfile.TarInfo(f"{key}-link")
+            link.type, link.linkname = tarfile.SYMTYPE, LONG
+            archive.addfile(link)
+            member = tarfile.TarInfo(f"{key}.bin")
+            member.size, member.mtime = 900, 0.5
+            archive.addfile(member, io.BytesIO(content("old", member.name)))
+    with open_by_range(tmp_path / "cache", put(stream.getvalue(), stream.getvalue()), 2) as dataset:
+        assert [check(dataset[index], ["old"]) for index in (0, 1)] == [{"old"}] * 2
+        assert not list((tmp_path / "cache").glob("*.tar"))
+
+
+def test_a_part_of_a_field_is_of_one_version_without_validators(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """Where a server says nothing by which files are known, headers and bytes come together."""
+    size = 200_000
+    tars = [
+        tar_of("old", keys, extensions=[".bin"], nbytes=size) for keys in (["a", "b"], ["b", "a"])
+    ]
+    url = put(tars[0], tars[0])
+    shard_server.faults = Faults(no_etag=True)
+    right = content("old", "a.bin", size)[100_000:100_100]
+    for number in range(1, 5):
+        put(tars[0])
+        with open_by_range(tmp_path / "cache", url, 2) as dataset:
+            shard, place, _ = dataset.locate_sample(0)
+            at_request(shard_server, number, lambda: put(tars[1]))
+            with suppress(ShardFormatError):
+                assert shard.read_part(place, ".bin", 100_000, 100_100) == right
+
+
+def test_two_sizes_of_one_file_are_an_error(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """Without a validator the size tells two files apart."""
+    url = put(OLD, OLD)
+    shard_server.faults = Faults(no_etag=True)
+    with open_by_range(tmp_path / "cache", url) as dataset:
+        assert check(dataset[0], ["old"])
+        put(OLD + bytes(10_240))
+        with pytest.raises(FetchError, match="a.tar: the file was replaced on its server while"):
+            dataset[1]
+
+
+def test_the_page_shows_no_other_samples_bytes(put: Callable[..., str], tmp_path: Path) -> None:
+    """What was located before the shard was replaced is not read from the new one."""
+    url = put(OLD, OLD)
+    with open_by_range(tmp_path / "cache", url) as dataset:
+        source = Source(dataset)
+        place = source.place(2)
+        put(NEW, NEW)
+        for _ in range(2):
+            with pytest.raises(WidsError, match="replaced"):
+                source.read(place, 0)
+    with open_by_range(tmp_path / "cache", url) as dataset:  # by the old sidecar, kept
+        source = Source(dataset)
+        place = source.place(2)
+        assert place.key == KEYS[3]
+        assert bytes(source.read(place, 0)) == content("new", f"{KEYS[3]}.bin")
+
+
+_NAMES = [
+    "old",
+    "new",
+    "shuffled",
+    "other names",
+    "other fields",
+    "long names",
+    "long names swapped",
+]
+_WAYS: list[dict[str, bool]] = [
+    {},
+    {"dated": True},
+    {"ignore_if_range": True},
+    {"no_etag": True},
+    {"hide_total": True},
+]
+
+
+def test_random_exchanges_give_right_bytes_or_an_error(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """Shard, sidecar or both are exchanged between any two requests, two thousand times."""
+    rng = random.Random(20261121)
+    versions = {
+        "old": OLD,
+        "new": NEW,
+        "shuffled": tar_of("shuffled", rng.sample(KEYS, len(KEYS))),
+        "other names": tar_of("other names", [f"n{key}" for key in KEYS[1:]] + KEYS[:1]),
+        "other fields": tar_of("other fields", KEYS, extensions=(".cls", ".bin")),
+        "long names": tar_of(
+            "long names", [LONG + key for key in KEYS], tar_format=tarfile.GNU_FORMAT
+        ),
+        "long names swapped": tar_of(
+            "long names swapped", [LONG + key for key in KEYS[::-1]], tar_format=tarfile.GNU_FORMAT
+        ),
+    }
+    sidecars = {name: sidecar_of(tar, tmp_path) for name, tar in versions.items()}
+    names = list(versions)
+    assert names == _NAMES
+    tally = {"served": 0, "refused": 0}
+
+    def exchange() -> None:
+        what = rng.choice(["shard", "sidecar", "both"])
+        name = rng.choice(names)
+        if what != "sidecar":
+            shard_server.put("a.tar", versions[name])
+        if what != "shard":
+            shard_server.put(f"a.tar{SIDECAR_SUFFIX}", sidecars[name])
+
+    def before_answer() -> None:
+        shard_server.faults.cut_at = 1_500 if rng.random() < cut else None
+        if rng.random() < likely:
+            exchange()
+
+    shard_server.before_answer = before_answer
+    for number in range(2_000):
+        likely = rng.choice([0.05, 0.2, 0.5])
+        kind = rng.choice(_WAYS)
+        cut = rng.choice([0.0, 0.0, 0.2])
+        shard_server.faults = Faults(**kind)
+        shard_server.requests.clear()
+        first = rng.choice(names)
+        shard_server.put("a.tar", versions[first])
+        shard_server.put(f"a.tar{SIDECAR_SUFFIX}", sidecars[rng.choice([first, first, *names])])
+        folder = tmp_path / f"cache{number // 4}"  # a sidecar is kept for the next three
+        with open_by_range(folder, f"{shard_server.url}/a.tar") as dataset:
+            seen: set[str] = set()
+            for _ in range(rng.randrange(1, 5)):
+                try:
+                    samples = _read_at_random(rng, dataset)
+                except WidsError:
+                    tally["refused"] += 1
+                    continue
+                tally["served"] += 1
+                for sample in samples:
+                    seen |= check(sample, names)
+            # A server that names its versions is held to one of them.
+            assert len(seen) <= 1 or "no_etag" in kind
+    assert min(tally.values()) > 1_000, tally
+
+
+def _read_at_random(rng: random.Random, dataset: ShardListDataset) -> list[dict[str, Any]]:
+    """Read some samples one way or the other; of a part of a field the rest is as it should be."""
+    indexes = rng.sample(range(len(KEYS)), rng.randrange(1, len(KEYS)))
+    way = rng.randrange(3)
+    if way == 0:
+        return [dataset[indexes[0]]]
+    if way == 1:
+        return dataset.__getitems__(indexes)
+    shard, place, _ = dataset.locate_sample(indexes[0])
+    shard.confirm()
+    key = shard.index.key(place)
+    part = shard.read_part(place, ".bin", 300, 600)
+    return [{"__key__": key, ".bin": _completed(key, part)}]
+
+
+def _completed(key: str, part: bytes) -> bytes:
+    """Return the field that a part is of, in any version; the part where there is none."""
+    for version in _NAMES:
+        whole = content(version, f"{key}.bin")
+        if whole[300:600] == part:
+            return whole
+    return part
