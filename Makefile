@@ -40,10 +40,11 @@ demo: install
 	$(BIN)/python examples/demo.py
 
 # The tests run from the repository but import the installed wheel; WIDS_TEST_INSTALLED makes
-# one of them check just that.
+# one of them check just that. Modules of wids 0.1.11 that are gone raise an ImportError.
 test: install
 	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q
-	env -u PYTHONPATH $(BIN)/pytest -q --pyargs wids --doctest-modules
+	env -u PYTHONPATH $(BIN)/pytest -q --pyargs wids --doctest-modules \
+		--doctest-ignore-import-errors
 
 # The page of `wids browse` in a real browser; `make test` runs these too, where there is one.
 test-page: install

@@ -35,6 +35,7 @@ MAY_IMPORT = {
         "writing"
     ),
     "cli": "commands errors",
+    "wids": "base codecs errors ordering reading tar",
     "__init__": "caching codecs errors ordering reading specs tar display writing",
     "__main__": "cli",
 }
@@ -52,6 +53,8 @@ def source(name: str) -> str:
 
 def home(name: str) -> str:
     """Name the package that a module lies in, or the module itself where it lies in none."""
+    if name.startswith("wids_"):
+        return "wids"  # the modules of 0.1.11, which have one row
     return name.split(".", maxsplit=1)[0]
 
 
@@ -148,6 +151,8 @@ def test_all_names_what_is_there(name: str) -> None:
     if name.rsplit(".", maxsplit=1)[-1] in {"__init__", "__main__"}:
         return
     tree = ast.parse(source(name))
+    if isinstance(tree.body[-1], ast.Raise):
+        return  # a module of 0.1.11 that is gone
     (public,) = (
         ast.literal_eval(node.value)
         for node in tree.body

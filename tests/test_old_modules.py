@@ -1,0 +1,352 @@
+"""The modules of wids 0.1.11: programs that import them run, and get right answers."""
+
+import gzip
+import importlib
+import io
+import json
+import os
+import pickle
+import random
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import PIL.Image
+import pytest
+from conftest import REPOSITORY, write_shard
+
+import wids
+from wids.wids import (
+    IndexedTarSamples,
+    ShardListDataset,
+    compute_file_md5sum,
+    compute_num_samples,
+    group_by_key,
+    iterate_ranges,
+    splitname,
+)
+from wids.wids_decode import decode_all_gz, decode_basic, default_decoder
+from wids.wids_mmtar import MMIndexedTar
+
+Maker = Callable[..., Path]
+
+OPENED = ["PIL", [2, 1], [1, 2, 3]]
+ARRAY = ["numpy", "uint8", [[[1, 2, 3], [1, 2, 3]]]]
+NUMBERS = ["numpy", "int16", [0, 1, 2]]
+
+
+def png() -> bytes:
+    stream = io.BytesIO()
+    PIL.Image.new("RGB", (2, 1), (1, 2, 3)).save(stream, "png")
+    return stream.getvalue()
+
+
+def npy() -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.arange(3, dtype=np.int16))
+    return stream.getvalue()
+
+
+PLAIN = [
+    {"__key__": "a", ".png": png(), ".cls": "7", ".txt": "one"},
+    {"__key__": "dir/b", ".png": png(), ".cls": "8", ".txt": "two"},
+    {"__key__": "c", ".png": png(), ".cls": "9", ".txt": "three"},
+]
+PACKED = [
+    {
+        "__key__": "x",
+        ".json.gz": gzip.compress(b'{"n": [1]}', mtime=0),
+        ".seg.png": png(),
+        ".npy": npy(),
+        ".mp": b"\x81\xa1n\x01",
+        ".webp": b"RIFF",
+        ".gz": b"packed",
+    },
+    {"__key__": "y", ".note.TXT.GZ": gzip.compress(b"zipped", mtime=0), ".bin": b"\0\1"},
+]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    """Run all programs over shards made for them; return what each found."""
+    folder = tmp_path_factory.mktemp("old")
+    for name, samples in (("plain", PLAIN), ("packed", PACKED)):
+        write_shard(folder / f"{name}.tar", samples)
+        shards = [{"url": f"{name}.tar", "nsamples": len(samples)}]
+        document = {"wids_version": 1, "shardlist": shards}
+        (folder / f"{name}.json").write_text(json.dumps(document))
+    program = REPOSITORY / "tests" / "programs" / "old_modules.py"
+    path = os.pathsep.join(entry for entry in sys.path if entry)
+    done = subprocess.run(
+        [sys.executable, program, folder],
+        env={**os.environ, "PYTHONPATH": path, "WIDS_CACHE": str(folder / "cache")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+# Programs.
+
+
+def test_metadata_is_made_of_counted_shards(found: dict[str, Any]) -> None:
+    """`compute_num_samples` counts shards for a JSON."""
+    assert found["write_metadata"]["shardlist"] == [
+        {"url": "packed.tar", "nsamples": 2},
+        {"url": "plain.tar", "nsamples": 3},
+    ]
+
+
+def test_members_are_found_by_key(found: dict[str, Any]) -> None:
+    """`MMIndexedTar`, `group_by_key` and `splitname` make a table of keys."""
+    table = {"a": [0, 1, 2], "dir/b": [3, 4, 5], "c": [6, 7, 8]}
+    fields = {"dir/b.cls": "8", "dir/b.txt": "two"}
+    assert found["look_up_by_key"] == [9, table, fields]
+
+
+def test_a_single_tar_feeds_a_loader(found: dict[str, Any]) -> None:
+    """`IndexedTarSamples` and `default_decoder` inside a dataset of the program's own."""
+    captions = {"a": "one", "dir/b": "two", "c": "three"}
+    rows = [
+        {"__key__": key, ".png": ARRAY, ".cls": number, ".txt": text, "caption": text}
+        for number, (key, text) in enumerate(captions.items(), 7)
+    ]
+    assert found["join_captions"] == [rows[:2], rows[2:]]
+
+
+def test_members_are_listed_with_offsets(found: dict[str, Any]) -> None:
+    """`reader.by_index` has names, offsets of headers and sizes; the reader yields data."""
+    table, nbytes, first = found["list_members"]
+    picture = len(png())
+    # A header and a block of data each; the picture fits one block.
+    assert table[:4] == [
+        ["a.png", 0, picture],
+        ["a.cls", 1024, 1],
+        ["a.txt", 2048, 3],
+        ["dir/b.png", 3072, picture],
+    ]
+    assert (list(nbytes), nbytes["c.txt"]) == ([row[0] for row in table], 5)
+    assert first == ["a.png", png().hex()]
+
+
+def test_ranges_are_drawn(found: dict[str, Any]) -> None:
+    """`iterate_ranges` serves samplers of the program's own."""
+    drawn, chunked = found["sample_ranges"]
+    assert sorted(drawn) == ["a", "a", "c", "dir/b"]
+    assert chunked == [0, 1, 2]
+
+
+def decoded(picture: Any) -> list[dict[str, Any]]:
+    first = {"__key__": "x", ".json": {"n": [1]}, ".seg.png": picture, ".npy": NUMBERS}
+    first |= {
+        ".mp": {"n": 1},
+        ".webp": ["stream", b"RIFF".hex()],
+        ".gz": ["stream", b"packed".hex()],
+    }
+    return [first, {"__key__": "y", ".note.TXT": "zipped", ".bin": ["stream", "0001"]}]
+
+
+def test_the_old_steps_of_decoding_chain(found: dict[str, Any]) -> None:
+    """`decode_all_gz`, `decode_basic` and the images' decoders change a sample in place."""
+    assert found["decode_to_arrays"] == decoded(ARRAY)
+    for row, expected in zip(found["decode_step_by_step"], decoded(OPENED), strict=True):
+        assert {key: row[key] for key in expected} == expected
+
+
+def test_the_old_default_decodes_what_it_decoded(found: dict[str, Any]) -> None:
+    """Formats that 0.1.11 did not know stay streams, and `.gz` stays in the name."""
+    first, second = decoded(OPENED)
+    first[".json.gz"] = first.pop(".json")
+    second[".note.TXT.GZ"] = second.pop(".note.TXT")
+    assert found["decode_as_ever"] == [first, second]
+
+
+# Right where 0.1.11 was wrong.
+
+
+@pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_are_whole(make_shard: Maker, tar_format: int) -> None:
+    """PAX and GNU long names gave no members, or names cut at 100 bytes."""
+    key = "k" * 150
+    path = make_shard("long.tar", [{"__key__": key, ".txt": "one"}], tar_format)
+    assert MMIndexedTar(path).names() == [f"{key}.txt"]
+    assert IndexedTarSamples(path=path)[0]["__key__"] == key
+    assert compute_num_samples(path) == 1
+
+
+def test_folders_of_long_names_are_kept(make_shard: Maker) -> None:
+    """The ustar prefix was dropped, so equal names in two folders became one."""
+    samples = [{"__key__": f"{folder * 90}/{'x' * 30}", ".txt": folder} for folder in "ab"]
+    reader = MMIndexedTar(make_shard("prefix.tar", samples))
+    assert [(name[0], data) for name, data in reader] == [("a", b"a"), ("b", b"b")]
+
+
+def test_a_doubled_member_shifts_no_name(make_shard: Maker) -> None:
+    """Names and data of a doubled member stay together; as a sample it is an error."""
+    one, two = {"__key__": "a", ".txt": "first"}, {"__key__": "a", ".txt": "second"}
+    path = make_shard("double.tar", [one, two, {"__key__": "b", ".txt": "b"}])
+    reader = MMIndexedTar(path)
+    assert list(reader) == [("a.txt", b"first"), ("a.txt", b"second"), ("b.txt", b"b")]
+    assert [reader.get_file(i)[0] for i in range(len(reader))] == reader.names()
+    assert reader["a.txt"] == ("a.txt", b"second")
+    with pytest.raises(wids.ShardFormatError, match="two members for one field"):
+        IndexedTarSamples(path=path)
+
+
+def test_samples_that_lie_apart_are_an_error(make_shard: Maker) -> None:
+    """Two samples whose members interleave became four."""
+    names = ["a.txt", "b.txt", "a.cls", "b.cls"]
+    path = make_shard("mixed.tar", [{"__key__": name[0], name[1:]: "1"} for name in names])
+    with pytest.raises(ValueError, match=r"name 2, 'a\.cls': .* found 'a\.txt' as name 0"):
+        group_by_key(names)
+    with pytest.raises(ValueError, match=r"name 1, 'a\.txt'"):
+        group_by_key(["a.txt", "a.txt"])
+    with pytest.raises(wids.ShardFormatError, match="members of one sample are apart"):
+        compute_num_samples(path)
+    with pytest.raises(wids.ShardFormatError, match="members of one sample are apart"):
+        IndexedTarSamples(path=path)
+
+
+def test_a_truncated_tar_is_an_error_with_the_offset(make_shard: Maker) -> None:
+    """It was served as far as it went."""
+    path = make_shard("cut.tar", [{"__key__": "a", ".bin": bytes(3000)}])
+    path.write_bytes(path.read_bytes()[:1500])
+    for open_tar in (MMIndexedTar, lambda path: IndexedTarSamples(path=path)):
+        with pytest.raises(wids.ShardFormatError, match=r"cut\.tar.*byte"):
+            open_tar(path)
+
+
+def test_names_that_belong_to_no_sample_are_left_out() -> None:
+    """A dot in a folder made a key of half a path, and a hidden file made an empty key."""
+    assert group_by_key(["v1.2/README", "a/.hidden.txt", "a.txt", "__meta__/x.json"]) == [[2]]
+    for name in ("v1.2/README", ".hidden.txt", "__meta__/x.json"):
+        with pytest.raises(ValueError, match="has no key and extension"):
+            splitname(name)
+    assert splitname("v1.2/a.seg.png") == ("v1.2/a", ".seg.png")
+
+
+@pytest.mark.parametrize("extension", [".pkl", ".pth"])
+def test_pickles_are_refused(tmp_path: Path, extension: str) -> None:
+    """`.pkl` and `.pth` members ran code when they were decoded."""
+
+    class Touch:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return (tmp_path / "ran").touch, ()
+
+    for decode in (decode_basic, default_decoder):
+        with pytest.raises(wids.DecodeError, match="cannot decode field"):
+            decode({"__key__": "a", extension: pickle.dumps(Touch())})
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_bomb_does_not_fill_the_memory() -> None:
+    """What comes out of a `.gz` is bounded, and the error names the sample."""
+    bomb = gzip.compress(bytes(513 << 20), compresslevel=1, mtime=0)
+    with pytest.raises(wids.DecodeError, match=r"'\.bin\.gz' of key 'a'.*max_nbytes"):
+        decode_all_gz({"__key__": "a", ".bin.gz": io.BytesIO(bomb)})
+
+
+# Further ways to call them.
+
+
+def test_a_file_without_a_name_can_be_read(make_shard: Maker) -> None:
+    """An open file is read whatever its name stands for by now."""
+    path = make_shard("a.tar", PLAIN)
+    with tempfile.TemporaryFile() as nameless:
+        nameless.write(path.read_bytes())
+        nameless.flush()
+        assert len(IndexedTarSamples(stream=nameless)) == 3
+    with path.open("rb") as opened:
+        make_shard("other.tar", PLAIN[:1]).replace(path)
+        assert len(MMIndexedTar(opened)) == 9
+        assert compute_file_md5sum(opened) != compute_file_md5sum(path)
+
+
+def test_a_tar_is_checked_against_what_is_expected(make_shard: Maker) -> None:
+    """`md5sum` and `expected_size` raise errors of ours."""
+    path = make_shard("a.tar", PLAIN)
+    digest = compute_file_md5sum(path)
+    with IndexedTarSamples(path=path, md5sum=digest.upper(), expected_size=3).reader.get_file(0)[1]:
+        pass
+    with pytest.raises(wids.IntegrityError, match=f"expected MD5 {'0' * 32}, found {digest}"):
+        IndexedTarSamples(path=path, md5sum="0" * 32)
+    with pytest.raises(wids.SampleCountError, match="expected 4 samples, found 3"):
+        IndexedTarSamples(path=path, expected_size=4)
+    with pytest.raises(ValueError, match="expected a path or a stream"):
+        IndexedTarSamples()
+
+
+@pytest.mark.usefixtures("no_fd_leaks")
+def test_samples_count_from_the_end_and_close(make_shard: Maker) -> None:
+    """Negative indexes, iteration and an end, as of a sequence."""
+    samples = IndexedTarSamples(path=make_shard("a.tar", PLAIN))
+    assert samples[-1]["__key__"] == "c"
+    assert [sample["__key__"] for sample in samples] == ["a", "dir/b", "c"]
+    with pytest.raises(IndexError):
+        samples[3]
+    samples.close()
+    for read in (lambda: samples[0], lambda: samples.reader[0]):
+        with pytest.raises(ValueError, match="closed"):
+            read()
+
+
+def test_ranges_are_shuffled_as_in_0_1_11() -> None:
+    """The same `random.Random` gives the same order as ever."""
+    ranges = [(0, 3), (10, 13), (20, 23)]
+    printed_by_0_1_11 = [0, 1, 2, 11, 10, 12, 22, 20, 21]
+    assert list(iterate_ranges(ranges, random.Random(5))) == printed_by_0_1_11
+
+
+def test_the_old_default_restores_the_old_formats(make_shard: Maker) -> None:
+    """As the transformation of a dataset, it leaves streams what 0.1.11 left streams."""
+    path = make_shard("a.tar", [{"__key__": "a", ".jpeg": png(), ".cls": "3", ".png": png()}])
+    sample = ShardListDataset([(str(path), 1)], transformations=default_decoder)[0]
+    assert (sample[".jpeg"].read(), sample[".cls"]) == (png(), 3)
+    assert sample[".png"].size == (2, 1)
+    with pytest.raises(ValueError, match="expected 'PIL' or 'numpy', got 'torch'"):
+        default_decoder({}, format="torch")
+
+
+@pytest.mark.parametrize(
+    ("name", "instead"),
+    [
+        ("wids_bench", "benchmarks"),
+        ("wids_cleanup", "cache_size="),
+        ("wids_dir", "wids.ShardListDataset"),
+        ("wids_dl", "wids.ShardCache"),
+        ("wids_index", "wids create"),
+        ("wids_lru", "lru_size="),
+        ("wids_specs", "wids.DatasetSpec"),
+        ("wids_tar", "wids.Shard"),
+    ],
+)
+def test_a_module_that_is_gone_says_what_to_use(name: str, instead: str) -> None:
+    """To import it is an ImportError that names its successor and the page."""
+    with pytest.raises(ImportError, match=f"{name} of wids 0.1.11 is gone.*{instead}"):
+        importlib.import_module(f"wids.{name}")
+
+
+def test_the_old_modules_are_loaded_only_on_request() -> None:
+    """`import wids` loads none of them, and none of them shadows a public name."""
+    code = (
+        "import sys, wids\n"
+        "assert not [name for name in sys.modules if name.startswith('wids.wids')]\n"
+        "assert 'torch' not in sys.modules\n"
+        "import wids.wids, wids.wids_mmtar, wids.wids_decode\n"
+        "assert wids.ShardListDataset is wids.wids.ShardListDataset\n"
+        "assert not {'wids', 'wids_mmtar', 'wids_decode'} & set(wids.__all__)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_the_old_modules_need_no_torch() -> None:
+    """Where torch is not installed they are there all the same."""
+    code = "import sys; sys.modules['torch'] = None; import wids.wids, wids.wids_decode"
+    subprocess.run([sys.executable, "-c", code], check=True)
