@@ -227,6 +227,20 @@ def test_fields_decode_as_ever(make_shard: Maker) -> None:
     assert arrays[".jpg"].shape == (3, 4, 3)
 
 
+def test_reading_a_decoded_field_as_a_stream_says_what_to_do(make_shard: Maker) -> None:
+    """`.jpeg` was a stream in 0.1.11; the error of code that reads it names the way back."""
+    path = make_shard("new.tar", [{"__key__": "a", ".jpeg": png((1, 2, 3))}])
+
+    def size(sample: dict[str, Any]) -> int:
+        return len(sample[".jpeg"].read())
+
+    with pytest.raises(AttributeError, match="read") as caught:
+        ShardListDataset([(str(path), 1)]).add_transform(size)[0]
+    assert "decoders={'.ext': None}" in "".join(caught.value.__notes__)
+    dataset = ShardListDataset([(str(path), 1)], decoders={".jpeg": None}).add_transform(size)
+    assert dataset[0] == len(png((1, 2, 3)))
+
+
 def test_localname_says_where_a_shard_lies(spec: Path) -> None:
     """`lambda url: url` means that it is local already; nothing is copied."""
     dataset = ShardListDataset(str(spec), localname=lambda url: url)

@@ -28,7 +28,7 @@ from wids.reading.rangeshard import (
     read_samples,
 )
 from wids.reading.readahead import ReadAhead
-from wids.reading.streams import wrap_in_streams
+from wids.reading.streams import note_decoded_field, wrap_in_streams
 from wids.reading.travel import let_views_travel
 from wids.specs.naming import name_of
 from wids.specs.sources import load_spec
@@ -225,6 +225,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
             raise
         except Exception as error:
             error.add_note(while_reading(*label))
+            note_decoded_field(error)
             raise
         return sample
 

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from wids.reading.rangeshard import RangeShard
     from wids.tar.shard import Shard
 
-__all__ = ["StreamedShard", "wrap_in_streams"]
+__all__ = ["StreamedShard", "note_decoded_field", "wrap_in_streams"]
 
 Sample = dict[str, Any]
 
@@ -48,3 +48,17 @@ def wrap_in_streams(sample: Sample) -> None:
         if extension[0] == ".":
             # A copy of the bytes: old code seeks in it and keeps it, and need not know of maps.
             sample[extension] = io.BytesIO(data)
+
+
+def note_decoded_field(error: Exception) -> None:
+    """Add to the error of code that reads a decoded field as a stream how it stays a stream.
+
+    Args:
+        error: What a transformation raised; others than that are left alone.
+    """
+    # Not by a `read` of our own on pictures: libraries that look for one would take them for files.
+    if isinstance(error, AttributeError) and error.name in {"read", "getvalue"}:
+        error.add_note(
+            f"a field that was decoded, here to {type(error.obj).__name__}, is no binary stream; "
+            "decoders={'.ext': None} of the dataset leaves the fields of an extension streams"
+        )
