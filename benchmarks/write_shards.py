@@ -65,7 +65,7 @@ def one_pass(key: str, folder: Path, count: int) -> dict[str, float | str]:
     """Time one pass in this process, up to the last name, and up to the disk."""
     version = ""
     if key != "floor":  # what importing costs is not the question
-        __import__("webdataset" if key == "webdataset" else "wids.writing.writer")
+        __import__("webdataset" if key == "webdataset" else "wids.writing.shardwriter")
     cpu, started = time.process_time(), time.perf_counter()
     if key == "floor":
         concatenate(folder.parent / "ours", folder)

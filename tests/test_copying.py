@@ -17,6 +17,7 @@ from wids.base.processes import run_each
 from wids.tools.copying import PartWriter
 from wids.tools.reshard import reshard
 from wids.tools.reshardplan import Part, Target
+from wids.writing.shardfile import shard_options
 
 FOLDER_NAME = "folder/" * 20  # with a key, this fits ustar's prefix and name only
 
@@ -149,7 +150,9 @@ def test_a_subclass_that_makes_samples_of_its_own_is_asked_for_them(tmp_path: Pa
 def test_a_writer_can_be_sent_to_another_process(tmp_path: Path):
     """Before and after its first shard, and the copy writes the same."""
     write_ours(tmp_path / "old-0.tar", make_samples(0, 8))
-    target = [Target(f"{tmp_path}/{out}-%d.tar", rekey=False, options={}) for out in "ab"]
+    target = [
+        Target(f"{tmp_path}/{out}-%d.tar", rekey=False, options=shard_options()) for out in "ab"
+    ]
     part = Part(0, 0, np.array([3, 1]))
     with wids.ShardListDataset([str(tmp_path / "old-0.tar")]) as dataset:
         with PartWriter(dataset, target[0]) as writer:

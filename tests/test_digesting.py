@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.writing.digesting import DigestingFile
+from wids.writing.shardfile import DigestingFile
 
 
 def test_digests_are_those_of_the_bytes_written():

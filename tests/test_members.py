@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.tar.grouping import split_name
-from wids.writing.members import SampleEncoder
+from wids.writing.sampleencoder import SampleEncoder
 
 texts = (
     st.text(st.characters(codec=None, exclude_categories=[]), max_size=12)

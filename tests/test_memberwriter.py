@@ -178,19 +178,19 @@ def test_members_of_another_archive_are_taken_over_in_one_piece():
     stream = io.BytesIO()
     with MemberWriter(stream) as writer:
         writer.write(*rows[0])
-        writer.write_output(whole[1024 : 1024 + 1536 + 1024])
+        writer.write_raw(whole[1024 : 1024 + 1536 + 1024])
         writer.write(rows[2][0], memoryview(rows[2][1]), stable=True)
-        writer.write_output(whole[-1024 - 512 : -1024])
+        writer.write_raw(whole[-1024 - 512 : -1024])
         nbytes = writer.nbytes
     assert stream.getvalue() == whole.tobytes()
     assert nbytes == len(whole)
     with pytest.raises(ValueError, match="closed"):
-        writer.write_output(whole[:1024])
+        writer.write_raw(whole[:1024])
 
 
 def test_a_sample_taken_over_keeps_its_key_from_coming_again():
     """A key that came in one piece is known to what is written member by member."""
     archive = SampleArchive(io.BytesIO(), "x.tar")
-    archive.write_output("a", memoryview(archive_of([("a.txt", b"one")]))[:1024])
+    archive.write_raw("a", memoryview(archive_of([("a.txt", b"one")]))[:1024])
     with pytest.raises(ValueError, match="'a' is in x.tar already"):
         archive.write("a", [("a.cls", b"1")])

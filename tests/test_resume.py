@@ -18,7 +18,7 @@ import pytest
 from wids.cli import main
 from wids.specs.build import build_spec, merge_specs
 from wids.specs.sources import load_spec
-from wids.writing.writer import ShardWriter
+from wids.writing.shardwriter import ShardWriter
 
 # Writes 300 samples into shards of 20, goes on where an earlier run was killed.
 PROGRAM = """

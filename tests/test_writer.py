@@ -15,8 +15,8 @@ import pytest
 
 from wids.specs.spec import DatasetSpec
 from wids.tar.tarindex import TarIndex
-from wids.writing.members import SampleEncoder
-from wids.writing.writer import ShardWriter
+from wids.writing.sampleencoder import SampleEncoder
+from wids.writing.shardwriter import ShardWriter
 
 
 def members_of(path: Path) -> list[tuple[str, bytes]]:

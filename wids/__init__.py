@@ -47,8 +47,8 @@ if TYPE_CHECKING:
     from wids.tar.interchange import write_energon_index as write_energon_index
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
+    from wids.writing.shardwriter import ShardWriter as ShardWriter
     from wids.writing.tarwriter import TarWriter as TarWriter
-    from wids.writing.writer import ShardWriter as ShardWriter
 
 __version__ = "1.0.0.dev0"
 
@@ -74,7 +74,7 @@ _HOME_OF = {
     "ShardFormatError": "errors",
     "ShardListDataset": "reading.dataset",
     "ShardListSampler": "ordering.samplers",
-    "ShardWriter": "writing.writer",
+    "ShardWriter": "writing.shardwriter",
     "ShardedSampler": "ordering.samplers",
     "SpecError": "errors",
     "TarIndex": "tar.tarindex",

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from wids.importing.source import Imported
     from wids.reading.shardlist import ShardList
     from wids.tools.reshard import Resharded
-    from wids.writing.writer import ShardWriter
+    from wids.writing.shardwriter import ShardWriter
 
 __all__ = ["add_copy_commands"]
 
@@ -102,7 +102,7 @@ def import_(args: Arguments) -> int:
     from wids.importing.source import ImportOptions
     from wids.specs.overwriting import refuse_overwriting
     from wids.tools.reshard import spec_path_for
-    from wids.writing.writer import ShardWriter
+    from wids.writing.shardwriter import ShardWriter
 
     options = ImportOptions(
         fields=dict(_pair(text, "--field COLUMN=EXT") for text in args.field),

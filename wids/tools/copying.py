@@ -7,7 +7,7 @@ from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
 from wids.writing.headers import BLOCK, member_header, padded
-from wids.writing.openshard import OpenShard, checked_digests
+from wids.writing.shardfile import NewShard
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -20,9 +20,7 @@ if TYPE_CHECKING:
     from wids.tools.reshardplan import Part, Target
     from wids.writing.memberwriter import SampleArchive
 
-__all__ = ["DIGESTS", "PartWriter"]
-
-DIGESTS = ("md5", "sha256")
+__all__ = ["PartWriter"]
 
 _PATIENCE_SECONDS = 5
 # Samples read at a time: in the order of the disk, which takes a shuffle its sting on cold files.
@@ -76,19 +74,15 @@ class PartWriter:
                 time.sleep(0.1)
 
     def _write(self, part: Part) -> dict[str, Any]:
-        path, options = self._target.path(part), self._target.options
-        shard = OpenShard(path, digests=checked_digests(options.get("digests", DIGESTS)))
+        path = self._target.path(part)
+        shard = NewShard(path, self._target.options)
         # Subclasses may make samples of their own, and remote ones have no memory to take from.
         copying = self._copy if self._reader.serves_fields else self._read
         try:
             for start in range(0, len(part.indexes), _WINDOW):
                 window = part.indexes[start : start + _WINDOW]
                 copying(window, part.first_place + start, shard.archive)
-            return shard.publish(
-                path.parent,
-                sidecar=options.get("sidecars", False),
-                fsync=options.get("fsync", False),
-            )
+            return shard.publish(path.parent)
         finally:
             shard.discard()
 
@@ -108,7 +102,7 @@ class PartWriter:
                 if whole is None:
                     archive.write(key, members, stable=True)
                 else:
-                    archive.write_output(key, whole)
+                    archive.write_raw(key, whole)
 
     def _read(self, indexes: NDArray[np.int64], first_place: int, archive: SampleArchive) -> None:
         """Read a window of samples by the dataset's own way, and write them."""

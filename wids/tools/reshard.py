@@ -6,7 +6,7 @@ import os
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
@@ -19,11 +19,11 @@ from wids.specs.entries import new_spec
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.overwriting import refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tools.copying import DIGESTS, PartWriter
+from wids.tools.copying import PartWriter
 from wids.tools.reshardplan import Part, Target, plan_parts
-from wids.writing.openshard import warn_of_older
 from wids.writing.resume import WholeShards
-from wids.writing.writer import ShardWriter
+from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
+from wids.writing.shardwriter import ShardWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -67,7 +67,7 @@ def reshard(
     resume: bool = False,
     executor: Executor | None = None,
     workers: int | None = None,
-    **options: Any,
+    **options: Unpack[ShardOptions],
 ) -> Resharded:
     """Copy samples into new shards, in the order given.
 
@@ -101,11 +101,12 @@ def reshard(
     spec = Path(spec_path_for(pattern))
     # Refuses what it cannot take before anything is fetched, and writes nothing yet.
     # One writer knows what a pattern and its bounds may be; here it only looks at them.
-    ShardWriter(pattern, maxcount, maxsize, **options).abandon()
+    written = shard_options(**options)
+    ShardWriter(pattern, maxcount, maxsize).abandon()
     journal = Journal(spec.with_name(f"{spec.name}.journal"))
     refuse_overwriting(pattern, (shard["url"] for shard in dataset.shards))
     parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey)
-    target = Target(pattern, rekey, options)
+    target = Target(pattern, rekey, written)
     entries = _found(parts, target, dataset, journal) if resume else {}
     if not resume:
         journal.begin(target.path(part) for part in parts)
@@ -146,7 +147,7 @@ def _found(
     remove_parts(paths[0].parent, sidecars, of_living=True)
     for part, path in zip(parts, paths, strict=True):
         if path.exists() and (path.name in noted or not is_left_over(path, left)):
-            whole = WholeShards([(path, path.name)], noted, target.options.get("digests", DIGESTS))
+            whole = WholeShards([(path, path.name)], noted, target.options["digests"])
             for place, index in enumerate(part.indexes.tolist(), part.first_place):
                 whole.pass_by(target.key(place, _key(dataset, index)))
             whole.check_all_passed()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -16,12 +16,13 @@ from wids.writing.headers import BLOCK, member_header, padded
 from wids.writing.memberwriter import END_NBYTES
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
     from numpy.typing import NDArray
 
     from wids.reading.shardlist import ShardList
     from wids.tar.indexcolumns import IndexColumns
+    from wids.writing.shardfile import ShardOptions
 
 __all__ = ["Part", "Target", "plan_parts"]
 
@@ -52,12 +53,12 @@ class Target:
     Attributes:
         pattern: Their path, with a place for their number.
         rekey: Whether samples are named by their new place.
-        options: Further ones, as `ShardWriter` takes them.
+        options: How each shard is written, as `shard_options` returned it.
     """
 
     pattern: str
     rekey: bool
-    options: Mapping[str, Any]
+    options: ShardOptions
 
     def path(self, part: Part) -> Path:
         """Name the file of one new shard."""

@@ -1,7 +1,7 @@
-"""What stands before a member's data in a tar: one ustar block, PAX only where it must be.
+"""Tar headers: one ustar block per member, with a PAX header only where a name or size needs it.
 
-The metadata is fixed (mode 0444, owner 0, no names of users), so that the same member has the same
-header on any machine and at any time.
+The metadata is fixed (mode 0444, owner 0, no user names), so that the same member has the same
+header on every machine and at any time.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def padded(nbytes: int) -> int:
 
 
 def member_header(name: str, size: int, mtime: int = 0) -> bytes:
-    """Lay out what stands before a regular member's data.
+    """Return the header of a regular member.
 
     Args:
         name: Member name with `/` between folders; bytes that are no UTF-8 as surrogate escapes.
@@ -73,7 +73,7 @@ def member_header(name: str, size: int, mtime: int = 0) -> bytes:
 
 
 def _other_header(name: str, size: int, mtime: int) -> bytes:
-    """Lay out the header of a member whose name or size needs more than ustar's first field."""
+    """Return the header of a member whose name or size does not fit ustar's first field."""
     raw = name.encode("utf-8", "surrogateescape")
     is_utf8 = name.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in name)
     # Names that are no UTF-8 go raw into ustar's field, as every tar wrote them before PAX.
@@ -87,7 +87,7 @@ def _other_header(name: str, size: int, mtime: int) -> bytes:
 
 
 def _header(name: bytes, size: int, mtime: int, typeflag: bytes, prefix: bytes = b"") -> bytes:
-    """Lay out one ustar header block."""
+    """Return one ustar header block."""
     changing = b"%011o\0%011o\0" % (size, mtime)
     total = _FIXED_SUM + sum(name) + sum(changing) + sum(typeflag) + sum(prefix)
     return b"".join(
@@ -116,7 +116,7 @@ def _split_name(name: bytes) -> tuple[bytes, bytes] | None:
 
 
 def _pax_header(name: bytes, size: int, mtime: int, *, binary: bool) -> bytes:
-    """Lay out a PAX header with its data, then the header of the member itself."""
+    """Return a PAX header with its records, followed by the header of the member itself."""
     records = b""
     if binary:  # the name is no UTF-8, which PAX otherwise promises
         records += _pax_record(b"hdrcharset", b"BINARY")
@@ -131,7 +131,7 @@ def _pax_header(name: bytes, size: int, mtime: int, *, binary: bool) -> bytes:
 
 
 def _pax_record(keyword: bytes, value: bytes) -> bytes:
-    r"""Write `"<length> keyword=value\n"`, where the length counts its own digits."""
+    r"""Return `"<length> keyword=value\n"`, where the length counts its own digits."""
     rest = b" " + keyword + b"=" + value + b"\n"
     length = len(rest)
     while length != len(rest) + len(str(length)):

@@ -1,4 +1,4 @@
-"""Members, one behind the other, as a plain tar: the same bytes for the same calls.
+"""Plain tar archives of named members: the same calls write the same bytes.
 
 A member costs one 512-byte header and its data, padded to 512. Two zero blocks end the archive.
 """
@@ -11,7 +11,6 @@ from wids.writing.headers import BLOCK, member_header, padded
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-    from types import TracebackType
 
 __all__ = ["ByteSink", "MemberWriter", "SampleArchive", "member_nbytes"]
 
@@ -23,7 +22,7 @@ _PADDING = [bytes(-nbytes % BLOCK) for nbytes in range(BLOCK)]  # by length of t
 
 
 class ByteSink(Protocol):
-    """What bytes can be written to: a binary file, a pipe, a `DigestingFile`."""
+    """Destination for bytes: a binary file, a pipe, a `DigestingFile`."""
 
     def write(self, data: bytes | memoryview, /) -> Any:
         """Take all of the bytes."""
@@ -89,7 +88,7 @@ class MemberWriter:
         if self._parts_nbytes >= _WRITE_NBYTES:
             self._flush()
 
-    def write_output(self, members: memoryview) -> None:
+    def write_raw(self, members: memoryview) -> None:
         """Append members as they stand in another archive: headers, data and padding.
 
         Args:
@@ -134,18 +133,13 @@ class MemberWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:  # an archive that broke off must not look whole
             self.close()
 
 
 class SampleArchive:
-    """An archive of samples: members that stand together, each key once.
+    """Archive of samples: the members of each stand together, and each key comes once.
 
     Attributes:
         places: Place of each sample that was written, by key.
@@ -185,7 +179,7 @@ class SampleArchive:
         for name, data in members:
             self._writer.write(name, data, stable=stable)
 
-    def write_output(self, key: str, members: memoryview) -> None:
+    def write_raw(self, key: str, members: memoryview) -> None:
         """Append one sample as it stands in another archive, in one piece.
 
         Args:
@@ -197,10 +191,10 @@ class SampleArchive:
             ValueError: The archive holds that key, or is closed; nothing was written.
         """
         self._take(key)
-        self._writer.write_output(members)
+        self._writer.write_raw(members)
 
     def _take(self, key: str) -> None:
-        """Give a key its place, once."""
+        """Note the place of a key, which may come once."""
         if self.closed:
             raise ValueError(f"sample {key!r}: {self._where} is closed; open a new writer")
         if key in self.places:
@@ -218,7 +212,7 @@ class SampleArchive:
 
 
 def member_nbytes(name: str, data: Any) -> int:
-    """Tell what a member takes in the archive: its headers and its padded data.
+    """Return the bytes that a member takes in the archive: its headers and its padded data.
 
     >>> member_nbytes("0001.txt", b"one"), member_nbytes("ü.txt", b"")
     (1024, 1536)

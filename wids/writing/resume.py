@@ -1,4 +1,4 @@
-"""Going on with shards after a crash: what is whole already, and what was noted of it."""
+"""Resuming a writer: the complete shards of an earlier run, and the samples to skip."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from wids.specs.entries import shard_entry
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping
+    from collections.abc import Collection, Iterable, Iterator, Mapping
     from pathlib import Path
 
 __all__ = ["WholeShards"]
 
 
 class WholeShards:
-    """The shards that an earlier run finished, and the samples that need not be written again.
+    """Complete shards of an earlier run, whose samples need not be written again.
 
     Attributes:
         entries: Their spec entries, in order.
@@ -29,7 +29,7 @@ class WholeShards:
         self,
         paths: Iterable[tuple[Path, str]],
         noted: Mapping[str, dict[str, Any]],
-        digests: tuple[str, ...],
+        digests: Collection[str],
     ) -> None:
         """Look at shards that are there.
 
@@ -63,7 +63,7 @@ class WholeShards:
             yield from TarIndex.from_tar(path).keys
 
     def pass_by(self, key: Any) -> bool:
-        """Pass by a sample if it was written already.
+        """Return whether a sample was written already, and count it.
 
         Args:
             key: Its key.
@@ -87,13 +87,13 @@ class WholeShards:
         return True
 
     def skip(self) -> int:
-        """Pass by all samples at once, unseen; returns how many they are."""
+        """Skip all remaining samples at once; return how many they are."""
         skipped = self.num_samples - self.num_passed
         self.num_passed = self.num_samples
         return skipped
 
     def check_all_passed(self) -> None:
-        """Refuse to end before all samples of the whole shards came by.
+        """Check that all samples of the complete shards were given again.
 
         Raises:
             ValueError: Some did not.
@@ -105,13 +105,13 @@ class WholeShards:
             )
 
 
-def _still_says_all(entry: dict[str, Any], path: Path, digests: tuple[str, ...]) -> bool:
-    """Say whether a noted entry is of this file, and has the digests that are wanted now."""
+def _still_says_all(entry: dict[str, Any], path: Path, digests: Collection[str]) -> bool:
+    """Return whether a noted entry is of this file and has the digests wanted now."""
     fields = shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, ""))
     # The size is what a shard replaced by hand would hardly share; to digest it again takes hours.
     return fields.keys() <= entry.keys() and entry["filesize"] == path.stat().st_size
 
 
-def _read_entry(path: Path, name: str, digests: tuple[str, ...]) -> dict[str, Any]:
+def _read_entry(path: Path, name: str, digests: Collection[str]) -> dict[str, Any]:
     nsamples = TarIndex.from_tar(path).num_samples
     return shard_entry(name, nsamples, path.stat().st_size, hash_file(path, digests))

@@ -1,4 +1,4 @@
-"""`TarWriter`: samples into one tar, a file or a stream, as WebDataset users know it."""
+"""`TarWriter` writes samples to one tar file or stream, as webdataset's class of that name does."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from wids.base.outputfile import OutputFile
-from wids.writing.members import Encoder, SampleEncoder
 from wids.writing.memberwriter import ByteSink, SampleArchive
+from wids.writing.sampleencoder import Encoder, SampleEncoder
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from types import TracebackType
 
 __all__ = ["TarWriter"]
 
@@ -74,7 +73,7 @@ class TarWriter:
 
     @property
     def nsamples(self) -> int:
-        """How many samples were written."""
+        """Number of samples written."""
         return len(self._archive.places)
 
     @property
@@ -126,12 +125,7 @@ class TarWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -139,7 +133,7 @@ class TarWriter:
 
 
 def _checked_path(target: str | os.PathLike[str]) -> Path:
-    """Take a path that names a plain tar on this machine."""
+    """Return the path, if it names a plain tar on this machine."""
     text = os.fspath(target)
     if "://" in text or text.startswith("pipe:"):
         raise ValueError(
@@ -156,7 +150,7 @@ def _checked_path(target: str | os.PathLike[str]) -> Path:
 
 
 def _checked_stream(stream: Any) -> Any:
-    """Take a stream that bytes can be written to."""
+    """Return the stream, if bytes can be written to it."""
     if isinstance(stream, io.TextIOBase) or not hasattr(stream, "write"):
         # Found at once: a text stream would fail at the first flush, far from the mistake.
         raise TypeError(

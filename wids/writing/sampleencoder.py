@@ -1,4 +1,4 @@
-"""From a sample to the members that stand for it in a tar: names checked, values encoded."""
+"""`SampleEncoder` turns a sample into tar members: it checks names and encodes values."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _MAX_LAYOUTS = 1000  # samples of ever other fields must not fill the memory
 
 
 class SampleEncoder:
-    """Turns samples into members that readers find again under the same key and extensions.
+    """Encoder from samples to members, which read back under the same key and extensions.
 
     Args:
         encoders: Further or other entries for the table that `encode_field` has: extension (with
@@ -85,7 +85,7 @@ class SampleEncoder:
         return key, members
 
     def _encoded(self, key: str, extension: str, value: Any) -> Any:
-        """Encode a value that is no bytes yet."""
+        """Encode a value that is not bytes yet."""
         try:
             # The case of letters is the user's, and kept in the name; what it means is the same.
             data = self._encode(extension.lower(), value)
@@ -124,7 +124,7 @@ def _checked_encoders(encoders: Mapping[str, Encoder]) -> dict[str, Encoder]:
 
 
 def _lay_out(key: str, fields: tuple[Any, ...]) -> _Layout:
-    """Say which fields become members, under which extensions, in which order."""
+    """Return the fields that become members, with their extensions, in order."""
     field_of: dict[str, str] = {}
     for field in fields:
         if isinstance(field, str) and _SPECIAL.fullmatch(field):
@@ -143,7 +143,7 @@ def _lay_out(key: str, fields: tuple[Any, ...]) -> _Layout:
 
 
 def _checked_key(sample: Mapping[str, Any]) -> str:
-    """Take a sample's key, if reading will find the same key again."""
+    """Return the key of a sample, if reading gives the same key back."""
     key = sample.get("__key__")
     if not isinstance(key, str) or not key:
         raise ValueError(
@@ -176,7 +176,7 @@ def _check_found_again(key: str, layout: _Layout) -> None:
 
 
 def _checked_extension(key: str, field: Any) -> str:
-    """Bring a field's name to an extension with one leading dot."""
+    """Return a field's name as an extension with one leading dot."""
     if isinstance(field, str):
         extension = field if field.startswith(".") else f".{field}"
         if not (

@@ -1,29 +1,26 @@
-"""Writing shards: samples in, whole tar files with their spec entries out.
+"""`ShardWriter` writes samples into as many shards as they need, and their spec.
 
-`ShardWriter` takes samples as dicts, fills shard after shard by the rules of `docs/writing.md`,
-and publishes each under its final name only when it is whole.
+It fills shard after shard by the rules of `docs/writing.md`. A shard appears under its final name
+only when it is complete.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self, Unpack
 
 from wids.base.files import remove_parts
 from wids.base.outputfile import write_output
 from wids.specs.entries import name_in_spec, new_spec
 from wids.specs.journal import Journal, is_left_over
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.writing.members import Encoder, SampleEncoder
 from wids.writing.memberwriter import member_nbytes
-from wids.writing.openshard import OpenShard, checked_digests, warn_of_older
 from wids.writing.resume import WholeShards
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from wids.writing.sampleencoder import Encoder, SampleEncoder
+from wids.writing.shardfile import NewShard, ShardOptions, shard_options, warn_of_older
 
 __all__ = ["ShardWriter"]
 
@@ -59,16 +56,12 @@ class ShardWriter:
         post: Callable[[str], object] | None = None,
         start_shard: int = 0,
         *,
-        mtime: int = 0,
         encoders: Mapping[str, Encoder] | None = None,
         spec: str | os.PathLike[str] | None = None,
-        sidecars: bool = False,
-        # MD5 for readers of old, which know no other; SHA-256 because MD5 proves nothing any more.
-        digests: Collection[str] = ("md5", "sha256"),
-        fsync: bool = False,
         resume: bool = False,
         rank: int = 0,
         num_replicas: int = 1,
+        **options: Unpack[ShardOptions],
     ) -> None:
         """Begin to write; nothing appears before the first shard is whole.
 
@@ -78,14 +71,8 @@ class ShardWriter:
             maxsize: Most bytes in a shard, `>= 1`; only a single sample that is larger exceeds it.
             post: Called with the path of each shard once it is whole, to upload it, say.
             start_shard: Number of the first shard, `>= 0`.
-            mtime: Modification time of all members, in seconds since 1970.
             encoders: Further or other encoders, by extension, as `SampleEncoder` takes them.
             spec: Where `close` writes the JSON spec of all shards; none by default.
-            sidecars: Write each shard's tar index beside it.
-            digests: Which of "md5" and "sha256" to note of each shard. MD5 alone can take longer
-                than all else together on a fast disk.
-            fsync: Wait for the disk before a shard gets its name, so that a power cut leaves none
-                that is not whole. Without it, shards are safe from whatever ends the process.
             resume: Go on behind the shards that are there. The same samples must come again, in
                 the same order: those that are in whole shards are passed by (their values are not
                 encoded), or call `skip_written` and begin behind them. Notes of what is done are
@@ -95,9 +82,16 @@ class ShardWriter:
             num_replicas: How many writers there are. Writer `rank` makes every `num_replicas`-th
                 shard from `start_shard + rank` on, and a spec of its own:
                 `train-00000-of-00004.json`; `wids merge` makes one of all.
+            **options: How each shard is written. `mtime=0`: modification time of all members, in
+                seconds since 1970. `sidecars=False`: write each shard's tar index beside it.
+                `digests=("md5", "sha256")`: which digests the spec is to name; MD5 alone can take
+                longer than all else together on a fast disk. `fsync=False`: wait for the disk
+                before a shard gets its name, so that a power cut leaves none that is incomplete;
+                without it, shards are safe from whatever ends the process.
 
         Raises:
-            ValueError: The pattern or a bound cannot be used.
+            ValueError: The pattern, a bound or a digest cannot be used.
+            TypeError: There is no such option.
         """
         self._pattern = _checked_pattern(pattern)
         if maxcount < 1 or maxsize < 1 or start_shard < 0:
@@ -114,14 +108,11 @@ class ShardWriter:
         self._number = start_shard + rank
         self._step = num_replicas
         self._post = post
-        self._mtime = mtime
         self._encode = SampleEncoder(encoders)
         self._spec = None if spec is None else _spec_of_rank(Path(spec), rank, num_replicas)
         self.header: dict[str, Any] = {} if spec is None else {"name": Path(spec).stem}
-        self._sidecars = sidecars
-        self._digests = checked_digests(digests)
-        self._fsync = fsync
-        self._open: OpenShard | None = None
+        self._options = shard_options(**options)
+        self._open: NewShard | None = None
         self._closed = False
         journal = None if self._spec is None else self._spec.with_name(f"{self._spec.name}.journal")
         self._journal = Journal(journal)
@@ -142,7 +133,7 @@ class ShardWriter:
         return paths
 
     def _find_whole(self) -> WholeShards:
-        """Take up what an earlier run finished; what it did not note is posted and noted now."""
+        """Find the shards that an earlier run finished; post and note those not noted yet."""
         noted, left = self._journal.entries(), self._journal.left_over()
         # A run that began anew replaces old shards one by one: those behind it are not its own.
         paths = list(
@@ -152,18 +143,18 @@ class ShardWriter:
         path = Path(self._pattern % self._number)
         # The shard that was being finished when the process died: its sidecar may be half done.
         remove_parts(path.parent, [f"{path.name}{SIDECAR_SUFFIX}"], of_living=True)
-        whole = WholeShards(paths, noted, self._digests)
+        whole = WholeShards(paths, noted, self._options["digests"])
         for path, entry in whole.unnoted:
             self._tell(path, entry)
         self.shardlist += whole.entries
         return whole
 
     def _folder(self) -> Path:
-        """Name the folder that URLs of the spec count from."""
+        """Return the folder that URLs of the spec are relative to."""
         return Path(self._pattern).parent if self._spec is None else self._spec.parent
 
     def skip_written(self) -> int:
-        """Take all samples of the shards that were there as given.
+        """Skip the samples of the shards that are complete already.
 
         Returns:
             How many they are: begin with the sample of that number. 0 without `resume`.
@@ -197,7 +188,7 @@ class ShardWriter:
             self._write(key, members)
 
     def _write(self, key: str, members: Members) -> None:
-        """Put a sample into the open shard, or into the next one where that is full."""
+        """Write a sample to the open shard, or to the next one if that is full."""
         if self._closed:
             raise ValueError(f"sample {key!r}: this ShardWriter is closed; open a new one")
         # Added up before the shard is chosen: a sample never lies in two, whatever its size.
@@ -214,7 +205,7 @@ class ShardWriter:
             shard = None
         if shard is None:
             path = Path(self._pattern % self._number)
-            shard = self._open = OpenShard(path, self._mtime, self._digests)
+            shard = self._open = NewShard(path, self._options)
         shard.archive.write(key, members)
 
     def _finish_shard(self) -> None:
@@ -224,7 +215,7 @@ class ShardWriter:
             return
         # Forgotten first: one that could not be published must not be tried again at `close`.
         self._open = None
-        entry = shard.publish(self._folder(), sidecar=self._sidecars, fsync=self._fsync)
+        entry = shard.publish(self._folder())
         self.shardlist.append(entry)
         self._number += self._step
         self._tell(shard.path, entry)
@@ -264,12 +255,7 @@ class ShardWriter:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if kind is None:
             self.close()
         else:
@@ -277,14 +263,14 @@ class ShardWriter:
 
 
 def _spec_of_rank(spec: Path, rank: int, num_replicas: int) -> Path:
-    """Name the spec of one of several writers."""
+    """Return the path of the spec of one of several writers."""
     if num_replicas == 1:
         return spec
     return spec.with_name(f"{spec.stem}-{rank:05d}-of-{num_replicas:05d}{spec.suffix}")
 
 
 def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
-    """Take a pattern that gives a local path of its own to each number."""
+    """Return the pattern, if it gives each number a local path of its own."""
     text = os.fspath(pattern)
     problem = ""
     try:

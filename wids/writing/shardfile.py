@@ -1,0 +1,189 @@
+"""One new shard: written under a temporary name, digested meanwhile, published with its entry."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, TypedDict
+
+from wids.base.files import remove_parts
+from wids.base.hashing import DIGESTS, RunningDigests
+from wids.base.outputfile import OutputFile
+from wids.specs.entries import name_in_spec, shard_entry
+from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.tarindex import TarIndex
+from wids.writing.memberwriter import SampleArchive
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+__all__ = ["DigestingFile", "NewShard", "ShardOptions", "shard_options", "warn_of_older"]
+
+_ALGORITHMS = tuple(kind.algorithm for kind in DIGESTS.values())
+
+
+class ShardOptions(TypedDict, total=False):
+    """How a shard is written, whoever writes it; the arguments of `shard_options`."""
+
+    mtime: int
+    sidecars: bool
+    digests: Collection[str]
+    fsync: bool
+
+
+def shard_options(
+    *,
+    mtime: int = 0,
+    sidecars: bool = False,
+    # MD5 for old readers, which know no other; SHA-256 because MD5 proves nothing any more.
+    digests: Collection[str] = ("md5", "sha256"),
+    fsync: bool = False,
+) -> ShardOptions:
+    """Check options and fill in the defaults.
+
+    Args:
+        mtime: Modification time of all members, in seconds since 1970.
+        sidecars: Write the tar index beside the shard.
+        digests: Digest algorithms whose results the entry in the spec names.
+        fsync: Wait for the disk before the shard gets its name.
+
+    Raises:
+        ValueError: A spec has no field for one of the digests.
+
+    >>> shard_options(digests="md5")
+    {'mtime': 0, 'sidecars': False, 'digests': ('md5',), 'fsync': False}
+    """
+    # A text would be taken letter by letter.
+    named = (digests,) if isinstance(digests, str) else tuple(dict.fromkeys(digests))
+    unknown = [name for name in named if name not in _ALGORITHMS]
+    if unknown:
+        known = " and ".join(map(repr, _ALGORITHMS))
+        raise ValueError(f"digests: expected some of {known}, got {unknown[0]!r}")
+    return {"mtime": mtime, "sidecars": sidecars, "digests": named, "fsync": fsync}
+
+
+class NewShard:
+    """A shard that is being written; it appears when it is published, or never.
+
+    Attributes:
+        path: Its final name.
+        archive: The archive that its samples are written to.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     shard = NewShard(Path(folder, "x.tar"), shard_options(digests=()))
+    ...     shard.archive.write("a", [("a.txt", b"one")])
+    ...     print(shard.publish(Path(folder)))
+    {'url': 'x.tar', 'nsamples': 1, 'filesize': 2048}
+    """
+
+    def __init__(self, path: Path, options: ShardOptions) -> None:
+        """Begin a shard; missing folders are made.
+
+        Args:
+            path: Its final name.
+            options: What `shard_options` returned.
+
+        Raises:
+            BlockingIOError: Another process is writing this very file.
+        """
+        self.path = path
+        self._options = options
+        self._out = OutputFile(path)
+        self._file = DigestingFile(self._out.stream, options["digests"])
+        self.archive = SampleArchive(self._file, str(path), options["mtime"])
+
+    def publish(self, folder: Path) -> dict[str, Any]:
+        """Finish the archive and give it its name.
+
+        Args:
+            folder: Folder of the spec, which URLs are relative to.
+
+        Returns:
+            The entry of the shard in the spec.
+        """
+        sidecar = self.path.with_name(self.path.name + SIDECAR_SUFFIX)
+        try:
+            self.archive.close()
+            digests = self._file.close()
+            self._out.stream.flush()
+            if self._options["sidecars"]:
+                # Nobody else writes this shard: its part is locked.
+                remove_parts(sidecar.parent, [sidecar.name], of_living=True)
+                # Named before its shard: a shard that is there has all that belongs to it.
+                TarIndex.from_tar(self._out.part_path).save(sidecar)
+            self._out.publish(fsync=self._options["fsync"])
+            if self._options["sidecars"]:
+                sidecar.touch()  # a renamed file is a changed one: the sidecar must be the newer
+        finally:
+            self.discard()
+        name = name_in_spec(str(self.path), folder)
+        return shard_entry(name, len(self.archive.places), self._file.nbytes, digests)
+
+    def discard(self) -> None:
+        """End the threads and, unless it was published, remove the file."""
+        self._file.close()
+        self._out.discard()
+
+
+class DigestingFile:
+    """Binary stream for writing that digests what passes through.
+
+    Attributes:
+        nbytes: Bytes written so far.
+
+    >>> import io
+    >>> file = DigestingFile(io.BytesIO(), ["md5"])
+    >>> file.write(b"abc")
+    >>> file.close()
+    {'md5': '900150983cd24fb0d6963f7d28e17f72'}
+    """
+
+    def __init__(self, stream: IO[bytes], digests: Collection[str] = ()) -> None:
+        """Wrap a stream.
+
+        Args:
+            stream: Where the bytes go; stays open when this object is closed.
+            digests: Names that `hashlib` knows, such as `("md5", "sha256")`.
+        """
+        self._stream = stream
+        self._digests = RunningDigests(digests)
+        self.nbytes = 0
+
+    def write(self, block: bytes | memoryview) -> None:
+        """Write a block; it must not change afterwards."""
+        self._digests.update(block)
+        self._stream.write(block)
+        self.nbytes += len(block)
+
+    def close(self) -> dict[str, str]:
+        """Finish the digests and stop the threads; a second call is harmless.
+
+        Returns:
+            Digest name to hexadecimal digest.
+        """
+        return self._digests.finish()
+
+
+def warn_of_older(pattern: str, number: int, step: int = 1) -> None:
+    """Warn of shards that stand behind the last one that was written.
+
+    Nothing that another run wrote is ever removed: only the user knows whether it is wanted.
+
+    Args:
+        pattern: Path of the shards, with a place for their number.
+        number: That of the first shard that was not written.
+        step: From one number to the next.
+    """
+    first = last = number
+    while Path(pattern % last).exists():
+        last += step
+    if last > first:
+        count = (last - first) // step
+        warnings.warn(
+            f"{pattern % first}: {count} shard{'s' * (count > 1)} of another run stand behind the "
+            "last one that was written; they are not in its spec, but a folder or pattern takes "
+            "them in: remove them if they are not wanted",
+            stacklevel=3,
+        )
