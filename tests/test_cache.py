@@ -1,5 +1,6 @@
 """`ShardCache`: where files lie, who may write there, what is kept and what goes."""
 
+import dataclasses
 import errno
 import gzip
 import hashlib
@@ -26,7 +27,7 @@ from test_http_faults import MD5, QUICK, SHARD, leftovers, tar_of
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.caching.cachefolder import Record
+from wids.caching.cachefolder import Entry, Record
 from wids.errors import CacheError, FetchError, IntegrityError
 from wids.fetching.fetch import Fetcher
 
@@ -433,6 +434,22 @@ def test_a_bound_below_one_shard_works(tmp_path: Path, shard_server: ShardServer
     assert [shard.path for shard in cache.shards()] == [path]
 
 
+@pytest.mark.parametrize(("claimed", "lost_nbytes"), [(2**62, 0), (10**9, 9 << 20)])
+def test_a_false_size_evicts_next_to_nothing(
+    tmp_path: Path, shard_server: ShardServer, claimed: int, lost_nbytes: int
+) -> None:
+    """Room is made as bytes come: a server that only claims a size has few shards evicted."""
+    bound = 45 * len(SHARD)
+    cache = ShardCache(tmp_path / "cache", cache_size=bound, fetcher=Fetcher(QUICK))
+    fetch_many(cache, shard_server, 43)
+    before = held_nbytes(cache)
+    url = shard_server.put("false.tar", SHARD)
+    shard_server.faults = Faults(length=claimed)
+    with pytest.raises((CacheError, FetchError), match=r"false\.tar|no space"):
+        cache.get(url)
+    assert before - held_nbytes(cache) <= lost_nbytes
+
+
 def test_an_open_shard_outlives_its_eviction(tmp_path: Path, shard_server: ShardServer) -> None:
     """Who has a shard open reads on after it was evicted."""
     cache = ShardCache(tmp_path / "cache", cache_size=1000)
@@ -690,6 +707,29 @@ def test_a_bound_makes_room_on_a_small_disk(small_disk: Path, shard_server: Shar
         assert cache.get(shard_server.put(f"{number}.tar", SHARD)).read_bytes() == SHARD
 
 
+def test_a_folder_that_is_removed_is_made_anew(
+    cache: ShardCache, shard_server: ShardServer
+) -> None:
+    """A program goes on fetching after somebody has removed the cache folder under it."""
+    url = shard_server.put("a.tar", SHARD)
+    cache.get(url)
+    cache.close()
+    shutil.rmtree(cache.cache_dir)
+    assert cache.get(url).read_bytes() == SHARD
+
+
+def test_a_folder_is_safe_whatever_the_umask(tmp_path: Path, shard_server: ShardServer) -> None:
+    """With a umask of 0, neither the folder nor one above it is made for all users to write to."""
+    before = os.umask(0)
+    try:
+        cache = ShardCache(tmp_path / "new" / "folders" / "cache")
+        assert cache.get(shard_server.put("a.tar", SHARD)).read_bytes() == SHARD
+    finally:
+        os.umask(before)
+    made = [cache.cache_dir, cache.cache_dir.parent, cache.cache_dir.parent.parent]
+    assert [stat.S_IMODE(path.stat().st_mode) for path in made] == [0o700, 0o755, 0o755]
+
+
 # Leftovers
 
 
@@ -705,7 +745,7 @@ from wids.fetching.partfile import PartFile
 cache_dir = pathlib.Path({str(cache.cache_dir)!r})
 entry = Entry.of(cache_dir, {url!r}, "")
 cache_dir.mkdir(exist_ok=True, mode=0o700)
-part = PartFile(new_part_path(entry.path), "a", ShardRef("a"))
+part = PartFile(new_part_path(entry.path), ShardRef("a"))
 part.begin({len(SHARD)}, {validator!r})
 part.append((cache_dir.parent / "data").read_bytes())
 part._stream.flush()
@@ -858,29 +898,36 @@ def overwrite(path: Path, offset: int, data: bytes) -> None:
     os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
 
 
+def set_boot(path: Path, boot: str) -> None:
+    """Have the record of a shard say in which boot it was written, as if the disk lacked it."""
+    entry = Entry(path.parent, path.name)
+    record = entry.load_record()
+    assert record is not None
+    assert record.boot == ""
+    entry.save_record(dataclasses.replace(record, boot=boot), used=False)
+
+
 @pytest.mark.parametrize("cut", POWER_CUTS)
 def test_a_power_cut_serves_no_wrong_byte(
-    cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch, cut: str
+    cache: ShardCache, shard_server: ShardServer, cut: str
 ) -> None:
     """A shard that the disk may not have had is checked after the next boot."""
     url = shard_server.put("a.tar", SHARD)
-    monkeypatch.setattr("wids.caching.durable._settle", lambda *_: None)  # the power went before
-    POWER_CUTS[cut](cache.get(url))
-    monkeypatch.setattr("wids.caching.cache.boot_token", lambda: "the next boot")
+    path = cache.get(url)
+    cache.close()
+    set_boot(path, "an earlier boot")  # the power went before the disk had it
+    POWER_CUTS[cut](path)
     after = ShardCache(cache.cache_dir, fetcher=cache.fetcher)
     assert after.get(url).read_bytes() == SHARD
     assert len(shard_server.requests) == (1 if cut == "nothing lost" else 2)
 
 
-def test_a_settled_shard_is_not_read_again(
-    cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_settled_shard_is_not_read_again(cache: ShardCache, shard_server: ShardServer) -> None:
     """Once the disk has a shard, neither a boot nor another machine makes it be checked."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     cache.close()
     overwrite(path, 0, b"x")  # to see that nobody looks
-    monkeypatch.setattr("wids.caching.cache.boot_token", lambda: "the next boot")
     assert ShardCache(cache.cache_dir).get(url) == path
     assert len(shard_server.requests) == 1
 
@@ -889,15 +936,15 @@ def test_an_eviction_while_a_shard_settles_leaves_nothing(
     cache: ShardCache, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A record made final at the moment of its shard's eviction goes with the shard."""
-    save = Record.save
+    save = Entry.save_record
 
-    def save_late(record: Record, path: Path, *times: float) -> None:
+    def save_late(entry: Entry, record: Record, *, used: bool) -> None:
         # The final one, which waits here until the shard is let go and evicted.
-        while times and cache.trim(0):
+        while not used and cache.trim(0):
             time.sleep(0.005)
-        save(record, path, *times)
+        save(entry, record, used=used)
 
-    monkeypatch.setattr(Record, "save", save_late)
+    monkeypatch.setattr(Entry, "save_record", save_late)
     cache.get(shard_server.put("a.tar", SHARD))
     cache.get(shard_server.put("b.tar", SHARD))  # lets go of the first
     cache.close()

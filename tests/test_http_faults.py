@@ -142,7 +142,7 @@ def test_a_stalled_download_goes_on(
     """A server that falls silent in mid-shard is asked for the rest."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(times=1, stall_at=50_000)
-    path = impatient_cache.get(url, **promise)
+    path = impatient_cache.get(ShardRef.of(url, **promise))
     assert path.read_bytes() == SHARD
     assert leftovers(impatient_cache) == [path.name, f"{path.name}.ok"]
 

@@ -163,7 +163,7 @@ def test_a_store_that_stalls_is_asked_again(
     shard_server.put("shards/a.tar", SHARD)
     shard_server.faults = Faults(times=1, stall_at=100_000)
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(IMPATIENT))
-    assert cache.get("s3://shards/a.tar", md5sum=MD5).read_bytes() == SHARD
+    assert cache.get(ShardRef.of("s3://shards/a.tar", md5sum=MD5)).read_bytes() == SHARD
 
 
 def test_a_missing_library_is_named() -> None:

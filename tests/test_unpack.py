@@ -187,7 +187,7 @@ def test_missing_zstandard_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setitem(sys.modules, "zstandard", None)
     (tmp_path / "a.tar.zst").write_bytes(zst(SHARD))
     with (
-        PartFile(tmp_path / "part", "a", ShardRef("a")) as part,
+        PartFile(tmp_path / "part", ShardRef("a")) as part,
         pytest.raises(ShardFormatError, match=r"wids\[zstd\].*pip install zstandard"),
     ):
         unpack(tmp_path / "a.tar.zst", part, "a.tar.zst")

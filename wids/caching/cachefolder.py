@@ -1,4 +1,4 @@
-"""The cache folder: where it is, whether it can be trusted, and what its files are called."""
+"""The cache folder: where it is, whether it is safe, and which files an entry has there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import hashlib
 import json
 import os
 import stat
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -25,14 +26,15 @@ __all__ = [
     "check_folder",
     "choose_folder",
     "claim_part",
+    "last_written",
     "open_cached",
     "parts_of",
 ]
 
 SPECS_FOLDER = "specs"  # where large specs are kept, below the cache folder
-KEPT_SPECS = "[0-9a-f]" * 32 + ".columns"  # what matches the names of theirs
+KEPT_SPECS = "[0-9a-f]" * 32 + ".columns"  # matches the names of the files there
 _ENVIRONMENT = "WIDS_CACHE"
-_MOST_RECORD_NBYTES = 1 << 20
+_MAX_RECORD_NBYTES = 1 << 20
 _ALGORITHMS = {"crc32", *(kind.algorithm for kind in DIGESTS.values())}
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
@@ -65,14 +67,14 @@ def check_folder(folder: Path, *, shared: bool) -> None:
 
     Args:
         folder: An absolute path.
-        shared: Trust everyone who can write there, and make new files theirs to use too.
+        shared: Trust everyone who can write there, and let all users write to a new folder.
 
     Raises:
         CacheError: It cannot be made, is no folder, or is not safe; says what to do.
     """
     try:
         if not folder.exists():
-            folder.mkdir(mode=0o777 if shared else 0o700, parents=True, exist_ok=True)
+            _make_folder(folder, 0o777 if shared else 0o700)
         status = folder.stat()
     except OSError as error:
         raise CacheError(
@@ -83,6 +85,13 @@ def check_folder(folder: Path, *, shared: bool) -> None:
         raise CacheError(f"{folder}: is no folder; set cache_dir or {_ENVIRONMENT} to one")
     if not shared:
         _refuse_unsafe(folder, status)
+
+
+def _make_folder(folder: Path, mode: int) -> None:
+    # Whatever the umask: a parent that all users can write to would make the cache unsafe.
+    for parent in reversed([each for each in folder.parents if not each.exists()]):
+        parent.mkdir(mode=0o755, exist_ok=True)
+    folder.mkdir(mode=mode, exist_ok=True)
 
 
 def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
@@ -109,15 +118,15 @@ def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
 
 @dataclass(frozen=True)
 class Record:
-    """What a finished shard was checked against; lies beside it as JSON.
+    """What is known of a shard in the cache; lies beside it as JSON.
 
     Attributes:
         size: Bytes of the file.
-        mtime_ns: Its modification time; both must agree or the file is not ours.
+        mtime_ns: Its modification time; both must agree, or the file is not the one recorded.
         url: Where it came from, without user and query.
-        digests: Algorithm to digest, of those that were checked.
-        boot: In which boot of which machine it was written, as long as the disk may not have it;
-            "" from then on.
+        digests: Algorithm to hexadecimal digest of the file.
+        boot: In which boot of which machine it was written, for as long as the disk may not have
+            it; "" from then on.
     """
 
     size: int
@@ -126,35 +135,18 @@ class Record:
     digests: dict[str, str]
     boot: str
 
-    @classmethod
-    def load(cls, path: Path) -> Record | None:
-        """Read a record; None where there is no readable one."""
-        try:
-            # JSON and no pickle: whoever can write here must not be able to run code. What is no
-            # file is not waited for.
-            with os.fdopen(open_cached(path), "rb") as stream:
-                fields = json.loads(stream.read(_MOST_RECORD_NBYTES))
-            record = cls(**{name: fields[name] for name in cls.__dataclass_fields__})
-        except (OSError, ValueError, KeyError, TypeError, RecursionError):
-            return None
-        return record if record._is_sound() else None
-
-    def _is_sound(self) -> bool:
-        """Tell whether the fields are of their types, the digests of known kinds."""
+    def is_sound(self) -> bool:
+        """Return whether the fields are of their types, and the digests of known algorithms."""
         kinds: dict[str, type] = {"size": int, "mtime_ns": int, "boot": str, "digests": dict}
         typed = all(isinstance(getattr(self, name), kind) for name, kind in kinds.items())
         return typed and self.digests.keys() <= _ALGORITHMS
 
-    def save(self, path: Path, last_used: float | None = None) -> None:
-        """Write it beside and rename, with the time of the last use if that is not now."""
-        write_atomically(path, json.dumps(asdict(self)).encode(), mtime=last_used)
-
     def renewed(self, status: os.stat_result) -> Record:
-        """Return the record of the same content with the dates of a copy."""
+        """Return the record of the same content with the date of a copy."""
         return replace(self, mtime_ns=status.st_mtime_ns, boot="")
 
     def matches(self, status: os.stat_result, boot: str) -> bool:
-        """Tell whether the file must still be the one that was checked.
+        """Return whether the file must still be the recorded one.
 
         Args:
             status: The file now.
@@ -166,7 +158,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Entry:
-    """The place of one shard in the cache folder.
+    """One entry of the cache: a shard, its record, and what else lies beside it.
+
+    When a shard was last used is the modification time of its record; only this class reads and
+    sets it.
 
     Attributes:
         folder: The cache folder.
@@ -181,7 +176,7 @@ class Entry:
 
     @classmethod
     def of(cls, folder: Path, source: str, version: str) -> Entry:
-        """Return the place for what comes from a source in a version, such as a digest."""
+        """Return the entry for what comes from a source in a version, such as a digest."""
         # The whole URL, as two folders may hold shards of one name; a zero byte, which none has,
         # ends it.
         key = hashlib.sha256(f"{source}\0{version}".encode(errors="surrogateescape")).hexdigest()
@@ -194,7 +189,7 @@ class Entry:
 
     @property
     def record_path(self) -> Path:
-        """Its record; its modification time says when the shard was last used."""
+        """Its record."""
         return self.folder / f"{self.name}.ok"
 
     @property
@@ -207,10 +202,63 @@ class Entry:
         """Its lock file, one of 4096."""
         return self.folder / "locks" / f"{self.name[:3]}.lock"
 
+    @property
+    def last_used(self) -> float | None:
+        """When the shard was last given out, in seconds since 1970; None without a record."""
+        try:
+            return self.record_path.stat().st_mtime
+        except OSError:
+            return None
+
+    def mark_used(self) -> bool:
+        """Count the shard as used now; False where there is no record, or it cannot be written."""
+        # The clock is read here: the kernel's date of "now" stands still for some milliseconds, and
+        # who marks several means an order.
+        now = time.time_ns()
+        try:
+            os.utime(self.record_path, ns=(now, now))
+        except OSError:
+            return False
+        return True
+
+    def load_record(self) -> Record | None:
+        """Return the record; None where there is no readable one."""
+        try:
+            # JSON and no pickle: whoever can write here must not be able to run code. What is no
+            # file is not waited for.
+            with os.fdopen(open_cached(self.record_path), "rb") as stream:
+                fields = json.loads(stream.read(_MAX_RECORD_NBYTES))
+            record = Record(**{name: fields[name] for name in Record.__dataclass_fields__})
+        except (OSError, ValueError, KeyError, TypeError, RecursionError):
+            return None
+        return record if record.is_sound() else None
+
+    def save_record(self, record: Record, *, used: bool) -> None:
+        """Write the record.
+
+        Args:
+            record: The record.
+            used: Count the shard as used now; without, its last use stays as it was.
+
+        Raises:
+            OSError: It cannot be written.
+        """
+        last_used = None if used else self.last_used
+        write_atomically(self.record_path, json.dumps(asdict(record)).encode(), mtime=last_used)
+
 
 def parts_of(target: Path) -> list[Path]:
     """Return the parts that processes, living or dead, have begun for a file."""
     return sorted(target.parent.glob(f".{glob.escape(target.name)}.*.part"))
+
+
+def last_written(target: Path) -> float:
+    """Return when a part of a file was last written to, in seconds since 1970."""
+    times = [0.0]
+    for part in parts_of(target):
+        with suppress(OSError):
+            times.append(part.stat().st_mtime)
+    return max(times)
 
 
 def claim_part(target: Path) -> Path:

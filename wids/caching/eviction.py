@@ -1,4 +1,4 @@
-"""What lies in a cache folder, what of it may go, and how it goes."""
+"""Eviction: the least recently used shards make room for new ones."""
 
 from __future__ import annotations
 
@@ -15,19 +15,22 @@ from typing import TYPE_CHECKING
 from wids.base.files import parse_part_name
 from wids.base.hashing import hash_file
 from wids.base.locks import file_lock
-from wids.caching.cachefolder import Record, open_cached
+from wids.caching.cachefolder import Entry, open_cached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-__all__ = ["CachedShard", "evict", "list_shards", "reserved_nbytes", "shrink", "sweep"]
+    from wids.caching.cachefolder import Record
+
+__all__ = ["CachedShard", "evict", "evictable_nbytes", "list_shards", "room_for", "shrink", "sweep"]
 
 _log = logging.getLogger(__name__)
 _FILE = re.compile(r"([0-9a-f]{32})-.")
-_STATE_SUFFIX = ".json"  # what is known of a part, beside it
-_NOTES = (".ok", ".pin")  # what says something of a shard, and is nothing without it
+_STATE_SUFFIX = ".json"  # of the file with the state of a part, beside it
+_NOTES = (".ok", ".pin")  # files about a shard, worth nothing without it
 _MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which come and go meanwhile
+_STEP_NBYTES = 8 << 20
 _TINY_SHARE = 100
 _LOCK_TIMEOUT_SECONDS = 30.0
 _RESUME_SECONDS = 3600.0  # how long a dead process's part waits for someone to go on with it
@@ -36,10 +39,10 @@ _FOREIGN_SECONDS = 24 * 3600.0  # on another machine nobody can tell whether its
 
 @dataclass
 class CachedShard:
-    """One shard in the cache folder, with what lies beside it.
+    """A shard in the cache folder, with the files beside it.
 
     Attributes:
-        path: The shard; without it, the sidecar of a shard elsewhere.
+        path: The shard; without one, the sidecar of a shard that lies elsewhere.
         nbytes: Of all its files.
         last_used: When it was last given out, in seconds since 1970.
         files: All its files, the shard first.
@@ -51,22 +54,22 @@ class CachedShard:
     files: list[Path] = field(default_factory=list)
 
     @property
-    def record_path(self) -> Path:
-        """Where its record lies."""
-        return self.path.with_name(self.path.name + ".ok")
+    def entry(self) -> Entry:
+        """Its entry in the cache."""
+        return Entry(self.path.parent, self.path.name)
 
     @property
     def pinned(self) -> bool:
         """Whether it may not be evicted."""
-        return self.path.with_name(self.path.name + ".pin").exists()
+        return self.entry.pin_path.exists()
 
     @property
     def record(self) -> Record | None:
-        """What it was checked against; None for what has no record."""
-        return Record.load(self.record_path)
+        """Its record; None where there is none."""
+        return self.entry.load_record()
 
     def is_whole(self) -> bool:
-        """Read it again; tell whether it is still what it was checked to be."""
+        """Read the shard again; return whether its digest is still the recorded one."""
         record = self.record
         if record is None:
             return not self.path.name.endswith(".tar")  # a sidecar of a shard that lies elsewhere
@@ -77,7 +80,7 @@ class CachedShard:
 
 
 def list_shards(folder: Path) -> list[CachedShard]:
-    """Return what the cache folder holds, the least recently used first; parts left out."""
+    """Return the shards in a cache folder, the least recently used first."""
     groups: dict[str, CachedShard] = {}
     for path, status in _files(folder):
         match = _FILE.match(path.name)
@@ -91,45 +94,59 @@ def list_shards(folder: Path) -> list[CachedShard]:
         shard.last_used = max(shard.last_used, status.st_mtime)
     for shard in groups.values():
         shard.files.sort(key=lambda path: len(path.name))
-        # The record's date says it where there is one: it can be set back, those of files that are
-        # compared with it cannot.
-        with suppress(OSError):
-            shard.last_used = shard.record_path.stat().st_mtime
+        if (last_used := shard.entry.last_used) is not None:
+            shard.last_used = last_used
     # A record or a pin that outlived its shard by a moment holds nothing; `sweep` takes it.
     held = [shard for shard in groups.values() if not _is_left_over(shard)]
     return sorted(held, key=lambda shard: shard.last_used)
 
 
 def _is_left_over(shard: CachedShard) -> bool:
-    """Tell whether there are only notes here, of a shard that is gone."""
+    """Return whether only a record or pin is left of a shard."""
     first, *others = shard.files
     return first.suffix in _NOTES and not any(path.name.startswith(first.name) for path in others)
 
 
-def reserved_nbytes(folder: Path) -> int:
-    """Return the bytes that downloads under way have or will take."""
-    total = 0
-    for path, status in _files(folder):
-        if parse_part_name(path.name) is not None:
-            total += max(status.st_size, _announced(path))
-    return total
+def room_for(nbytes: int) -> int:
+    """Return the bytes to reserve for a download of which so many bytes have come.
+
+    Room is made as bytes come: the size that a server states is a claim, by which it could have
+    every shard evicted.
+
+    >>> room_for(0) >> 20, room_for(100 << 20) >> 20
+    (8, 208)
+    """
+    # Twice what has come, so that a large shard makes room a few times and not once each megabyte.
+    return 2 * nbytes + _STEP_NBYTES
+
+
+def evictable_nbytes(folder: Path, max_nbytes: int, wanted_nbytes: int) -> int:
+    """Return the bytes that eviction would free for a file of a size.
+
+    Args:
+        folder: The cache folder.
+        max_nbytes: The bound of the folder.
+        wanted_nbytes: Size of the file.
+    """
+    held = sum(shard.nbytes for shard in list_shards(folder) if not shard.pinned)
+    return min(held, max(0, held + wanted_nbytes - max_nbytes))
 
 
 def shrink(folder: Path, max_nbytes: int) -> int:
     """Evict shards, the least recently used first, until the folder is within a bound.
 
-    Pinned shards stay, and those that a process holds just now: it is about to map them.
+    Pinned shards stay, and those that a process is about to open.
 
     Args:
         folder: The cache folder.
-        max_nbytes: The bound, downloads under way included.
+        max_nbytes: The bound, with room for the downloads under way.
 
     Returns:
-        Bytes by which the bound is still passed; 0 if it holds.
+        Bytes by which the bound is still exceeded; 0 if it holds.
     """
     with _turn(folder):
         # Parts first: one that is published meanwhile is then counted twice, never missed.
-        reserved = reserved_nbytes(folder)
+        reserved = _reserved_nbytes(folder)
         shards = list_shards(folder)
         bound = max(0, max_nbytes - _MARGIN_NBYTES)
         excess = sum(shard.nbytes for shard in shards) + reserved - bound
@@ -145,17 +162,26 @@ def shrink(folder: Path, max_nbytes: int) -> int:
     return max(0, excess - (max_nbytes - bound))
 
 
-def evict(shard: CachedShard) -> bool:
-    """Unlink a shard and what lies beside it; False if a process holds it just now.
+def _reserved_nbytes(folder: Path) -> int:
+    """Return the bytes that downloads under way have, and will have soon."""
+    total = 0
+    for path, status in _files(folder):
+        if parse_part_name(path.name) is not None:
+            total += int(max(status.st_size, min(_stated_nbytes(path), room_for(status.st_size))))
+    return total
 
-    Who has it mapped keeps it: the space is freed when the last of them lets go.
+
+def evict(shard: CachedShard) -> bool:
+    """Remove a shard and the files beside it; return False if a process is about to open it.
+
+    A process that has it mapped keeps it: the space is freed when the last of them lets go.
     """
     try:
         descriptor = open_cached(shard.files[0])
     except OSError:
         return False
     try:
-        # Readers hold a shared lock from the moment they are given a shard until they opened it.
+        # Readers hold a lease, a shared lock, from when they are given a shard until they open it.
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Another process may have put a new file there since this one was opened.
         if os.path.samestat(os.fstat(descriptor), shard.files[0].stat()):
@@ -169,12 +195,12 @@ def evict(shard: CachedShard) -> bool:
 
 
 def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
-    """Remove what killed processes left: parts that nobody went on with, records without shard.
+    """Remove what killed processes left: parts that nobody resumed, records without a shard.
 
     Args:
         folder: The cache folder.
-        max_age_seconds: How old a dead process's part must be. Where it cannot be known whether
-            its maker lives, a part must be a day old.
+        max_age_seconds: Age from which a dead process's part is removed; where it cannot be known
+            whether its process lives, that is a day.
 
     Returns:
         How many files were removed.
@@ -201,7 +227,7 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
 
 
 def _is_resumable(part: Path, target: Path) -> bool:
-    """Tell whether a part can be gone on with, and its file is not there yet."""
+    """Return whether a part can be resumed, and its file is not there yet."""
     return part.with_name(part.name + _STATE_SUFFIX).exists() and not target.exists()
 
 
@@ -213,16 +239,16 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
                     yield folder / entry.name, entry.stat(follow_symlinks=False)
 
 
-def _announced(part: Path) -> int:
-    """Return the size that a download was told."""
+def _stated_nbytes(part: Path) -> float:
+    """Return the size that a server states for a download; infinity where it states none."""
     with suppress(OSError, ValueError, AttributeError):
         state = json.loads(part.with_name(part.name + _STATE_SUFFIX).read_text(encoding="utf-8"))
         size = state.get("size")
-        return size if isinstance(size, int) else 0
-    return 0
+        return size if isinstance(size, int) else float("inf")
+    return 0  # not begun, or no download
 
 
 def _turn(folder: Path) -> AbstractContextManager[None]:
-    """Let one process at a time decide what goes; without locks, more may go than must."""
+    """Let one process at a time evict; without locks, more may be evicted than need be."""
     lock = folder / "locks" / "evict.lock"
     return file_lock(lock, str(folder), patience_seconds=_LOCK_TIMEOUT_SECONDS)

@@ -36,6 +36,7 @@ from wids.fetching.transport import (
     FetchPolicy,
     RangesNotServedError,
     ReplacedError,
+    StoppedError,
 )
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from wids.fetching.partfile import PartFile
-    from wids.fetching.transport import Source, Stream
+    from wids.fetching.transport import DownloadObserver, Source, Stream
 
 __all__ = ["BeyondEndError", "FetchPolicy", "Fetcher", "RangesNotServedError", "open_url"]
 
@@ -117,16 +118,14 @@ class Fetcher:
         self,
         url: str,
         part: PartFile,
-        reserve: Callable[[int | None], None],
-        go_on: Callable[[], None] = lambda: None,
+        observer: DownloadObserver,
     ) -> Stream:
         """Bring a whole file into a part, going on where it ends, as often as it takes.
 
         Args:
             url: Where from.
             part: Where to; what it holds already is kept if the server still has the same file.
-            reserve: Called with the size before the bytes come, to make room for them.
-            go_on: Called again and again while a failed try is waited out; ends it by raising.
+            observer: Follows the download, and may give it up.
 
         Returns:
             The last answer, closed: what the server said of the file.
@@ -135,13 +134,18 @@ class Fetcher:
             FetchError: The server refuses, or all tries failed.
             IntegrityError: The size is not the promised one.
             CacheError: The disk is full.
+            StoppedError: The observer gave it up.
         """
         parallel = True
+
+        def go_on() -> None:
+            if observer.stopped():
+                raise StoppedError(display_url(url))
 
         def receive() -> Stream:
             nonlocal parallel
             try:
-                return self._receive(url, part, reserve, parallel=parallel)
+                return self._receive(url, part, observer, go_on, parallel=parallel)
             except (ChangedError, RangesNotServedError, ReplacedError) as error:
                 part.restart()
                 parallel = False  # replicas that disagree still agree with themselves
@@ -217,7 +221,13 @@ class Fetcher:
             raise BeyondEndError(message) from error
 
     def _receive(
-        self, url: str, part: PartFile, reserve: Callable[[int | None], None], *, parallel: bool
+        self,
+        url: str,
+        part: PartFile,
+        observer: DownloadObserver,
+        go_on: Callable[[], None],
+        *,
+        parallel: bool,
     ) -> Stream:
         # Going on is only safe where the server can be held to the same file.
         if not part.resumable:
@@ -235,10 +245,13 @@ class Fetcher:
             chunk: bytes | bytearray = b""
             try:
                 part.begin(stream.size, stream.validator)
-                reserve(stream.size)
+                go_on()
+                observer.reserve(stream.size)
                 chunks = self._chunks(url, stream) if parallel else stream.chunks
                 for chunk in skip_known(chunks, known):
                     part.append(chunk)
+                    observer.progress(part.nbytes)
+                    go_on()
             except IntegrityError as error:
                 # A wrong size is known before the first byte comes, which tells more.
                 head = part.head(_SHOWN_NBYTES) or bytes(chunk) or next(stream.chunks, b"")

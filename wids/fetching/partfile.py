@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +10,7 @@ from typing import Self
 
 from wids.base.hashing import RunningDigests
 from wids.base.shardref import ShardRef
+from wids.base.urls import display_url
 from wids.errors import CacheError
 
 __all__ = ["PartFile", "no_space"]
@@ -30,26 +30,24 @@ class PartFile:
         nbytes: What it holds so far.
         size: Bytes of the whole as the server says, or None.
         validator: The server's strong ETag or date for this content, or None.
-        name: What it becomes, as messages name it: a URL without its query.
+        expected: The shard that it becomes.
+        name: Its name in messages: the URL without user and query.
+        digests: Algorithm to digest of the whole; {} before `finish`.
 
     Args:
         path: The file.
-        name: What it becomes.
-        expected: What was promised of it.
-        grown: Told how many bytes it holds, each time that some came; may raise.
+        expected: The shard that it becomes, with what was promised of it.
     """
 
     def __init__(
         self,
         path: Path,
-        name: str,
         expected: ShardRef,
-        grown: Callable[[int], None] = lambda _nbytes: None,
     ) -> None:
         self.path = path
-        self.name = name
         self.expected = expected
-        self._grown = grown
+        self.name = display_url(expected.url)
+        self.digests: dict[str, str] = {}
         self.size: int | None = None
         self.validator: str | None = None
         self._load_state()
@@ -120,7 +118,6 @@ class PartFile:
             self._stream.write(chunk)
         self._digests.update(chunk)
         self.nbytes += len(chunk)
-        self._grown(self.nbytes)
 
     def tail(self, nbytes: int) -> bytes:
         """Return the last bytes, fewer when there are not so many."""
@@ -142,21 +139,19 @@ class PartFile:
         self._digests.close()
         self._digests = self._new_digests()
 
-    def finish(self) -> dict[str, str]:
+    def finish(self) -> None:
         """Check the whole against what was promised, and write out what is buffered.
 
-        Returns:
-            Algorithm to digest: those that were promised, or a CRC-32 to notice damage by later.
+        `digests` then has the digest that was promised, or a CRC-32 to notice damage by later.
 
         Raises:
             IntegrityError: Size or digest differ.
             CacheError: The disk is full.
         """
-        digests = self._digests.finish()
-        self.expected.check(self.name, self.nbytes, digests)
+        self.digests = self._digests.finish()
+        self.expected.check(self.name, self.nbytes, self.digests)
         with self._guard():
             self._stream.flush()
-        return digests
 
     def publish(self, target: Path) -> None:
         """Give the finished part its final name."""

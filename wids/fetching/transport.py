@@ -17,11 +17,13 @@ __all__ = [
     "BeyondEndError",
     "ChangedError",
     "DeniedError",
+    "DownloadObserver",
     "FetchPolicy",
     "RangesNotServedError",
     "ReplacedError",
     "SizeMismatchError",
     "Source",
+    "StoppedError",
     "Stream",
     "is_unreachable",
 ]
@@ -53,6 +55,10 @@ class DeniedError(FetchError):
 
 class AnsweredError(ConnectionError):
     """An answer that is of no use, or broke off; another try may help, and the server is there."""
+
+
+class StoppedError(Exception):
+    """A download was given up, since nobody wants it any more."""
 
 
 class ChangedError(Exception):
@@ -127,6 +133,25 @@ class Source(Protocol):
 
     def close(self) -> None:
         """Close what is kept open."""
+
+
+class DownloadObserver(Protocol):
+    """Follows one download: makes room for it, shows how far it is, may give it up."""
+
+    def reserve(self, size: int | None) -> None:
+        """Prepare for a file of a size before its bytes come, None where nobody says the size.
+
+        Called again by each try.
+
+        Raises:
+            CacheError: There is no room for it.
+        """
+
+    def progress(self, nbytes: int) -> None:
+        """Note how many bytes are here: fewer than before, where the download began anew."""
+
+    def stopped(self) -> bool:
+        """Return whether to give up; asked as bytes come and while a failed try is waited out."""
 
 
 @dataclass(frozen=True)

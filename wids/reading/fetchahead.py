@@ -16,8 +16,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 
 from wids.base.urls import is_local
-from wids.caching.meter import StoppedError
 from wids.errors import CacheError, WidsError
+from wids.fetching.transport import StoppedError
 from wids.ordering.lookahead import Lookahead
 from wids.ordering.replicas import lanes_here
 from wids.reading.epochwaits import EpochWaits

@@ -4,6 +4,7 @@ import io
 import logging
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -11,9 +12,11 @@ from server import Faults, ShardServer
 from test_http_faults import SHARD
 
 from wids.base.progress import progress_bar
-from wids.caching import meter
 from wids.caching.cache import ShardCache
-from wids.caching.meter import DownloadMeter, StoppedError
+from wids.caching.download import ProgressDisplay, starts_tar
+from wids.errors import ShardFormatError
+from wids.fetching.transport import StoppedError
+from wids.tar.tarindex import TarIndex
 
 
 class Terminal(io.StringIO):
@@ -67,48 +70,84 @@ def test_a_thread_in_the_background_draws_none(
 
 
 def test_without_a_terminal_lines_are_logged(
-    cache: ShardCache,
-    shard_server: ShardServer,
-    caplog: pytest.LogCaptureFixture,
-    monkeypatch: pytest.MonkeyPatch,
+    cache: ShardCache, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A line says that it begins, some how far it is, the last how long it took."""
-    monkeypatch.setattr(meter, "_REPORT_SECONDS", 0.3)
+    """One line says that a download begins, the last how long it took."""
     with caplog.at_level(logging.INFO, "wids"):
-        fetch_slowly(cache, shard_server)
+        cache.get(shard_server.put("train-000.tar", SHARD))
     lines = [record.getMessage() for record in caplog.records]
     url = f"{shard_server.url}/train-000.tar"
     assert lines[0].startswith(f"fetching {url} to ")
-    assert sum(f"of {len(SHARD)} bytes" in line for line in lines) >= 2
     assert lines[-1].startswith(f"fetched {url}: {len(SHARD)} bytes, ")
 
 
+def test_a_long_download_says_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
+    """After some time there is a line with what has come of how much."""
+    display = ProgressDisplay("a.tar", report_seconds=0)
+    display.begin(100)
+    with caplog.at_level(logging.INFO, "wids"):
+        display.at(60)
+    assert caplog.messages == ["fetching a.tar: 60 of 100 bytes"]
+
+
 def test_a_bar_survives_a_new_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a download begins anew or takes up a part, the bar goes to the right place."""
-    on_terminal(monkeypatch)
-    bar = DownloadMeter("a.tar")
-    bar.begin(100)
+    """Where a download begins anew or resumes a part, the bar goes to the right place."""
+    terminal = on_terminal(monkeypatch)
+    display = ProgressDisplay("a.tar")
+    display.begin(100)
     for nbytes in (60, 10, 100):
-        bar.at(nbytes)
-    bar.begin(100)
-    assert bar._bar.n == 100
-    bar.close()
+        display.at(nbytes)
+    display.begin(100)
+    time.sleep(1.1)  # until a bar is drawn
+    display.at(100)
+    display.close()
+    assert "100/100" in terminal.getvalue()
 
 
-def test_a_download_can_be_given_up() -> None:
-    """Once nobody wants it, the next bytes or the next try end it."""
-    wanted = [True]
-    followed = DownloadMeter("a.tar", stopped=lambda: not wanted[0])
-    followed.begin(None)
-    followed.at(1)
-    wanted[0] = False
-    with pytest.raises(StoppedError):
-        followed.at(2)
-    with pytest.raises(StoppedError):
-        followed.begin(None)
+@pytest.mark.parametrize("asked", [1, 3])
+def test_a_download_can_be_given_up(
+    cache: ShardCache, shard_server: ShardServer, asked: int
+) -> None:
+    """Once nobody wants it, the next bytes or the next try end it, and nothing is left behind."""
+    answers = iter([False] * asked)
+    url = shard_server.put("a.tar", SHARD)
+    with pytest.raises(StoppedError, match=url):
+        cache.prepare(url, stopped=lambda: next(answers, True))
+    assert not cache.holds(url)
+    assert cache.arrived_nbytes(url) == 0
+    assert cache.get(url).read_bytes() == SHARD
 
 
 def test_no_console_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under pythonw there is no standard error: nothing is drawn and nothing fails."""
     monkeypatch.setattr(sys, "stderr", None)
     assert progress_bar(total=3) is None
+
+
+@pytest.mark.parametrize(
+    ("field", "is_one"),
+    [
+        (b"%06o\0x", True),
+        (b"%06o\0 ", True),
+        (b"%07o\0", True),
+        (b"0o%04o\0 ", False),
+        (b"-%05o\0 ", False),
+        (b"%05o_\0 ", False),
+    ],
+)
+def test_the_download_takes_the_checksums_that_the_reader_takes(
+    tmp_path: Path, field: bytes, is_one: bool
+) -> None:
+    """What the tar reader accepts is not refused when it comes, nor the other way round."""
+    blank = SHARD[:148] + b" " * 8 + SHARD[156:512]
+    header = blank[:148] + field % sum(blank) + blank[156:]
+    assert len(header) == 512
+    path = tmp_path / "a.tar"
+    path.write_bytes(header + SHARD[512:])
+    try:
+        TarIndex.from_tar(path)
+    except ShardFormatError:
+        read = False
+    else:
+        read = True
+    assert starts_tar(header) == read == is_one

@@ -1,4 +1,4 @@
-"""Where local shards lie, and whether what lies beside them serves as a sidecar."""
+"""Paths of local shards and of the sidecars beside them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["StartingFolder", "is_of_use"]
 
 
 class StartingFolder:
-    """The working folder of the moment, from which relative paths count ever after.
+    """The working folder at the time of creation, from which relative paths count ever after.
 
     A program may change its working folder between opening a dataset and reading it, and workers
     may start in another one.
@@ -48,12 +48,12 @@ def _working_folder() -> str | None:
 
 
 def is_of_use(beside: Path, shard: Path, *, renew: bool) -> bool:
-    """Tell whether a sidecar is there, and need not be made or verified anew by each process.
+    """Return whether a sidecar is there that is up to date or can be replaced.
 
     Args:
-        beside: Where it would lie.
-        shard: What it would be of.
-        renew: It is to be replaced.
+        beside: Path of the sidecar.
+        shard: Path of its shard.
+        renew: The sidecar is to be replaced, so that it is up to date does not count.
     """
     try:
         status = beside.stat()

@@ -1,0 +1,351 @@
+"""The shards in the cache folder: found, leased to their readers, published, evicted.
+
+Waiting for the disk before a shard may be used would cost more than its download where the network
+is fast. So a shard gets its name as soon as it is checked, and its record says in which boot of the
+machine that was; once the disk has the shard, the record becomes final. After a power failure, a
+record that is not final names an earlier boot, and the shard is verified by its digest before it is
+used.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import hashlib
+import logging
+import os
+import stat
+import threading
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wids.base.files import sync_folder
+from wids.base.hashing import hash_file
+from wids.caching import eviction
+from wids.caching.cachefolder import (
+    KEPT_SPECS,
+    SPECS_FOLDER,
+    Entry,
+    Record,
+    check_folder,
+    open_cached,
+)
+from wids.errors import CacheError, WidsError
+from wids.fetching.partfile import no_space
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from wids.fetching.partfile import PartFile
+
+__all__ = ["Store", "folder_errors"]
+
+_log = logging.getLogger(__name__)
+
+
+class Store:
+    """The shards in one cache folder, which all processes of the machine share.
+
+    Args:
+        folder: The cache folder.
+        max_nbytes: Bytes that it may hold, or None for any number.
+        pin: Never evict what is leased or published here.
+        shared: Trust everyone who can write to the folder.
+
+    Attributes:
+        folder: The cache folder.
+        num_published: Shards that this object published so far, in this process.
+    """
+
+    def __init__(self, folder: Path, *, max_nbytes: int | None, pin: bool, shared: bool) -> None:
+        self.folder = folder
+        self._max_nbytes = max_nbytes
+        self._pin = pin
+        self._shared = shared
+        self._begin_process()
+
+    def __getstate__(self) -> dict[str, Any]:
+        kept = ("folder", "_max_nbytes", "_pin", "_shared")
+        return {name: self.__dict__[name] for name in kept}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._begin_process()
+
+    def _begin_process(self) -> None:
+        """Start without what belongs to one process only."""
+        self._pid = os.getpid()
+        self._boot = _boot_token()
+        self._leases = _LastLease()
+        self._settling: list[threading.Thread] = []
+        self._checked = self._swept = False
+        self.num_published = 0
+
+    def check(self) -> None:
+        """Make the folder if it is missing, and refuse an unsafe one, once in each process.
+
+        Raises:
+            CacheError: It cannot be used.
+        """
+        if self._pid != os.getpid():
+            self._begin_process()
+        # Looked for each time: whoever cleans up may remove it under a running process.
+        if not self._checked or not self.folder.exists():
+            check_folder(self.folder, shared=self._shared)
+            self._checked = True
+
+    def release(self) -> None:
+        """End the lease of the shard that this thread was given last."""
+        self._leases.last = None
+
+    def close(self) -> None:
+        """End all leases, and wait until the disk has what was published."""
+        self._leases = _LastLease()
+        while self._settling:
+            self._settling.pop().join()
+
+    def lease(self, entry: Entry) -> bool:
+        """Lease a finished shard to this thread, and count it as used.
+
+        The lease keeps it from eviction until the thread is given another shard.
+
+        Returns:
+            False where there is no such shard, or not the recorded one.
+
+        Raises:
+            CacheError: What is there cannot be used, nor replaced.
+        """
+        try:
+            descriptor = open_cached(entry.path)
+        except FileNotFoundError:
+            return False
+        except OSError as error:
+            return _refuse_unreadable(entry.path, error)
+        lease = _Lease(descriptor)
+        status = os.fstat(descriptor)
+        # A rename puts a file over anything but a folder.
+        if stat.S_ISDIR(status.st_mode):
+            raise CacheError(f"{entry.path}: a folder is where a shard belongs; remove it")
+        # An evictor may have unlinked it between the opening and the lock.
+        if status.st_nlink == 0:
+            return False
+        record = entry.load_record()
+        if record is None or not self._is_recorded(record, status, entry.path):
+            _log.warning("%s: not the file that was put there; fetching it anew", entry.path)
+            return False
+        with suppress(OSError):  # a folder that may only be read
+            if self._pin:
+                entry.pin_path.touch(mode=0o600)
+            if not record.matches(status, self._boot):
+                entry.save_record(record.renewed(status), used=True)
+        entry.mark_used()
+        self._leases.last = lease
+        return True
+
+    def _is_recorded(self, record: Record, status: os.stat_result, path: Path) -> bool:
+        """Return whether a file is the recorded one; where dates cannot tell, its digest does."""
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        if record.matches(status, self._boot):
+            return True
+        if record.size != status.st_size or not record.digests:
+            return False
+        return hash_file(path, record.digests) == record.digests
+
+    def sweep_once(self) -> None:
+        """Remove what killed processes left, once in each process."""
+        # To look through a folder of ten thousand shards takes longer than to open one.
+        if not self._swept:
+            eviction.sweep(self.folder)
+            self._swept = True
+
+    def publish(self, entry: Entry, part: PartFile) -> None:
+        """Give a finished part its name in the cache, and lease it to this thread.
+
+        Args:
+            entry: Its entry.
+            part: The part, finished.
+
+        Raises:
+            OSError: The disk fails.
+        """
+        # Leased before it has its name: no evictor can come between.
+        lease = _Lease(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
+        status = part.path.stat()
+        record = Record(
+            status.st_size, status.st_mtime_ns, part.name, part.digests, boot=self._boot
+        )
+        if self._pin:
+            entry.pin_path.touch(mode=0o600)
+        # The record first: with the shard's name all is there at once.
+        entry.save_record(record, used=True)
+        part.publish(entry.path)
+        self._leases.last = lease
+        self.num_published += 1
+        self._settling = [thread for thread in self._settling if thread.is_alive()]
+        thread = threading.Thread(target=_settle, args=(entry,), daemon=True)
+        thread.start()
+        self._settling.append(thread)
+
+    def check_space(self, part: PartFile, size: int) -> None:
+        """Refuse a download for which the disk has no space, before anything is evicted for it.
+
+        Args:
+            part: Where it goes.
+            size: Its size as the server states it.
+
+        Raises:
+            CacheError: The disk is too full.
+        """
+        folder, missing = part.path.parent, size - part.nbytes
+        disk = os.statvfs(folder)
+        free = disk.f_bavail * disk.f_frsize
+        if free < missing and self._bounds(folder):
+            free += eviction.evictable_nbytes(folder, self._max_nbytes or 0, missing)
+        if free < missing:
+            raise no_space(part.path, size, "the disk is too full")
+
+    def make_room(self, part: PartFile) -> None:
+        """Evict shards until there is room for a part to grow.
+
+        Args:
+            part: The part, in the cache folder or elsewhere; it counts as reserved already.
+        """
+        if self._bounds(part.path.parent):
+            excess = eviction.shrink(self.folder, self._max_nbytes or 0)
+            if excess:
+                _log.debug("%s: %d bytes over cache_size for now", self.folder, excess)
+
+    def _bounds(self, folder: Path) -> bool:
+        return self._max_nbytes is not None and folder == self.folder
+
+    def shards(self) -> list[eviction.CachedShard]:
+        """Return the shards in the folder, the least recently used first."""
+        return eviction.list_shards(self.folder) if self.folder.is_dir() else []
+
+    def verify(self) -> list[eviction.CachedShard]:
+        """Read every shard again, and remove and return the damaged ones."""
+        damaged = [shard for shard in self.shards() if not shard.is_whole()]
+        return [shard for shard in damaged if eviction.evict(shard)]
+
+    def trim(self, max_nbytes: int) -> int:
+        """Evict down to a number of bytes; return by how many it is still exceeded."""
+        if not self.folder.is_dir():
+            return 0
+        eviction.sweep(self.folder)
+        return eviction.shrink(self.folder, max_nbytes)
+
+    def clear(self) -> None:
+        """Remove every shard, pinned ones too, the kept specs, and what killed processes left."""
+        for shard in self.shards():
+            eviction.evict(shard)
+        if self.folder.is_dir():
+            eviction.sweep(self.folder, max_age_seconds=0)
+        # Specs in another form, which any dataset makes anew from its JSON. Nothing else: whoever
+        # takes his data folder for the cache may have a folder of that name in it.
+        for path in (self.folder / SPECS_FOLDER).glob(KEPT_SPECS):
+            with suppress(OSError):  # removed by another
+                path.unlink()
+
+
+class _Lease:
+    """A read lease: a shared lock on an open shard, by which evictors leave it alone.
+
+    Args:
+        descriptor: Of the open shard; this object closes it.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._pid = os.getpid()
+        with suppress(OSError):  # no locks here: a shard may then be evicted before it is opened
+            fcntl.flock(descriptor, fcntl.LOCK_SH)
+
+    def __del__(self) -> None:
+        # A process that was forked meanwhile has the descriptor too, which alone would keep the
+        # lock for as long as that one lives; nor is it for that one to end the lock.
+        if self._pid == os.getpid():
+            with suppress(OSError):
+                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
+        os.close(self._descriptor)
+
+
+class _LastLease(threading.local):
+    """The lease of the shard that this thread was given last."""
+
+    last: _Lease | None = None
+
+
+@contextmanager
+def folder_errors(target: Path) -> Iterator[None]:
+    """Translate errors of the disk into a `CacheError` that names the folder.
+
+    Args:
+        target: The file that is to be written.
+    """
+    try:
+        yield
+    except WidsError:
+        raise
+    except OSError as error:
+        raise CacheError(
+            f"{target.parent}: cannot write {target.name} there ({error.strerror}), and it is not "
+            f"there yet"
+        ) from error
+
+
+def _refuse_unreadable(path: Path, error: OSError) -> bool:
+    """Return False, for "not there", where a rename may replace what cannot be opened.
+
+    Raises:
+        CacheError: A shard is there and cannot be read.
+    """
+    # A link is not followed, since it could lead to any file of the user's; but nothing of his is
+    # lost when the link itself goes. The same is true of a socket.
+    if error.errno in {errno.ELOOP, errno.ENXIO}:
+        _log.warning("%s: a link or socket where a shard belongs; fetching it anew", path)
+        return False
+    raise CacheError(f"{path}: {error.strerror}; remove it") from error
+
+
+def _boot_token() -> str:
+    """Return a name for this boot of this machine."""
+    known = os.uname().nodename
+    with suppress(OSError):
+        known += Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
+    return hashlib.sha256(known.encode()).hexdigest()[:16]
+
+
+def _settle(entry: Entry) -> None:
+    """Bring a published shard to the disk, then make its record final."""
+    try:
+        descriptor = open_cached(entry.path)
+    except OSError:
+        return  # evicted already
+    try:
+        os.fsync(descriptor)
+        sync_folder(entry.folder)
+        record = entry.load_record()
+        if record is not None and _is_still(entry, descriptor):
+            entry.save_record(replace(record, boot=""), used=False)
+            # An eviction between the check and the save took the old record; this one must follow.
+            if not _is_still(entry, descriptor):
+                entry.record_path.unlink(missing_ok=True)
+    except FileNotFoundError:
+        pass  # evicted in the meantime
+    except OSError as error:
+        _log.warning("%s: the disk could not keep it (%s); not used again", entry.path, error)
+        with suppress(OSError):
+            entry.record_path.unlink()  # whoever was given the shard may still open it
+    finally:
+        os.close(descriptor)
+
+
+def _is_still(entry: Entry, descriptor: int) -> bool:
+    """Return whether the open file is the one in the shard's place."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), entry.path.stat())
+    except FileNotFoundError:
+        return False
