@@ -29,7 +29,7 @@ MAY_IMPORT = {
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",
     "tools": "base codecs errors ordering reading specs tar display writing",
-    "browse": "base errors fetching log ordering reading specs tar tools display",
+    "browse": "base codecs errors fetching log ordering reading specs tar tools display",
     "commands": (
         "base browse caching codecs display errors importing log ordering reading specs tools "
         "writing"

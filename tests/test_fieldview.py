@@ -19,14 +19,16 @@ from pictures import save
 from PIL import Image
 from specimens import npy, npz_bomb, png_bomb, specimens, tone, turned_jpeg
 
+from wids.codecs.formats import FORMAT_OF, field_kind, media_type
 from wids.display.fieldview import FieldView, hex_rows, unpacked, view_field
-from wids.display.mediatypes import KINDS, field_kind, media_type
 
 pytest.importorskip("soundfile")
 pytest.importorskip("av")
 
 MOST_JSON = 1 << 21  # bytes; what any view stays below
-EXTENSIONS = sorted({*KINDS, *specimens(), ".seg.png", ".NPY", ".pkl", ".gz", ".", ".é", ".a.b.c"})
+EXTENSIONS = sorted(
+    {*FORMAT_OF, *specimens(), ".seg.png", ".NPY", ".pkl", ".gz", ".", ".é", ".a.b.c"}
+)
 
 
 def depth(value) -> int:
@@ -381,7 +383,7 @@ def test_media_types_are_from_the_list(extension: str) -> None:
 
 def test_kinds_and_media_types_agree() -> None:
     """A field that a browser may play or show is of that kind here too."""
-    for extension in KINDS:
+    for extension in FORMAT_OF:
         top = media_type(extension).split("/")[0]
         assert top in {field_kind(extension), "application"}
 

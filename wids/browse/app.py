@@ -21,7 +21,7 @@ from wids.browse.guard import Guard
 from wids.browse.handlers import ApiHandlers
 from wids.browse.source import SamplePlace
 from wids.browse.thumbnailpool import SIZES
-from wids.display.mediatypes import OCTET_STREAM, media_type
+from wids.codecs.formats import OCTET_STREAM, media_type
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError, WidsError
 from wids.log import logger

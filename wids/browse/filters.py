@@ -9,7 +9,7 @@ import numpy as np
 
 from wids.browse.filterlanguage import MISSING, Comparison
 from wids.browse.source import Source
-from wids.display.mediatypes import field_kind
+from wids.codecs.formats import field_kind
 from wids.errors import WidsError
 from wids.ordering.permute import Integers
 

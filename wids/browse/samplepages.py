@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from wids.browse.source import FieldPlace, SamplePlace, Source
+from wids.codecs.formats import OCTET_STREAM, field_kind, media_type, wrapper_of
 from wids.display.fieldview import FieldView, hex_rows, is_packed, outline_arrays, view_field
-from wids.display.mediatypes import OCTET_STREAM, field_kind, media_type, wrapper_of
 from wids.display.safejson import safe_text
 from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError

@@ -159,11 +159,14 @@ def encode_npy(array: Any) -> bytes:
         array: An array, or what `numpy.asarray` turns into one.
 
     Raises:
+        TypeError: It is text or a mapping, which numpy would make an array of one object.
         ValueError: The array holds Python objects.
 
     >>> len(encode_npy([1, 2]))
     144
     """
+    if isinstance(array, (str, Mapping)):
+        raise TypeError("expected an array")
     stream = io.BytesIO()
     np.lib.format.write_array(stream, np.asanyarray(array), allow_pickle=False)
     return stream.getvalue()
@@ -213,9 +216,14 @@ def encode_npz(arrays: Mapping[str, Any]) -> bytes:
     Args:
         arrays: Array by name.
 
+    Raises:
+        TypeError: It is no mapping.
+
     >>> encode_npz({"a": [1]}) == encode_npz({"a": [1]})
     True
     """
+    if not isinstance(arrays, Mapping):
+        raise TypeError("expected arrays by name")
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():

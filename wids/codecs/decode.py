@@ -1,11 +1,16 @@
-"""From a sample's raw fields to values: the table of decoders applied, failures answered."""
+"""`SampleDecoder` decodes the fields of a sample by their extensions.
+
+The longest suffix counts, in any case of letters: ".seg.PNG" is decoded as ".seg.png" if there is
+such a decoder, else as ".png". A field without a decoder becomes a binary stream.
+"""
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from wids.codecs.decodertable import Decoder, DecoderOf, builtin_table
+from wids.codecs.compressed import WRAPPERS, unpack_field
+from wids.codecs.formats import Decoder, DecoderSettings, builtin_decoders
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
 
@@ -13,6 +18,7 @@ __all__ = ["Decoder", "ErrorHandler", "SampleDecoder", "decode_field"]
 
 ErrorHandler = Callable[[DecodeError, str, dict[str, Any]], Any]
 
+MEMO_LIMIT = 10_000  # extensions; a shard of strange names must not fill the memory
 MAX_NBYTES = 512 << 20  # what one compressed field may unpack to, unless the user says otherwise
 # For `repr`, which shows what differs, and for pickling, which passes all of them on.
 DEFAULTS = {
@@ -75,10 +81,9 @@ class SampleDecoder:
         self.media = media
         self.copy = copy
         self.max_nbytes = max_nbytes
-        table = builtin_table(
-            images, allow_pickle=allow_pickle, media=media, copy=copy, max_nbytes=max_nbytes
-        )
-        self._decoder_of = DecoderOf({**table, **self.decoders}, max_nbytes)
+        settings = DecoderSettings(images, allow_pickle, media, copy, max_nbytes)
+        table = {**builtin_decoders(settings), **self.decoders}
+        self._decoder_of = _DecoderOf(table, max_nbytes)
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Decode all fields of a sample.
@@ -247,3 +252,47 @@ def _reason(error: Exception) -> str:
     if isinstance(error, (DecodeError, ImportError, PermissionError)):
         return str(error)
     return f"{type(error).__name__}: {error}"
+
+
+class _DecoderOf(dict[str, Decoder | None]):
+    """Decoders by extension, each looked up in the table once."""
+
+    def __init__(self, table: Mapping[str, Decoder | None], max_nbytes: int) -> None:
+        super().__init__()
+        self.table = table
+        self.max_nbytes = max_nbytes
+
+    def __missing__(self, extension: str) -> Decoder | None:
+        # Looked up once per spelling: to split and lower it for each field would be felt.
+        decode = self._find(extension.lower()) if extension.startswith(".") else None
+        if len(self) < MEMO_LIMIT:
+            self[extension] = decode
+        return decode
+
+    def _find(self, extension: str) -> Decoder:
+        """Return the decoder of the longest suffix in the table, through one wrapper at most."""
+        for suffix in _suffixes(extension):
+            if suffix in self.table:
+                return self.table[suffix] or io.BytesIO
+        inner, _, wrapper = extension.rpartition(".")
+        # ".gz" alone does not say what is inside: as it ever was, the packed bytes are the field.
+        if not inner or f".{wrapper}" not in WRAPPERS:
+            return io.BytesIO
+        entries = (self.table[suffix] for suffix in _suffixes(inner) if suffix in self.table)
+        decode = next(entries, None) or io.BytesIO
+        return partial(_decode_unpacked, f".{wrapper}", self.max_nbytes, decode)
+
+
+def _suffixes(extension: str) -> Iterator[str]:
+    """Yield ".seg.png" and ".png" for ".seg.png"."""
+    start = extension.find(".")
+    while start >= 0:
+        yield extension[start:]
+        start = extension.find(".", start + 1)
+
+
+def _decode_unpacked(
+    wrapper: str, max_nbytes: int, decode: Decoder, data: bytes | memoryview
+) -> Any:
+    """Unpack a wrapper, then decode what was in it."""
+    return decode(memoryview(unpack_field(wrapper, data, max_nbytes)))

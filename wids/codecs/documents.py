@@ -1,13 +1,15 @@
-"""Documents in members: text, class numbers, JSON, msgpack, CBOR, and what only torch can read.
+"""Documents: text, class numbers, JSON, msgpack, CBOR, pickles and the files of `torch.save`.
 
-Each function takes the bytes of a field and returns its value. `unpickle` is the only one here
-that can run code, and nothing calls it unless the user allowed pickles.
+Only `unpickle` and `unpickle_torch` can run code, and nothing calls them unless the user allowed
+pickles.
 """
 
 import io
 import json
 import pickle
 from typing import Any
+
+import numpy as np
 
 from wids.base.optional import load, load_if_present
 from wids.errors import DecodeError
@@ -19,6 +21,13 @@ __all__ = [
     "decode_msgpack",
     "decode_text",
     "decode_torch",
+    "encode_cbor",
+    "encode_class",
+    "encode_json",
+    "encode_msgpack",
+    "encode_pickle",
+    "encode_text",
+    "encode_torch",
     "refuse_pickle",
     "unpickle",
     "unpickle_torch",
@@ -154,3 +163,55 @@ def refuse_pickle(data: bytes | memoryview) -> Any:
         f"a pickle ({len(data)} bytes) can run code when it is read; pass allow_pickle=True if you "
         f"trust whoever made the shard, or fields= to leave it out"
     )
+
+
+def encode_text(text: Any) -> bytes:
+    """Encode text as UTF-8.
+
+    Raises:
+        TypeError: It is no text.
+    """
+    if not isinstance(text, str):
+        raise TypeError("expected text")
+    return text.encode()
+
+
+def encode_class(number: Any) -> bytes:
+    """Write a class number; text is checked to be one, and bool is refused as a likely slip."""
+    if isinstance(number, bool) or not isinstance(number, (int, np.integer, str)):
+        raise TypeError("expected an int")
+    return str(int(number)).encode()
+
+
+def encode_json(document: Any) -> bytes:
+    """Write compact UTF-8 JSON, keys in the order of the dict; text must be JSON already."""
+    if isinstance(document, str):
+        json.loads(document)
+        return document.encode()
+    # Not sorted: the order of keys is the user's, and reading gives it back.
+    return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def encode_msgpack(document: Any) -> bytes:
+    """Write msgpack."""
+    packed: bytes = load("msgpack", "msgpack").packb(document)
+    return packed
+
+
+def encode_cbor(document: Any) -> bytes:
+    """Write CBOR."""
+    packed: bytes = load("cbor2", "cbor").dumps(document)
+    return packed
+
+
+def encode_torch(value: Any) -> bytes:
+    """Write what `torch.save` writes."""
+    stream = io.BytesIO()
+    load("torch", "torch").save(value, stream)
+    return stream.getvalue()
+
+
+def encode_pickle(value: Any) -> bytes:
+    """Pickle a value, which harms nobody; reading it back needs `allow_pickle=True`."""
+    # Fixed: the default grows with Python, and with it the bytes of the same value.
+    return pickle.dumps(value, protocol=4)

@@ -21,24 +21,8 @@ from wids.codecs.framing import Box, Framing
 from wids.codecs.resample import fast_library, resample, resample_image
 from wids.errors import DecodeError
 
-__all__ = ["IMAGE_EXTENSIONS", "IMAGE_TARGETS", "ImageDecoder", "open_image"]
+__all__ = ["IMAGE_TARGETS", "ImageDecoder", "encode_image", "open_image"]
 
-IMAGE_EXTENSIONS = (
-    ".avif",
-    ".bmp",
-    ".gif",
-    ".jp2",
-    ".jpeg",
-    ".jpg",
-    ".pbm",
-    ".pgm",
-    ".png",
-    ".pnm",
-    ".ppm",
-    ".tif",
-    ".tiff",
-    ".webp",
-)
 IMAGE_TARGETS = ("PIL", "numpy", "torch")
 IMAGE_MODES = ("L", "RGB", "RGBA")
 
@@ -50,6 +34,11 @@ MORE_FORMATS = ("WEBP", "TIFF", "AVIF", "JPEG2000", "TGA", "ICO", "QOI", "PCX", 
 WIDE_MODES = {"I": "32-bit integer", "F": "floating-point"}
 JPEG_MAGIC = b"\xff\xd8"
 EXIF_ORIENTATION = 0x0112
+# Fixed, so that the same picture is the same file; changing them changes people's digests.
+ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
+    "JPEG": {"quality": 95},
+    "WEBP": {"lossless": True},
+}
 # simplejpeg's name of the colour space of a file, and the mode in which Pillow opens it.
 JPEG_MODES = {"YCbCr": "RGB", "Gray": "L"}
 JPEG_COLORSPACES = {"L": "GRAY", "RGB": "RGB", "RGBA": "RGBA"}
@@ -282,3 +271,31 @@ def _converted(image: Any, mode: str) -> Any:
 def _pixel_limit() -> float:
     """Return Pillow's limit of pixels, which users set, or infinity where they lifted it."""
     return load("PIL.Image", "pillow").MAX_IMAGE_PIXELS or math.inf
+
+
+def encode_image(file_format: str, image: Any) -> bytes:
+    """Write an image with fixed settings: JPEG at quality 95, WebP without loss.
+
+    Args:
+        file_format: Pillow's name of the format, such as "PNG".
+        image: A PIL image, or an array of shape (height, width) or (height, width, channels).
+
+    Raises:
+        TypeError: It is neither.
+        ValueError: The format has no such images.
+    """
+    pil = load("PIL.Image", "pillow")
+    if isinstance(image, pil.Image):
+        picture = image
+    elif isinstance(image, np.ndarray):
+        # Decoding gives grey images two axes; others keep a third one of length 1.
+        squeezed = image[:, :, 0] if image.ndim == 3 and image.shape[2] == 1 else image
+        picture = pil.fromarray(np.ascontiguousarray(squeezed))
+    else:
+        raise TypeError("expected a PIL image or an array")
+    stream = io.BytesIO()
+    try:
+        picture.save(stream, file_format, **ENCODER_SETTINGS.get(file_format, {}))
+    except OSError as error:  # Pillow's word for a mode that the format cannot hold
+        raise ValueError(f"{file_format}: {error}; convert the image first") from error
+    return stream.getvalue()

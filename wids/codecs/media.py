@@ -10,17 +10,19 @@ import numpy as np
 from wids.base.optional import load
 from wids.errors import DecodeError
 
-__all__ = ["AUDIO_EXTENSIONS", "VIDEO_FORMATS", "decode_audio", "decode_video"]
+__all__ = ["AV_FORMATS", "decode_audio", "decode_video", "encode_sound"]
 
-AUDIO_EXTENSIONS = (".aif", ".aiff", ".flac", ".mp3", ".ogg", ".opus", ".wav")
 # The demuxer is chosen by extension, never by content: ffmpeg would take a playlist for a video,
 # and open the files and URLs that it names.
-VIDEO_FORMATS = {
+AV_FORMATS = {
+    ".aac": "aac",
     ".avi": "avi",
+    ".m4a": "mp4",
     ".m4v": "mp4",
     ".mkv": "matroska",
     ".mov": "mp4",
     ".mp4": "mp4",
+    ".ogv": "ogg",
     ".webm": "matroska",
 }
 
@@ -63,7 +65,7 @@ def decode_video(
     Args:
         data: The whole file.
         max_nbytes: Most bytes that the frames may take.
-        extension: What kind of file it is: a key of `VIDEO_FORMATS`.
+        extension: What kind of file it is: a key of `AV_FORMATS`.
         stride: Keep each `stride`-th frame, from the first one on.
 
     Returns:
@@ -76,7 +78,7 @@ def decode_video(
     """
     av = load("av", "video")
     try:
-        with av.open(io.BytesIO(data), format=VIDEO_FORMATS[extension]) as container:
+        with av.open(io.BytesIO(data), format=AV_FORMATS[extension]) as container:
             if not container.streams.video:
                 raise DecodeError("video: no stream of pictures; is the file cut off?")
             stream = container.streams.video[0]
@@ -100,3 +102,21 @@ def _pixels(frames: Iterable[Any], max_nbytes: int) -> Iterator[np.ndarray]:
                 f"max_nbytes={max_nbytes}; a larger stride takes fewer"
             )
         yield frame.to_ndarray(format="rgb24")
+
+
+def encode_sound(file_format: str, sound: Any) -> bytes:
+    """Write a sound file.
+
+    Args:
+        file_format: libsndfile's name of the format, such as "WAV".
+        sound: `(samples, rate)`, as `decode_audio` returns.
+
+    Raises:
+        TypeError: It is something else.
+    """
+    if not isinstance(sound, tuple) or len(sound) != 2:
+        raise TypeError("expected (samples, rate)")
+    samples, rate = sound
+    stream = io.BytesIO()
+    load("soundfile", "audio").write(stream, samples, rate, format=file_format)
+    return stream.getvalue()

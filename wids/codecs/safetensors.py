@@ -151,11 +151,14 @@ def encode_safetensors(
         metadata: What the file says of itself, under names of your choice.
 
     Raises:
+        TypeError: It is no mapping.
         ValueError: An array is of a type that the format cannot name.
 
     >>> encode_safetensors({})[8:]
     b'{}      '
     """
+    if not isinstance(tensors, Mapping):
+        raise TypeError("expected arrays by name")
     parts = [(name, *_tensor_parts(name, tensor)) for name, tensor in tensors.items()]
     # The reference library's order, so that a file written by either has the same digest.
     parts.sort(key=lambda part: (-TYPE_ORDER.index(part[1]), part[0]))

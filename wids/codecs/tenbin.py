@@ -12,7 +12,7 @@ Source:
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -121,20 +121,27 @@ def _parse_header(
     return name, DTYPES[code], tuple(shape)
 
 
-def encode_tenbin(arrays: Iterable[np.ndarray], names: Sequence[str] | None = None) -> bytes:
+def encode_tenbin(
+    arrays: Sequence[np.ndarray] | np.ndarray, names: Sequence[str] | None = None
+) -> bytes:
     """Write arrays as tenbin.
 
     Args:
-        arrays: Arrays of ints or floats of 1 to 8 bytes (no bool, complex or text), of up to 9
-            dimensions.
+        arrays: List of arrays of ints or floats of 1 to 8 bytes (no bool, complex or text), of up
+            to 9 dimensions; one array alone is a list of one.
         names: One name for each array, of up to 8 ASCII characters; without, all are empty.
 
     Raises:
+        TypeError: It is no list of arrays.
         ValueError: An array or a name does not fit the format.
 
     >>> len(encode_tenbin([np.zeros((28, 28))]))
     6368
     """
+    if isinstance(arrays, np.ndarray):
+        arrays = [arrays]
+    if not isinstance(arrays, (list, tuple)):
+        raise TypeError("expected a list of arrays")
     arrays = [np.asarray(array) for array in arrays]
     names = [""] * len(arrays) if names is None else names
     if len(names) != len(arrays):

@@ -10,12 +10,11 @@ import numpy as np
 
 from wids.base.optional import load, load_if_present
 from wids.codecs.images import open_image
-from wids.codecs.media import VIDEO_FORMATS
+from wids.codecs.media import AV_FORMATS
 from wids.display.safejson import safe_text
 from wids.errors import DecodeError
 
 __all__ = [
-    "AV_FORMATS",
     "MAX_PIXELS",
     "checked_image",
     "draw_wave",
@@ -35,10 +34,6 @@ MAX_LENGTH = 1 << 16
 MAX_SCANS = 100
 START_OF_SCAN = re.compile(rb"\xff\xda")
 EXIF_ORIENTATION = 0x0112
-
-# What libsndfile does not read and ffmpeg does, by the name of its demuxer. As in
-# `wids.codecs.media`, content never chooses the demuxer.
-AV_FORMATS = {**VIDEO_FORMATS, ".aac": "aac", ".m4a": "mp4", ".ogv": "ogg"}
 
 
 def checked_image(data: bytes | memoryview) -> Any:

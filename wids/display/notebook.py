@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from wids.base.text import clean, format_nbytes
+from wids.codecs.formats import media_type
 from wids.display.fieldview import (
     ClassNames,
     Field,
@@ -22,7 +23,6 @@ from wids.display.fieldview import (
     class_name,
     content_line,
 )
-from wids.display.mediatypes import media_type
 from wids.display.thumbnails import Thumbnail, thumbnail
 from wids.errors import DecodeError
 

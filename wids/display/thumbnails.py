@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 
 from wids.base.optional import load, load_if_present
+from wids.codecs.formats import field_kind, format_suffix
 from wids.codecs.images import ImageDecoder
+from wids.codecs.media import AV_FORMATS
 from wids.display.arrayview import named_arrays, picture_in
 from wids.display.fieldview import unpacked
-from wids.display.mediatypes import field_kind, format_suffix
-from wids.display.mediaview import AV_FORMATS, checked_image, draw_wave, first_frame, orientation
+from wids.display.mediaview import checked_image, draw_wave, first_frame, orientation
 from wids.display.pixels import (
     MAX_DARK,
     MAX_UNNAMED_LABELS,

@@ -11,8 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from wids.codecs.images import IMAGE_EXTENSIONS
-from wids.codecs.media import AUDIO_EXTENSIONS, VIDEO_FORMATS
+from wids.codecs.formats import FORMAT_OF, IMAGE_EXTENSIONS
 from wids.importing.layout import clean_key, family_of, sniffed
 from wids.importing.source import (
     SORTED_CLASSES,
@@ -27,7 +26,9 @@ if TYPE_CHECKING:
 
 __all__ = ["MEDIA_SUFFIXES", "folder_kind", "open_image_folder", "open_samples"]
 
-MEDIA_SUFFIXES = (*IMAGE_EXTENSIONS, *AUDIO_EXTENSIONS, *VIDEO_FORMATS)
+MEDIA_SUFFIXES = tuple(
+    suffix for suffix, each in FORMAT_OF.items() if each.kind in {"image", "audio", "video"}
+)
 _SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
 # Pictures whose first bytes are beyond doubt.
 _CHECKED_SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"}

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.codecs.images import IMAGE_EXTENSIONS
+from wids.codecs.formats import IMAGE_EXTENSIONS
 from wids.importing.source import Omissions
 
 if TYPE_CHECKING:

@@ -1,0 +1,272 @@
+"""The file formats of fields: one table of extension, kind, decoder, encoder and media type.
+
+A new format is a pair of functions in the module that fits, and a line in `FORMATS`.
+"""
+
+import io
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import numpy as np
+
+from wids.codecs.arrays import decode_npy, decode_npz, encode_npy, encode_npz
+from wids.codecs.compressed import WRAPPERS
+from wids.codecs.documents import (
+    decode_cbor,
+    decode_class,
+    decode_json,
+    decode_msgpack,
+    decode_text,
+    decode_torch,
+    encode_cbor,
+    encode_class,
+    encode_json,
+    encode_msgpack,
+    encode_pickle,
+    encode_text,
+    encode_torch,
+    refuse_pickle,
+    unpickle,
+    unpickle_torch,
+)
+from wids.codecs.images import IMAGE_TARGETS, ImageDecoder, encode_image
+from wids.codecs.media import decode_audio, decode_video, encode_sound
+from wids.codecs.safetensors import decode_safetensors, encode_safetensors
+from wids.codecs.tenbin import decode_tenbin, encode_tenbin
+
+__all__ = [
+    "FORMATS",
+    "FORMAT_OF",
+    "IMAGE_EXTENSIONS",
+    "OCTET_STREAM",
+    "Decoder",
+    "DecoderSettings",
+    "Encoder",
+    "Format",
+    "Kind",
+    "builtin_decoders",
+    "field_kind",
+    "format_suffix",
+    "media_type",
+    "wrapper_of",
+]
+
+Decoder = Callable[[Any], Any]  # from the bytes of a field: a memoryview, or bytes
+Encoder = Callable[[Any], bytes]
+Kind = Literal["image", "text", "json", "class", "array", "audio", "video", "bytes"]
+
+OCTET_STREAM = "application/octet-stream"
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderSettings:
+    """Settings that decoders are made for; see `wids.SampleDecoder`."""
+
+    images: str | ImageDecoder
+    allow_pickle: bool
+    media: bool
+    copy: bool
+    max_nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """A file format of fields.
+
+    Attributes:
+        suffixes: Last components of the extensions, such as ".jpg", in lower case.
+        kind: What is shown of such a field.
+        new_decoder: Returns the decoder for some settings; None leaves a field a binary stream.
+        encode: Encoder; None encodes text only.
+        media_type: What a web browser may be told that the field is. Only pixels, sound and video
+            have one: SVG, HTML and PDF can hold scripts, and are saved, never shown.
+    """
+
+    suffixes: tuple[str, ...]
+    kind: Kind
+    new_decoder: Callable[[DecoderSettings], Decoder | None] = lambda _: None
+    encode: Encoder | None = None
+    media_type: str = OCTET_STREAM
+
+
+def _always(decode: Decoder) -> Callable[[DecoderSettings], Decoder]:
+    """Return what makes a decoder without settings."""
+    return lambda _: decode
+
+
+def _array(decode: Decoder) -> Callable[[DecoderSettings], Decoder]:
+    """Return what makes a decoder of arrays, which may be views of the field."""
+    return lambda settings: partial(_decode_copy, decode) if settings.copy else decode
+
+
+def _decode_copy(decode: Decoder, data: bytes | memoryview) -> Any:
+    """Decode a copy of the bytes: the arrays over it can be written to and outlive the shard."""
+    return decode(memoryview(bytearray(data)))
+
+
+def _npy(settings: DecoderSettings) -> Decoder:
+    decode = _array(decode_npy)(settings)
+    return partial(_decode_npy_or_pickle, decode) if settings.allow_pickle else decode
+
+
+def _decode_npy_or_pickle(decode: Decoder, data: memoryview) -> Any:
+    """Decode `.npy` where object arrays are allowed too."""
+    try:
+        return decode(data)
+    except PermissionError:
+        return np.load(io.BytesIO(data), allow_pickle=True)
+
+
+def _npz(settings: DecoderSettings) -> Decoder:
+    return partial(decode_npz, max_nbytes=settings.max_nbytes)
+
+
+def _pickle(settings: DecoderSettings) -> Decoder:
+    return unpickle if settings.allow_pickle else refuse_pickle
+
+
+def _torch(settings: DecoderSettings) -> Decoder:
+    return unpickle_torch if settings.allow_pickle else decode_torch
+
+
+def _image(settings: DecoderSettings) -> Decoder | None:
+    images = settings.images
+    if isinstance(images, ImageDecoder):
+        return images
+    names = {name.lower(): name for name in IMAGE_TARGETS}
+    if images.lower() == "raw":
+        return None
+    if images.lower() not in names:
+        raise ValueError(
+            f"images: expected {', '.join(map(repr, IMAGE_TARGETS))}, 'raw' or an ImageDecoder, "
+            f"got {images!r}"
+        )
+    return ImageDecoder(names[images.lower()])
+
+
+def _sound(settings: DecoderSettings) -> Decoder | None:
+    return partial(decode_audio, max_nbytes=settings.max_nbytes) if settings.media else None
+
+
+def _video(extension: str, settings: DecoderSettings) -> Decoder | None:
+    if not settings.media:
+        return None
+    return partial(decode_video, extension=extension, max_nbytes=settings.max_nbytes)
+
+
+def _picture(name: str) -> Encoder:
+    """Return the encoder of a format of images, by Pillow's name of it."""
+    return partial(encode_image, name)
+
+
+FORMATS = (
+    Format((".text", ".txt"), "text", _always(decode_text), encode_text),
+    Format((".caption", ".csv", ".htm", ".html", ".jsonl", ".log", ".md", ".srt"), "text"),
+    Format((".svg", ".tsv", ".vtt", ".xml", ".yaml", ".yml"), "text"),
+    Format((".cls", ".cls2"), "class", _always(decode_class), encode_class),
+    Format((".json",), "json", _always(decode_json), encode_json),
+    Format((".mp", ".msgpack"), "json", _always(decode_msgpack), encode_msgpack),
+    Format((".cbor",), "json", _always(decode_cbor), encode_cbor),
+    Format((".pickle", ".pkl"), "bytes", _pickle, encode_pickle),
+    Format((".pt", ".pth"), "bytes", _torch, encode_torch),
+    Format((".npy",), "array", _npy, encode_npy),
+    Format((".npz",), "array", _npz, encode_npz),
+    Format((".safetensors",), "array", _array(decode_safetensors), encode_safetensors),
+    Format((".tb", ".ten"), "array", _array(decode_tenbin), encode_tenbin),
+    Format((".avif",), "image", _image, media_type="image/avif"),
+    Format((".bmp",), "image", _image, _picture("BMP"), "image/bmp"),
+    Format((".gif",), "image", _image, media_type="image/gif"),
+    Format((".jp2",), "image", _image),
+    Format((".jpeg", ".jpg"), "image", _image, _picture("JPEG"), "image/jpeg"),
+    Format((".pbm", ".pgm", ".pnm", ".ppm"), "image", _image, _picture("PPM")),
+    Format((".png",), "image", _image, _picture("PNG"), "image/png"),
+    Format((".tif", ".tiff"), "image", _image, _picture("TIFF")),
+    Format((".webp",), "image", _image, _picture("WEBP"), "image/webp"),
+    Format((".aac",), "audio", media_type="audio/aac"),
+    Format((".aif", ".aiff"), "audio", _sound, partial(encode_sound, "AIFF")),
+    Format((".flac",), "audio", _sound, partial(encode_sound, "FLAC"), "audio/flac"),
+    Format((".m4a",), "audio", media_type="audio/mp4"),
+    Format((".mp3",), "audio", _sound, media_type="audio/mpeg"),
+    Format((".oga",), "audio", media_type="audio/ogg"),
+    Format((".ogg", ".opus"), "audio", _sound, media_type="audio/ogg"),
+    Format((".wav",), "audio", _sound, partial(encode_sound, "WAV"), "audio/wav"),
+    Format((".avi",), "video", partial(_video, ".avi")),
+    Format((".m4v", ".mp4"), "video", partial(_video, ".mp4"), media_type="video/mp4"),
+    Format((".mkv",), "video", partial(_video, ".mkv"), media_type="video/x-matroska"),
+    Format((".mov",), "video", partial(_video, ".mp4"), media_type="video/quicktime"),
+    Format((".ogv",), "video", media_type="video/ogg"),
+    Format((".webm",), "video", partial(_video, ".mkv"), media_type="video/webm"),
+)
+
+FORMAT_OF = {suffix: each for each in FORMATS for suffix in each.suffixes}
+IMAGE_EXTENSIONS = tuple(suffix for suffix, each in FORMAT_OF.items() if each.kind == "image")
+
+
+def builtin_decoders(settings: DecoderSettings) -> dict[str, Decoder]:
+    """Return the decoder of each extension that has one.
+
+    Raises:
+        ValueError: `images` names nothing known.
+
+    >>> settings = DecoderSettings("raw", False, False, True, 1000)
+    >>> builtin_decoders(settings)[".cls"](b"7")
+    7
+    """
+    made = {suffix: each.new_decoder(settings) for suffix, each in FORMAT_OF.items()}
+    return {suffix: decode for suffix, decode in made.items() if decode is not None}
+
+
+def format_suffix(extension: str) -> str:
+    """Return the part of an extension that names the format, in small letters.
+
+    Args:
+        extension: With its leading dot.
+
+    >>> [format_suffix(each) for each in (".seg.PNG", ".json.gz", ".gz", "")]
+    ['.png', '.json', '.gz', '']
+    """
+    inner = extension.lower().removesuffix(wrapper_of(extension))
+    return inner[max(inner.rfind("."), 0) :]
+
+
+def wrapper_of(extension: str) -> str:
+    """Return the compression around a format: ".gz", ".zst" or "".
+
+    An extension that is nothing but a wrapper does not say what lies inside, and has none.
+
+    >>> [wrapper_of(each) for each in (".json.gz", ".GZ", ".npy")]
+    ['.gz', '', '']
+    """
+    suffix = next((each for each in WRAPPERS if extension.lower().endswith(each)), "")
+    return suffix if len(extension) > len(suffix) else ""
+
+
+def field_kind(extension: str) -> Kind:
+    """Return the kind of a field by its extension; "bytes" for an unknown one.
+
+    >>> field_kind(".seg.png"), field_kind(".json.gz"), field_kind(".pkl")
+    ('image', 'json', 'bytes')
+    """
+    known = FORMAT_OF.get(format_suffix(extension))
+    return known.kind if known else "bytes"
+
+
+def media_type(extension: str) -> str:
+    """Return the media type under which a browser may be given a field as it is.
+
+    Args:
+        extension: With its leading dot, in any case of letters.
+
+    Returns:
+        A type of pixels, sound or video that cannot carry a script, else
+        "application/octet-stream", which browsers save and never show.
+
+    >>> media_type(".seg.PNG"), media_type(".svg"), media_type(".png.gz")
+    ('image/png', 'application/octet-stream', 'application/octet-stream')
+    """
+    if wrapper_of(extension):
+        return OCTET_STREAM
+    known = FORMAT_OF.get(format_suffix(extension))
+    return known.media_type if known else OCTET_STREAM
