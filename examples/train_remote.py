@@ -30,8 +30,8 @@ def train(folder_url: str, cache_dir: str, epochs: int = 2) -> Iterator[tuple[fl
     network = make_network()
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)
     with digits, test_digits:
-        ahead = digits.fetch_ahead(sampler)  # before the loader starts its workers
-        loader = DataLoader(digits, batch_size=64, sampler=sampler, num_workers=2)
+        ahead = digits.fetch_ahead(sampler)
+        loader = wids.Loader(digits, batch_size=64, sampler=sampler)
         test_loader = DataLoader(test_digits, batch_size=256)
         for _ in range(epochs):
             train_epoch(network, loader, optimizer)

@@ -21,7 +21,11 @@ from workers import key_and_class, read_all
 
 import wids
 from wids import ShardListDataset
+from wids.base.shardref import ShardRef
+from wids.caching.cache import ShardCache
 from wids.reading.shardlist import ShardList
+from wids.reading.shardopener import ShardOpener
+from wids.tar.sidecar import IndexRules
 
 LENGTHS = [3, 1, 4]
 
@@ -387,22 +391,27 @@ def test_key_rule_and_grouping_are_passed_on(make_shard: Callable[..., Path]) ->
         ShardListDataset([(str(path), 2)])[0]
 
 
-@pytest.mark.parametrize("first_seconds", [0.0, 3600.0])
-def test_counts_are_the_same_at_once_and_by_threads(
-    spec: Path, monkeypatch: pytest.MonkeyPatch, first_seconds: float
-) -> None:
-    """Shards with a sidecar and without, counted in this thread or in others."""
-    monkeypatch.setattr("wids.reading.heldshards._FIRST_SECONDS", first_seconds)
-    shards = [spec.with_name(f"train-{number}.tar") for number in range(3)]
-    assert ShardListDataset(shards[:2]).lengths == LENGTHS[:2]
+@pytest.mark.parametrize("alone_seconds", [0.0, 3600.0])
+def test_counts_are_the_same_alone_and_by_threads(spec: Path, alone_seconds: float) -> None:
+    """Shards with a sidecar and without are counted right in this thread and in others."""
+    shards = [ShardRef(str(spec.with_name(f"train-{number}.tar"))) for number in range(3)]
+    rules = IndexRules(key_rule="first_dot", grouping="adjacent", concatenated=False)
+    opener = ShardOpener(ShardCache(), rules)
+    assert opener.count(shards[:2], alone_seconds=alone_seconds) == LENGTHS[:2]
     for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):  # the third without a sidecar at first
-        dataset = ShardListDataset([shards[number] for number in order])
-        assert dataset.lengths == [LENGTHS[number] for number in order]
-    rows = [{"url": str(shards[0]), "filesize": 7}]
+        counts = opener.count([shards[number] for number in order], alone_seconds=alone_seconds)
+        assert counts == [LENGTHS[number] for number in order]
     with pytest.raises(wids.FetchError, match="the spec says 7"):
-        ShardListDataset(rows)
+        opener.count([ShardRef(shards[0].url, filesize=7)], alone_seconds=alone_seconds)
+    missing = ShardRef(str(spec.with_name("no.tar")))
     with pytest.raises(wids.FetchError, match=r"no\.tar"):
-        ShardListDataset([*shards, spec.with_name("no.tar")])
+        opener.count([*shards, missing], alone_seconds=alone_seconds)
+    uncounted: dict[str, Exception] = {}
+    counts = opener.count(
+        [missing, *shards], on_uncounted=uncounted.__setitem__, alone_seconds=alone_seconds
+    )
+    assert counts == [0, *LENGTHS]
+    assert list(uncounted) == [missing.url]
 
 
 @pytest.fixture

@@ -18,8 +18,8 @@ from test_http_faults import tar_of
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import CacheError, FetchError, ShardFormatError
-from wids.reading.opening import open_shard
 from wids.reading.shardlist import ShardList
+from wids.reading.shardopener import ShardOpener
 from wids.tar.sidecar import SIDECAR_SUFFIX, Source
 from wids.tar.tarindex import TarIndex
 
@@ -53,7 +53,7 @@ def test_a_shard_removed_before_it_was_opened_is_fetched_again(
     """The reader gets its samples and never hears of it."""
     url = shard_server.put("a.tar", tar_of(NSAMPLES))
     cache.robberies = robberies
-    assert len(open_shard(ShardRef(url), cache, RULES)) == NSAMPLES
+    assert len(ShardOpener(cache, RULES).open(ShardRef(url))) == NSAMPLES
     assert len(shard_server.requests) == robberies + 1
 
 
@@ -62,7 +62,7 @@ def test_it_is_not_tried_for_ever(cache: RobbedCache, shard_server: ShardServer)
     url = shard_server.put("a.tar", tar_of(NSAMPLES))
     cache.robberies = 100
     with pytest.raises(FileNotFoundError):
-        open_shard(ShardRef(url), cache, RULES)
+        ShardOpener(cache, RULES).open(ShardRef(url))
     assert len(shard_server.requests) == 5
 
 
@@ -74,14 +74,14 @@ def test_a_damaged_shard_is_not_fetched_again(
     shard[5 * 512 + 150] ^= 1  # the checksum of the second member
     url = shard_server.put("a.tar", bytes(shard))
     with pytest.raises(ShardFormatError, match="checksum"):
-        open_shard(ShardRef(url), cache, RULES)
+        ShardOpener(cache, RULES).open(ShardRef(url))
     assert len(shard_server.requests) == 1
 
 
 def test_a_local_shard_that_is_missing_is_an_error_at_once(tmp_path: Path) -> None:
     """There is nothing to fetch it from."""
     with pytest.raises(OSError, match="No such file"):
-        open_shard(ShardRef(str(tmp_path / "a.tar")), ShardCache(tmp_path / "cache"), RULES)
+        ShardOpener(ShardCache(tmp_path / "cache"), RULES).open(ShardRef(str(tmp_path / "a.tar")))
 
 
 @pytest.mark.parametrize("name", ["pipe.tar", "pipe.tar.gz"])

@@ -18,8 +18,9 @@ from wids.base.shardref import ShardRef
 from wids.cli import main
 from wids.fetching.fetch import Fetcher
 from wids.reading.rangeshard import RangeShard
+from wids.reading.shardopener import ShardOpener
 from wids.tar.shard import Shard
-from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 
 Open = Callable[..., ShardListDataset]
 
@@ -96,9 +97,11 @@ def test_a_shard_without_samples_stays_where_it_is(
     TarIndex.from_tar(path).save(Path(f"{path}{SIDECAR_SUFFIX}"))
     url = shard_server.put("empty.tar", path.read_bytes())
     shard_server.put(f"empty.tar{SIDECAR_SUFFIX}", Path(f"{path}{SIDECAR_SUFFIX}").read_bytes())
-    dataset = ShardListDataset([(url, 0)], remote="range")
-    assert dataset._open_shard(0).url == url
-    assert not list(Path(dataset.cache_dir).glob("*.tar"))
+    cache = ShardCache()
+    rules = IndexRules(key_rule="first_dot", grouping="adjacent", concatenated=False)
+    shard = ShardOpener(cache, rules, by_range=True).open(ShardRef(url))
+    assert (type(shard), len(shard)) == (RangeShard, 0)
+    assert not list(cache.cache_dir.glob("*.tar"))
 
 
 def test_neighbours_in_a_batch_share_requests(remote: Open, shard_server: Any) -> None:

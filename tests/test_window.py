@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.ordering.lookahead import Visit
-from wids.reading.window import Window
+from wids.reading.fetchahead import Window
 
 
 def window_of(

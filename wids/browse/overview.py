@@ -12,7 +12,7 @@ import numpy as np
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url, is_local, local_path
 from wids.browse.source import Source
-from wids.reading.display import nbytes_of
+from wids.reading.describe import nbytes_of
 from wids.specs.shardtable import UNKNOWN
 from wids.tools.stats import SizeStats, Stats
 

@@ -2,10 +2,8 @@
 
 from typing import Any
 
-from wids.base.shardref import ShardRef
 from wids.errors import WidsError
 from wids.log import logger
-from wids.reading.scanners import Scanners
 from wids.reading.shardlist import ShardList
 
 __all__ = ["ShownShards"]
@@ -29,14 +27,10 @@ class ShownShards(ShardList):
 
     def __init__(self, spec: Any, **options: Any) -> None:
         self.uncounted: dict[str, WidsError | OSError] = {}
-        super().__init__(spec, **options)
+        super().__init__(spec, on_uncounted=self._leave_out, **options)
         if self.uncounted and not len(self):
             raise next(iter(self.uncounted.values()))
 
-    def _count_of(self, description: ShardRef, scanners: Scanners) -> int:
-        try:
-            return super()._count_of(description, scanners)
-        except (WidsError, OSError) as error:
-            self.uncounted[description["url"]] = error
-            logger.warning("left out, as its samples cannot be counted: %s", error)
-            return 0
+    def _leave_out(self, url: str, error: WidsError | OSError) -> None:
+        self.uncounted[url] = error
+        logger.warning("left out, as its samples cannot be counted: %s", error)

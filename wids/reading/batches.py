@@ -7,20 +7,19 @@ samples   everything else: the samples are read as they are, and collated
 
 from __future__ import annotations
 
-import os
 import threading
 from typing import TYPE_CHECKING, Any
 
+from wids.base.processes import num_cores
 from wids.reading.bufferpool import BufferPool
-from wids.reading.collate import collate, column_of
-from wids.reading.shardlist import ShardList
+from wids.reading.collate import collate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     import numpy as np
 
-    from wids.reading.gather import Gathering
+    from wids.reading.pipeline import BatchKind
 
 __all__ = ["Batch", "Pools", "batch_maker", "useful_threads"]
 
@@ -43,7 +42,7 @@ def batch_maker(
         A function that threads may share: from indexes to a batch.
     """
     by_sample = _SampleBatches(dataset, collate_fn, pools)
-    if collate_fn is None and isinstance(dataset, ShardList) and dataset.serves_fields:
+    if collate_fn is None and _kind(dataset) != "samples":
         return _FieldBatches(dataset, by_sample, pools)
     return by_sample
 
@@ -54,8 +53,13 @@ def useful_threads(dataset: Any, collate_fn: object) -> int:
     One copies raw fields as fast as Python lets any number of them; decoders and what users write
     can use as many as there are cores.
     """
-    raw = isinstance(dataset, ShardList) and dataset.serves_fields and not dataset.transformations
-    return 1 if raw and collate_fn is None else min(MOST_THREADS, len(os.sched_getaffinity(0)))
+    raw = _kind(dataset) == "raw" and collate_fn is None
+    return 1 if raw else min(MOST_THREADS, num_cores())
+
+
+def _kind(dataset: Any) -> BatchKind:
+    # Anything with `dataset[index]` can be loaded, sample by sample.
+    return getattr(dataset, "batch_kind", "samples")
 
 
 class Pools:
@@ -104,7 +108,7 @@ class _SampleBatches:
 class _FieldBatches:
     """Gathers the fields of a batch, one after the other."""
 
-    def __init__(self, dataset: ShardList, by_sample: _SampleBatches, pools: Pools | None) -> None:
+    def __init__(self, dataset: Any, by_sample: _SampleBatches, pools: Pools | None) -> None:
         self._dataset = dataset
         self._by_sample = by_sample
         self._pools = pools
@@ -113,35 +117,6 @@ class _FieldBatches:
         self._turn = threading.Lock()
 
     def __call__(self, indexes: Sequence[int]) -> dict[str, Any]:
-        dataset = self._dataset
-        gathering = dataset.locate_batch(indexes)
-        names = gathering.field_names(dataset.wanted_fields)
-        if names is None:
-            # The samples differ, and the message about it is made where each one is seen.
-            by_sample: dict[str, Any] = self._by_sample(indexes)
-            return by_sample
-        with dataset.announced(gathering, names):
-            gathering.find(names)
-            if not dataset.transformations:
-                with self._turn:
-                    return self._labels(gathering) | self._raw(gathering, names)
-            return self._labels(gathering) | self._decoded(gathering, names)
-
-    def _labels(self, gathering: Gathering) -> dict[str, Any]:
-        return {"__key__": gathering.keys, "__index__": gathering.indexes}
-
-    def _raw(self, gathering: Gathering, names: list[str]) -> dict[str, Any]:
-        return {name: gathering.copy_bytes(name, self._allocate(name)) for name in names}
-
-    def _decoded(self, gathering: Gathering, names: list[str]) -> dict[str, Any]:
-        decoder = self._dataset.field_decoder
-        columns: dict[str, Any] = {}
-        for name in names:
-            stacked = gathering.stack(name, decoder)
-            if stacked is None:
-                stacked = column_of(gathering.values(name, decoder), self._allocate(name))
-            columns[name] = stacked
-        return columns
-
-    def _allocate(self, name: str) -> Callable[[int], np.ndarray] | None:
-        return None if self._pools is None else self._pools(name)
+        batch: dict[str, Any] | None = self._dataset.gather_fields(indexes, self._pools, self._turn)
+        # Where the samples differ, the message about it is made where each one is seen.
+        return self._by_sample(indexes) if batch is None else batch

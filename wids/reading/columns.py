@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -19,6 +19,7 @@ from wids.log import logger
 from wids.reading.columnfile import ColumnPart, ColumnSource, load_column, save_column
 from wids.reading.columnvalues import Values, fill_in, join, pack
 from wids.reading.fieldstream import read_field
+from wids.reading.pipeline import images_as_arrays, pixels_as_array
 from wids.tar.shard import Shard
 
 if TYPE_CHECKING:
@@ -28,11 +29,11 @@ if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.codecs.decode import Decoder, SampleDecoder
-    from wids.reading.openshard import OpenShard
+    from wids.reading.openshards import OpenShard
     from wids.specs.shardtable import ShardTable
     from wids.tar.sidecar import IndexRules
 
-__all__ = ["ColumnReader", "as_arrays"]
+__all__ = ["ColumnReader"]
 
 # Framings that give the same part of a picture each time.
 # By name, not by what they are not: a new framing is random until somebody says otherwise.
@@ -155,7 +156,7 @@ class ColumnReader:
             except MemoryError:  # the machine's fault, not the field's
                 raise
             except Exception as error:  # noqa: BLE001 (the sample decoder says what it means)
-                value = opened.answer(self.decoder, error, self.extension, place)
+                value = opened.answer_error(self.decoder, error, self.extension, place)
             value = _followed(value, self.path)
             if value is None:
                 missing.append(place)
@@ -167,7 +168,7 @@ class ColumnReader:
     def _settled(self) -> SampleDecoder:
         """The decoder with images as arrays, and no copy before the arrays become one."""
         # Packing copies the values into one array; a copy of each before that would be wasted.
-        return as_arrays(self.decoder).replace(copy=False)
+        return images_as_arrays(self.decoder).replace(copy=False)
 
     @cached_property
     def _name(self) -> str | None:
@@ -181,7 +182,7 @@ class ColumnReader:
         """The function that decodes the field; bytes that nothing decodes are an array of them."""
         decode = self._settled.decoder_of(self.extension)
         if isinstance(decode, ImageDecoder):  # one of the user's, among the decoders
-            return _as_arrays(decode)
+            return pixels_as_array(decode)
         return _as_bytes if decode is None or decode is io.BytesIO else decode
 
     def _missing(self, number: int, description: ShardRef, start: int, place: int) -> DecodeError:
@@ -201,20 +202,8 @@ class ColumnReader:
         )
 
 
-def as_arrays(decoder: SampleDecoder) -> SampleDecoder:
-    """Return a decoder that makes arrays of images, whatever the given one makes of them."""
-    images = decoder.images
-    return decoder.replace(images="numpy" if isinstance(images, str) else _as_arrays(images))
-
-
 def _as_bytes(data: bytes | memoryview) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
-
-
-def _as_arrays(images: ImageDecoder) -> ImageDecoder:
-    """Return what makes arrays of the same pixels."""
-    mode = images.mode or ("RGB" if images.to == "torch" else None)
-    return replace(images, to="numpy", mode=mode)
 
 
 def _followed(value: Any, path: tuple[str | int, ...]) -> Any:

@@ -11,8 +11,11 @@ import logging
 import os
 import threading
 import time
+import warnings
 import weakref
+from collections import deque
 from contextlib import suppress
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 from wids.base.urls import is_local
@@ -20,21 +23,20 @@ from wids.errors import CacheError, WidsError
 from wids.fetching.transport import StoppedError
 from wids.ordering.lookahead import Lookahead
 from wids.ordering.replicas import lanes_here
-from wids.reading.epochwaits import EpochWaits
-from wids.reading.window import Window, most_at_once
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     import numpy as np
 
-    from wids.caching.cache import ShardCache
     from wids.ordering.lookahead import Foreseeable, Visit
+    from wids.ordering.passes import OrderState
+    from wids.reading.shardopener import ShardOpener, WaitLog
     from wids.specs.shardtable import ShardTable
 
-__all__ = ["FetchAhead", "check_foreseeable"]
+__all__ = ["FetchAhead", "Window", "check_foreseeable", "most_at_once"]
 
 _log = logging.getLogger(__name__)
 _MOST_SHARDS = 128  # as good as all of them; each costs a system call every now and then
@@ -45,6 +47,8 @@ _TOUCH_SECONDS = 2.0
 # A full disk stays full for a while; to try at once would fill the log and nothing else.
 _AFTER_FULL_DISK_SECONDS = 10.0
 _FAREWELL_SECONDS = 10.0
+# Readers are a few batches behind the sampler: what they wait for then belongs to this epoch.
+_LAST_BATCHES_SECONDS = 2.0
 
 
 class FetchAhead:
@@ -55,63 +59,63 @@ class FetchAhead:
     then gets the error.
 
     Args:
-        cache: Where the shards go.
+        opener: What opens shards: its cache is where they go, and it knows how long readers waited.
         shards: All shards of the dataset.
         ends: Running total of their samples; int64, shape `(num_shards,)`.
         sampler: Whose indexes are coming.
 
     Attributes:
         num_fetched: Shards that were brought here ahead of their use so far.
-        crowded: Whether the cache has no room for all shards that are drawn from at once.
 
     Raises:
         CacheError: The cache folder cannot be used.
+
+    Warns:
+        UserWarning: The cache has no room for all shards that are drawn from at once.
     """
 
     def __init__(
         self,
-        cache: ShardCache,
+        opener: ShardOpener,
         shards: ShardTable,
         ends: np.ndarray[Any, np.dtype[np.int64]],
         sampler: Foreseeable,
     ) -> None:
         self.num_fetched = 0
-        self.crowded = False
-        self._cache = cache
+        cache = self._cache = opener.cache
         self._shards = shards
         self._ends = ends
         # Nobody need close this: when the sampler is forgotten, so is what it would ask for.
         self._sampler = cast("Foreseeable", weakref.proxy(sampler))
-        self._sizes: dict[int, int] = {}
-        self._waits: EpochWaits | None = None
+        # Nothing here may refer back to this object: it holds the cache, and so descriptors, which
+        # would then wait for the garbage collector.
+        self._sizes = _ShardSizes(shards)
+        self._waits = _EpochWaits(opener.waits)
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._closed = threading.Event()
         # A dataset that lies on this machine needs no cache folder either.
         if all(map(is_local, shards.urls)):
             return
-        self.crowded = self._is_crowded(sampler)
+        self._warn_if_crowded(sampler)
         cache.make_ready(shards.urls)
-        self._waits = EpochWaits(cache)
         # Begins at once: a model is often still being built when its data could come.
         # A daemon, as a download must not keep a finished program alive.
-        self._thread = threading.Thread(
-            target=self._run, args=(self._waits,), name="wids-fetch-ahead", daemon=True
-        )
+        self._thread = threading.Thread(target=self._run, name="wids-fetch-ahead", daemon=True)
         self._thread.start()
 
     @property
     def waited_seconds(self) -> float:
-        """For how long a reader waited for a shard in this epoch, or in the last one between two.
+        """Seconds that readers of this process waited for shards, in this epoch or the last one.
 
-        Readers in worker processes count too; while several wait, the time counts once.
+        While several threads wait, the time counts once. Worker processes are not counted.
         """
-        return 0.0 if self._waits is None else self._waits.seconds
+        return self._waits.seconds
 
     def close(self) -> None:
         """End it; a download under way is given up. Harmless at any time."""
-        # A forked worker has a copy of this object, but neither the thread nor the file is its own.
-        if self._pid != os.getpid() or self._thread is None or self._waits is None:
+        # A forked worker has a copy of this object, but the thread is not its own.
+        if self._pid != os.getpid() or self._thread is None:
             return
         self._closed.set()
         # It looks up whenever bytes come and while it waits to try again, but not while a server
@@ -119,15 +123,15 @@ class FetchAhead:
         self._thread.join(_FAREWELL_SECONDS)
         self._waits.close()
 
-    def _run(self, waits: EpochWaits) -> None:
+    def _run(self) -> None:
         try:
             self._look_anew()
             while not self._closed.is_set():
-                waits.follow(*self._sampler.course(), self.num_fetched)
+                self._waits.follow(*self._sampler.course(), self.num_fetched)
                 if not self._advance():
                     self._closed.wait(_POLL_SECONDS)
         except ReferenceError:
-            waits.close()
+            self._waits.close()
         except RuntimeError:
             # Threads cannot be started any more while the interpreter ends, nor need they.
             if threading.main_thread().is_alive():
@@ -138,16 +142,15 @@ class FetchAhead:
         room = self._room(self._sampler)
         self._step = 0
         self._lookahead = Lookahead(self._sampler, self._ends)
-        self._window = Window(
-            self._remote_visits(self._lookahead), self._nbytes_of, room, _MOST_SHARDS
-        )
+        coming = _remote_visits(self._lookahead, self._shards)
+        self._window = Window(coming, self._sizes, room, _MOST_SHARDS)
         self._paths: dict[int, Path] = {}
         self._touched = time.monotonic()
 
     def _room(self, sampler: Foreseeable) -> int | None:
         """Bytes that this rank may have in the cache; None for no bound."""
         cache = self._cache
-        # What is never evicted needs no room to be kept free in.
+        # Nothing is evicted from a cache without a bound, so there is no budget to keep.
         if cache.cache_size is None or cache.keep or cache.localname is not None:
             return None
         return cache.cache_size // lanes_here(sampler.lanes, sampler.num_replicas)
@@ -194,43 +197,211 @@ class FetchAhead:
         self.num_fetched += not here
         self._paths[shard_index] = path
         with suppress(OSError):  # evicted already: nothing holds what is fetched ahead
-            self._sizes[shard_index] = path.stat().st_size
+            self._sizes.note(shard_index, path.stat().st_size)
 
-    def _remote_visits(self, lookahead: Lookahead) -> Iterator[list[Visit]]:
-        for visits in lookahead:
-            remote = [
-                visit for visit in visits if not is_local(self._shards.urls[visit.shard_index])
-            ]
-            if remote:
-                # Where not all have room, those that are here stay: all are drawn from at once, so
-                # to exchange one for another would only cost its bytes.
-                yield sorted(remote, key=self._is_missing) if self.crowded else remote
-
-    def _is_missing(self, visit: Visit) -> bool:
-        shard = self._shards[visit.shard_index]
-        return not self._cache.holds(shard)
-
-    def _is_crowded(self, sampler: Foreseeable) -> bool:
-        """Tell whether what is drawn from at once passes the room; a log line says so too."""
+    def _warn_if_crowded(self, sampler: Foreseeable) -> None:
+        """Warn, before the first sample, of a bound too small for the shards in use at once."""
         room = self._room(sampler)
         if room is None:
-            return False
-        coming = next(self._remote_visits(Lookahead(sampler, self._ends)), [])
-        wanted = most_at_once(coming, self._nbytes_of)
-        if wanted > room:
-            _log.warning(
-                "the sampler draws from %d bytes of shards at a time, cache_size has room for %d: "
-                "what does not fit is fetched whole once, and read by byte range then; raise "
-                "cache_size, or give the sampler a smaller interleave or chunksize",
-                wanted,
-                room,
-            )
-        return wanted > room
+            return
+        coming = next(_remote_visits(Lookahead(sampler, self._ends), self._shards), [])
+        wanted = most_at_once(coming, self._sizes)
+        if wanted <= room:
+            return
+        # With the quarter that stays free for workers that lag behind.
+        bound = -(-wanted * 4 // 3) * lanes_here(sampler.lanes, sampler.num_replicas)
+        interleave = getattr(sampler, "interleave", 1)
+        fitting = interleave * room * 3 // (4 * wanted)
+        instead = f"interleave={fitting}" if fitting else "a smaller interleave or chunksize"
+        warnings.warn(
+            f"the sampler draws from {wanted} bytes of shards at a time, and cache_size has room "
+            f"for {room}: shards are evicted while they are in use, and fetched again; open the "
+            f"dataset with cache_size={bound}, or make the sampler with {instead}",
+            stacklevel=4,
+        )
 
-    def _nbytes_of(self, shard_index: int) -> int:
-        """The size of a shard; before it is known, that of the largest so far."""
-        known = self._sizes.get(shard_index, int(self._shards.filesize[shard_index]))
-        return known if known != UNKNOWN else max(self._sizes.values(), default=0)
+
+class _ShardSizes:
+    """Bytes of each shard: as found here, else as the spec says, else of the largest so far."""
+
+    def __init__(self, shards: ShardTable) -> None:
+        self._promised = shards.filesize
+        self._found: dict[int, int] = {}
+
+    def note(self, shard_index: int, nbytes: int) -> None:
+        """Take note of the size that a shard was found to have."""
+        self._found[shard_index] = nbytes
+
+    def __call__(self, shard_index: int) -> int:
+        known = self._found.get(shard_index, int(self._promised[shard_index]))
+        return known if known != UNKNOWN else max(self._found.values(), default=0)
+
+
+def _remote_visits(lookahead: Lookahead, shards: ShardTable) -> Iterator[list[Visit]]:
+    """Yield the coming visits of shards that are not files of this machine, where there are any."""
+    for visits in lookahead:
+        remote = [visit for visit in visits if not is_local(shards.urls[visit.shard_index])]
+        if remote:
+            yield remote
+
+
+class _EpochWaits:
+    """Tells the epochs of a sampler apart, and logs at the end of each how long readers waited.
+
+    Args:
+        log: The waits of this process.
+    """
+
+    def __init__(self, log: WaitLog) -> None:
+        self._log = log
+        self._pass: OrderState | None = None
+        self._reported = True
+        self._began = time.monotonic()
+        self._ended: float | None = None
+        self._final: float | None = None
+        self._num_fetched = self._fetched_before = 0
+
+    @property
+    def seconds(self) -> float:
+        """Seconds in which a reader waited in this epoch, or in the last one between two."""
+        return self._log.seconds(self._began) if self._final is None else self._final
+
+    def follow(self, state: OrderState, handed_out: int, num_fetched: int) -> None:
+        """Take note of where the sampler stands.
+
+        Args:
+            state: Where its pass began, or the next one will.
+            handed_out: Indexes that it handed out since.
+            num_fetched: Shards fetched ahead up to now.
+        """
+        self._num_fetched = num_fetched
+        now = time.monotonic()
+        if handed_out and state != self._pass:
+            self._report()
+            # What was waited for before the first pass was waited for by it.
+            self._began = self._began if self._pass is None else now
+            self._log.forget(self._began)
+            self._pass, self._ended, self._reported = state, None, False
+        elif not handed_out and state != self._pass:
+            self._ended = self._ended or now
+            # When a sampler is through, its last batches are still being read.
+            if now - self._ended > _LAST_BATCHES_SECONDS:
+                self._report()
+
+    def close(self) -> None:
+        """Report the last epoch; the figure stays."""
+        self._report()
+        self._final = self.seconds
+
+    def _report(self) -> None:
+        if self._reported or self._pass is None:
+            return
+        self._reported = True
+        ahead = self._num_fetched - self._fetched_before
+        self._fetched_before = self._num_fetched
+        line = "epoch %d: readers waited %.1f s for shards; %d shards came ahead of their use"
+        _log.info(line, self._pass.epoch, self.seconds, ahead)
+
+
+def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:
+    """Bytes of the shards that are needed side by side, at the step that needs the most.
+
+    Args:
+        visits: Coming shards, looked at together.
+        nbytes_of: Size of a shard; 0 where nobody knows it yet.
+
+    >>> from wids.ordering.lookahead import Visit
+    >>> most_at_once([Visit(7, 0, 9), Visit(3, 5, 19), Visit(5, 20, 29)], lambda number: 100)
+    200
+    """
+    # Ends sort before beginnings of the same step, as their change is negative.
+    changes = [(visit.first, nbytes_of(visit.shard_index)) for visit in visits]
+    changes += [(visit.last + 1, -nbytes_of(visit.shard_index)) for visit in visits]
+    return max(accumulate(change for _, change in sorted(changes)), default=0)
+
+
+class Window:
+    """The shards needed from the present step on, taken in one by one as others are done with.
+
+    A shard that has been taken in keeps its room until its last step has passed, whether it could
+    be fetched or not: what lies ahead of use is bounded, whatever happens.
+
+    Args:
+        visits: The coming shards, in blocks, in the order of their first steps; may have nothing
+            for now and more later.
+        nbytes_of: Size of a shard; 0 where nobody knows it yet.
+        room: Bytes for all of them; None for no bound.
+        most: How many there may be.
+
+    >>> from wids.ordering.lookahead import Visit
+    >>> visits = iter([[Visit(7, 0, 9), Visit(3, 10, 19), Visit(5, 20, 29)]])
+    >>> window = Window(visits, nbytes_of=lambda shard_index: 100, room=220, most=8)
+    >>> window.take(step=0), window.take(step=0), window.take(step=0), window.take(step=10)
+    (7, 3, None, 5)
+    """
+
+    def __init__(
+        self,
+        visits: Iterator[list[Visit]],
+        nbytes_of: Callable[[int], int],
+        room: int | None,
+        most: int,
+    ) -> None:
+        self._visits = visits
+        self._nbytes_of = nbytes_of
+        self._room = room
+        self._most = most
+        self._coming: deque[Visit] = deque()
+        self._held: dict[int, Visit] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def __iter__(self) -> Iterator[int]:
+        """The shards in the window, the one taken in first before the others."""
+        return iter(self._held)
+
+    def take(self, step: int) -> int | None:
+        """Let go of what is done with, and take in the next shard; None where there is no room.
+
+        Args:
+            step: The present step; never goes back.
+        """
+        self._held = {number: visit for number, visit in self._held.items() if visit.last >= step}
+        # Looked at first: whoever has no room needs not know what comes.
+        visit = self._next(step) if len(self._held) < self._most else None
+        if visit is None or not self._fits(visit, step):
+            return None
+        self._held[visit.shard_index] = self._coming.popleft()
+        return visit.shard_index
+
+    def _next(self, step: int) -> Visit | None:
+        """The next shard that is to be taken in, left where it is."""
+        while self._coming or self._look_ahead():
+            visit = self._coming[0]
+            held = self._held.get(visit.shard_index)
+            if held is None and visit.last >= step:
+                return visit
+            self._coming.popleft()
+            if held is not None and visit.last > held.last:
+                self._held[visit.shard_index] = held._replace(last=visit.last)
+        return None
+
+    def _look_ahead(self) -> bool:
+        self._coming.extend(next(self._visits, []))
+        return bool(self._coming)
+
+    def _fits(self, visit: Visit, step: int) -> bool:
+        if self._room is None:
+            return True
+        nbytes = self._nbytes_of(visit.shard_index)
+        held = sum(map(self._nbytes_of, self._held))
+        # A quarter stays free for shards that workers, who lag behind, have not opened yet. But one
+        # shard ahead there must be, or nothing would ever come before it is waited for.
+        if held + nbytes <= self._room * 3 // 4:
+            return True
+        ahead = any(other.first > step for other in self._held.values())
+        return not ahead and held + nbytes <= self._room
 
 
 def check_foreseeable(sampler: object, length: int, *, by_range: bool) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 from bisect import bisect_right
 from collections.abc import Callable
+from contextlib import nullcontext
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -17,17 +18,21 @@ from wids.codecs.arrays import decode_npy
 from wids.codecs.documents import decode_class
 from wids.codecs.stacks import Windows, stack_classes, stack_npy
 from wids.errors import DecodeError
+from wids.reading.collate import column_of
 from wids.reading.columnvalues import Values, pack
 from wids.reading.ragged import Ragged
 from wids.reading.rangeshard import RangeShard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
+    from contextlib import AbstractContextManager
 
     from wids.codecs.decode import Decoder, SampleDecoder
-    from wids.reading.openshard import OpenShard, Places
+    from wids.reading.openshards import OpenShard, OpenShards, Places
+    from wids.reading.pipeline import Pipeline
+    from wids.reading.readahead import ReadAhead
 
-__all__ = ["Allocate", "Gathering"]
+__all__ = ["Allocate", "Gathering", "gather_fields"]
 
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -50,18 +55,16 @@ class Gathering:
     Args:
         indexes: Global indexes in `[0, total)`; shape `(batch,)`, int64.
         ends: Running total of the shards' lengths.
-        open_shard: From the number of a shard to the open shard.
-        most_open: Shards that may be open at once. From more of them fields are copied one by one.
+        opened: The open shards. From more shards than may be open at once, fields are copied one
+            by one.
+        read_ahead: Has the kernel fetch what will be read, where that helps.
     """
 
     def __init__(
-        self,
-        indexes: Integers,
-        ends: Integers,
-        open_shard: Callable[[int], OpenShard],
-        most_open: int,
+        self, indexes: Integers, ends: Integers, opened: OpenShards, read_ahead: ReadAhead
     ) -> None:
-        self._open_shard = open_shard
+        self._read_ahead = read_ahead
+        self._open_shard = opened.use
         # Sorted, the samples of a shard follow one another; `order` says where each belongs.
         # Stable, so that an index asked for twice is served in the order of the batch.
         self._order = np.argsort(indexes, kind="stable")
@@ -73,7 +76,7 @@ class Gathering:
         # Shards beyond the bound are opened anew each time, and not kept.
         # A batch of more shards than may be open would have the first closed before the last is
         # read.
-        self._crowded = len(self._shard_indexes) > most_open
+        self._crowded = len(self._shard_indexes) > opened.limit
         self._kept = None if self._crowded else list(self._open_groups())
         self._found: dict[str, Windows] = {}
 
@@ -92,6 +95,10 @@ class Gathering:
         """Yield the shards of the batch, with the places in each."""
         for opened, places in self._groups:
             yield opened, places.tolist()
+
+    def announced(self, fields: Collection[str] | None) -> AbstractContextManager[None]:
+        """Have the kernel fetch fields (None: all) while they are read, if it helps."""
+        return self._read_ahead.batch(self.places(), fields)
 
     def samples(self) -> Iterator[tuple[int, OpenShard, int]]:
         """Yield each sample as it comes in storage: its place in the batch, shard, and place there.
@@ -199,7 +206,7 @@ class Gathering:
                 raise
             except Exception as error:  # noqa: BLE001 (the sample decoder says what it means)
                 opened, place = self._at(row)
-                values[slot] = opened.answer(decoder, error, extension, place)
+                values[slot] = opened.answer_error(decoder, error, extension, place)
         return values
 
     def field_names(self, fields: Collection[str] | None = None) -> list[str] | None:
@@ -261,6 +268,47 @@ class Gathering:
             f"{display_url(opened.url)!r}: expected a field {extension!r}, found {present}; gather "
             "fields that all samples have, or read the samples one by one"
         )
+
+
+def gather_fields(
+    gathering: Gathering,
+    pipeline: Pipeline,
+    allocate: Callable[[str], Allocate] | None = None,
+    turn: AbstractContextManager[Any] | None = None,
+) -> dict[str, Any] | None:
+    """Make a batch field by field: raw or decoded, as the pipeline makes samples.
+
+    Args:
+        gathering: The batch.
+        pipeline: What the dataset makes of a sample; its `batch_kind` is not "samples".
+        allocate: From the name of a field to what allocates memory for it; None: new memory.
+        turn: Held while raw bytes are copied.
+
+    Returns:
+        `__key__`, `__index__` and a column for each field; None where the samples have different
+        fields.
+
+    Raises:
+        DecodeError: A field is damaged and nothing stands for it.
+    """
+    names = gathering.field_names(pipeline.fields)
+    if names is None:
+        return None
+    memory = {name: None if allocate is None else allocate(name) for name in names}
+    with gathering.announced(names):
+        gathering.find(names)
+        if pipeline.batch_kind == "raw":
+            with nullcontext() if turn is None else turn:
+                labels = {"__key__": gathering.keys, "__index__": gathering.indexes}
+                return labels | {name: gathering.copy_bytes(name, memory[name]) for name in names}
+        batch: dict[str, Any] = {"__key__": gathering.keys, "__index__": gathering.indexes}
+        decoder = pipeline.decoder
+        for name in names:
+            stacked = gathering.stack(name, decoder)
+            if stacked is None:
+                stacked = column_of(gathering.values(name, decoder), memory[name])
+            batch[name] = stacked
+        return batch
 
 
 def _fetch(

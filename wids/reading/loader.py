@@ -90,7 +90,11 @@ class Loader:
             # As DataLoader's `shuffle=True` is understood: every sample anywhere, whatever it
             # costs.
             partition = "uniform" if shuffle else "contiguous"
-            sampler = ChunkedSampler(dataset, shuffle=bool(shuffle), seed=seed, partition=partition)
+            # Over its length alone: a sampler and its pass refer to each other, and would keep the
+            # maps of the dataset until the garbage collector comes.
+            sampler = ChunkedSampler(
+                range(len(dataset)), shuffle=bool(shuffle), seed=seed, partition=partition
+            )
         self.dataset = dataset
         self.batch_size = batch_size
         self.sampler = sampler

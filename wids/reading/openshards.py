@@ -1,28 +1,132 @@
-"""The shards that this process has mapped: a bounded set, least recently used out first."""
+"""The open shards of a dataset: a bounded set, least recently used out first."""
+
+from __future__ import annotations
 
 import errno
 import resource
-from collections.abc import Callable
-from typing import Protocol, TypeVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
-__all__ = ["Counting", "OpenShards", "default_max_open_shards"]
+from wids.errors import CacheError, DecodeError, SampleCountError
+from wids.reading.pipeline import Sample, while_reading
+from wids.specs.shardtable import UNKNOWN
+from wids.tar.shard import Shard
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
-class Counting(Protocol):
-    """What is kept here: it counts how often it was used, since whoever reads does that best."""
+    import numpy as np
+    import numpy.typing as npt
 
-    uses: int
+    from wids.codecs.decode import SampleDecoder
+    from wids.reading.rangeshard import RangeShard
+    from wids.reading.shardopener import ShardOpener
+    from wids.specs.shardtable import ShardTable
 
-
-T = TypeVar("T", bound=Counting)
+__all__ = ["NumberedShards", "OpenShard", "OpenShards", "Places", "default_max_open_shards"]
 
 # The mapped tar and the mapped sidecar each keep a descriptor while they are open.
 DESCRIPTORS_PER_SHARD = 2
 MOST_OPEN_SHARDS = 4096
 
 
+@dataclass(slots=True)  # attributes of a slotted class are the fastest to get at
+class OpenShard:
+    """An open shard, and what every sample of it repeats.
+
+    Attributes:
+        shard: The shard, mapped or read by range.
+        url: Where it came from.
+        dataset: Name of the dataset that it belongs to.
+        start: Global index of its first sample.
+        uses: How often it was used.
+    """
+
+    shard: Shard | RangeShard
+    url: str
+    dataset: str | None
+    start: int
+    uses: int = 0
+
+    def label(self, sample: Sample, local_index: int) -> Sample:
+        """Add to the fields of a sample where they come from; returns the sample."""
+        sample["__dataset__"] = self.dataset
+        sample["__index__"] = self.start + local_index
+        sample["__shard__"] = self.url
+        sample["__shardindex__"] = local_index
+        return sample
+
+    def answer_error(
+        self, decoder: SampleDecoder, error: Exception, extension: str, local_index: int
+    ) -> Any:
+        """Return what stands for a field that could not be decoded, as in a sample read whole.
+
+        Args:
+            decoder: What was to decode the field; its `on_error` decides.
+            error: What its decoding raised.
+            extension: The field.
+            local_index: The sample's place in the shard.
+
+        Raises:
+            DecodeError: Nothing stands for it.
+        """
+        sample = self.label(self.shard.read(local_index), local_index)
+        try:
+            return decoder.answer(error, extension, sample)
+        except DecodeError:  # its message names the sample
+            raise
+        except Exception as raised:
+            raised.add_note(while_reading(sample["__index__"], sample["__key__"], self.url))
+            raise
+
+    def is_evicted(self) -> bool:
+        """Return whether the file that is mapped was removed."""
+        return isinstance(self.shard, Shard) and not self.shard.path.exists()
+
+
+# Some samples of one shard, by their places in it.
+Places = tuple[OpenShard, list[int]]
+
+
+@dataclass(frozen=True, slots=True)
+class NumberedShards:
+    """The shards of a dataset, each opened by its number.
+
+    Attributes:
+        table: Their entries in the spec.
+        ends: Running total of their samples; int64, shape `(num_shards,)`.
+        opener: Opens them.
+        dataset_name: Name of the dataset, for shards that name none.
+    """
+
+    table: ShardTable
+    ends: npt.NDArray[np.int64]
+    opener: ShardOpener
+    dataset_name: str
+
+    def open(self, shard_index: int) -> OpenShard:
+        """Open a shard, and check that it holds as many samples as the spec says.
+
+        Raises:
+            SampleCountError: It does not.
+            WidsError: It cannot be fetched or read.
+            OSError: It cannot be opened.
+        """
+        ref = self.table[shard_index]
+        shard = self.opener.open(ref)
+        expected = int(self.table.nsamples[shard_index])
+        # Before any sample: a wrong count would shift the index of all that follow.
+        if expected not in {UNKNOWN, len(shard)}:
+            raise SampleCountError(
+                f"{ref.url}: shard {shard_index}: the spec says {expected} samples, the "
+                f"shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may help"
+            )
+        dataset = ref.dataset or self.dataset_name
+        return OpenShard(shard, ref.url, dataset, int(self.ends[shard_index]) - len(shard))
+
+
 def default_max_open_shards() -> int:
-    """Choose how many shards to keep open: at most a quarter of the descriptors allowed.
+    """Return how many shards to keep open: at most a quarter of the descriptors allowed.
 
     >>> 1 <= default_max_open_shards() <= MOST_OPEN_SHARDS
     True
@@ -33,21 +137,26 @@ def default_max_open_shards() -> int:
     return max(1, min(MOST_OPEN_SHARDS, limit // (4 * DESCRIPTORS_PER_SHARD)))
 
 
-class OpenShards(dict[int, T]):
-    """Keeps what `open_shard(shard_index)` returned for the shards used last.
+class OpenShards(dict[int, OpenShard]):
+    """Keeps the shards that were used last open; opens others when they are asked for.
 
-    `opened[shard_index]` is an open shard, opened first where needed; the caller adds to its
-    `uses`. A hit is a look-up in a dict and moves nothing: shards that were used since the last
-    time get a second chance when one has to go (the clock algorithm). No lock is taken. Two
-    threads that miss the same shard at once both open it and one result stays, which is cheap; a
-    lock would have to survive `fork` in a DataLoader, which is not.
+    `opened[shard_index]` is an open shard; the caller adds to its `uses`. A hit is a look-up in a
+    dict and moves nothing: shards that were used since the last time get a second chance when one
+    has to go (the clock algorithm). No lock is taken. Two threads that miss the same shard at once
+    both open it and one result stays, which is cheap; a lock would have to survive `fork` in a
+    DataLoader, which is not.
 
     What is dropped is not closed: a reader in another thread, or a memoryview handed out, may
-    still use it. Its memory map goes with the last reference.
+    still use it. Its memory map goes with the last reference. A pickled copy has nothing open.
+
+    Args:
+        limit: Most shards to keep open; at least 1.
+        open_shard: Opens the shard of a number.
+        evictable: Whether the files of open shards may be removed to make room for others.
 
     Attributes:
-        limit: Most shards to keep open; at least 1.
-        misses: How often one had to be opened.
+        limit: The same.
+        misses: How often a shard had to be opened.
 
     >>> from types import SimpleNamespace
     >>> opened = OpenShards(1, open_shard=lambda number: SimpleNamespace(number=number, uses=0))
@@ -55,13 +164,16 @@ class OpenShards(dict[int, T]):
     (0, 0, 1, 2, 1)
     """
 
-    def __init__(self, limit: int, open_shard: Callable[[int], T]) -> None:
+    def __init__(
+        self, limit: int, open_shard: Callable[[int], OpenShard], *, evictable: bool = False
+    ) -> None:
         super().__init__()
         if limit < 1:
             raise ValueError(f"at least one shard must stay open, got a limit of {limit}")
         self.limit = limit
         self.misses = 0
         self._open_shard = open_shard
+        self._evictable = evictable
         self._spared: dict[int, int] = {}
         self._past_uses = 0
 
@@ -70,24 +182,45 @@ class OpenShards(dict[int, T]):
         """How often a shard was used, those included that are not open any more."""
         return self._past_uses + sum(shard.uses for shard in list(self.values()))
 
-    def __missing__(self, shard_index: int) -> T:
+    def use(self, shard_index: int) -> OpenShard:
+        """Return an open shard, and count the use."""
+        opened = self[shard_index]
+        opened.uses += 1
+        return opened
+
+    def open_anew(self, shard_index: int) -> OpenShard:
+        """Open a shard that is not to be kept open, such as one whose pages are read once."""
+        if self._evictable:
+            # What was evicted keeps its space on the disk for as long as it is mapped.
+            self.drop(OpenShard.is_evicted, spare_used=True)
+        try:
+            return self._open_shard(shard_index)
+        except OSError as error:
+            if not self._gives_way(error):
+                raise
+            return self._open_shard(shard_index)
+
+    def __missing__(self, shard_index: int) -> OpenShard:
         self.misses += 1
         self._make_room(self.limit - 1)
-        try:
-            shard = self._open_shard(shard_index)
-        except OSError as error:
-            if error.errno not in {errno.EMFILE, errno.ENFILE} or not self:
-                raise
-            # Others in this process hold descriptors too: make do with half.
-            self._make_room(len(self) // 2)
-            shard = self._open_shard(shard_index)
-        return self.setdefault(shard_index, shard)
+        return self.setdefault(shard_index, self.open_anew(shard_index))
 
-    def drop(self, useless: Callable[[T], bool], *, spare_used: bool = False) -> int:
+    def _gives_way(self, error: OSError) -> bool:
+        """Drop what may hold the resource that was lacking; False where nothing does."""
+        if isinstance(error, CacheError):
+            # The disk may be full of what was evicted for this very shard.
+            return self.drop(OpenShard.is_evicted) > 0
+        if error.errno not in {errno.EMFILE, errno.ENFILE} or not self:
+            return False
+        # Others in this process hold descriptors too: make do with half.
+        self._make_room(len(self) // 2)
+        return True
+
+    def drop(self, useless: Callable[[OpenShard], bool], *, spare_used: bool = False) -> int:
         """Drop shards that are useless by now; returns how many.
 
         Args:
-            useless: Tells whether a shard should rather not be kept.
+            useless: Returns whether a shard should rather not be kept.
             spare_used: Keep those that were used since they were last spared.
         """
         before = len(self)
@@ -95,6 +228,12 @@ class OpenShards(dict[int, T]):
             if useless(shard):
                 self._drop(shard_index, shard, second_chance=spare_used)
         return before - len(self)
+
+    def drop_if_changed(self, shard_index: int) -> None:
+        """Drop a shard that was written to or replaced since it was opened."""
+        opened = self.get(shard_index)
+        if opened is not None and opened.shard.was_changed():
+            self.drop(lambda each: each is opened)
 
     def clear(self) -> None:
         """Forget all open shards."""
@@ -108,11 +247,21 @@ class OpenShards(dict[int, T]):
                     return
                 self._drop(shard_index, shard, second_chance=second_chance)
 
-    def _drop(self, shard_index: int, shard: T, *, second_chance: bool) -> None:
-        # The use that it was opened for is none that speaks for keeping it.
+    def _drop(self, shard_index: int, shard: OpenShard, *, second_chance: bool) -> None:
+        # The first access does not count as reuse: the shard was opened for it.
         if second_chance and shard.uses > self._spared.get(shard_index, 1):
             self._spared[shard_index] = shard.uses
         elif self.pop(shard_index, None) is not None:
             # Another thread may have dropped it meanwhile, and counted its uses.
             self._spared.pop(shard_index, None)
             self._past_uses += shard.uses
+
+    def __reduce__(self) -> tuple[Callable[..., OpenShards], tuple[Any, ...]]:
+        # Maps and descriptors belong to one process.
+        return _nothing_open, (self.limit, self._open_shard, self._evictable)
+
+
+def _nothing_open(
+    limit: int, open_shard: Callable[[int], OpenShard], evictable: bool
+) -> OpenShards:
+    return OpenShards(limit, open_shard, evictable=evictable)

@@ -4,7 +4,7 @@ import resource
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
-from wids.reading.openshard import Places
+from wids.reading.openshards import Places
 from wids.tar.shard import Shard
 
 __all__ = ["ReadAhead"]

@@ -5,50 +5,70 @@ place in it, the shard is opened (and fetched and indexed before, where need be)
 cut out of the memory map, and the transformations make of them what the caller wants.
 """
 
+from __future__ import annotations
+
 import operator
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, Self, TypeGuard
+from copy import copy
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+import numpy as np
 
 from wids.base.threads import DaemonThreadPool
 from wids.caching.cache import ShardCache
-from wids.codecs.decode import Decoder, ErrorHandler, SampleDecoder
-from wids.codecs.images import ImageDecoder
-from wids.errors import DecodeError
+from wids.display.classnames import find_class_names
 from wids.log import logger, show_if_verbose
-from wids.reading.display import Displayed
-from wids.reading.heldshards import HeldShards
+from wids.reading import describe
+from wids.reading.columns import ColumnReader
+from wids.reading.compat import StreamedShard
+from wids.reading.fetchahead import FetchAhead, check_foreseeable
+from wids.reading.gather import Gathering, gather_fields
 from wids.reading.locate import Locator
-from wids.reading.manyfields import ManyFields
-from wids.reading.oldattributes import OldAttributes
-from wids.reading.openshard import OpenShard, Places, while_reading
-from wids.reading.openshards import OpenShards, default_max_open_shards
-from wids.reading.rangeshard import (
-    MOST_SHARDS_AT_ONCE,
-    read_samples,
-)
+from wids.reading.openshards import NumberedShards, OpenShards, default_max_open_shards
+from wids.reading.pickling import allow_pickling_views
+from wids.reading.pipeline import Pipeline
+from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.readahead import ReadAhead
-from wids.reading.streams import note_decoded_field, wrap_in_streams
-from wids.reading.travel import let_views_travel
+from wids.reading.shardopener import ShardOpener
+from wids.specs.locations import folder_of
 from wids.specs.naming import name_of
+from wids.specs.shardtable import UNKNOWN
 from wids.specs.sources import load_spec
-from wids.tar.grouping import Grouping, KeyRule
 from wids.tar.sidecar import IndexRules
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    import numpy.typing as npt
+
+    from wids.base.shardref import ShardRef
+    from wids.codecs.decode import Decoder, ErrorHandler
+    from wids.display.sampleview import SampleView
+    from wids.ordering.lookahead import Foreseeable
+    from wids.reading.columnvalues import Values
+    from wids.reading.gather import Allocate
+    from wids.reading.openshards import Places
+    from wids.reading.pipeline import BatchKind, Transformation, Transformations
+    from wids.reading.ragged import Ragged
+    from wids.reading.rangeshard import RangeShard
+    from wids.reading.shardopener import OnUncounted
+    from wids.specs.shardtable import ShardTable
+    from wids.tar.grouping import Grouping, KeyRule
+    from wids.tar.shard import Shard
 
 __all__ = ["ShardList"]
 
-Sample = dict[str, Any]
-Transformation = Callable[[Any], Any]
+# What the hot path looks up. In a class with cached properties Python 3.11 takes far longer to find
+# attributes that are not in slots.
+_HOT = ("_locate", "_opened", "_pipeline")
 
-# 0.1.11 knew "PIL" alone; it stays the default, and what programs for it get.
-IMAGE_MODES = ("PIL", "numpy", "torch")
-RAW_KINDS = ("bytes", "memoryview")
-_HOT = ("_copies", "_fields", "_locate", "_raw_kind", "_transformations")
-
-let_views_travel()  # here, as a spawned worker makes no dataset but unpickles one
+allow_pickling_views()  # here, as a spawned worker makes no dataset but unpickles one
 
 
-class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
+class ShardList:
     """A sequence of samples over a list of tar shards, read at random.
 
     A sample is a dict of fields by extension (`.jpg`, `.cls`), plus `__key__`, `__index__` (its
@@ -96,6 +116,9 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
             remote shards where they lie, by byte range, through the sidecar beside each (or at
             the URL that the spec gives as `index`): for looking into a dataset. A shard without
             sidecar, or on a server without byte ranges, is fetched whole all the same.
+        on_uncounted: For looking at datasets that are damaged: called with the URL of a shard whose
+            samples the spec does not count and that cannot be read, and with the error; the shard
+            then has no samples. Without, the error is raised.
 
     Raises:
         SpecError: The spec is missing or malformed.
@@ -104,9 +127,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
     See `wids.ShardListDataset` for an example: it is this class, and a torch `Dataset`.
     """
 
-    # What the hot path looks up. In a class with cached properties Python 3.11 takes far longer to
-    # find attributes that are not in slots.
-    __slots__ = (*_HOT, "_opened")
+    __slots__ = (*_HOT, "__dict__", "__weakref__")
 
     def __init__(
         self,
@@ -117,7 +138,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         lru_size: int | None = None,
         dataset_name: str | None = None,
         localname: Callable[[str], str | os.PathLike[str]] | None = None,
-        transformations: str | Transformation | Sequence[str | Transformation] = "PIL",
+        transformations: Transformations = "PIL",
         decoders: Mapping[str, Decoder | None] | None = None,
         on_error: str | Mapping[str, Any] | ErrorHandler = "raise",
         keep: bool = False,
@@ -132,6 +153,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         allow_local: bool = False,
         shared: bool = False,
         remote: Literal["whole", "range"] = "whole",
+        on_uncounted: OnUncounted | None = None,
     ) -> None:
         show_if_verbose()
         if remote not in ("whole", "range"):  # a set would ask for a hash
@@ -141,6 +163,7 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         )
         self.base = spec.base
         self.dataset_name = dataset_name or spec.name or name_of(shards, spec.shards.urls)
+        self._header = spec.header | {"name": spec.name}
         self.cache = ShardCache(
             cache_dir,
             cache_size=cache_size,
@@ -149,34 +172,33 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
             localname=localname,
             shared=shared,
         )
-        self._header = spec.header | {"name": spec.name}
-        self._index_rules = IndexRules(
-            key_rule=key_rule, grouping=grouping, concatenated=concatenated
+        rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
+        self._opener = ShardOpener(self.cache, rules, remote == "range" and localname is None)
+        # Before anything is counted, so that a slip in the settings is found at once.
+        self._pipeline = Pipeline.of_options(
+            transformations,
+            fields=fields,
+            decoders=decoders,
+            on_error=on_error,
+            allow_pickle=allow_pickle,
         )
-        # Made at once, so that a slip in the settings is found when the dataset is opened.
-        self._decoder = SampleDecoder(
-            allow_pickle=allow_pickle, decoders=decoders, on_error=on_error
-        )
-        self._by_range = remote == "range" and localname is None
-        self._fields = _checked_fields(fields)
-        self.transformations = transformations
-        if not self._decodes and (decoders or on_error != "raise"):
-            raise ValueError(
-                "decoders and on_error are for fields that the dataset decodes, got "
-                f"transformations={transformations!r}; give them to the SampleDecoder in it, or "
-                'decode by "PIL", "numpy", "torch" or an ImageDecoder'
-            )
         # For 0, too: a dataset that may keep no shard open could not read one.
         self.lru_size = lru_size or default_max_open_shards()
-        self._opened = OpenShards(self.lru_size, self._open_shard)
-        self._ahead = None
-        self._read_ahead = ReadAhead()
-        # Last but one: to count means to open shards, for which all else must stand.
-        self.shards = self._counted(spec.shards)
+        self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locate = Locator(self.shards.nsamples)
+        self._opened = OpenShards(
+            self.lru_size,
+            NumberedShards(self.shards, self._locate.ends, self._opener, self.dataset_name).open,
+            evictable=cache_size is not None,
+        )
+        self._read_ahead = ReadAhead()
+        self._ahead: FetchAhead | None = None
         logger.info("%s", self.data_info)
 
-    # What a sample is.
+    # Samples.
+
+    def __len__(self) -> int:
+        return self._locate.total
 
     def __getitem__(self, index: int) -> Any:
         """Return the sample with a global index; a negative one counts from the end.
@@ -196,37 +218,14 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         opened = self._opened[shard_of(index)]
         opened.uses += 1
         local_index = index - opened.start
-        sample = opened.shard.read(local_index, self._fields, self._copies)
+        pipeline = self._pipeline
+        sample = opened.shard.read(local_index, pipeline.fields, pipeline.copies)
         sample["__dataset__"] = opened.dataset
         sample["__index__"] = index
         sample["__shard__"] = opened.url
         sample["__shardindex__"] = local_index
-        if self._transformations or self._raw_kind is None:
-            return self._transformed(sample)
-        return sample
-
-    def _finished(self, sample: Sample, opened: OpenShard, local_index: int) -> Any:
-        """Make of raw fields what the caller wants."""
-        sample["__dataset__"] = opened.dataset
-        sample["__index__"] = opened.start + local_index
-        sample["__shard__"] = opened.url
-        sample["__shardindex__"] = local_index
-        return self._transformed(sample)
-
-    def _transformed(self, sample: Any) -> Any:
-        transformations = self._transformations
-        if self._raw_kind is None and not _takes_views(transformations):
-            wrap_in_streams(sample)
-        label = sample["__index__"], sample["__key__"], sample["__shard__"]
-        try:
-            for transformation in transformations:
-                sample = transformation(sample)
-        except DecodeError:  # says so itself
-            raise
-        except Exception as error:
-            error.add_note(while_reading(*label))
-            note_decoded_field(error)
-            raise
+        if pipeline.transformations or pipeline.raw_kind is None:
+            return pipeline.finish(sample)
         return sample
 
     def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
@@ -241,31 +240,36 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         """
         # All of them first, so that an index out of range fails before anything is fetched.
         wanted = [self._locate.position(operator.index(index)) for index in indexes]
-        places = sorted(range(len(wanted)), key=wanted.__getitem__)
+        slots = sorted(range(len(wanted)), key=wanted.__getitem__)
         samples: list[Any] = [None] * len(wanted)
-        # A subclass that overrides one method must see its effect in batches, too.
-        if type(self).__getitem__ is ShardList.__getitem__:
-            for place, sample in zip(places, self._read_sorted(sorted(wanted)), strict=True):
-                samples[place] = sample
+        if self._overrides_getitem:
+            for slot in slots:
+                samples[slot] = self[wanted[slot]]
         else:
-            for place in places:
-                samples[place] = self[wanted[place]]
+            for slot, sample in zip(slots, self._read_sorted(sorted(wanted)), strict=True):
+                samples[slot] = sample
         return samples
+
+    @property
+    def _overrides_getitem(self) -> bool:
+        # A subclass that overrides one method must see its effect in batches, too.
+        return type(self).__getitem__ is not ShardList.__getitem__
 
     def _read_sorted(self, indexes: list[int]) -> Iterator[Any]:
         """Read a batch that is in the order of storage, shard by shard."""
-        if self._by_range:
+        if self._opener.by_range:
             self._open_side_by_side(indexes)
+        pipeline = self._pipeline
         for groups in self._by_shard(indexes):
-            if self._by_range or self._spares:
+            if self._opener.by_range:
                 yield from self._read_by_range(groups)
                 continue
-            copies = self._copies
-            with self._read_ahead.batch(groups, self._fields):
+            with self._read_ahead.batch(groups, pipeline.fields):
                 for opened, places in groups:
                     read = opened.shard.read
                     for place in places:
-                        yield self._finished(read(place, self._fields, copies), opened, place)
+                        sample = read(place, pipeline.fields, pipeline.copies)
+                        yield pipeline.finish(opened.label(sample, place))
 
     def _open_side_by_side(self, indexes: list[int]) -> None:
         """Open the shards of a batch: each needs a sidecar, and to fetch one takes a round trip."""
@@ -273,8 +277,8 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
         closed = [number for number in sorted(shard_indexes) if number not in self._opened]
         # More than may be open at once would only close each other again.
         if len(closed) > 1:
-            with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as crew:
-                list(crew.map(self._opened.__getitem__, closed[: self._opened.limit]))
+            with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as pool:
+                list(pool.map(self._opened.__getitem__, closed[: self._opened.limit]))
 
     def _by_shard(self, indexes: list[int]) -> Iterator[list[Places]]:
         """Yield the shards that hold ascending indexes, with the places in each.
@@ -290,111 +294,355 @@ class ShardList(HeldShards, ManyFields, OldAttributes, Displayed):
                     groups = []
                 shard_index = self._locate.shard_of(index)
                 stop = int(self._locate.ends[shard_index])
-                opened = self._opened[shard_index]
-                opened.uses += 1
+                opened = self._opened.use(shard_index)
                 groups.append((opened, []))
             groups[-1][1].append(index - opened.start)
         yield groups
 
     def _read_by_range(self, groups: list[Places]) -> Iterator[Any]:
         """Read a batch with the requests to remote shards running side by side."""
+        pipeline = self._pipeline
         flat = [(opened, place) for opened, places in groups for place in places]
         requests = [(opened.shard, place) for opened, place in flat]
-        raw = read_samples(requests, self._fields, copy=self._copies)
+        raw = read_samples(requests, pipeline.fields, copy=pipeline.copies)
         for sample, (opened, place) in zip(raw, flat, strict=True):
-            yield self._finished(sample, opened, place)
-
-    @property
-    def wanted_fields(self) -> tuple[str, ...] | None:
-        """The extensions that are read; None for all."""
-        return self._fields
-
-    @property
-    def serves_fields(self) -> bool:
-        """Whether a batch may be read field by field, and is the same as sample by sample.
-
-        It may where fields stay raw or are decoded and nothing else is done to a sample.
-        """
-        own = type(self).__getitem__ is ShardList.__getitem__ and not self._by_range
-        if self._raw_kind is not None:
-            return own and not self._transformations
-        decoders = [t for t in self._transformations if isinstance(t, SampleDecoder)]
-        # What a decoder collects of errors belongs to the whole sample.
-        alone = len(self._transformations) == 1 == len(decoders)
-        return own and alone and decoders[0].on_error != "collect"
-
-    def __len__(self) -> int:
-        return self._locate.total
+            yield pipeline.finish(opened.label(sample, place))
 
     def __iter__(self) -> Iterator[Any]:
         # Not inherited from the sequence protocol, which would ask for one sample beyond the end.
         return (self[index] for index in range(len(self)))
 
+    # What is made of the fields of a sample.
+
     @property
     def transformations(self) -> list[Transformation]:
         """The callables that a raw sample passes through, in order; may be assigned to."""
-        return self._transformations
+        return self._pipeline.transformations
 
     @transformations.setter
-    def transformations(
-        self, transformations: str | Transformation | Sequence[str | Transformation]
-    ) -> None:
-        self._raw_kind: str | None = None
-        if isinstance(transformations, str) and transformations in RAW_KINDS:
-            self._raw_kind, transformations = transformations, []
-        elif isinstance(transformations, str) or not isinstance(transformations, Sequence):
-            transformations = [transformations]
-        self._copies = self._raw_kind == "bytes"
-        self._decodes = any(_is_decoding(each) for each in transformations)
-        self._transformations = [self._transformation(each) for each in transformations]
+    def transformations(self, transformations: Transformations) -> None:
+        self._pipeline = self._pipeline.with_transformations(transformations)
 
     def add_transform(self, transformation: Transformation) -> Self:
         """Append a callable to the transformations; returns the dataset, so that calls chain."""
-        self._transformations.append(transformation)
+        self.transformations.append(transformation)
         return self
 
-    def _transformation(self, transformation: str | Transformation) -> Transformation:
-        if _is_decoding(transformation):
-            return self._decoder.replace(images=transformation)
-        if not callable(transformation):
-            raise TypeError(
-                f"transformations: expected a callable or one of {IMAGE_MODES + RAW_KINDS}, "
-                f"got {transformation!r}"
-            )
-        return transformation
+    @property
+    def wanted_fields(self) -> tuple[str, ...] | None:
+        """The extensions that are read; None for all."""
+        return self._pipeline.fields
+
+    # One field, or several, of many samples.
+
+    def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
+        """Return one field of all samples, decoded, without reading the others.
+
+        A column of numbers, strings or arrays is kept in the cache folder, per shard, and the next
+        process that asks for it reads nothing else; a shard that changes has its column made anew.
+
+        Args:
+            extension: The field, such as ".cls".
+            path: For one value inside of the field, such as `"label"` in `.json`: the keys and
+                places that lead to it.
+            fill: What stands for a field or value that a sample lacks, or that is null.
+
+        Returns:
+            An array with a row for each sample, where the values are numbers or arrays of one type
+            and shape; a `Ragged` of arrays or strings of different lengths; else a list. Images
+            are arrays, whatever the dataset makes of them.
+
+        Raises:
+            DecodeError: A field is damaged and the dataset does not say what stands for it, or is
+                missing and there is no `fill`; the message names sample, shard and field.
+        """
+        return self.column_reader(extension, *path).read(self.shards, fill)
+
+    def column_reader(self, extension: str, *path: str | int) -> ColumnReader:
+        """Return the reader behind `column`, for a column shard by shard.
+
+        Args:
+            extension: The field.
+            path: As for `column`.
+        """
+        return ColumnReader(
+            extension,
+            path,
+            self._pipeline.decoder,
+            cache=self.cache,
+            open_shard=self._opened.open_anew,
+            rules=self._opener.rules,
+        )
+
+    def gather(self, indexes: Sequence[int], extension: str) -> Values:
+        """Return one field of a batch, decoded: `column` for some samples, in any order.
+
+        Fields `.npy` of one type and shape and `.cls` are decoded for the whole batch at once.
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            extension: The field, such as ".npy".
+
+        Returns:
+            An array with a row for each index, a `Ragged`, or a list, as `column` returns it.
+
+        Raises:
+            IndexError: One of them is out of range.
+            DecodeError: A sample lacks the field, or it is damaged and the dataset does not say
+                what stands for it.
+        """
+        gathering = self.locate_batch(indexes)
+        with gathering.announced((extension,)):
+            return gathering.decode(extension, self._pipeline.array_decoder)
+
+    def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
+        """Return one raw field of a batch: all bytes in one buffer, and where each field begins.
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            extension: The field, such as ".jpg".
+
+        Returns:
+            A `Ragged` of uint8: `values` is the buffer, `offsets` says where each field begins,
+            and item `i` is field `i` as an array.
+
+        Raises:
+            IndexError: One of them is out of range.
+            DecodeError: A sample lacks the field.
+        """
+        gathering = self.locate_batch(indexes)
+        with gathering.announced((extension,)):
+            return gathering.copy_bytes(extension)
+
+    def gather_fields(
+        self,
+        indexes: Sequence[int],
+        allocate: Callable[[str], Allocate] | None = None,
+        turn: AbstractContextManager[Any] | None = None,
+    ) -> dict[str, Any] | None:
+        """Return a batch field by field; for datasets whose `batch_kind` is not "samples".
+
+        Args:
+            indexes: Global indexes; negative ones count from the end.
+            allocate: From the name of a field to what allocates memory for it; None: new memory.
+            turn: Held while raw bytes are copied.
+
+        Returns:
+            `__key__`, `__index__` and each field as a column; None where the samples have different
+            fields.
+
+        Raises:
+            IndexError: One of them is out of range.
+            DecodeError: A field is damaged and the dataset does not say what stands for it.
+        """
+        return gather_fields(self.locate_batch(indexes), self._pipeline, allocate, turn)
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        """How a batch is made: of "raw" or "decoded" fields at once, or of its "samples"."""
+        if self._overrides_getitem or self._opener.by_range:
+            return "samples"
+        return self._pipeline.batch_kind
+
+    def locate_batch(self, indexes: Sequence[int] | npt.NDArray[np.int64]) -> Gathering:
+        """Find the shards of a batch, to read several of its fields.
+
+        Raises:
+            IndexError: One of the indexes is out of range.
+        """
+        positions = self._locate.positions(indexes)
+        return Gathering(positions, self._locate.ends, self._opened, self._read_ahead)
+
+    # Shards.
+
+    def locate_sample(self, index: int) -> tuple[Shard | RangeShard, int, ShardRef]:
+        """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        shard_index, local_index = self._locate(operator.index(index))
+        return self._opened.use(shard_index).shard, local_index, self.shards[shard_index]
+
+    def get_shard(self, index: int) -> tuple[StreamedShard, int, ShardRef]:
+        """Do as `locate_sample`, for old code: `shard[place]` has binary streams for fields.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        shard, local_index, ref = self.locate_sample(index)
+        return StreamedShard(shard), local_index, ref
+
+    def drop_if_changed(self, shard_index: int) -> None:
+        """Forget an open shard that was written to or replaced; the next use opens it anew.
+
+        Reading a sample does not look for this, which would cost more than the sample. It is for
+        programs that stay open for hours, beside others that write shards.
+        """
+        self._opened.drop_if_changed(shard_index)
+
+    def fetch_ahead(self, sampler: Foreseeable) -> FetchAhead:
+        """Fetch the shards that a sampler is coming to while the present ones are read.
+
+        One thread of this process does so from now on, epoch after epoch, as far ahead as
+        `cache_size` allows, until `close`. Call it before a DataLoader starts its workers.
+
+        Args:
+            sampler: The one that draws the indexes, in this process; one of this library.
+
+        Returns:
+            The thread's progress: shards fetched, and seconds that readers had to wait.
+
+        Raises:
+            TypeError: The sampler cannot say what comes next.
+            ValueError: It draws from other samples, or the dataset fetches no shards.
+            CacheError: The cache folder cannot be used.
+        """
+        check_foreseeable(sampler, self._locate.total, by_range=self._opener.by_range)
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = FetchAhead(self._opener, self.shards, self._locate.ends, sampler)
+        return self._ahead
+
+    def close(self) -> None:
+        """Forget the open shards and close connections; reading afterwards opens them again."""
+        if self._ahead is not None:
+            self._ahead.close()
+        self._ahead = None
+        self._opened.clear()
+        self.cache.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        # A thread belongs to one process, and open shards to one dataset: a copy has none open.
+        hot = {name: getattr(self, name) for name in _HOT}
+        return {**self.__dict__, **hot, "_opened": copy(self._opened), "_ahead": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        for name in _HOT:
+            setattr(self, name, state[name])
+        self.__dict__.update((name, each) for name, each in state.items() if name not in _HOT)
+
+    # To look at.
+
+    def show(self, index: int = 0) -> SampleView:
+        """Show one sample: in a notebook as a table with pictures, else as lines of text.
+
+        The fields are shown as they are stored, whatever the transformations would make of them.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+
+        Raises:
+            IndexError: There is no such sample.
+            FetchError: Its shard is remote, and could not be fetched.
+            ShardFormatError: Its shard is no tar, or breaks off.
+        """
+        return describe.view_sample(self, index)
+
+    @cached_property
+    def class_names(self) -> dict[int, str]:
+        """Name of each class by its number, from the spec or a file beside it; may be empty."""
+        # A folder or a list of shards has no base, and files may lie beside its shards.
+        first = folder_of(self.shards.urls[0]) or os.curdir if len(self.shards) else ""
+        return find_class_names(self._header, self.base, first)
 
     @property
     def header(self) -> dict[str, Any]:
         """The top-level keys of the spec besides its shards; `name` is None where it has none."""
         return dict(self._header)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in _HOT} | super().__getstate__()
+    @property
+    def index_rules(self) -> IndexRules:
+        """The rules by which the members of a shard are grouped into samples."""
+        return self._opener.rules
 
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        rest = dict(state)
-        for name in _HOT:
-            setattr(self, name, rest.pop(name))
-        super().__setstate__(rest)
+    def is_near(self, index: int) -> bool:
+        """Return whether a sample can be read without fetching a whole shard for it."""
+        shard_index, _ = self._locate(operator.index(index))
+        return self._opener.is_near(self.shards[shard_index])
+
+    def __repr__(self) -> str:
+        return describe.summary_line(self)
+
+    def _repr_html_(self) -> str:
+        return describe.html_page(self)
+
+    # Names that code written for wids 0.1.11 asks for. Cached, as subclasses assign to them.
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Number of samples of each shard."""
+        lengths: list[int] = self.shards.nsamples.tolist()
+        return lengths
+
+    @cached_property
+    def cum_lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
+        """Running total of `lengths`; int64, shape `(num_shards,)`."""
+        return self._locate.ends
+
+    @cached_property
+    def total_length(self) -> int:
+        """Number of samples."""
+        return self._locate.total
+
+    @cached_property
+    def cache_dir(self) -> Path:
+        """The folder that fetched shards are kept in."""
+        return self.cache.cache_dir
+
+    @cached_property
+    def spec(self) -> dict[str, Any]:
+        """The JSON spec as it was read, its URLs resolved and its nested datasets laid out flat."""
+        return {
+            "wids_version": 1,
+            **self._header,
+            "base": self.base,
+            "shardlist": [dict(shard) for shard in self.shards],
+        }
+
+    @cached_property
+    def data_info(self) -> str:
+        """One line that describes the dataset."""
+        nbytes = int(self.shards.filesize[self.shards.filesize != UNKNOWN].sum())
+        return (
+            f"{self.dataset_name} base: {self.base} name: {self._header['name']} "
+            f"nfiles: {len(self.shards)} nbytes: {nbytes} samples: {self._locate.total} "
+            f"cache: {self.cache_dir}"
+        )
+
+    def get_stats(self) -> tuple[int, int]:
+        """Return how often a shard was asked for, and how often it was not open: `(n, misses)`."""
+        # Of this process: workers count their own, as ever.
+        return self._opened.accesses, self._opened.misses
+
+    def check_cache_misses(self) -> None:
+        """Log a warning when more than 3 of 10 accesses had to open a shard first."""
+        accesses, misses = self.get_stats()
+        # As 0.1.11 had it: below a hundred the first opening of each shard would be all there is.
+        if accesses > 100 and misses > 0.3 * accesses:
+            logger.warning(
+                "%.1f %% of %d accesses had to open a shard; a larger lru_size (now %d) or a "
+                "sampler that stays longer on a shard would help",
+                100 * misses / accesses,
+                accesses,
+                self._opened.limit,
+            )
 
 
-def _takes_views(transformations: Sequence[Transformation]) -> bool:
-    """Tell whether the first of them reads memoryviews; whatever users wrote expects streams."""
-    return bool(transformations) and isinstance(transformations[0], SampleDecoder)
-
-
-def _is_decoding(transformation: Any) -> TypeGuard[str | ImageDecoder]:
-    """Tell whether a transformation names a way to decode fields, with the dataset's settings."""
-    if isinstance(transformation, str):
-        return transformation in IMAGE_MODES
-    return isinstance(transformation, ImageDecoder)
-
-
-def _checked_fields(fields: Collection[str] | None) -> tuple[str, ...] | None:
-    if fields is None:
-        return None
-    fields = (fields,) if isinstance(fields, str) else tuple(fields)
-    for extension in fields:
-        if not extension.startswith("."):
-            raise ValueError(f"fields: an extension starts with a dot, got {extension!r}")
-    return fields
+def _counted(
+    shards: ShardTable, opener: ShardOpener, on_uncounted: OnUncounted | None
+) -> ShardTable:
+    """Return the table with the number of samples of each shard, counted where it is not said."""
+    unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
+    if not unknown:
+        return shards
+    nsamples = shards.nsamples.copy()
+    entries = [shards[row] for row in unknown]
+    nsamples[unknown] = opener.count(entries, on_uncounted=on_uncounted)
+    return shards.with_nsamples(nsamples)

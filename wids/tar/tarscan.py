@@ -29,7 +29,7 @@ from wids.tar.tarheader import (
 )
 from wids.tar.tarruns import HeaderRuns
 
-__all__ = ["Members", "read_member", "scan_tar"]
+__all__ = ["Members", "first_members", "read_member", "scan_tar"]
 
 # Where members are long, a header is read with few bytes more than it takes.
 _WINDOW_NBYTES = 64 << 10
@@ -100,11 +100,8 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
     ...     len(scan_tar(shard.name).spans)
     0
     """
-    # To open a pipe would wait for its writer, for ever maybe; a device has no size to trust.
-    if not stat.S_ISREG(mode := Path(path).stat().st_mode) and not stat.S_ISDIR(mode):
-        raise ShardFormatError(f"{path}: expected a regular file, found a pipe, socket or device")
     # One descriptor for size, time and headers: a file renamed over the name cannot mix with it.
-    file_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    file_descriptor = _open_regular(path)
     try:
         walk = _Walk(Path(path), file_descriptor, concatenated)
         # The first header by itself: what is no tar at all is described by its first bytes.
@@ -160,6 +157,41 @@ def read_member(headers: bytes) -> tuple[bytes, int]:
         size = 0 if bare else said.size(header)
         position = data_start + size + -size % BLOCK_SIZE
     raise ValueError("expected the headers of one regular file")
+
+
+def first_members(path: str | os.PathLike[str], most_headers: int) -> list[tuple[bytes, int]]:
+    """Read the first few headers of a tar, and nothing else of it.
+
+    Args:
+        path: A local, uncompressed tar.
+        most_headers: How many headers to read at most.
+
+    Returns:
+        Name as stored and data length of each member among them.
+
+    Raises:
+        ShardFormatError: As `scan_tar`, for what is read of the file.
+        OSError: The file cannot be opened.
+    """
+    file_descriptor = _open_regular(path)
+    try:
+        walk = _Walk(Path(path), file_descriptor, concatenated=False)
+        position: int | None = 0
+        for _ in range(most_headers):
+            if position is not None:
+                position = walk.step(position)
+        members = walk.members()
+    finally:
+        os.close(file_descriptor)
+    return list(zip(members.names.split(b"\0"), members.spans[:, 1].tolist(), strict=False))
+
+
+def _open_regular(path: str | os.PathLike[str]) -> int:
+    """Open a file to read it; returns the descriptor."""
+    # To open a pipe would wait for its writer, for ever maybe; a device has no size to trust.
+    if not stat.S_ISREG(mode := Path(path).stat().st_mode) and not stat.S_ISDIR(mode):
+        raise ShardFormatError(f"{path}: expected a regular file, found a pipe, socket or device")
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 class _Walk:

@@ -77,7 +77,7 @@ class PartWriter:
         path = self._target.path(part)
         shard = NewShard(path, self._target.options)
         # Subclasses may make samples of their own, and remote ones have no memory to take from.
-        copying = self._copy if self._reader.serves_fields else self._read
+        copying = self._copy if self._reader.batch_kind != "samples" else self._read
         try:
             for start in range(0, len(part.indexes), _WINDOW):
                 window = part.indexes[start : start + _WINDOW]
@@ -91,7 +91,7 @@ class PartWriter:
         batch = self._reader.locate_batch(indexes)
         wanted = self._reader.wanted_fields
         taken: dict[int, tuple[str, memoryview | None, _Members]] = {}
-        with self._reader.announced(batch, wanted):
+        with batch.announced(wanted):
             # Found in the order of the disk, so that each shard is opened once for the window.
             for row, opened, place in batch.samples():
                 shard: Any = opened.shard  # mapped, else the dataset would not serve fields

@@ -1,4 +1,4 @@
-"""Raw fields on their way from a worker to its parent.
+"""Pickling of memoryviews between processes, by copy.
 
 A view of mapped memory cannot be pickled. The thread that pickles batches in a worker of torch's
 DataLoader only prints that, and the parent waits for ever; so views are copied on that way.
@@ -7,16 +7,16 @@ DataLoader only prints that, and the parent waits for ever; so views are copied 
 from multiprocessing.reduction import ForkingPickler
 from typing import Any
 
-__all__ = ["let_views_travel"]
+__all__ = ["allow_pickling_views"]
 
 
-def let_views_travel() -> None:
-    """Have processes of `multiprocessing`, torch's among them, hand over memoryviews as copies.
+def allow_pickling_views() -> None:
+    """Have processes of `multiprocessing`, torch's among them, send memoryviews as copies.
 
-    What `pickle` itself does stays as it is: it refuses them.
+    `pickle` itself still refuses them.
 
     >>> import multiprocessing
-    >>> let_views_travel()
+    >>> allow_pickling_views()
     >>> here, there = multiprocessing.Pipe()
     >>> here.send(memoryview(b"cat"))
     >>> bytes(there.recv())
@@ -26,6 +26,6 @@ def let_views_travel() -> None:
 
 
 def _reduce(view: memoryview) -> tuple[Any, tuple[bytes]]:
-    if view.format != "B" or view.ndim != 1:  # none of ours
+    if view.format != "B" or view.ndim != 1:  # not a field of a sample
         raise TypeError("cannot pickle memoryview objects of elements other than bytes")
     return memoryview, (view.tobytes(),)

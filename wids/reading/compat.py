@@ -1,4 +1,4 @@
-"""Fields as binary streams, which is what code written for wids 0.1.11 expects."""
+"""What code written for wids 0.1.11 expects: fields as binary streams."""
 
 from __future__ import annotations
 

@@ -1,0 +1,200 @@
+"""What a dataset shows of itself: a line of text, a page for notebooks, and single samples.
+
+Nothing here fetches a shard unless a sample of it is asked for.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Protocol
+
+from wids.base.text import clean, format_nbytes
+from wids.base.urls import display_url, is_local, local_path
+from wids.specs.shardtable import UNKNOWN
+from wids.tar.grouping import split_name
+from wids.tar.tarscan import first_members
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from wids.caching.cache import ShardCache
+    from wids.display.notebook import DatasetFacts
+    from wids.display.sampleview import SampleView
+    from wids.specs.shardtable import ShardTable
+    from wids.tar.grouping import KeyRule
+    from wids.tar.sidecar import IndexRules
+
+__all__ = ["first_fields", "html_page", "nbytes_of", "summary_line", "view_sample"]
+
+# A glance, and little enough to be read for every `repr` in a notebook.
+GRID_SAMPLES = 12
+GRID_FIELD_NBYTES = 8 << 20  # larger fields are left out of the grid, unread
+MAX_STATS = 10_000  # files whose size is asked for; in a tenth of a second or so
+# More fields than samples have; a `repr` must not read a shard whose samples are never complete.
+PEEKED_HEADERS = 32
+
+
+class Described(Protocol):
+    """What must be known of a dataset to show it; a `ShardList` is such."""
+
+    @property
+    def dataset_name(self) -> str: ...
+    @property
+    def shards(self) -> ShardTable: ...
+    @property
+    def cache(self) -> ShardCache: ...
+    @property
+    def index_rules(self) -> IndexRules: ...
+    @property
+    def wanted_fields(self) -> tuple[str, ...] | None: ...
+    @property
+    def class_names(self) -> Mapping[int, str]: ...
+    def __len__(self) -> int: ...
+    def is_near(self, index: int) -> bool: ...
+    def locate_sample(self, index: int) -> tuple[Any, int, Any]: ...
+
+
+def summary_line(dataset: Described) -> str:
+    """Return the line that is the `repr` of a dataset."""
+    facts = _facts(dataset)
+    counts = ((facts.nsamples, "sample"), (facts.nshards, "shard"))
+    parts = [
+        repr(facts.name),
+        *(f"{count} {noun}{'s' * (count != 1)}" for count, noun in counts),
+    ]
+    if facts.nbytes is not None:
+        parts.append(format_nbytes(facts.nbytes))
+    if facts.fields:
+        parts.append(" ".join(clean(name, 40) for name, _ in facts.fields))
+    return f"{facts.kind}({', '.join(parts)})"
+
+
+def html_page(dataset: Described) -> str:
+    """Return the page that a notebook shows of a dataset."""
+    from wids.display.notebook import dataset_html
+
+    first = range(min(GRID_SAMPLES, len(dataset)))
+    near = [index for index in first if dataset.is_near(index)]
+    note = None
+    if len(near) < len(first):
+        note = "The first shard is not here yet; show(0) fetches it and shows a sample."
+    samples = [_sample_or_error(dataset, index) for index in near]
+    return dataset_html(_facts(dataset), samples, note)
+
+
+def view_sample(dataset: Described, index: int, most_nbytes: int | None = None) -> SampleView:
+    """Return a sample to look at, its fields as they are stored.
+
+    Args:
+        dataset: The dataset.
+        index: Global index; a negative one counts from the end.
+        most_nbytes: Leave out larger fields; None: none.
+
+    Raises:
+        IndexError: There is no such sample.
+        WidsError: Its shard cannot be read.
+    """
+    from wids.display.sampleview import SampleView
+
+    shard, local_index, ref = dataset.locate_sample(index)
+    fields = dataset.wanted_fields
+    if most_nbytes is not None:
+        fields = tuple(
+            extension
+            for extension, _, size in shard.index.fields(local_index)
+            if size <= most_nbytes and (fields is None or extension in fields)
+        )
+    sample = shard.read(local_index, fields)
+    sample["__index__"] = index if index >= 0 else index + len(dataset)
+    sample["__shard__"] = display_url(ref.url)
+    sample["__shardindex__"] = local_index
+    return SampleView.of(sample, dataset.class_names)
+
+
+def _sample_or_error(dataset: Described, index: int) -> SampleView | Exception:
+    try:
+        return view_sample(dataset, index, GRID_FIELD_NBYTES)
+    except Exception as error:  # noqa: BLE001 (a damaged shard is shown as such)
+        return error
+
+
+def _facts(dataset: Described) -> DatasetFacts:
+    from wids.display.notebook import DatasetFacts
+
+    return DatasetFacts(
+        kind=type(dataset).__name__,
+        name=str(dataset.dataset_name),
+        nsamples=len(dataset),
+        nshards=len(dataset.shards),
+        nbytes=nbytes_of(dataset.shards, look=dataset.cache.localname is None),
+        fields=_fields_of_first_sample(dataset),
+    )
+
+
+def _fields_of_first_sample(dataset: Described) -> list[tuple[str, int]] | None:
+    """Return the fields of the first sample, where its shard is a file of this machine.
+
+    Of a remote shard nothing is said, even when it is in the cache: loaders such as Grain's
+    compare the `repr` of a dataset with that of an earlier run.
+    """
+    # With members all over the shard, its first headers say nothing of a whole sample.
+    if not len(dataset) or dataset.index_rules["grouping"] != "adjacent":
+        return None
+    first_shard = int((dataset.shards.nsamples > 0).argmax())
+    url = dataset.shards.urls[first_shard]
+    if not is_local(url) or dataset.cache.localname is not None:
+        return None
+    try:
+        path = dataset.cache.starting_folder.path_of(url)
+        found = first_fields(path, dataset.index_rules["key_rule"])
+    except (OSError, ValueError):  # missing, or no tar; whoever reads it is told
+        return None
+    wanted = dataset.wanted_fields
+    return [field for field in found if wanted is None or field[0] in wanted]
+
+
+def nbytes_of(shards: ShardTable, *, look: bool = True) -> int | None:
+    """Add up the bytes of all shards: as the spec says them, else of the files of this machine.
+
+    Args:
+        shards: The shards.
+        look: Whether to ask for sizes that the spec does not say.
+
+    Returns:
+        The sum; None where some are remote, missing, or too many to look at.
+    """
+    unknown = (shards.filesize == UNKNOWN).nonzero()[0].tolist()
+    urls = [shards.urls[row] for row in unknown[: MAX_STATS + 1]]
+    if urls and (not look or len(urls) > MAX_STATS or not all(map(is_local, urls))):
+        return None
+    try:
+        found = sum(local_path(url).stat().st_size for url in urls)
+    except OSError:
+        return None
+    return found + int(shards.filesize[shards.filesize != UNKNOWN].sum())
+
+
+def first_fields(path: Path, key_rule: KeyRule) -> list[tuple[str, int]]:
+    """Read the fields of the first sample of a shard from its first few headers.
+
+    Args:
+        path: A tar. One that is compressed, or whose headers are strange, has no fields here.
+        key_rule: Which dot parts key and extension.
+
+    Returns:
+        `(extension, bytes)` of each, in archive order.
+
+    Raises:
+        OSError: It cannot be read.
+        ShardFormatError: It is no tar.
+    """
+    first_key, fields = None, []
+    for name, size in first_members(path, PEEKED_HEADERS):
+        parts = split_name(name, key_rule)
+        if isinstance(parts, str):
+            continue
+        if first_key not in {None, parts[0]}:
+            break
+        first_key = parts[0]
+        fields.append((parts[1].decode("utf-8", "surrogateescape"), size))
+    return fields

@@ -1,0 +1,212 @@
+"""`Pipeline`: from the raw fields of a sample to what the dataset returns for it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard
+
+from wids.base.urls import display_url
+from wids.codecs.decode import SampleDecoder
+from wids.codecs.images import ImageDecoder
+from wids.errors import DecodeError
+from wids.reading.compat import note_decoded_field, wrap_in_streams
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping
+
+    from wids.codecs.decode import Decoder, ErrorHandler
+
+__all__ = [
+    "BatchKind",
+    "Pipeline",
+    "Sample",
+    "Transformation",
+    "Transformations",
+    "images_as_arrays",
+    "while_reading",
+]
+
+Sample = dict[str, Any]
+Transformation = Callable[[Any], Any]
+Transformations = str | Transformation | Sequence[str | Transformation]
+
+# How a batch is best made: of raw fields, of decoded fields, or sample by sample.
+BatchKind = Literal["raw", "decoded", "samples"]
+
+# 0.1.11 knew "PIL" alone; it stays the default, and what programs for it get.
+IMAGE_MODES = ("PIL", "numpy", "torch")
+RAW_KINDS = ("bytes", "memoryview")
+
+
+class Pipeline:
+    """The steps between the fields of a sample as they are stored and the sample as it is returned.
+
+    Args:
+        transformations: As for `ShardList`.
+        decoder: Decodes the fields where a transformation is a way to decode, and for columns.
+        fields: Extensions to read; None for all.
+
+    Attributes:
+        fields: Extensions to read, as a tuple; None for all.
+        transformations: The callables that a sample passes through, in order. The list may be
+            changed in place.
+        raw_kind: "bytes" or "memoryview" where fields stay raw, else None.
+        copies: Whether fields are read as `bytes` in place of views of the mapped shard.
+
+    Raises:
+        TypeError: A transformation is neither callable nor a known name.
+        ValueError: A field is no extension.
+
+    >>> pipeline = Pipeline([lambda sample: sample[".txt"].read()], SampleDecoder())
+    >>> pipeline.finish({"__key__": "a", "__index__": 0, "__shard__": "a.tar", ".txt": b"one"})
+    b'one'
+    """
+
+    # Looked up for each sample, and found fastest in slots.
+    __slots__ = ("_array_decoders", "_decoder", "copies", "fields", "raw_kind", "transformations")
+
+    def __init__(
+        self,
+        transformations: Transformations,
+        decoder: SampleDecoder,
+        fields: Collection[str] | None = None,
+    ) -> None:
+        self.fields = _checked_fields(fields)
+        self.raw_kind: str | None = None
+        if isinstance(transformations, str) and transformations in RAW_KINDS:
+            self.raw_kind, transformations = transformations, []
+        elif isinstance(transformations, str) or not isinstance(transformations, Sequence):
+            transformations = [transformations]
+        self.copies = self.raw_kind == "bytes"
+        self._decoder = decoder
+        self._array_decoders: tuple[SampleDecoder, SampleDecoder] | None = None
+        self.transformations = [self._transformation(each) for each in transformations]
+
+    @classmethod
+    def of_options(
+        cls,
+        transformations: Transformations,
+        *,
+        fields: Collection[str] | None,
+        decoders: Mapping[str, Decoder | None] | None,
+        on_error: str | Mapping[str, Any] | ErrorHandler,
+        allow_pickle: bool,
+    ) -> Self:
+        """Make the pipeline of a dataset from the options of the dataset.
+
+        Raises:
+            ValueError: There are options for decoding, and nothing is decoded.
+        """
+        decoder = SampleDecoder(allow_pickle=allow_pickle, decoders=decoders, on_error=on_error)
+        pipeline = cls(transformations, decoder, fields)
+        each = transformations if isinstance(transformations, (list, tuple)) else [transformations]
+        if (decoders or on_error != "raise") and not any(map(_is_decoding, each)):
+            raise ValueError(
+                "decoders and on_error are for fields that the dataset decodes, got "
+                f"transformations={transformations!r}; give them to the SampleDecoder in it, or "
+                'decode by "PIL", "numpy", "torch" or an ImageDecoder'
+            )
+        return pipeline
+
+    def with_transformations(self, transformations: Transformations) -> Pipeline:
+        """Return a pipeline of the same fields and decoder with other transformations."""
+        return Pipeline(transformations, self._decoder, self.fields)
+
+    def finish(self, sample: Any) -> Any:
+        """Make of raw fields and labels what the dataset returns.
+
+        Raises:
+            DecodeError: A field could not be decoded.
+            Exception: Whatever a transformation raises, with a note that names the sample.
+        """
+        transformations = self.transformations
+        # Whatever users write expects streams, as it did in 0.1.11.
+        if self.raw_kind is None and not (
+            transformations and isinstance(transformations[0], SampleDecoder)
+        ):
+            wrap_in_streams(sample)
+        label = sample["__index__"], sample["__key__"], sample["__shard__"]
+        try:
+            for transformation in transformations:
+                sample = transformation(sample)
+        except DecodeError:  # its message names the sample
+            raise
+        except Exception as error:
+            error.add_note(while_reading(*label))
+            note_decoded_field(error)
+            raise
+        return sample
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        """How a batch is best made so that it equals the collated samples."""
+        if self.raw_kind is not None:
+            return "samples" if self.transformations else "raw"
+        only = self.transformations[0] if len(self.transformations) == 1 else None
+        # Errors that a decoder collects belong to the whole sample.
+        decodes_alone = isinstance(only, SampleDecoder) and only.on_error != "collect"
+        return "decoded" if decodes_alone else "samples"
+
+    @property
+    def decoder(self) -> SampleDecoder:
+        """The decoder among the transformations, else the one for columns."""
+        # Columns must be decoded with what decodes the samples, or the two would disagree.
+        found = (each for each in self.transformations if isinstance(each, SampleDecoder))
+        return next(found, self._decoder)
+
+    @property
+    def array_decoder(self) -> SampleDecoder:
+        """The same decoder, with images as arrays."""
+        decoder = self.decoder
+        if self._array_decoders is None or self._array_decoders[0] is not decoder:
+            self._array_decoders = decoder, images_as_arrays(decoder)
+        return self._array_decoders[1]
+
+    def _transformation(self, transformation: str | Transformation) -> Transformation:
+        if _is_decoding(transformation):
+            return self._decoder.replace(images=transformation)
+        if not callable(transformation):
+            raise TypeError(
+                f"transformations: expected a callable or one of {IMAGE_MODES + RAW_KINDS}, "
+                f"got {transformation!r}"
+            )
+        return transformation
+
+
+def while_reading(index: int, key: str, url: str) -> str:
+    """Return the note of an exception that names the sample at which it was raised.
+
+    >>> while_reading(3, "a", "https://host/a.tar?token=1")
+    "while reading sample 3, key 'a', shard 'https://host/a.tar?...'"
+    """
+    return f"while reading sample {index}, key {key!r}, shard {display_url(url)!r}"
+
+
+def images_as_arrays(decoder: SampleDecoder) -> SampleDecoder:
+    """Return a decoder that makes arrays of images, whatever the given one makes of them."""
+    images = decoder.images
+    return decoder.replace(images="numpy" if isinstance(images, str) else pixels_as_array(images))
+
+
+def pixels_as_array(images: ImageDecoder) -> ImageDecoder:
+    """Return the decoder that makes arrays of the same pixels."""
+    mode = images.mode or ("RGB" if images.to == "torch" else None)
+    return replace(images, to="numpy", mode=mode)
+
+
+def _is_decoding(transformation: Any) -> TypeGuard[str | ImageDecoder]:
+    """Return whether a transformation names a way to decode fields."""
+    if isinstance(transformation, str):
+        return transformation in IMAGE_MODES
+    return isinstance(transformation, ImageDecoder)
+
+
+def _checked_fields(fields: Collection[str] | None) -> tuple[str, ...] | None:
+    if fields is None:
+        return None
+    fields = (fields,) if isinstance(fields, str) else tuple(fields)
+    for extension in fields:
+        if not extension.startswith("."):
+            raise ValueError(f"fields: an extension starts with a dot, got {extension!r}")
+    return fields

@@ -1,0 +1,283 @@
+"""`ShardOpener`: from the entry of a shard in the spec to the open shard."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING
+
+from wids.base.processes import num_cores
+from wids.base.progress import progress
+from wids.base.threads import DaemonThreadPool
+from wids.caching.unpack import is_compressed_name
+from wids.errors import FetchError, ShardFormatError, WidsError
+from wids.fetching.transport import is_unreachable
+from wids.log import logger
+from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
+from wids.tar.shard import Shard
+from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
+from wids.tar.tarindex import TarIndex
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from wids.base.shardref import ShardRef
+    from wids.caching.cache import ShardCache
+
+__all__ = ["OnUncounted", "ShardOpener", "WaitLog", "covered_seconds"]
+
+OnUncounted = Callable[[str, WidsError | OSError], None]
+
+_ATTEMPTS = 5
+_SHORTEST_SECONDS = 0.001  # to open a shard that is there takes a tenth of it
+_MOST_SPANS = 1 << 16
+
+
+class WaitLog:
+    """The times at which readers of this process began and ceased to wait for shards.
+
+    Shared by threads, without a lock, which a forked worker might find held. A pickled copy is
+    empty.
+
+    >>> waits = WaitLog()
+    >>> waits.note(10.0, 12.0)
+    >>> waits.note(11.0, 13.0)  # another thread, at the same time
+    >>> waits.seconds(since=10.5)
+    2.5
+    """
+
+    def __init__(self) -> None:
+        self._spans: deque[tuple[float, float]] = deque(maxlen=_MOST_SPANS)
+
+    def note(self, began: float, ended: float) -> None:
+        """Note a wait, unless it was too short to be one; both in seconds of `time.monotonic`."""
+        if ended - began >= _SHORTEST_SECONDS:
+            self._spans.append((began, ended))
+
+    def seconds(self, since: float) -> float:
+        """Return for how long at least one reader was waiting, from a time on."""
+        return covered_seconds(self._spans.copy(), since)
+
+    def forget(self, before: float) -> None:
+        """Forget waits that ended before a time."""
+        while self._spans and self._spans[0][1] < before:
+            self._spans.popleft()
+
+    def __reduce__(self) -> tuple[type[WaitLog], tuple[()]]:
+        return WaitLog, ()
+
+
+def covered_seconds(spans: Iterable[tuple[float, float]], since: float) -> float:
+    """Return how much time lies in at least one of some spans, from a time on.
+
+    >>> covered_seconds([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)], since=0.5)
+    3.5
+    """
+    total, covered_to = 0.0, since
+    for began, ended in sorted(spans):
+        total += max(0.0, ended - max(began, covered_to))
+        covered_to = max(covered_to, ended)
+    return total
+
+
+@dataclass(frozen=True)
+class ShardOpener:
+    """Opens shards wherever they lie: fetched, indexed and mapped where need be.
+
+    Attributes:
+        cache: Fetches shards and knows where sidecars belong.
+        rules: How the members of a shard are grouped into samples.
+        by_range: Whether a remote shard is read by byte range, through its sidecar, where it has
+            one and the cache does not hold the shard.
+        waits: When readers waited for the cache.
+    """
+
+    cache: ShardCache
+    rules: IndexRules
+    by_range: bool = False
+    waits: WaitLog = field(default_factory=WaitLog, compare=False, repr=False)
+
+    def open(self, ref: ShardRef) -> Shard | RangeShard:
+        """Open a shard: mapped, or by range where that is wanted and can be.
+
+        Args:
+            ref: What the spec says of it.
+
+        Raises:
+            FetchError: It could not be fetched.
+            ShardFormatError: It is no tar, or breaks off.
+            OSError: It cannot be opened.
+        """
+        ranged = self._open_by_range(ref) if self.by_range else None
+        # Not by its truth: a shard without samples is as good as any.
+        return self.open_mapped(ref) if ranged is None else ranged
+
+    def open_mapped(self, ref: ShardRef) -> Shard:
+        """Open a shard as a mapped file, which is fetched first where it is remote.
+
+        Args:
+            ref: What the spec says of it.
+
+        Raises:
+            FetchError: It could not be fetched.
+            ShardFormatError: It is no tar, or breaks off.
+            OSError: It cannot be opened.
+        """
+        url = ref.url
+        attempts = 0
+        while True:
+            path = self._get(ref)
+            before = _identity(path)
+            try:
+                return Shard(path, self._index(url, path))
+            except (FileNotFoundError, ShardFormatError):
+                # An evictor leaves alone what was just given out, but a user who clears the cache
+                # does not, nor does an evictor where locks do not work. What stands there is
+                # another file.
+                attempts += 1
+                there = before is not None and _identity(path) == before
+                if there or self.cache.is_local(url) or attempts == _ATTEMPTS:
+                    raise
+                logger.info("%s: removed before it could be opened; fetching it anew", path)
+
+    def is_near(self, ref: ShardRef) -> bool:
+        """Return whether samples of a shard can be read without fetching it whole."""
+        url = ref.url
+        return self.cache.is_local(url) or self.by_range or self.cache.holds(ref)
+
+    def _get(self, ref: ShardRef) -> Path:
+        began = time.monotonic()
+        try:
+            return self.cache.get(ref)
+        finally:
+            self.waits.note(began, time.monotonic())
+
+    def _index(self, url: str, path: Path) -> TarIndex:
+        kept = self._kept_index(url, path)
+        if kept is not None:
+            return kept
+        # One that was made by other rules may lie where nothing can be written.
+        sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX, renew=True)
+        return TarIndex.open(path, sidecar, **self.rules)
+
+    def _kept_index(self, url: str, path: Path) -> TarIndex | None:
+        sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX)
+        return None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
+
+    def _open_by_range(self, ref: ShardRef) -> RangeShard | None:
+        """Open a remote shard where it lies; None where it has to be fetched."""
+        url = ref.url
+        # What is here need not come over the wire again.
+        if self.cache.is_local(url) or self.cache.holds(ref):
+            return None
+        index_url = ref.index or sidecar_url(url, SIDECAR_SUFFIX)
+        try:
+            index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref)
+        except (FetchError, ShardFormatError) as error:
+            # A server that keeps silent would only be waited for once more, minutes in all.
+            if is_unreachable(error) and not ref.index:
+                raise
+            logger.warning("%s: is fetched whole, for want of a sidecar: %s", url, error)
+            return None
+        if index.source.rules != self.rules:
+            made_by = index.source.rules
+            logger.warning("%s: is fetched whole: its sidecar was made by %s", url, made_by)
+            return None
+        bound = self.cache.cache_size
+        return RangeShard(
+            url,
+            index,
+            self.cache.fetcher,
+            partial(self.open_mapped, ref),
+            may_fetch=bound is None or index.source.nbytes <= bound,
+            fetch_index=partial(fetch_index, index_url, SIDECAR_SUFFIX, self.cache, ref, anew=True),
+            filesize=ref.filesize,
+        )
+
+    def count(
+        self,
+        shards: Sequence[ShardRef],
+        *,
+        on_uncounted: OnUncounted | None = None,
+        # Longer than thirty sidecars take on a local disk, shorter than anybody notices.
+        alone_seconds: float = 0.02,
+    ) -> list[int]:
+        """Count the samples of shards whose spec does not say it.
+
+        Args:
+            shards: What the spec says of them.
+            on_uncounted: Called with the URL of a shard that cannot be read, and the error; the
+                shard then counts as empty. None: the error is raised.
+            alone_seconds: Time in which shards with a sidecar are counted by this thread alone.
+
+        Returns:
+            The number of samples of each shard.
+
+        Raises:
+            WidsError: A shard cannot be fetched or read, without `on_uncounted`.
+            OSError: A shard cannot be opened, without `on_uncounted`.
+        """
+        far = sum(not self.cache.is_local(shard.url) for shard in shards)
+        # Of remote shards it takes a download, which nobody should have to guess.
+        logger.log(
+            logging.WARNING if far else logging.INFO,
+            "the spec does not say how many samples %d shards hold: counting them%s",
+            len(shards),
+            f", for which {far} remote ones are fetched; `wids create` makes a spec that says it"
+            if far
+            else "",
+        )
+        counts = self._count_alone(shards, alone_seconds)
+        rest = shards[len(counts) :]
+        if rest:
+            count_one = partial(self._count_one, on_uncounted)
+            with DaemonThreadPool(2 * num_cores(), "wids-shards") as pool:
+                found = pool.map(count_one, rest)
+                counts += progress(found, total=len(rest), desc="indexing shards", unit="shard")
+        return counts
+
+    def _count_alone(self, shards: Sequence[ShardRef], seconds: float) -> list[int]:
+        """Count the first shards from their sidecars, until one has none or time is over."""
+        # To start threads and hand over to them takes longer than to look into thirty sidecars on
+        # a disk of this machine. On a slow one, threads wait side by side.
+        counts: list[int] = []
+        give_up = time.monotonic() + seconds
+        for shard in shards:
+            count = self._kept_count(shard) if time.monotonic() <= give_up else None
+            if count is None:
+                break
+            counts.append(count)
+        return counts
+
+    def _kept_count(self, ref: ShardRef) -> int | None:
+        """Return the number of samples that a sidecar at hand says; None where there is none."""
+        url, cache = ref.url, self.cache
+        if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
+            return None
+        try:
+            index = self._kept_index(url, cache.get(ref))
+        except (WidsError, OSError):
+            return None  # raised again where all others are counted
+        return None if index is None else index.num_samples
+
+    def _count_one(self, on_uncounted: OnUncounted | None, ref: ShardRef) -> int:
+        try:
+            return len(self.open_mapped(ref))
+        except (WidsError, OSError) as error:
+            if on_uncounted is None:
+                raise
+            on_uncounted(ref.url, error)
+            return 0
+
+
+def _identity(path: Path) -> tuple[int, int] | None:
+    """Return inode and date of a file; None where there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_ino, status.st_mtime_ns
