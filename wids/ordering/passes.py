@@ -194,6 +194,9 @@ class Progress(Iterator[Iterator[int]]):
         """The state after `consumed` indexes; after those handed out, if that is not given."""
         if consumed is None:
             consumed = self.handed_out
+        # All ranks then say the same, also where some have had one index less than others.
+        if self.exhausted and consumed >= self.handed_out:
+            return self.start.moved(self.start.n)
         return self.start.moved(self.start.position + consumed * self._sampler.num_replicas)
 
 
