@@ -54,6 +54,38 @@ def test_more_interleave_mixes_better():
     assert reports[0].shards_per_batch_uniform == pytest.approx(29.6, abs=0.5)
 
 
+@pytest.mark.parametrize("shards", [10, 25, 50, 100, 250])
+@pytest.mark.parametrize("uneven", [False, True])
+def test_the_ends_of_an_epoch_are_as_mixed_as_its_middle(shards, uneven):
+    """In its first and last 2 % batches come from as many shards; each is downloaded once."""
+    lengths = [1000 + uneven * (i * 389 % 401 - 200) for i in range(shards)]
+    cluster = Cluster(ranks_per_node=8, cache_shards=18)
+    report = order_report(lengths, cluster, interleave=16)
+    assert report.shards_per_batch_first >= 0.9 * report.shards_per_batch
+    assert report.shards_per_batch_last >= 0.9 * report.shards_per_batch
+    assert report.shards_per_batch_least >= 0.5 * report.shards_per_batch
+    assert report.downloads == report.downloads_least == shards
+    # Shards of uneven lengths end when they end, now and then two at once.
+    assert report.new_shards_max <= 3 + uneven
+
+
+def test_the_ends_are_those_of_the_whole_epoch():
+    """The end is the end of the epoch, also where only a part of it was followed."""
+    lengths = [1000] * 40
+    cluster = Cluster(batch_size=100)
+    whole = order_report(lengths, cluster, interleave=8)
+    part = order_report(lengths, cluster, interleave=8, max_samples=8000)
+    assert part.shards_per_batch_last == whole.shards_per_batch_last
+    assert part.shards_per_batch_first == whole.shards_per_batch_first
+
+
+def test_fewer_samples_than_a_batch_are_reported():
+    """An epoch shorter than a batch is one batch."""
+    report = order_report([3, 2], Cluster(batch_size=32))
+    assert report.shards_per_batch == report.shards_per_batch_least == 2
+    assert report.shards_per_batch_first == report.shards_per_batch_last == 2
+
+
 def test_a_part_of_a_large_epoch_is_scaled_up():
     """Followed in part, an epoch's counts are close to those of the whole."""
     lengths = [1000] * 300

@@ -240,6 +240,39 @@ def test_evaluation_repeats_nothing(options):
     assert samplers[0].total_size == 101
 
 
+def test_the_end_is_the_same_on_ranks_of_other_counts():
+    """After an evaluation all ranks stand at one place, also those that had an index less."""
+    states = []
+    for rank in range(4):
+        sampler = DistributedChunkedSampler(range(10), 4, rank, pad=False)
+        one_pass = iter(sampler)
+        count = len(list(one_pass))
+        states += [one_pass.state_dict(), sampler.state_dict(consumed=count)]
+    assert {state["position"] for state in states} == {10}
+
+
+def test_before_the_end_ranks_of_other_counts_stand_at_one_place():
+    """A rank that has had its last index, but not asked for another, tells of the same step."""
+    for rank in range(4):
+        one_pass = iter(DistributedChunkedSampler(range(10), 4, rank, pad=False))
+        assert len(list(islice(one_pass, 2))) == 2
+        assert one_pass.state_dict()["position"] == 8
+
+
+def test_a_shard_sampler_travels_as_light_as_the_others():
+    """A sampler of even shards weighs next to nothing, however many there are."""
+    lengths = [100] * 100_000
+    assert len(pickle.dumps(ShardListSampler(None, lengths=lengths))) < 1000
+
+
+def test_shards_without_samples_keep_their_ranges():
+    """Empty shards at the start, the end and between are counted among the ranges."""
+    lengths = [0, 0, 3, 0, 2, 0]
+    ranges = [(0, 0), (0, 0), (0, 3), (3, 3), (3, 5), (5, 5)]
+    assert ShardListSampler(None, lengths=lengths).ranges == ranges
+    assert ShardListSampler(None, lengths=[0]).ranges == [(0, 0)]
+
+
 def test_torch_names_of_the_numbers():
     """`num_samples` and `total_size` mean what they mean in torch's own class."""
     ours = DistributedChunkedSampler(range(10), 4, 1)

@@ -14,8 +14,9 @@ from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
-from wids.ordering.permute import Integers, Keys, permute
+from wids.ordering.permute import Integers, Keys, map_repeated, permute
 
 __all__ = [
     "ChunkGrid",
@@ -204,25 +205,41 @@ class GridLine:
             First sample and size of the chunk, and how far into it the place is. Each has shape
             `(n,)`; the sizes may be one for all, `(1,)`.
         """
-        if self._starts.size == 1:
-            lines = np.zeros(1, np.int64)
-        first, full, short = self._starts[lines], self._full[lines], self._short[lines]
-        short_start = self._slots[lines] * self._chunksize
-        # Past the short chunk all full ones are shifted by it; take the shift out, then divide.
-        local = places - first
-        beyond = local >= short_start + short
-        chunks, offsets = np.divmod(local - short * beyond, self._chunksize)
+        lines, chunks, offsets, in_short = self._slots_at(places, lines)
+        first, full = self._starts[lines], self._full[lines]
         if self._keys is not None:
             # The slot of the short chunk may lie beyond the permutation; it is replaced below.
-            domain = np.maximum(full, 1)
-            chunks = permute(np.minimum(chunks, domain - 1), domain, self._keys[lines])
+            domain, keys = np.maximum(full, 1), self._keys[lines]
+            chunks = np.minimum(chunks, domain - 1)
+            if lines.size == 1:
+                chunks = map_repeated(lambda some: permute(some, domain, keys), chunks)
+            else:
+                chunks = permute(chunks, domain, keys)
         starts = first + chunks * self._chunksize
-        in_short = (local >= short_start) & ~beyond
         # Rare, and one size for all makes the permutation inside the chunks cheaper.
         if not in_short.any():
             return starts, np.array([self._chunksize], np.int64), offsets
         starts = np.where(in_short, first + full * self._chunksize, starts)
-        return starts, np.where(in_short, short, self._chunksize), offsets
+        return starts, np.where(in_short, self._short[lines], self._chunksize), offsets
+
+    def offsets(self, places: Integers, lines: Integers) -> tuple[Integers, Integers]:
+        """How far into its chunk each place of the line is, and the size of the chunk."""
+        lines, _, offsets, in_short = self._slots_at(places, lines)
+        return offsets, np.where(in_short, self._short[lines], self._chunksize)
+
+    def _slots_at(
+        self, places: Integers, lines: Integers
+    ) -> tuple[Integers, Integers, Integers, NDArray[np.bool_]]:
+        """Each place's line, full chunk, offset in its chunk, and whether that is the short one."""
+        if self._starts.size == 1:
+            lines = np.zeros(1, np.int64)
+        short = self._short[lines]
+        short_start = self._slots[lines] * self._chunksize
+        # Past the short chunk all full ones are shifted by it; take the shift out, then divide.
+        local = places - self._starts[lines]
+        beyond = local >= short_start + short
+        chunks, offsets = np.divmod(local - short * beyond, self._chunksize)
+        return lines, chunks, offsets, (local >= short_start) & ~beyond
 
 
 class TableLine:
@@ -239,6 +256,8 @@ class TableLine:
     def __init__(self, starts: Integers, bounds: Integers) -> None:
         self._starts = starts
         self._bounds = bounds
+        # So much smaller than a chunk that most of them lie within one.
+        self._cell_bits = int((bounds[-1] - bounds[0]) // (8 * bounds.size)).bit_length()
 
     @classmethod
     def dealt(cls, layout: ChunkTable, keys: Keys | None) -> "TableLine":
@@ -284,9 +303,28 @@ class TableLine:
 
     def locate(self, places: Integers, _lines: Integers) -> tuple[Integers, Integers, Integers]:
         """Find the chunk at each place of the line; as `GridLine.locate`."""
-        chunks = np.searchsorted(self._bounds, places, side="right") - 1
+        chunks = self._chunks_at(places)
         begins = self._bounds[chunks]
         return self._starts[chunks], self._bounds[chunks + 1] - begins, places - begins
+
+    def offsets(self, places: Integers, _lines: Integers) -> tuple[Integers, Integers]:
+        """How far into its chunk each place of the line is, and the size of the chunk."""
+        _, sizes, offsets = self.locate(places, _lines)
+        return offsets, sizes
+
+    def _chunks_at(self, places: Integers) -> Integers:
+        """The number in the line of the chunk at each place."""
+        # Neighbours in an epoch are neighbours in some chunks: one search serves many of them.
+        cells = places >> self._cell_bits
+        chunks = map_repeated(self._chunks_of_cells, cells)
+        (astray,) = np.nonzero(places >= self._bounds[chunks + 1])
+        chunks[astray] = np.searchsorted(self._bounds, places[astray], side="right") - 1
+        return chunks
+
+    def _chunks_of_cells(self, cells: Integers) -> Integers:
+        """The chunk that each cell of `2**cell_bits` places begins in."""
+        places = (cells << self._cell_bits).clip(self._bounds[0])
+        return np.searchsorted(self._bounds, places, side="right") - 1
 
 
 ChunkLine: TypeAlias = GridLine | TableLine

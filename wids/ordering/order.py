@@ -13,9 +13,9 @@ of ranks. `EpochOrder.at` is the whole story:
    permutation of all samples.)
 2. The line is cut into equal lanes; position `p` is turn `p // lanes` of lane `p % lanes`. If the
    partition is "contiguous" or "fixed", the chunks of a lane change places inside it each epoch.
-3. Each lane is cut into `interleave` sub-lanes, which take turns in an order drawn anew each round,
-   so that neighbours come from that many chunks. They begin at different places of their chunks, so
-   that one after the other comes to its next chunk, not all at once.
+3. Each lane is cut into `interleave` sub-lanes of whole chunks, which take turns in proportion to
+   their lengths, so that neighbours come from that many chunks, from the first to the last. They
+   come to their next chunks one after the other, not all at once.
 4. Inside its chunk a sample is found by a permutation under the chunk's own key.
 
 This is version 1 of the order, and it never changes: golden orders in the tests hold it.
@@ -27,7 +27,8 @@ from typing import Literal
 import numpy as np
 
 from wids.ordering.chunks import ChunkGrid, ChunkLine, GridLine, Layout, TableLine
-from wids.ordering.permute import Integers, derive_key, derive_keys, permute
+from wids.ordering.deal import Deal
+from wids.ordering.permute import Integers, derive_key, derive_keys, permute, shuffle_bits
 
 __all__ = ["ORDER_VERSION", "PARTITIONS", "EpochOrder", "OrderSpec", "RankShare"]
 
@@ -36,7 +37,7 @@ ORDER_VERSION = 1
 PARTITIONS = ("contiguous", "fixed", "global", "uniform")
 
 # What a key is for; a number each, so that no two uses of a seed ever share one.
-_LINE, _LANE_LINE, _ROUNDS, _SAMPLES, _ALL = range(5)
+_LINE, _LANE_LINE, _WINDOWS, _SAMPLES, _ALL = range(5)
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,9 +133,8 @@ class EpochOrder:
         if spec.partition != "uniform":
             lanes = np.arange(spec.lanes) if lane is None else np.array([lane])
             lanes = lanes.astype(np.int64)
-            self._lane_starts = spec.lane_bounds()[lanes]
-            self._sublanes = _SubLanes(spec, lanes, derive_key(key, _ROUNDS))
             self._line = _line_up(spec, lanes, key if shuffle_chunks else None)
+            self._sublanes = _SubLanes(spec, lanes, self._line, derive_key(key, _WINDOWS))
 
     def at(self, positions: Integers) -> Integers:
         """The indexes at some positions of the epoch.
@@ -155,7 +155,7 @@ class EpochOrder:
         turns, lanes = np.divmod(positions, spec.lanes)
         # What is kept for each lane has one row if there is one lane; then row 0 serves all.
         rows = np.zeros(1, np.int64) if self._one_lane else lanes
-        places = self._sublanes.places(turns, rows) + self._lane_starts[rows]
+        places = self._sublanes.places(turns, rows)
         starts, sizes, offsets = self._line.locate(places, rows)
         # Keyed by where the chunk starts, so that no two chunks are shuffled alike.
         if spec.shuffle:
@@ -164,95 +164,102 @@ class EpochOrder:
 
 
 class _SubLanes:
-    """How the sub-lanes of a lane take turns: from a turn to a place in the lane.
+    """How the sub-lanes of a lane take turns: from a turn of the lane to a place in it.
 
-    Sub-lanes go out in pairs from a common point of the lane, one backward and one forward, until
-    they meet those of the next point. So the chunk at a point, or where two meet, is read by both
-    at the same time, and no chunk is needed at both ends of an epoch.
+    A sub-lane is a run of whole chunks, so that no chunk is read by two of them, and gets turns in
+    proportion to its length, so that all begin and end together: the first and the last samples of
+    an epoch are drawn from as many chunks as those between. In a first stretch, of about a chunk
+    each, some sub-lanes are faster than others and in a last one slower; between the two they come
+    to their next chunks one after the other.
     """
 
-    def __init__(self, spec: OrderSpec, lanes: Integers, key: int) -> None:
+    def __init__(self, spec: OrderSpec, lanes: Integers, line: ChunkLine, key: int) -> None:
         bounds = spec.lane_bounds()
-        points = _points(spec, lanes)
-        self._single = spec.effective_interleave == 1
         self._lanes = lanes
         self._num_lanes = spec.lanes
+        self._least_length = spec.num_samples // spec.lanes
         self._key = key
-        # firsts, steps, sizes of the sub-lanes: (len(lanes), number), longest sub-lane first
-        lengths = (bounds[lanes + 1] - bounds[lanes])[:, None]
-        middles = (points[:, :-1] + points[:, 1:]) // 2
-        lows = np.concatenate([np.zeros_like(lengths), middles], axis=1)
-        highs = np.concatenate([middles, lengths], axis=1)
-        sizes = np.concatenate([points - lows, highs - points], axis=1)
-        longest_first = np.argsort(-sizes, axis=1, kind="stable")
-        sizes = np.take_along_axis(sizes, longest_first, axis=1)
-        self._number = sizes.shape[1]
-        self._steps = np.where(longest_first < points.shape[1], -1, 1).ravel()
-        firsts = np.concatenate([points - 1, points], axis=1)
-        self._firsts = np.take_along_axis(firsts, longest_first, axis=1).ravel()
-        # The shortest sub-lane ends first, then rounds are narrower by one seat; stretch `i` has
-        # `number - i` seats. rounds, turns: the first round and turn of each, (len(lanes), number).
-        ends = sizes[:, ::-1]
-        rounds = np.concatenate([np.zeros_like(lengths), ends[:, :-1]], axis=1)
-        widths = np.arange(self._number, 0, -1)
-        turns = np.cumsum((ends - rounds) * widths, axis=1)
-        self._lane_turns = np.cumsum(lengths) - lengths.ravel()
-        self._turn_ends = (turns + self._lane_turns[:, None]).ravel()
-        self._first_turns = np.concatenate([[0], self._turn_ends[:-1]])
-        self._first_rounds = rounds.ravel()
+        self._lane_starts = bounds[lanes]
+        self._lane_lengths = bounds[lanes + 1] - bounds[lanes]
+        self._number = spec.effective_interleave
+        if self._number == 1:
+            return
+        # As short as can be: the fewer turns a window has, the more evenly it is mixed.
+        self._window_bits = (self._number - 1).bit_length()
+        edges = self._edges(line)
+        quotas = self._quotas(spec, np.diff(edges, axis=1))
+        # One deal for each stretch of each lane. A stretch begins where the one before it ends:
+        # in the lane's turns, and in the places of each sub-lane.
+        self._deal = Deal(quotas.reshape(-1, self._number))
+        turns = quotas.sum(axis=2)
+        self._stretch_starts = turns.cumsum(axis=1) - turns
+        self._firsts = (edges[:, None, :-1] + quotas.cumsum(axis=1) - quotas).ravel()
+
+    def _edges(self, line: ChunkLine) -> Integers:
+        """Where in the line sub-lanes begin and end; shape `(len(lanes), number + 1)`."""
+        # Even cuts, moved to the next edge of a chunk.
+        numbers = np.arange(self._number + 1, dtype=np.int64)
+        size, extra = np.divmod(self._lane_lengths[:, None], self._number)
+        cuts = self._lane_starts[:, None] + numbers * size + numbers * extra // self._number
+        inside = cuts[:, 1:-1]
+        rows = np.repeat(np.arange(self._lanes.size), self._number - 1)
+        offsets, sizes = line.offsets(inside.ravel(), rows)
+        moves = np.where(2 * offsets < sizes, -offsets, sizes - offsets)
+        cuts[:, 1:-1] = (inside + moves.reshape(inside.shape)).clip(cuts[:, :1], cuts[:, -1:])
+        return cuts
+
+    def _quotas(self, spec: OrderSpec, sizes: Integers) -> Integers:
+        """Turns of each sub-lane in each stretch; shape `(len(lanes), 3, number)`."""
+        chunksize = spec.layout.typical_size
+        # The outer stretches are a chunk of each sub-lane long, or half of the lane if it is short.
+        outer = sizes // max(2, self._least_length // (self._number * chunksize))
+        # Sub-lanes come out of the first stretch at even distances in their chunks, over all lanes;
+        # one that is a single chunk has no next one to come to.
+        swings = np.minimum(outer, (sizes - chunksize).clip(0, chunksize))
+        numbers = np.arange(self._number, dtype=np.int64) * spec.lanes + self._lanes[:, None]
+        total = self._number * spec.lanes
+        # As there are hardly more sub-lanes than chunks, the product is no larger than the data.
+        leads = (2 * numbers + 1 - total) * swings // (2 * total)
+        return np.stack([outer + leads, sizes - 2 * outer, outer - leads], axis=1)
 
     def places(self, turns: Integers, rows: Integers) -> Integers:
-        """The place in its lane of each turn of it."""
-        if self._single:
-            return turns
-        turns = turns + self._lane_turns[rows]
-        stretches = np.searchsorted(self._turn_ends, turns, side="right")
-        stretch = stretches - rows * self._number
-        widths = self._number - stretch
-        rounds, seats = np.divmod(turns - self._first_turns[stretches], widths)
-        rounds += self._first_rounds[stretches]
-        # A permutation of the seats that costs one hash: multiply by a unit, add, modulo the width.
-        noise = derive_keys(self._key, rounds * self._num_lanes + self._lanes[rows])
-        shifts = (noise & np.uint64(0xFFFFFFFF)).view(np.int64)
-        units = _pick_units(widths, (noise >> np.uint64(32)).view(np.int64))
-        # The first `widths` of them are those that have not come to their end.
-        chosen = (seats * units + shifts) % widths + rows * self._number
-        places: Integers = self._firsts[chosen] + self._steps[chosen] * rounds
+        """The place in the line of each turn of a lane."""
+        if self._number == 1:
+            return turns + self._lane_starts[rows]
+        turns = self._shuffled(turns, rows)
+        deals = self._deals(turns, rows)
+        chosen, earlier = self._deal.find(turns - self._stretch_starts.ravel()[deals], deals)
+        places: Integers = self._firsts[deals * self._number + chosen] + earlier
         return places
 
+    def _deals(self, turns: Integers, rows: Integers) -> Integers:
+        """The stretch of each turn, counted over all lanes; one for all if they share one."""
+        starts = self._stretch_starts[rows]
+        if rows.size == 1 and turns.size:
+            ends = np.array([turns.min(), turns.max()])
+            first, last = np.searchsorted(starts[0, 1:], ends, side="right").tolist()
+            # Mostly so, and then all that is looked up by the stretch is looked up once.
+            if first == last:
+                return np.asarray(rows * 3 + first)
+        deals: Integers = rows * 3 + (turns >= starts[:, 1]) + (turns >= starts[:, 2])
+        return deals
 
-def _pick_units(widths: Integers, noise: Integers) -> Integers:
-    """For each width one of the numbers up to it that share no factor with it."""
-    # Only the widths that occur are looked at, mostly one: all of them would be many.
-    present = np.flatnonzero(np.bincount(widths))
-    tables = [np.flatnonzero(np.gcd(np.arange(1, w + 1), w) == 1) + 1 for w in present.tolist()]
-    if not tables:
-        return widths
-    counts = np.array([table.size for table in tables], np.int64)
-    row = np.searchsorted(present, widths)
-    picks: Integers = np.concatenate(tables)[
-        (np.cumsum(counts) - counts)[row] + noise % counts[row]
-    ]
-    return picks
-
-
-def _points(spec: OrderSpec, lanes: Integers) -> Integers:
-    """Where in each lane the pairs of sub-lanes begin; `(len(lanes), number of pairs)`.
-
-    Even distances, moved by half a chunk at most, so that over all sub-lanes of all lanes the next
-    chunk is begun at even distances too and not by many at once.
-    """
-    bounds = spec.lane_bounds()
-    starts, lengths = bounds[lanes, None], (bounds[lanes + 1] - bounds[lanes])[:, None]
-    width, chunksize = spec.effective_interleave, spec.layout.typical_size
-    odd = 2 * np.arange((width + 1) // 2, dtype=np.int64) + 1
-    points = odd * lengths // width
-    # Going out from a phase `x` of a chunk, one of a pair ends it after `x`, the other after `-x`.
-    phases = (odd * spec.lanes + lanes[:, None]) * chunksize // (2 * width * spec.lanes)
-    zero = points + starts if spec.partition == "global" else points
-    moves = (phases - zero + chunksize // 2) % chunksize - chunksize // 2
-    points = points + np.where(odd == width, 0, moves)
-    return np.maximum.accumulate(points.clip(0, lengths), axis=1)
+    def _shuffled(self, turns: Integers, rows: Integers) -> Integers:
+        """Permute the turns of a lane in short windows, anew in each."""
+        bits = self._window_bits
+        windows = turns >> bits
+        keys = derive_keys(self._key, windows * self._num_lanes + self._lanes[rows])
+        windows <<= bits
+        shuffled = windows + shuffle_bits(turns - windows, bits, keys)
+        # The last window of a lane may be incomplete: what lands beyond the end is sent on until it
+        # lands inside.
+        lengths = np.broadcast_to(self._lane_lengths[rows], turns.shape)
+        (astray,) = np.nonzero(shuffled >= lengths)
+        while astray.size:
+            begin = windows[astray]
+            shuffled[astray] = begin + shuffle_bits(shuffled[astray] - begin, bits, keys[astray])
+            astray = astray[shuffled[astray] >= lengths[astray]]
+        return shuffled
 
 
 def _line_up(spec: OrderSpec, lanes: Integers, key: int | None) -> ChunkLine:
@@ -281,8 +288,9 @@ class RankShare:
     """The positions of an epoch that one rank takes, from a position on that all ranks share.
 
     A rank takes one position of every run of `num_replicas`, so after any number of steps the ranks
-    together have consumed the positions `[start, start + steps * num_replicas)`. Where the lanes
-    can be dealt out evenly, ranks that follow each other share a lane.
+    together have consumed the positions `[start, start + steps * num_replicas)`. The positions of a
+    run are dealt out lane by lane, so that ranks that follow each other share a lane, and a rank
+    stays in its lane, or near it where the ranks are no multiple of the lanes.
 
     Attributes:
         num_samples: Positions in the epoch.
@@ -307,7 +315,8 @@ class RankShare:
     @property
     def lane(self) -> int | None:
         """The lane that this rank is dealt; None where the lanes cannot be dealt out evenly."""
-        return self._slot % self.lanes if self.num_replicas % self.lanes == 0 else None
+        ranks_a_lane, rest = divmod(self.num_replicas, self.lanes)
+        return None if rest else self.rank // ranks_a_lane
 
     @property
     def only_lane(self) -> int | None:
@@ -319,43 +328,67 @@ class RankShare:
         return self.num_samples - self.start
 
     @property
-    def _slot(self) -> int:
-        if self.num_replicas % self.lanes:
-            return self.rank
-        ranks_a_lane = self.num_replicas // self.lanes
-        return self.rank % ranks_a_lane * self.lanes + self.rank // ranks_a_lane
-
-    @property
-    def _seat(self) -> int:
-        """Place of this rank's position in each run."""
-        return (self._slot - self.start) % self.num_replicas
-
-    @property
     def count(self) -> int:
         """Number of positions that this rank takes."""
         # Counted from the position of the start, which need not be a multiple of the ranks.
         runs, rest = divmod(self._left, self.num_replicas)
         if self.tail == "pad":
             return runs + (rest > 0)
-        return runs + (self.tail == "ragged" and self._seat < rest)
+        if self.tail == "drop" or rest == 0:
+            return runs
+        last_run = self.start + runs * self.num_replicas
+        return runs + (self._seat(last_run, self.rank) < rest)
 
     def positions(self, first: int, last: int) -> Integers:
         """The positions that this rank takes at steps `[first, last)`, `last <= count`."""
-        steps = np.arange(first, last, dtype=np.int64)
-        positions = self.start + self._seat + steps * self.num_replicas
-        if steps.size and positions[-1] >= self.num_samples:
-            positions[-1] = self._repeat(int(positions[-1]))
+        runs = self.start + np.arange(first, last, dtype=np.int64) * self.num_replicas
+        if self.lane is None:
+            positions = runs + self._seats(runs, self.rank)
+        else:
+            positions = runs + self._seat(self.start, self.rank)
+        if positions.size and positions[-1] >= self.num_samples:
+            positions[-1] = self._repeat(int(runs[-1]))
         return positions
 
-    def _repeat(self, position: int) -> int:
+    def _seat(self, run: int, rank: int) -> int:
+        """Place of a rank's position in the run that begins at the position `run`."""
+        ranks_a_lane, rest = divmod(self.num_replicas, self.lanes)
+        if rest == 0:
+            lane, number = divmod(rank, ranks_a_lane)
+            return (lane - run) % self.lanes + number * self.lanes
+        return int(self._seats(np.array([run]), rank)[0])
+
+    def _seats(self, runs: Integers, rank: int) -> Integers:
+        """Place of a rank's position in each of some runs, given by their first positions."""
+        size, extra = divmod(self.num_replicas, self.lanes)
+        firsts = runs % self.lanes
+        # Of the lanes of a run the first `extra` have one position more than the others. Count the
+        # positions in all lanes below one, to find the lane that the rank is in by halving.
+        wrapped = (firsts + extra - self.lanes).clip(0)
+
+        def positions_below(lanes: Integers) -> Integers:
+            above = (lanes - firsts).clip(0, extra) + np.minimum(lanes, wrapped)
+            return np.asarray(lanes * size + above)
+
+        lanes = np.zeros_like(firsts)
+        for bit in reversed(range(self.lanes.bit_length())):
+            higher = lanes + (1 << bit)
+            inside = (higher < self.lanes) & (positions_below(higher) <= rank)
+            lanes = np.where(inside, higher, lanes)
+        numbers = rank - positions_below(lanes)
+        seats: Integers = (lanes - firsts) % self.lanes + numbers * self.lanes
+        return seats
+
+    def _repeat(self, run: int) -> int:
         """What stands in for a position past the end: one of the run before, still in the cache.
 
         It is the neighbour's in the same lane, so that no rank sees a sample twice. A rank that has
         a lane to itself repeats its own: any other would open a shard for one sample.
         """
-        step = self.lanes if self.num_replicas % self.lanes == 0 else 1
-        seat = (self._slot + step - self.start) % self.num_replicas
-        run = (position - self.start) // self.num_replicas
-        before = self.start + (run - 1) * self.num_replicas + seat
+        ranks_a_lane, rest = divmod(self.num_replicas, self.lanes)
+        group = self.num_replicas if rest else ranks_a_lane
+        neighbour = self.rank // group * group + (self.rank + 1) % group
+        run_before = run - self.num_replicas
+        before = run_before + self._seat(run_before, neighbour)
         # With fewer samples than ranks there is no run before.
-        return before if before >= 0 else self.start + (position - self.start) % self._left
+        return before if before >= 0 else self.start + self._seat(run, self.rank) % self._left

@@ -4,6 +4,7 @@ The order is replayed, not estimated: one node's ranks and one worker are follow
 (the beginning of it, where the dataset is large), and what they touch is counted.
 """
 
+import math
 from collections import OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -21,6 +22,8 @@ __all__ = ["Cluster", "OrderReport", "compare_interleaves", "order_report", "plo
 
 # Steps that count as "at once": long enough to touch all shards in use, short enough to be now.
 _WINDOW_STEPS = 8
+# The part of an epoch that counts as its beginning, or as its end.
+_END_FRACTION = 0.02
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +79,9 @@ class OrderReport:
         downloads: Shards that a node downloads an epoch, with the cache given.
         downloads_least: Shards that it must download at the least, each one once.
         shards_per_batch: Different shards in a batch of one rank, on average.
+        shards_per_batch_least: The same, at the least.
+        shards_per_batch_first: The mean over the first 2 % of the epoch.
+        shards_per_batch_last: The mean over the last 2 % of the epoch.
         shards_per_batch_uniform: The same under a full shuffle: the most one can expect.
     """
 
@@ -92,6 +98,9 @@ class OrderReport:
     downloads: int
     downloads_least: int
     shards_per_batch: float
+    shards_per_batch_least: int
+    shards_per_batch_first: float
+    shards_per_batch_last: float
     shards_per_batch_uniform: float
 
     def to_dict(self) -> dict[str, Any]:
@@ -106,6 +115,8 @@ class OrderReport:
         downloads = f"{self.downloads:,} (at the least {self.downloads_least:,})"
         mixing = self.shards_per_batch / self.shards_per_batch_uniform
         batch = f"{self.shards_per_batch:.1f} ({mixing:.0%} of a full shuffle's)"
+        ends = f"{self.shards_per_batch_first:.1f}, {self.shards_per_batch_last:.1f}, "
+        ends += f"{self.shards_per_batch_least}"
         # A full shuffle has neither lanes nor chunks to mix.
         head, order = "lanes, interleave", f"{self.lanes}, {self.interleave}"
         if self.partition == "uniform":
@@ -118,6 +129,7 @@ class OrderReport:
             f"shards a worker needs        {worker}",
             f"downloads a node and epoch   {downloads}",
             f"shards in a batch of a rank  {batch}",
+            f"  first and last 2 %, least  {ends}",
         ]
 
 
@@ -204,11 +216,17 @@ class _Replay:
         # Epoch 1, as epoch 0 may be in storage order; any other would give the same picture.
         order = spec.epoch(1)
         # shards: (num_ranks_of_the_node, length), the shard of each sample in the order it is read
-        self._shards = np.stack([self._shards_of(order, share, length) for share in shares])
+        self._shards = np.stack([self._shards_of(order, share, 0, length) for share in shares])
         self._scale = self._count / length
+        # The first rank's last batches, also where only the beginning is followed; as many as are
+        # shown of the beginning.
+        num_batches, num_followed = self._count // cluster.batch_size, length // cluster.batch_size
+        self._num_end_batches = min(math.ceil(_END_FRACTION * num_batches), num_followed)
+        start = (num_batches - self._num_end_batches) * cluster.batch_size
+        self._last_shards = self._shards_of(order, shares[0], start, self._count)
 
-    def _shards_of(self, order: EpochOrder, share: RankShare, length: int) -> Integers:
-        indexes = order.at(share.positions(0, length))
+    def _shards_of(self, order: EpochOrder, share: RankShare, first: int, last: int) -> Integers:
+        indexes = order.at(share.positions(first, last))
         return np.searchsorted(self._ends, indexes, side="right").astype(np.int64)
 
     def report(self) -> OrderReport:
@@ -218,6 +236,7 @@ class _Replay:
         node = [self._shards[:, i : i + window] for i in range(0, self._shards.shape[1], window)]
         touched = [np.unique(shards).size for shards in node]
         worker = self._worker_stream()
+        followed, last = (_distinct(s, batch) for s in (self._shards[0], self._last_shards))
         return OrderReport(
             partition=self._spec.partition,
             interleave=self._spec.effective_interleave,
@@ -227,12 +246,15 @@ class _Replay:
             node_shards_mean=float(np.mean(touched)),
             node_shards_max=max(touched),
             new_shards_max=self._most_new_shards(),
-            worker_shards=_mean_distinct(worker, window),
+            worker_shards=float(np.mean(_distinct(worker, window))),
             worker_opens=round(_misses(worker, cluster.open_shards) * self._scale),
             downloads=self._downloads(cluster.cache_shards),
             downloads_least=self._downloads(None),
-            shards_per_batch=_mean_distinct(self._shards[0], batch),
-            shards_per_batch_uniform=_mean_distinct(self._uniform_stream(), batch),
+            shards_per_batch=float(np.mean(followed)),
+            shards_per_batch_least=min(followed + last),
+            shards_per_batch_first=float(np.mean(followed[: max(1, self._num_end_batches)])),
+            shards_per_batch_last=float(np.mean(last)),
+            shards_per_batch_uniform=float(np.mean(_distinct(self._uniform_stream(), batch))),
         )
 
     def _worker_stream(self) -> Integers:
@@ -247,7 +269,7 @@ class _Replay:
         spec = replace(self._spec, partition="uniform")
         share = RankShare(spec.num_samples, 0, self._cluster.num_replicas)
         # Only a mean is wanted of it, which thousands of batches settle.
-        return self._shards_of(spec.epoch(1), share, min(self._shards.shape[1], 100_000))
+        return self._shards_of(spec.epoch(1), share, 0, min(self._shards.shape[1], 100_000))
 
     def _most_new_shards(self) -> int:
         """Most shards seen for the first time in 4 steps; the first 4 fill an empty node."""
@@ -266,10 +288,13 @@ class _Replay:
         return round(_misses(stream, cache_shards) * self._scale)
 
 
-def _mean_distinct(stream: Integers, width: int) -> float:
-    """Mean number of different values in the windows of a stream, the incomplete last one out."""
-    windows = [stream[i : i + width] for i in range(0, max(1, stream.size - width + 1), width)]
-    return float(np.mean([np.unique(window).size for window in windows]))
+def _distinct(stream: Integers, width: int) -> list[int]:
+    """Count the different values in each window of a stream; the incomplete last one is left out.
+
+    If there is no other, it counts.
+    """
+    starts = range(0, max(1, stream.size - width + 1), width)
+    return [np.unique(stream[start : start + width]).size for start in starts]
 
 
 def _misses(stream: Integers, capacity: int) -> int:

@@ -13,12 +13,21 @@ Source:
     Black, Rogaway: "Ciphers with arbitrary finite domains", CT-RSA 2002 (the pairs, the walk).
 """
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Integers", "Keys", "derive_key", "derive_keys", "permute"]
+__all__ = [
+    "Integers",
+    "Keys",
+    "derive_key",
+    "derive_keys",
+    "map_repeated",
+    "permute",
+    "shuffle_bits",
+]
 
 Integers: TypeAlias = NDArray[np.int64]
 Keys: TypeAlias = NDArray[np.uint64]
@@ -26,11 +35,15 @@ Keys: TypeAlias = NDArray[np.uint64]
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+# Made once: in short arrays a number of Python's costs as much as the arithmetic with it.
+_ONE, _HALF_WORD = np.uint64(1), np.uint64(32)
+_FACTOR_1, _FACTOR_2 = np.uint64(_MIX_1), np.uint64(_MIX_2)
 
 # With 8 rounds neighbours in a range of 6 stay neighbours 12 % too often, with 12 it is 3 %; from
 # 20 on nothing can be seen. Each round costs a twelfth of the time.
 _ROUNDS = 12
 _BLOCK = 16384
+_CELL_BITS = 12
 
 
 def derive_key(*parts: int) -> int:
@@ -70,15 +83,15 @@ def derive_keys(key: int, parts: Integers) -> Keys:
     mixed = np.atleast_1d(parts).view(np.uint64) ^ np.uint64(key)
     mixed += np.uint64(_GOLDEN)
     mixed ^= mixed >> np.uint64(30)
-    mixed *= np.uint64(_MIX_1)
+    mixed *= _FACTOR_1
     mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(_MIX_2)
+    mixed *= _FACTOR_2
     mixed ^= mixed >> np.uint64(31)
     return mixed
 
 
 # The rounds of one permutation must differ from each other; any distinct constants would do.
-_ROUND_KEYS = tuple(derive_key(0x77696473, number) for number in range(_ROUNDS))
+_ROUND_KEYS = tuple(np.uint64(derive_key(0x77696473, number)) for number in range(_ROUNDS))
 
 
 def permute(places: Integers, sizes: Integers | int, keys: Keys | int) -> Integers:
@@ -108,6 +121,62 @@ def permute(places: Integers, sizes: Integers | int, keys: Keys | int) -> Intege
     return images.view(np.int64)
 
 
+def map_repeated(function: Callable[[Integers], Integers], values: Integers) -> Integers:
+    """Return `function(values)`, computed once for values that occur often.
+
+    Args:
+        function: Maps each value by itself; shape `(n,)` to `(n,)`.
+        values: Integers of at least 0, shape `(m,)`.
+
+    >>> map_repeated(lambda values: values * values, np.array([3, 5, 3])).tolist()
+    [9, 25, 9]
+    """
+    # A table by hash: the last value to come to a cell has it. To sort would take ten times longer.
+    hashes = values.view(np.uint64) * np.uint64(_GOLDEN)
+    cells = (hashes >> np.uint64(64 - _CELL_BITS)).view(np.int64)
+    table = np.full(1 << _CELL_BITS, -1)
+    table[cells] = values
+    (used,) = np.nonzero(table >= 0)
+    if 4 * used.size > values.size:
+        return function(values)
+    images = np.empty_like(table)
+    images[used] = function(table[used])
+    mapped: Integers = images[cells]
+    (others,) = np.nonzero(table[cells] != values)
+    if others.size:
+        mapped[others] = function(values[others])
+    return mapped
+
+
+def shuffle_bits(places: Integers, bits: int, keys: Keys) -> Integers:
+    """Send places through keyed permutations of `range(2**bits)`, a small power of two.
+
+    Ten times as fast as `permute` and less random: for places of which a few are taken together.
+
+    Args:
+        places: Places in `[0, 2**bits)`, int64, shape `(n,)`.
+        bits: At least 1.
+        keys: Key of each place's permutation; shape `(n,)`.
+
+    Returns:
+        The images, in `[0, 2**bits)`, int64, shape `(n,)`.
+
+    >>> sorted(shuffle_bits(np.arange(8), 3, np.full(8, 42, np.uint64)).tolist())
+    [0, 1, 2, 3, 4, 5, 6, 7]
+    """
+    images = places.astype(np.uint64)
+    mask, half = np.uint64((1 << bits) - 1), np.uint64((bits + 1) // 2)
+    # Multiplied by an odd number and added to, which moves low bits up, then folded, which moves
+    # high bits down. After three times, ranks that take every second place of a window get as mixed
+    # a choice of it as by chance.
+    for shift in (0, 16, 32):
+        images ^= images >> half
+        images *= keys >> np.uint64(shift) | np.uint64(1)
+        images += keys >> np.uint64(shift + 8)
+        images &= mask
+    return images.view(np.int64)
+
+
 def _part(values: Keys, part: slice | Integers) -> Keys:
     """Some of the values, or the one value that stands for all."""
     return values if values.size == 1 else values[part]
@@ -127,14 +196,17 @@ def _walk(places: Keys, sizes: Keys, keys: Keys) -> Keys:
 
 def _feistel(places: Keys, sizes: Keys, keys: Keys) -> Keys:
     """Permute the pairs `(place % a, place // a)`, of which there are slightly more than places."""
-    # IEEE square roots are exact to the last bit, so that up to 2**52 all machines agree.
-    widths = np.sqrt(sizes.astype(np.float64)).astype(np.uint64) + np.uint64(1)
-    heights = (sizes + widths - np.uint64(1)) // widths
-    high = places // widths
+    # IEEE roots and quotients are exact to the last bit, so up to 2**52 all machines agree; rounded
+    # down the quotients are those of integers, whose division takes five times as long.
+    widths = np.sqrt(sizes.astype(np.float64)).astype(np.uint64) + _ONE
+    heights = ((sizes + widths - _ONE) / widths).astype(np.uint64)
+    # With both sides odd each round would be an even permutation, hence the whole of them too.
+    heights += widths & heights & _ONE
+    high = (places / widths).astype(np.uint64)
     low = places - high * widths
     for round_number in range(0, _ROUNDS, 2):
-        low = _add_noise(low, high, widths, keys + np.uint64(_ROUND_KEYS[round_number]))
-        high = _add_noise(high, low, heights, keys + np.uint64(_ROUND_KEYS[round_number + 1]))
+        low = _add_noise(low, high, widths, keys + _ROUND_KEYS[round_number])
+        high = _add_noise(high, low, heights, keys + _ROUND_KEYS[round_number + 1])
     high *= widths
     high += low
     return high
@@ -143,13 +215,13 @@ def _feistel(places: Keys, sizes: Keys, keys: Keys) -> Keys:
 def _add_noise(values: Keys, source: Keys, modulus: Keys, keys: Keys) -> Keys:
     """Add to each value, modulo `modulus`, a hash of its partner in the pair."""
     noise = source + keys
-    noise *= np.uint64(_MIX_1)
-    noise ^= noise >> np.uint64(32)
-    noise *= np.uint64(_MIX_2)
+    noise *= _FACTOR_1
+    noise ^= noise >> _HALF_WORD
+    noise *= _FACTOR_2
     # The upper 32 bits, scaled to [0, modulus): a multiplication where `%` would cost a division.
-    noise >>= np.uint64(32)
+    noise >>= _HALF_WORD
     noise *= modulus
-    noise >>= np.uint64(32)
+    noise >>= _HALF_WORD
     noise += values
     # Below zero wraps round to the top, so the smaller of the two is the sum modulo `modulus`.
     np.minimum(noise, noise - modulus, out=noise)

@@ -125,7 +125,7 @@ class ChunkedSampler(Sampler[int]):
         dataset: Sized,
         num_samples: int | tuple[int, int] | None,
         chunksize: int | None,
-        lengths: Sequence[int] | None,
+        lengths: Sequence[int] | Integers | None,
     ) -> None:
         """Decide which samples take part, and cut them into chunks."""
         self.dataset: Any = dataset
@@ -408,7 +408,7 @@ def _bounds(num_samples: int | tuple[int, int] | None, length: int) -> tuple[int
     return lo, hi
 
 
-def _checked_lengths(lengths: Sequence[int], stop: int) -> Integers:
+def _checked_lengths(lengths: Sequence[int] | Integers, stop: int) -> Integers:
     """Turn shard lengths into an array, and see to it that they reach up to the index `stop`."""
     array = np.asarray(lengths if len(lengths) else [0])
     if array.ndim != 1 or array.dtype.kind not in "iu" or array.min() < 0 or array.sum() < stop:
@@ -453,18 +453,20 @@ class ShardListSampler(ChunkedSampler):
         shuffle: bool = True,
         interleave: int = 1,
     ) -> None:
-        lengths = dataset.lengths if lengths is None else lengths
-        self._take(range(sum(lengths)), None, None, lengths)
+        shards = np.asarray(dataset.lengths if lengths is None else lengths)
+        self._take(range(int(shards.sum())), None, None, shards)
         self.dataset = dataset
         self._order_by(seed, "contiguous", interleave)
         self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
         # Chunks of no samples are not kept; old code counts shards by their ranges.
-        self._ends: list[int] = np.cumsum(np.asarray(lengths, np.int64)).tolist()
+        self._empty_shards = np.flatnonzero(shards == 0)
 
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """The shards in storage order, each `(start, stop)`; empty ones are listed, too."""
-        return list(pairwise([0, *self._ends]))
+        before = self._empty_shards - np.arange(self._empty_shards.size)
+        sizes = np.insert(self._layout.table().sizes, before, 0)
+        return list(pairwise([0, *np.cumsum(sizes).tolist()]))
 
 
 ShardedSampler = ShardListSampler

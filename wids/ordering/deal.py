@@ -1,0 +1,78 @@
+"""Turns dealt to parts in proportion to quotas, evenly at every moment: `Deal`.
+
+The parts are the leaves of a binary tree. At each node the turns so far are shared between its two
+children in proportion to their quotas, rounded down for the smaller child. So after any number of
+turns each part has had its share but for one turn a level of the tree, and which part a turn goes
+to is computed from the number of the turn alone.
+"""
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.ordering.permute import Integers
+
+__all__ = ["Deal"]
+
+Numbers = NDArray[np.float64]
+
+
+class Deal:
+    """Deals the turns `[0, sum(quotas))` out to parts; each part gets exactly its quota of them.
+
+    Several deals with an equal number of parts can be made at once; each turn then names its deal.
+
+    Args:
+        quotas: Turns of each part, at least 0, in sum at most `2**50` a deal; int64, shape
+            `(number of deals, number of parts)`.
+
+    >>> deal = Deal(np.array([[4, 2, 2]]))
+    >>> parts, numbers = deal.find(np.arange(8), np.array([0]))
+    >>> parts.tolist()
+    [0, 0, 1, 2, 0, 0, 1, 2]
+    >>> numbers.tolist()
+    [0, 1, 0, 0, 2, 3, 1, 1]
+    """
+
+    def __init__(self, quotas: Integers) -> None:
+        number, parts = quotas.shape
+        self._levels = (parts - 1).bit_length()
+        self._width = 1 << self._levels
+        # Heap order: node `i` has the children `2 * i` and `2 * i + 1`; the parts are the nodes
+        # from `width` on.
+        totals = np.zeros((number, 2 * self._width), np.int64)
+        totals[:, self._width : self._width + parts] = quotas
+        for level in reversed(range(self._levels)):
+            nodes = np.arange(1 << level, 2 << level)
+            totals[:, nodes] = totals[:, 2 * nodes] + totals[:, 2 * nodes + 1]
+        nodes = np.arange(self._width)
+        left, right = totals[:, 2 * nodes], totals[:, 2 * nodes + 1]
+        shares = np.minimum(left, right) / np.maximum(totals[:, nodes], 1).astype(np.float64)
+        # Share of the smaller child; the sign bit is set if that is the right one.
+        self._shares: Numbers = np.where(right < left, -shares, shares).ravel()
+
+    def find(self, turns: Integers, deals: Integers) -> tuple[Integers, Integers]:
+        """Find the part that has each turn, and how many turns the part had before.
+
+        Args:
+            turns: Numbers of turns, below the sum of the quotas; shape `(n,)`.
+            deals: Which deal each is of; shape `(1,)` or `(n,)`.
+
+        Returns:
+            The parts and the numbers of earlier turns, int64, shape `(n,)`.
+        """
+        first_nodes = deals * self._width
+        # Of one node as long as all turns are at the root.
+        nodes = np.ones(1, np.int64)
+        # Floats hold these integers exactly. A product is rounded, but by IEEE 754 alike on all
+        # machines. Exactness asks only that the smaller child's count rises by 0 or 1 a turn, from
+        # 0 to its quota: it does, because a share is at most one half and the half turn added
+        # keeps the count's end away from where rounding could change it.
+        left = turns + 0.5
+        for _ in range(self._levels):
+            shares = self._shares[first_nodes + nodes]
+            smaller = np.abs(shares)
+            before = np.floor(left * smaller)
+            to_smaller = np.floor((left + 1.0) * smaller) > before
+            nodes = 2 * nodes + (to_smaller == np.signbit(shares))  # a share may be -0.0
+            left = np.where(to_smaller, before + 0.5, left - before)
+        return np.broadcast_to(nodes - self._width, turns.shape), left.astype(np.int64)
