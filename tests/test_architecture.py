@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "caching": "base errors fetching tar",
     "specs": "base caching errors fetching tar",
     "ordering": "",
-    "display": "base codecs errors",
+    "display": "base codecs errors specs",
     "reading": "base caching codecs errors fetching log ordering specs tar display",
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",

@@ -20,7 +20,7 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
 
     import numpy as np
     from numpy.typing import NDArray
@@ -66,6 +66,7 @@ def _add_reshard(commands: Any) -> None:
     parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in PATTERN is the name")
     parser.add_argument("--rekey", action="store_true", help="name samples by their new place")
     _add_concatenated(parser)
+    _add_strict(parser)
     add_workers(parser)
 
 
@@ -128,8 +129,7 @@ def import_(args: Arguments) -> int:
             if args.rekey:
                 sample["__key__"] = f"{place:09d}"
             _write(writer, sample, place)
-    for line in imported.omissions.lines():
-        complain(f"left out: {line}")
+    _list_omissions(imported.omissions.lines())
     total = sum(shard["nsamples"] for shard in writer.shardlist)
     note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
     return DONE
@@ -148,6 +148,11 @@ def _classes(text: str | None) -> list[str] | str | None:
     if not names or twice is not None:
         raise ValueError(f"--classes: expected different names, got {twice or text!r:.80}")
     return names
+
+
+def _list_omissions(lines: Iterable[str]) -> None:
+    for line in lines:
+        complain(f"left out: {line}")
 
 
 def _some_samples(args: Arguments, imported: Imported) -> Iterator[dict[str, Any]]:
@@ -232,6 +237,7 @@ def _add_import(commands: Any) -> None:
 
 def export(args: Arguments) -> int:
     """Write a dataset as files, or its table."""
+    from wids.base.omissions import Omissions
     from wids.reading.shardlist import ShardList
     from wids.tools.exporters import export_files, export_table
 
@@ -243,14 +249,16 @@ def export(args: Arguments) -> int:
             f"{args.output}: expected a table ({', '.join(_TABLES)}) or a folder; end a folder's "
             "name in '/' if it has a dot"
         )
+    omissions = Omissions(strict=args.strict)
     with ShardList(args.spec, transformations=[]) as dataset:
         if not len(dataset):
             raise ValueError(f"{args.spec}: holds no samples, nothing was written")
         if is_table:
             values = [f".{extension.lstrip('.')}" for extension in args.values]
-            note(f"{output}: {export_table(dataset, output, values)} rows")
+            note(f"{output}: {export_table(dataset, output, values, omissions)} rows")
         else:
-            note(f"{output}: {export_files(dataset, output)} files")
+            note(f"{output}: {export_files(dataset, output, omissions)} files")
+    _list_omissions(omissions.lines())
     return DONE
 
 
@@ -269,18 +277,27 @@ def _add_export(commands: Any) -> None:
     parser.add_argument(
         "--values", action="append", default=[], metavar="EXT", help="put this field's text in"
     )
+    _add_strict(parser)
 
 
 def reshard(args: Arguments) -> int:
     """Copy samples into new shards."""
     from wids.reading.shardlist import ShardList
+    from wids.specs.headers import merged_header
     from wids.specs.sources import load_spec
     from wids.tools import reshard as resharding
 
     _keep_specs(args)
-    shards = [shard for spec in args.specs for shard in load_spec(spec).shards]
+    specs = [(source, load_spec(source)) for source in args.specs]
+    shards = [shard for _, spec in specs for shard in spec.shards]
+    header = merged_header({source: spec.header for source, spec in specs})
     code = DONE
-    options = {"cache_dir": args.cache_dir, "concatenated": args.concatenated}
+    lines: dict[str, None] = {}  # parts of a split read the same shards, mostly
+    options = {
+        "cache_dir": args.cache_dir,
+        "concatenated": args.concatenated,
+        "options": header,  # the spec's top-level keys
+    }
     with ShardList(shards, transformations=[], **options) as dataset:
         indexes = _chosen(args, dataset)
         if args.shuffle is not None:
@@ -298,9 +315,12 @@ def reshard(args: Arguments) -> int:
                 pattern,
                 rekey=args.rekey,
                 workers=args.workers,
+                strict=args.strict,
                 **_writer_options(args),
             )
             code = max(code, _report_reshard(pattern, done, len(part)))
+            lines |= dict.fromkeys(done.omissions.lines())
+    _list_omissions(lines)
     return code
 
 

@@ -2,22 +2,20 @@
 
 import json
 import logging
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from wids.base.urls import is_local, local_path
 from wids.errors import SpecError
+from wids.specs.headers import as_class_names, class_names
 
 __all__ = ["find_class_names", "parse_class_names"]
 
 _log = logging.getLogger(__name__)
 
-_KEYS = ("class_names", "classes", "labels", "id2label", "label2id")
 _FILES = ("class_names.json", "classes.json", "class_names.txt", "classes.txt", "labels.txt")
 _MOST_NBYTES = 16 << 20
-_DIGITS = re.compile("[0-9]{1,18}")
 
 
 def find_class_names(header: Mapping[str, Any], *folders: str) -> dict[int, str]:
@@ -35,12 +33,9 @@ def find_class_names(header: Mapping[str, Any], *folders: str) -> dict[int, str]
     >>> find_class_names({"info": {"class_names": ["cat", "dog"]}}, "https://host/data")
     {0: 'cat', 1: 'dog'}
     """
-    info = header.get("info")
-    for place in (header, info if isinstance(info, Mapping) else {}):
-        for key in _KEYS:
-            names = _as_names(place.get(key))
-            if names:
-                return names
+    names = class_names(header)
+    if names:
+        return names
     for folder in dict.fromkeys(folders):
         names = _in_folder(local_path(folder)) if folder and is_local(folder) else {}
         if names:
@@ -73,7 +68,7 @@ def parse_class_names(path: Path) -> dict[int, str]:
         lines = enumerate(map(str.strip, text.splitlines()))
         return {number: line for number, line in lines if line}
     try:
-        names = _as_names(json.loads(text))
+        names = as_class_names(json.loads(text))
     except (ValueError, RecursionError) as error:
         raise SpecError(f"{path}: expected class names as JSON, found what is none: {error}") from (
             error
@@ -84,24 +79,3 @@ def parse_class_names(path: Path) -> dict[int, str]:
             f"name to number, found {text.strip()!r:.60}"
         )
     return names
-
-
-def _as_names(value: Any) -> dict[int, str]:
-    if isinstance(value, Mapping):
-        # Python refuses to read numbers of thousands of digits; no class has such a one.
-        pairs = [(key, name) for key, name in value.items() if _DIGITS.fullmatch(str(key))]
-        if pairs:
-            return {int(key): _as_name(name) for key, name in pairs}
-        # Turned round, as torchvision's `class_to_idx` has it. Of two names the first is kept.
-        turned = [(number, name) for name, number in value.items() if type(number) is int]
-        return {number: str(name) for number, name in reversed(turned)}
-    if isinstance(value, Sequence) and not isinstance(value, str):
-        return {number: _as_name(name) for number, name in enumerate(value)}
-    return {}
-
-
-def _as_name(value: Any) -> str:
-    """Join what ImageNet's lists hold for a class: `["n01440764", "tench"]`."""
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return " ".join(value)
-    return str(value)

@@ -11,13 +11,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.omissions import Omissions
 from wids.codecs.formats import FORMAT_OF, IMAGE_EXTENSIONS
 from wids.importing.layout import clean_key, family_of, sniffed
 from wids.importing.source import (
     SORTED_CLASSES,
     Imported,
     ImportOptions,
-    Omissions,
     is_documentation,
 )
 

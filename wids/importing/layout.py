@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from wids.base.omissions import Omissions
 from wids.codecs.formats import IMAGE_EXTENSIONS
-from wids.importing.source import Omissions
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

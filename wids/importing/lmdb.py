@@ -13,9 +13,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.layout import clean_key, sniffed
-from wids.importing.source import Imported, ImportOptions, Omissions
+from wids.importing.source import Imported, ImportOptions
 from wids.tar.grouping import split_name
 
 if TYPE_CHECKING:

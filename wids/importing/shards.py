@@ -9,9 +9,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import IO, TYPE_CHECKING, Any
 
+from wids.base.omissions import Omissions
 from wids.caching.unpack import compression_of
 from wids.errors import ShardFormatError
-from wids.importing.source import Imported, ImportOptions, Omissions
+from wids.importing.source import Imported, ImportOptions
 from wids.specs.build import local_copy
 from wids.specs.sources import find_shards
 from wids.tar.shard import Shard
@@ -67,11 +68,7 @@ def _samples(
             # `cat a.tar b.tar | ...` is one stream; in a file, a second archive may be a mistake.
             concatenated = options.concatenated or source == "-"
             index = TarIndex.from_tar(path, grouping=options.grouping, concatenated=concatenated)
-            for reason, count in index.skipped.items():
-                if reason != "directory":
-                    omissions.add(
-                        f"members of tars that are in no sample ({reason})", source, count
-                    )
+            omissions.add_members(index.skipped, source)
             shard = stack.enter_context(Shard(path, index))
             for place in range(len(shard)):
                 yield shard.read(place)

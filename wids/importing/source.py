@@ -1,11 +1,12 @@
-"""What all importers take and return: options, the opened source, and what it leaves out."""
+"""What all importers take and return: options and the opened source."""
 
 from __future__ import annotations
 
 import re
-from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
+
+from wids.base.omissions import Omissions
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -16,7 +17,6 @@ __all__ = [
     "SORTED_CLASSES",
     "ImportOptions",
     "Imported",
-    "Omissions",
     "choose_split",
     "is_documentation",
     "split_of",
@@ -68,53 +68,6 @@ class ImportOptions:
     concatenated: bool = False
     rekeyed: bool = False
     strict: bool = False
-
-
-class Omissions:
-    """Count of what a source has and the new shards will not have, by reason.
-
-    >>> omissions = Omissions()
-    >>> omissions.add("files that belong to no sample", "notes.txt")
-    >>> omissions.add("files that belong to no sample", "log.txt")
-    >>> omissions.lines()
-    ['2 files that belong to no sample, such as notes.txt']
-    """
-
-    def __init__(self, *, strict: bool = False) -> None:
-        """Start without omissions.
-
-        Args:
-            strict: Raise an error for the first one instead of counting.
-        """
-        self._strict = strict
-        self._counts: Counter[str] = Counter()
-        self._examples: dict[str, str] = {}
-
-    def add(self, what: str, example: str, count: int = 1) -> None:
-        """Count something that is left out.
-
-        Args:
-            what: What is left out and why, in the plural.
-            example: Which one it is.
-            count: How many there are.
-
-        Raises:
-            ValueError: The omissions are strict.
-        """
-        if self._strict:
-            raise ValueError(
-                f"{example}: would be left out ({what}), which --strict forbids; mend the source, "
-                "or import it without --strict"
-            )
-        self._counts[what] += count
-        self._examples.setdefault(what, example)
-
-    def lines(self) -> list[str]:
-        """Return one line per reason, the most frequent first."""
-        return [
-            f"{count} {what}, such as {self._examples[what]}"
-            for what, count in self._counts.most_common()
-        ]
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.importers import table_files
 from wids.importing.layout import Layout, is_label, media_columns, read_listed_file, sniffed
@@ -20,7 +21,6 @@ from wids.importing.source import (
     SORTED_CLASSES,
     Imported,
     ImportOptions,
-    Omissions,
     choose_split,
     split_of,
 )

@@ -19,10 +19,11 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.importers import tfrecord_files
 from wids.importing.layout import Blob, Layout, family_of, is_label, sniffed
-from wids.importing.source import Imported, ImportOptions, Omissions
+from wids.importing.source import Imported, ImportOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -17,6 +17,7 @@ from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
 from wids.specs.entries import name_in_spec, new_spec, shard_entry
+from wids.specs.headers import merged_header
 from wids.specs.sources import load_spec
 from wids.tar.interchange import save_foreign_indexes
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -40,6 +41,8 @@ __all__ = [
     "merge_specs",
     "stored_file",
 ]
+
+_WRITER_PART = re.compile(r"-\d+-of-\d+\.json$")  # the spec of one of several parallel writers
 
 
 @dataclass(frozen=True)
@@ -233,23 +236,33 @@ def merge_specs(
         name: Name of the dataset; by default that of the first spec that has one.
 
     Returns:
-        Their shards, sorted by URL, each with all that its spec said of it.
+        Their shards in the order of the specs, each with all that its spec said of it and the name
+        of its dataset; the top-level keys on which the specs agree, class names among them. Shards
+        of writers that worked in parallel are sorted by URL, as their numbers interleave.
 
     Raises:
-        SpecError: One of them is malformed.
+        SpecError: One of them is malformed, or their numbers of classes disagree.
         ValueError: Two of them list the same shard.
     """
     specs = [load_spec(source) for source in sources]
+    header = merged_header(
+        {source: spec.header for source, spec in zip(sources, specs, strict=True)}
+    )
+    parts = all(map(_WRITER_PART.search, sources))
+    several = len({spec.name for spec in specs}) > 1 and not parts
     # A spec's own name came with each of its shards; in the new spec it would be one shard's.
     shards = [
-        {key: value for key, value in shard.items() if (key, value) != ("name", spec.name)}
+        ({"dataset": spec.name} if several and spec.name else {})
+        | {key: value for key, value in shard.items() if (key, value) != ("name", spec.name)}
         for spec in specs
         for shard in spec.shards
     ]
-    names = _names_in_spec([shard["url"] for shard in shards], folder)
-    rows = [{**shard, "url": url} for url, shard in zip(names, shards, strict=True)]
+    urls = _names_in_spec([shard["url"] for shard in shards], folder)
+    rows = [{**shard, "url": url} for url, shard in zip(urls, shards, strict=True)]
+    if parts:
+        rows.sort(key=lambda row: str(row["url"]))
     name = name or next((spec.name for spec in specs if spec.name), None)
-    return new_spec(sorted(rows, key=lambda row: str(row["url"])), {"name": name})
+    return new_spec(rows, {**header, "name": name})
 
 
 def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None) -> dict[str, str]:

@@ -18,6 +18,7 @@ from typing import Any
 from wids.base.urls import is_local
 from wids.errors import SpecError
 from wids.specs import locations
+from wids.specs.headers import merged_classes
 from wids.specs.rows import as_row, check_location, check_shard, columns_if_plain
 from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 
@@ -170,12 +171,15 @@ class _Parser:
             folder = locations.folder_of(source)
             base = self._own_base(document, folder, source) or folder
         tables = []
+        headers = {source: document}
         if listed := _as_list(document, "shardlist", source):
             inherited = _inherited(weight=document.get("weight"), name=document.get("name"))
             tables.append(self.shards(listed, source, base).inheriting(inherited))
         for number, component in enumerate(_as_list(document, "datasets", source)):
             where = f"{source}: datasets[{number}]"
-            tables.append(self._component(_as_object(component, where), where, base, depth + 1))
+            spec, table = self._component(_as_object(component, where), where, base, depth + 1)
+            headers[where] = spec.header
+            tables.append(table)
         if not tables:
             raise SpecError(
                 f"{source}: holds no shards; expected a 'shardlist' or 'datasets' with some"
@@ -183,12 +187,18 @@ class _Parser:
         name = _checked_name(document, source)
         parsed = ("name", "shardlist", "datasets", "base", "base_path")
         header = {key: value for key, value in document.items() if key not in parsed}
+        if len(headers) > 1:
+            header |= merged_classes(headers)
         return DatasetSpec(ShardTable.joined(tables), name=name, base=base, header=header)
 
     def _component(
         self, component: dict[str, Any], where: str, base: str, depth: int
-    ) -> ShardTable:
-        """Parse one entry of `datasets`: its shards inline, or the spec at its `source_url`."""
+    ) -> tuple["DatasetSpec", ShardTable]:
+        """Parse one entry of `datasets`: its shards inline, or the spec at its `source_url`.
+
+        Returns:
+            Its spec, and its shards with what they inherit.
+        """
         # Before the document is fetched: a spec that names itself costs nothing more.
         if depth > MAX_NESTING:
             raise SpecError(f"{where}: datasets nest more than {MAX_NESTING} deep")
@@ -211,7 +221,7 @@ class _Parser:
         # What the outer spec says of a part wins over what the part says of itself.
         weight = component.get("weight", spec.header.get("weight"))
         inherited = _inherited(weight=weight, source_url=source_url, dataset=name)
-        return spec.shards.inheriting(inherited)
+        return spec, spec.shards.inheriting(inherited)
 
     def shards(self, listed: Sequence[Any], source: str, base: str) -> ShardTable:
         """Check shards and resolve their URLs."""

@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.files import remove_parts, write_atomically
+from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.outputfile import OutputFile
 from wids.base.progress import progress
+from wids.specs.headers import merged_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -27,12 +29,14 @@ _PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shar
 _GROUP = 65_536  # rows of a Parquet row group: few enough for any memory, many enough to pack well
 
 
-def export_files(dataset: ShardList, folder: Path) -> int:
+def export_files(dataset: ShardList, folder: Path, omissions: Omissions | None = None) -> int:
     """Write every member as a file of its own, under its name.
 
     Args:
         dataset: A dataset; how it decodes does not matter.
         folder: Where the files go; those that are there are replaced, each when it is whole.
+        omissions: Counts what files cannot hold: the top-level keys of the spec, members of shards
+            that are in no sample.
 
     Returns:
         How many files were written.
@@ -40,10 +44,17 @@ def export_files(dataset: ShardList, folder: Path) -> int:
     Raises:
         ValueError: A name would lead out of the folder, or two samples share a name.
     """
+    omissions = omissions or Omissions()
+    for key in merged_header({"the dataset": dataset.header}):
+        omissions.add("top-level keys of the spec", key)
+    seen: set[str] = set()
     written: dict[str, int] = {}
     folders: set[Path] = set()
     for index in _indexes(dataset):
-        shard, local_index, _ = dataset.locate_sample(index)
+        shard, local_index, entry = dataset.locate_sample(index)
+        if entry["url"] not in seen:
+            seen.add(entry["url"])
+            omissions.add_members(shard.index.skipped, entry["url"])
         fields = shard.read(local_index)
         key = fields.pop("__key__")
         for extension, data in fields.items():
@@ -74,13 +85,19 @@ def _safe_name(name: str, index: int) -> PurePosixPath:
     return path
 
 
-def export_table(dataset: ShardList, path: Path, values: Sequence[str] = ()) -> int:
+def export_table(
+    dataset: ShardList,
+    path: Path,
+    values: Sequence[str] = (),
+    omissions: Omissions | None = None,
+) -> int:
     """Write one row per sample: key, place, and offset and size of each field.
 
     Args:
         dataset: A dataset; how it decodes does not matter.
         path: The table: `.csv`, `.jsonl` or `.parquet`.
         values: Extensions of fields whose text goes into the table, such as ".cls".
+        omissions: Counts the values that are no UTF-8 text, and have replacement characters.
 
     Returns:
         How many rows were written.
@@ -94,7 +111,8 @@ def export_table(dataset: ShardList, path: Path, values: Sequence[str] = ()) -> 
     if suffix not in writers:
         raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
     columns = {**_PLACE_COLUMNS, **_field_columns(dataset), **dict.fromkeys(values, str)}
-    rows = (_row(dataset, index, values) for index in _indexes(dataset))
+    omissions = omissions or Omissions()
+    rows = (_row(dataset, index, values, omissions) for index in _indexes(dataset))
     # As a whole or not at all: half a table looks like a whole one.
     out = OutputFile(path)
     try:
@@ -124,7 +142,9 @@ def _field_columns(dataset: ShardList) -> dict[str, type]:
     return found
 
 
-def _row(dataset: ShardList, index: int, values: Sequence[str]) -> dict[str, Any]:
+def _row(
+    dataset: ShardList, index: int, values: Sequence[str], omissions: Omissions
+) -> dict[str, Any]:
     shard, local_index, entry = dataset.locate_sample(index)
     row = {
         "index": index,
@@ -136,12 +156,18 @@ def _row(dataset: ShardList, index: int, values: Sequence[str]) -> dict[str, Any
         row[f"{extension} offset"], row[f"{extension} size"] = offset, size
     if values:
         fields = shard.read(local_index, fields=tuple(values))
-        row |= {
-            extension: bytes(fields[extension]).decode("utf-8", "replace")
-            for extension in values
-            if extension in fields
-        }
+        for extension in values:
+            if extension in fields:
+                row[extension] = _text(bytes(fields[extension]), extension, row["key"], omissions)
     return row
+
+
+def _text(data: bytes, extension: str, key: str, omissions: Omissions) -> str:
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        omissions.add(f"values of {extension} that are no UTF-8 text, as they were", key)
+        return data.decode("utf-8", "replace")
 
 
 def _write_csv(stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str, type]) -> None:

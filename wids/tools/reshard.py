@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING, Any, Unpack
 import numpy as np
 
 from wids.base.files import remove_parts
+from wids.base.omissions import Omissions
 from wids.base.outputfile import write_output
 from wids.base.processes import run_each
 from wids.base.progress import progress
 from wids.ordering.permute import derive_key, permute
 from wids.specs.entries import new_spec
+from wids.specs.headers import merged_header
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.overwriting import refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -42,6 +44,9 @@ __all__ = [
     "split_order",
 ]
 
+# What an entry says of the shard itself, which is said anew of new shards, and the spec's name.
+_ENTRY_KEYS = {"url", "nsamples", "filesize", "md5sum", "sha256", "index", "name"}
+
 
 @dataclass(frozen=True)
 class Resharded:
@@ -50,10 +55,12 @@ class Resharded:
     Attributes:
         entries: The spec entries of the new shards, in order.
         failures: The new shards that could not be written: path to what was wrong.
+        omissions: What the old shards have and the new ones have not.
     """
 
     entries: list[dict[str, Any]]
     failures: dict[str, Exception]
+    omissions: Omissions
 
 
 def reshard(
@@ -67,13 +74,15 @@ def reshard(
     resume: bool = False,
     executor: Executor | None = None,
     workers: int | None = None,
+    strict: bool = False,
     **options: Unpack[ShardOptions],
 ) -> Resharded:
     """Copy samples into new shards, in the order given.
 
     The members keep their names, order and bytes; nothing is decoded. The same call gives the same
     shards, whoever runs it. Beside them lies their spec, `spec_path_for(pattern)`, once all are
-    whole; a shard that fails does not stop the others. Warns of shards that an earlier run has left
+    whole, with the top-level keys of the dataset, such as the names of classes; a shard that fails
+    does not stop the others. Warns of shards that an earlier run has left
     under the numbers that follow.
 
     Args:
@@ -88,12 +97,14 @@ def reshard(
             part; they must hold the samples that would be written.
         executor: Who writes the shards; a process pool of its own by default.
         workers: Processes of that pool; by default one per core.
+        strict: Fail before anything is written if something of the shards would be left out:
+            members that are in no sample, keys of their spec entries.
         options: `sidecars`, `digests` and `fsync`, as `ShardWriter` takes them.
 
     Raises:
         IndexError: An index lies outside the dataset.
-        ValueError: There is no index, a bound is below 1, the pattern cannot be used, or a new
-            shard would replace one that is read.
+        ValueError: There is no index, a bound is below 1, the pattern cannot be used, a new shard
+            would replace one that is read, or something would be left out and `strict` is set.
     """
     pattern = os.fspath(pattern)
     if not len(indexes):
@@ -105,7 +116,9 @@ def reshard(
     ShardWriter(pattern, maxcount, maxsize).abandon()
     journal = Journal(spec.with_name(f"{spec.name}.journal"))
     refuse_overwriting(pattern, (shard["url"] for shard in dataset.shards))
-    parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey)
+    omissions = Omissions(strict=strict)
+    _note_entries(dataset, omissions)
+    parts = plan_parts(dataset, indexes, maxcount, maxsize, rekey=rekey, omissions=omissions)
     target = Target(pattern, rekey, written)
     entries = _found(parts, target, dataset, journal) if resume else {}
     if not resume:
@@ -128,11 +141,19 @@ def reshard(
         if isinstance(outcome, Exception)
     }
     rows = [entries[number] for number in sorted(entries)]
+    header = merged_header({"the dataset": dataset.header}) | {"name": spec.stem}
     if not failures:
-        write_output(spec, f"{new_spec(rows, {'name': spec.stem}).to_json()}\n".encode())
+        write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
         journal.remove()
         warn_of_older(pattern, len(parts))
-    return Resharded(rows, failures)
+    return Resharded(rows, failures, omissions)
+
+
+def _note_entries(dataset: ShardList, omissions: Omissions) -> None:
+    """Count the keys of old spec entries that no entry of a new shard can have."""
+    for shard in dataset.shards:
+        for key in shard.keys() - _ENTRY_KEYS:
+            omissions.add(f"shards' keys {key!r} in the spec", shard["url"])
 
 
 def _found(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from wids.base.omissions import Omissions
 from wids.writing.headers import BLOCK, member_header, padded
 from wids.writing.memberwriter import END_NBYTES
 
@@ -76,6 +77,7 @@ def plan_parts(
     maxsize: int,
     *,
     rekey: bool = False,
+    omissions: Omissions | None = None,
 ) -> list[Part]:
     """Draw the borders of new shards, where `ShardWriter` would draw them.
 
@@ -85,11 +87,12 @@ def plan_parts(
         maxcount: Most samples in a shard.
         maxsize: Most bytes in a shard; only a single sample that is larger exceeds it.
         rekey: Whether samples are named by their new place.
+        omissions: Counts the members of the shards that are in no sample.
 
     Raises:
         IndexError: An index lies outside the dataset.
     """
-    nbytes = _written_nbytes(dataset, indexes, rekey=rekey)
+    nbytes = _written_nbytes(dataset, indexes, omissions or Omissions(), rekey=rekey)
     ends = np.cumsum(nbytes)
     parts: list[Part] = []
     start = 0
@@ -104,7 +107,7 @@ def plan_parts(
 
 
 def _written_nbytes(
-    dataset: ShardList, indexes: NDArray[np.int64], *, rekey: bool
+    dataset: ShardList, indexes: NDArray[np.int64], omissions: Omissions, *, rekey: bool
 ) -> NDArray[np.int64]:
     """Tell how many bytes each sample will take in a new shard; shape `(n,)`."""
     total = len(dataset)
@@ -118,7 +121,8 @@ def _written_nbytes(
     order = np.argsort(positions, kind="stable")
     for shard_index, rows in _by_shard(positions, order, ends):
         first = int(ends[shard_index] - dataset.lengths[shard_index])
-        shard, _, _ = dataset.locate_sample(first)
+        shard, _, entry = dataset.locate_sample(first)
+        omissions.add_members(shard.index.skipped, entry["url"])
         columns = shard.index.columns()
         places = positions[rows] - first
         nbytes[rows] = _plain_nbytes(columns)[places]

@@ -1,0 +1,139 @@
+"""Specs that become one keep the names of classes, their order and names, or are refused."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import wids
+from wids.cli import main
+
+MakeShard = Callable[..., Path]
+
+
+@pytest.fixture
+def spec(tmp_path: Path, make_shard: MakeShard, monkeypatch) -> Callable[..., str]:
+    """Write specs of one or more shards with top-level keys."""
+    monkeypatch.chdir(tmp_path)
+
+    def write(name: str, shards: list[str], **header: Any) -> str:
+        for shard in shards:
+            samples = [{"__key__": shard[:-4], ".cls": "0"}, {"__key__": "README", "": "no field"}]
+            make_shard(shard, samples)
+        entries = [{"url": shard, "nsamples": 1} for shard in shards]
+        document = {"wids_version": 1, "name": name, "shardlist": entries, **header}
+        Path(f"{name}.json").write_text(json.dumps(document))
+        return f"{name}.json"
+
+    return write
+
+
+def read(path: str) -> dict[str, Any]:
+    return json.loads(Path(path).read_text())
+
+
+AGREEING = [
+    (["cat", "dog"], ["cat", "dog"], ["cat", "dog"]),
+    (["cat"], ["cat", "dog"], ["cat", "dog"]),
+    (["cat", "dog"], None, ["cat", "dog"]),
+    ({"0": "cat"}, ["cat", "dog"], ["cat", "dog"]),
+    ({"a": ["x"], "b": ["y"]}, {"a": ["x"], "b": ["y"]}, {"a": ["x"], "b": ["y"]}),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "merged"), AGREEING)
+@pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
+def test_classes_that_agree_are_kept(spec, way: str, first: Any, second: Any, merged: Any) -> None:
+    """The longer list wins where the shorter one is its beginning."""
+    a = spec("a", ["a.tar"], classes=first, license="MIT")
+    b = spec("b", ["b.tar"], license="MIT", **({} if second is None else {"classes": second}))
+    if way == "merge":
+        assert main(["merge", a, b, "-o", "ab.json"]) == 0
+        assert (read("ab.json")["classes"], read("ab.json")["license"]) == (merged, "MIT")
+    elif way == "reshard":
+        assert main(["reshard", a, b, "-o", "out/ab-%d.tar"]) == 0
+        assert (read("out/ab.json")["classes"], read("out/ab.json")["license"]) == (merged, "MIT")
+    else:
+        Path("ab.json").write_text(
+            json.dumps({"wids_version": 1, "datasets": [{"source_url": a}, {"source_url": b}]})
+        )
+        assert wids.ShardListDataset("ab.json").spec["classes"] == merged
+
+
+DISAGREEING = [
+    (["cat", "dog"], ["dog", "cat"], "class 0 is 'dog', in a.json it is 'cat'"),
+    (["cat", "dog"], {"2": "dog"}, "'dog' is class 2, in a.json it is class 1"),
+    ({"x": ["y"]}, {"x": ["z"]}, "different ways"),
+]
+
+
+@pytest.mark.parametrize("disagreeing", DISAGREEING)
+@pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
+def test_classes_that_disagree_are_refused(
+    spec, way: str, disagreeing: tuple[Any, Any, str], capsys
+) -> None:
+    """One number for two classes would train a model on the wrong labels."""
+    first, second, message = disagreeing
+    a, b = spec("a", ["a.tar"], classes=first), spec("b", ["b.tar"], classes=second)
+    if way == "datasets":
+        Path("ab.json").write_text(
+            json.dumps({"wids_version": 1, "datasets": [{"source_url": a}, {"source_url": b}]})
+        )
+        with pytest.raises(wids.SpecError, match=message.replace("a.json", r".*datasets\[0\]")):
+            wids.ShardListDataset("ab.json")
+        return
+    output = "ab.json" if way == "merge" else "out/ab-%d.tar"
+    assert main([way, a, b, "-o", output]) == 1
+    assert message in capsys.readouterr().err
+    assert not Path("ab.json").exists()
+    assert not Path("out").exists()
+
+
+@pytest.mark.filterwarnings("default")
+def test_order_and_names_are_kept(spec, capsys) -> None:
+    """Shards stand in the order of the specs, and say of which dataset they are."""
+    a, b = spec("zoo", ["z2.tar", "z1.tar"], note="one"), spec("ark", ["a.tar"], note="two")
+    assert main(["merge", a, b, "-o", "all.json"]) == 0
+    shards = read("all.json")["shardlist"]
+    assert [shard["url"] for shard in shards] == ["z2.tar", "z1.tar", "a.tar"]
+    assert [shard["dataset"] for shard in shards] == ["zoo", "zoo", "ark"]
+    assert "differ in 'note'" in capsys.readouterr().err
+    assert [sample["__dataset__"] for sample in wids.ShardListDataset("all.json")] == [
+        *["zoo", "zoo", "ark"]
+    ]
+
+
+def test_what_resharding_leaves_out_is_listed(spec, capsys) -> None:
+    """Members without extension and keys of a shard's entry are named; --strict refuses."""
+    source = spec("a", ["a.tar"])
+    document = read(source)
+    document["shardlist"][0]["author"] = "me"
+    Path(source).write_text(json.dumps(document))
+    assert main(["reshard", source, "-o", "out/x-%d.tar"]) == 0
+    said = capsys.readouterr().err
+    assert "1 members of tars that are in no sample" in said
+    assert "1 shards' keys 'author' in the spec" in said
+    assert main(["reshard", source, "--strict", "-o", "strict/x-%d.tar"]) == 1
+    assert not Path("strict").exists()
+
+
+def test_what_exporting_leaves_out_is_listed(spec, capsys) -> None:
+    """Files hold no top-level keys of a spec, and a table no bytes that are no text."""
+    source = spec("a", ["a.tar"], classes=["cat"])
+    assert main(["export", source, "files"]) == 0
+    said = capsys.readouterr().err
+    assert "1 top-level keys of the spec, such as classes" in said
+    assert "1 members of tars that are in no sample" in said
+    assert main(["export", source, "strict", "--strict"]) == 1
+
+
+def test_values_that_are_no_text_are_listed(make_shard: MakeShard, monkeypatch, capsys) -> None:
+    """A table of texts with replacement characters says how many it has."""
+    path = make_shard("x.tar", [{"__key__": "a", ".bin": b"\xff\xfe"}])
+    monkeypatch.chdir(path.parent)
+    assert main(["export", "x.tar", "t.csv", "--values", "bin"]) == 0
+    assert "1 values of .bin that are no UTF-8 text" in capsys.readouterr().err
+    assert main(["export", "x.tar", "t2.csv", "--values", "bin", "--strict"]) == 1
+    assert not Path("t2.csv").exists()

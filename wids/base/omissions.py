@@ -1,0 +1,63 @@
+"""Count of what is left out where samples are copied, so that nothing is lost in silence."""
+
+from collections import Counter
+from collections.abc import Mapping
+
+__all__ = ["Omissions"]
+
+
+class Omissions:
+    """Count of what a source has and its copy will not have, by reason.
+
+    >>> omissions = Omissions()
+    >>> omissions.add("files that belong to no sample", "notes.txt")
+    >>> omissions.add("files that belong to no sample", "log.txt")
+    >>> omissions.lines()
+    ['2 files that belong to no sample, such as notes.txt']
+    """
+
+    def __init__(self, *, strict: bool = False) -> None:
+        """Start without omissions.
+
+        Args:
+            strict: Raise an error for the first one instead of counting.
+        """
+        self._strict = strict
+        self._counts: Counter[str] = Counter()
+        self._examples: dict[str, str] = {}
+
+    def add(self, what: str, example: str, count: int = 1) -> None:
+        """Count something that is left out.
+
+        Args:
+            what: What is left out and why, in the plural.
+            example: Which one it is.
+            count: How many there are.
+
+        Raises:
+            ValueError: The omissions are strict.
+        """
+        if self._strict:
+            raise ValueError(
+                f"{example}: would be left out ({what}), which --strict forbids; mend the source, "
+                "or leave out --strict"
+            )
+        self._counts[what] += count
+        self._examples.setdefault(what, example)
+
+    def add_members(self, skipped: Mapping[str, int], shard: str) -> None:
+        """Count the members of a shard that are in no sample, by reason; directories hold nothing.
+
+        Raises:
+            ValueError: There is one, and the omissions are strict.
+        """
+        for reason, count in skipped.items():
+            if reason != "directory":
+                self.add(f"members of tars that are in no sample ({reason})", shard, count)
+
+    def lines(self) -> list[str]:
+        """Return one line per reason, the most frequent first."""
+        return [
+            f"{count} {what}, such as {self._examples[what]}"
+            for what, count in self._counts.most_common()
+        ]

@@ -1,0 +1,144 @@
+"""Merge of the top-level keys of several specs: class names must agree."""
+
+import re
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from wids.errors import SpecError
+
+__all__ = ["as_class_names", "class_names", "merged_classes", "merged_header"]
+
+_KEYS = ("class_names", "classes", "labels", "id2label", "label2id")
+_DIGITS = re.compile("[0-9]{1,18}")
+_OWN_KEYS = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist", "datasets"}
+
+
+def class_names(header: Mapping[str, Any]) -> dict[int, str]:
+    """Return the class names that the top-level keys of a spec state, or its `info`.
+
+    >>> class_names({"classes": ["cat", "dog"]})
+    {0: 'cat', 1: 'dog'}
+    """
+    info = header.get("info")
+    for place in (header, info if isinstance(info, Mapping) else {}):
+        for key in _KEYS:
+            names = as_class_names(place.get(key))
+            if names:
+                return names
+    return {}
+
+
+def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the keys that name the classes of several specs.
+
+    Args:
+        headers: The top-level keys of each spec, by its name for messages.
+
+    Returns:
+        The keys as they are where all specs that have them say the same; one list of `classes`
+        where one of them names more classes than the others; nothing where none names any.
+
+    Raises:
+        SpecError: Two specs give one number to different classes, or two numbers to one.
+
+    >>> merged_classes({"a.json": {"classes": ["cat"]}, "b.json": {"classes": ["cat", "dog"]}})
+    {'classes': ['cat', 'dog']}
+    """
+    merged: dict[int, str] = {}
+    said_by: dict[int, str] = {}
+    for source, header in headers.items():
+        for number, name in class_names(header).items():
+            if merged.setdefault(number, name) != name:
+                raise SpecError(
+                    f"{source}: class {number} is {name!r}, in {said_by[number]} it is "
+                    f"{merged[number]!r}; number the classes alike first"
+                )
+            said_by.setdefault(number, source)
+    _check_unique(merged, said_by)
+    raw = [{key: header[key] for key in _KEYS if key in header} for header in headers.values()]
+    said = [each for each in raw if each]
+    if said and all(each == said[0] for each in said) and class_names(said[0]) == merged:
+        return dict(said[0])  # as it was written: of two columns, or in a form that we do not know
+    if not merged and not said:
+        return {}
+    if not merged:
+        raise SpecError(
+            f"{', '.join(headers)}: name their classes in different ways; make them agree before "
+            "they become one dataset"
+        )
+    if sorted(merged) == list(range(len(merged))):
+        return {"classes": [merged[number] for number in range(len(merged))]}
+    return {"classes": {str(number): merged[number] for number in sorted(merged)}}
+
+
+def _check_unique(names: Mapping[int, str], said_by: Mapping[int, str]) -> None:
+    """Refuse a name that two specs give to different numbers."""
+    first: dict[str, int] = {}
+    for number, name in names.items():
+        other = first.setdefault(name, number)
+        if other != number and said_by[other] != said_by[number]:
+            raise SpecError(
+                f"{said_by[number]}: {name!r} is class {number}, in {said_by[other]} it is class "
+                f"{other}; number the classes alike before the two become one dataset"
+            )
+
+
+def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the top-level keys of several specs that become one.
+
+    Warns of keys on which they differ, which are left out.
+
+    Args:
+        headers: The top-level keys of each spec, by its name for messages.
+
+    Raises:
+        SpecError: Their numbers of classes disagree.
+
+    >>> merged_header({"a.json": {"license": "MIT"}, "b.json": {"license": "MIT"}})
+    {'license': 'MIT'}
+    """
+    merged = merged_classes(headers)
+    every: dict[str, list[Any]] = {}
+    for header in headers.values():
+        for key, value in header.items():
+            if key not in _OWN_KEYS and key not in _KEYS:
+                every.setdefault(key, []).append(value)
+    for key, values in every.items():
+        if all(value == values[0] for value in values):
+            merged[key] = values[0]
+        else:
+            warnings.warn(
+                f"{', '.join(headers)}: differ in {key!r}, which the new spec does not have",
+                stacklevel=3,
+            )
+    return merged
+
+
+def as_class_names(value: Any) -> dict[int, str]:
+    """Return the names that a list or an object of a spec states; none for anything else.
+
+    Args:
+        value: A list (class 0 first), or an object from number to name or from name to number.
+
+    >>> as_class_names(["cat", "dog"]), as_class_names({"cat": 0})
+    ({0: 'cat', 1: 'dog'}, {0: 'cat'})
+    """
+    if isinstance(value, Mapping):
+        # Python refuses to read numbers of thousands of digits; no class has such a one.
+        pairs = [(key, name) for key, name in value.items() if _DIGITS.fullmatch(str(key))]
+        if pairs:
+            return {int(key): _as_name(name) for key, name in pairs}
+        # Turned round, as torchvision's `class_to_idx` has it. Of two names the first is kept.
+        turned = [(number, name) for name, number in value.items() if type(number) is int]
+        return {number: str(name) for number, name in reversed(turned)}
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return {number: _as_name(name) for number, name in enumerate(value)}
+    return {}
+
+
+def _as_name(value: Any) -> str:
+    """Join what ImageNet's lists hold for a class: `["n01440764", "tench"]`."""
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return " ".join(value)
+    return str(value)
