@@ -17,9 +17,9 @@ from test_http_faults import IMPATIENT, MD5, QUICK, SEGMENTS, SHARD, leftovers, 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import FetchError, IntegrityError
-from wids.fetching.answers import FileVersion
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.objecthelper import HelpedSource, serve
+from wids.fetching.ranges import FileVersion
 from wids.fetching.transport import ReplacedError, SizeMismatchError, Stream
 
 boto3 = pytest.importorskip("boto3")

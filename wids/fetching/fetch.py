@@ -1,4 +1,4 @@
-"""From a URL to bytes: every scheme behind one interface, with retries and resumption."""
+"""`Fetcher`: the bytes behind URLs of all schemes, with retries and resumption."""
 
 from __future__ import annotations
 
@@ -14,28 +14,26 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.base.urls import check_url, display_url, is_local, local_path, scheme_of
 from wids.errors import FetchError, IntegrityError
-from wids.fetching.answers import (
-    FileVersion,
-    check_length,
-    check_range,
+from wids.fetching.http import HttpSource
+from wids.fetching.hub import HubSource
+from wids.fetching.objecthelper import object_source
+from wids.fetching.objectstore import OBJECT_SCHEMES
+from wids.fetching.pipe import PipeSource
+from wids.fetching.ranges import FileVersion, check_length, check_range, coalesce, cut
+from wids.fetching.responsechecks import (
     read_bounded,
     skip_known,
     too_large,
     unlike_promised,
     whole_file,
 )
-from wids.fetching.http import HttpSource
-from wids.fetching.hub import HubSource
-from wids.fetching.objecthelper import object_source
-from wids.fetching.objectstore import OBJECT_SCHEMES
-from wids.fetching.pipe import PipeSource
-from wids.fetching.ranges import coalesce, cut
 from wids.fetching.transport import (
     BeyondEndError,
     ChangedError,
     FetchPolicy,
     RangesNotServedError,
     ReplacedError,
+    Source,
     StoppedError,
 )
 
@@ -44,7 +42,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from wids.fetching.partfile import PartFile
-    from wids.fetching.transport import DownloadObserver, Source, Stream
+    from wids.fetching.transport import DownloadObserver, Stream
 
 __all__ = ["BeyondEndError", "FetchPolicy", "Fetcher", "RangesNotServedError", "open_url"]
 
@@ -57,9 +55,18 @@ _MAX_DOCUMENT_NBYTES = 256 << 20
 _SHOWN_NBYTES = 80
 _LOOK_UP_SECONDS = 0.05
 
+# URL scheme to what makes the source of its URLs; see `Source`. A new scheme is a line here.
+_SOURCES: dict[str, Callable[[FetchPolicy], Source]] = {
+    "http": HttpSource,
+    "https": HttpSource,
+    "hf": HubSource,
+    **dict.fromkeys(OBJECT_SCHEMES, object_source),
+    "pipe": PipeSource,
+}
+
 
 class Fetcher:
-    """Fetches URLs of all schemes; connections are kept for this process and never travel.
+    """Fetches URLs of all schemes; connections are kept by process and are not pickled.
 
     Args:
         policy: Time limits, tries, connections.
@@ -75,13 +82,13 @@ class Fetcher:
         self.allow_pipe = allow_pipe
         # By process: neither a connection nor a thread of the parent is a forked child's to use.
         self._sources: dict[tuple[int, str], Source] = {}
-        self._crews: dict[int, DaemonThreadPool] = {}
+        self._pools: dict[int, DaemonThreadPool] = {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_sources": {}, "_crews": {}}
+        return {**self.__dict__, "_sources": {}, "_pools": {}}
 
     def make_ready(self, urls: Iterable[str]) -> None:
-        """Import what it takes to fetch these, so that another thread need not.
+        """Import the modules that fetching these takes, so that another thread need not.
 
         A process that is forked while one of its threads imports a module inherits the lock of
         that module, and nobody there will ever open it: a worker of a DataLoader would hang.
@@ -95,9 +102,9 @@ class Fetcher:
 
     def close(self) -> None:
         """Close the connections of this process; the next use makes new ones."""
-        crew = self._crews.pop(os.getpid(), None)
-        if crew is not None:
-            crew.close()
+        pool = self._pools.pop(os.getpid(), None)
+        if pool is not None:
+            pool.close()
         for key in [key for key in self._sources if key[0] == os.getpid()]:
             self._sources.pop(key).close()
 
@@ -120,15 +127,15 @@ class Fetcher:
         part: PartFile,
         observer: DownloadObserver,
     ) -> Stream:
-        """Bring a whole file into a part, going on where it ends, as often as it takes.
+        """Download a file into a part, resuming where the part ends after each failed try.
 
         Args:
             url: Where from.
-            part: Where to; what it holds already is kept if the server still has the same file.
+            part: Where to; what it holds is kept if the server still has the same file.
             observer: Follows the download, and may give it up.
 
         Returns:
-            The last answer, closed: what the server said of the file.
+            The last response, closed: what the server says of the file.
 
         Raises:
             FetchError: The server refuses, or all tries failed.
@@ -186,7 +193,7 @@ class Fetcher:
         found = [b""] * len(ranges)
         wanted, version = _Wanted(url), version or FileVersion()
         bodies = [
-            self._crew.submit(self._span, url, span.start, span.stop, wanted, version)
+            self._pool.submit(self._span, url, span.start, span.stop, wanted, version)
             for span in spans
         ]
         try:
@@ -202,14 +209,14 @@ class Fetcher:
         return found
 
     @property
-    def _crew(self) -> DaemonThreadPool:
-        """The threads that ask for ranges, a connection each."""
+    def _pool(self) -> DaemonThreadPool:
+        """Threads that request ranges, a connection each."""
         # Kept, as threads and connections cost more than a small range takes to come.
-        crew = self._crews.get(os.getpid())
-        if crew is None:
+        pool = self._pools.get(os.getpid())
+        if pool is None:
             made = DaemonThreadPool(self.policy.connections, "wids-ranges")
-            crew = self._crews.setdefault(os.getpid(), made)
-        return crew
+            pool = self._pools.setdefault(os.getpid(), made)
+        return pool
 
     def _span(
         self, url: str, start: int, stop: int, wanted: _Wanted, version: FileVersion
@@ -261,7 +268,7 @@ class Fetcher:
         return stream
 
     def _chunks(self, url: str, stream: Stream) -> Iterator[bytes | bytearray]:
-        """Yield what the stream has, over more connections if it is much and the server can."""
+        """Yield the bytes of a stream, over several connections if that is faster."""
         policy, size = self.policy, stream.size
         if size is None or size - stream.start <= policy.parallel_nbytes:
             return stream.chunks
@@ -272,8 +279,8 @@ class Fetcher:
     def _parallel_chunks(self, url: str, stream: Stream, size: int) -> Iterator[bytes | bytearray]:
         """Yield segments in order while the next ones are on their way.
 
-        The open stream brings the first one, and all of them if it is fast. Those that came early
-        wait in memory, at most one for each connection.
+        The open stream brings the first one, and all of them if it is fast. Segments that come
+        early wait in memory, at most one for each connection.
         """
         step, width = self.policy.segment_nbytes, self.policy.segments
         came = 0
@@ -285,13 +292,13 @@ class Fetcher:
             return
         stream.close()
         spans = iter(cut(stream.start + came, size, step))
-        crew, wanted = DaemonThreadPool(width, "wids-fetch"), _Wanted(url)
+        pool, wanted = DaemonThreadPool(width, "wids-fetch"), _Wanted(url)
         version = FileVersion()
         version.check(url, stream)
 
         def submit(count: int) -> list[Future[bytearray]]:
             return [
-                crew.submit(self._segment, url, start, stop, wanted, version)
+                pool.submit(self._segment, url, start, stop, wanted, version)
                 for start, stop in islice(spans, count)
             ]
 
@@ -306,10 +313,10 @@ class Fetcher:
             for body in coming:
                 body.cancel()
             wanted.end()
-            crew.close()
+            pool.close()
 
     def _while_fast(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield pieces until they are slow to come; how slow their taker is does not count."""
+        """Yield pieces until they come slowly; the time that the consumer takes does not count."""
         policy = self.policy
         came, waited = 0, 0.0
         while waited < policy.judge_after_seconds or came >= policy.fast_nbytes_per_second * waited:
@@ -324,7 +331,7 @@ class Fetcher:
     def _segment(
         self, url: str, start: int, stop: int, wanted: _Wanted, version: FileVersion
     ) -> bytearray:
-        """Bring `[start, stop)` into memory, going on where a connection broke."""
+        """Return the bytes `[start, stop)`, resuming where a connection broke."""
         data = bytearray()
 
         def receive() -> bytearray:
@@ -352,7 +359,7 @@ class Fetcher:
         progress: Callable[[], int],
         go_on: Callable[[], None] = lambda: None,
     ) -> T:
-        """Attempt it until it works, it cannot work, or too many tries in a row brought nothing."""
+        """Try until it works or cannot work, or too many tries in a row bring nothing."""
         failures = 0
         while True:
             before = progress()
@@ -391,22 +398,17 @@ class Fetcher:
         return source
 
     def _new_source(self, url: str, scheme: str) -> Source:
-        if scheme in ("http", "https"):
-            return HttpSource(self.policy)
-        if scheme == "hf":
-            return HubSource(HttpSource(self.policy))
-        if scheme in OBJECT_SCHEMES:
-            return object_source(self.policy)
-        if scheme == "pipe" and self.allow_pipe:
-            return PipeSource()
-        if scheme == "pipe":
+        new_source = _SOURCES.get(scheme)
+        if new_source is None:
+            known = ", ".join([*_SOURCES, "file"])
+            raise FetchError(f"{display_url(url)}: cannot fetch {scheme}: URLs; known are {known}")
+        if scheme == "pipe" and not self.allow_pipe:
             raise FetchError(f"{display_url(url)}: commands run only with allow_pipe=True")
-        known = ", ".join(["http", "https", "hf", *OBJECT_SCHEMES, "file"])
-        raise FetchError(f"{display_url(url)}: no way to fetch {scheme}: URLs; known are {known}")
+        return new_source(self.policy)
 
 
 class _Wanted:
-    """Whether somebody still waits for what threads are fetching."""
+    """Flag that says whether somebody still waits for what threads are fetching."""
 
     def __init__(self, url: str) -> None:
         self._url = url

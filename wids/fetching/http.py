@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url
 from wids.errors import FetchError
-from wids.fetching.answers import encoded_range
+from wids.fetching.responsechecks import encoded_range
 from wids.fetching.transport import (
     AbsentError,
     AnsweredError,

@@ -9,12 +9,12 @@ from urllib.parse import quote
 
 from wids.base.urls import display_url
 from wids.errors import FetchError
+from wids.fetching.http import HttpSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wids.fetching.http import HttpSource
-    from wids.fetching.transport import Stream
+    from wids.fetching.transport import FetchPolicy, Stream
 
 __all__ = ["HubSource", "hub_location"]
 
@@ -55,11 +55,11 @@ class HubSource:
     """Opens `hf://` URLs; the user's token is sent to the hub and to no other host.
 
     Args:
-        http: What makes the requests.
+        policy: Its time limits.
     """
 
-    def __init__(self, http: HttpSource) -> None:
-        self._http = http
+    def __init__(self, policy: FetchPolicy) -> None:
+        self._http = HttpSource(policy)
 
     def close(self) -> None:
         """Close the connections."""
@@ -76,7 +76,7 @@ class HubSource:
 
 
 def _token(environment: Mapping[str, str]) -> str:
-    """Find the token where `huggingface_hub` keeps it."""
+    """Return the token from where `huggingface_hub` keeps it, "" without one."""
     if environment.get("HF_TOKEN"):
         return environment["HF_TOKEN"]
     home = environment.get("HF_HOME") or "~/.cache/huggingface"

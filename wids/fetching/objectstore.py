@@ -135,7 +135,7 @@ def _nothing() -> None:
 
 
 def _plain_http_endpoint() -> bool:
-    """Tell whether the user's own endpoint is plain http: who sets one means it."""
+    """Return whether the endpoint that the user has set is plain http, which then is meant."""
     return any(os.environ.get(name, "").lower().startswith("http:") for name in _ENDPOINTS)
 
 

@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING
 
 from wids.base.urls import display_url
 from wids.errors import FetchError
-from wids.fetching.transport import Stream
+from wids.fetching.transport import FetchPolicy, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,12 +22,15 @@ _SHELL_WORDS = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>"})
 
 
 class PipeSource:
-    r"""Runs the command of a `pipe:` URL. It was the user who allowed that, by name.
+    r"""Runs the commands of `pipe:` URLs, which the user has allowed by `allow_pipe=True`.
 
-    >>> with PipeSource().open("pipe:echo hello") as stream:
+    >>> with PipeSource(FetchPolicy()).open("pipe:echo hello") as stream:
     ...     list(stream.chunks)
     [b'hello\n']
     """
+
+    def __init__(self, policy: FetchPolicy) -> None:
+        """Make a source; a command has no time limit."""
 
     def close(self) -> None:
         """Close nothing: each command ends with its stream."""
@@ -80,7 +83,7 @@ def _output(process: subprocess.Popen[bytes], url: str) -> Iterator[bytes]:
 
 
 def _read_end(stream: IO[bytes] | None) -> str:
-    """Return the last of what a command says, and hold no more than that."""
+    """Return the end of what a command writes to its standard error."""
     said = b""
     while stream and (chunk := stream.read1(_SHOWN_NBYTES)):  # type: ignore[attr-defined]
         said = (said + chunk)[-_SHOWN_NBYTES:]

@@ -1,9 +1,26 @@
-"""Byte ranges: neighbours joined, large ones cut."""
+"""Byte ranges of one version of a file: joined, cut, and compared with what came."""
 
-from collections.abc import Sequence
+from __future__ import annotations
+
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-__all__ = ["Span", "coalesce", "cut"]
+from wids.base.urls import display_url
+from wids.fetching.responsechecks import whole_file
+from wids.fetching.transport import (
+    AnsweredError,
+    BeyondEndError,
+    RangesNotServedError,
+    ReplacedError,
+    SizeMismatchError,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wids.fetching.transport import Stream
+
+__all__ = ["FileVersion", "Span", "check_length", "check_range", "coalesce", "cut"]
 
 
 @dataclass
@@ -59,3 +76,93 @@ def cut(start: int, stop: int, nbytes: int) -> list[tuple[int, int]]:
     [(10, 20), (20, 30), (30, 35)]
     """
     return [(first, min(first + nbytes, stop)) for first in range(start, stop, nbytes)]
+
+
+class FileVersion:
+    """The version of a remote file that all responses must come from.
+
+    The first response decides which version that is: by its validator (a strong ETag, else the
+    modification date) and by the size of the whole file. May be shared by threads.
+
+    Args:
+        nbytes: Size that the file must have; None for any.
+    """
+
+    def __init__(self, nbytes: int | None = None) -> None:
+        self._nbytes = nbytes
+        # A dict rather than a lock, which a process that is forked meanwhile would find locked.
+        self._first: dict[str, tuple[int | None, str | None]] = {}
+
+    @property
+    def validator(self) -> str | None:
+        """What If-Range may carry; None before the first response, or if the server sends none."""
+        return self._first["answer"][1] if self._first else None
+
+    def check(self, url: str, stream: Stream) -> None:
+        """Check that a response is of this version, before any of its bytes are read.
+
+        Args:
+            url: The file, for messages.
+            stream: The response.
+
+        Raises:
+            ReplacedError: It is of another version than the first response.
+            SizeMismatchError: The file does not have the size that it must have.
+        """
+        found = stream.size, stream.validator
+        if self._first:
+            self._compare(url, found)
+        if self._nbytes is not None and found[0] not in (None, self._nbytes):
+            raise SizeMismatchError(
+                f"{display_url(url)}: expected a file of {self._nbytes} bytes, the server has one "
+                f"of {found[0]} bytes"
+            )
+        # Of several first responses at once only one decides.
+        self._first.setdefault("answer", found)
+        self._compare(url, found)
+
+    def _compare(self, url: str, found: tuple[int | None, str | None]) -> None:
+        first = self._first["answer"]
+        # Some servers leave out the size now and then.
+        same_size = None in (first[0], found[0]) or first[0] == found[0]
+        if not same_size or first[1] != found[1]:
+            raise ReplacedError(
+                f"{display_url(url)}: the file was replaced on its server while it was read: "
+                f"expected {_describe(*first)}, found {_describe(*found)}; open the dataset anew "
+                "to read the new file"
+            )
+
+
+def _describe(nbytes: int | None, validator: str | None) -> str:
+    size = "an unknown number of" if nbytes is None else f"{nbytes}"
+    return f"{size} bytes with the validator {validator or 'none'}"
+
+
+def check_range(url: str, stream: Stream, wanted: tuple[int, int]) -> None:
+    """Check that a response begins where the half-open range `wanted` does, in a file that has it.
+
+    Raises:
+        BeyondEndError: The file ends before the range does.
+        RangesNotServedError: The response begins elsewhere.
+    """
+    start, stop = wanted
+    if stream.size is not None and stop > stream.size:
+        raise BeyondEndError(
+            f"{display_url(url)}: asked for bytes [{start}, {stop}) of {stream.size}"
+        )
+    if start and stream.start == 0:
+        raise RangesNotServedError(whole_file(url))
+    if stream.start != start:
+        message = f"{display_url(url)}: asked for bytes from {start}, got {stream.start}"
+        raise RangesNotServedError(message)
+
+
+def check_length(nbytes: int, wanted: tuple[int, int]) -> None:
+    """Check that as many bytes came as the half-open range `wanted` has.
+
+    Raises:
+        ConnectionError: The response was cut.
+    """
+    start, stop = wanted
+    if nbytes != stop - start:
+        raise AnsweredError(f"{nbytes} of {stop - start} bytes came")

@@ -1,4 +1,4 @@
-"""What every way to fetch has in common: streams, sources, and how patient to be."""
+"""What all URL sources have in common: the `Source` protocol, its streams, errors and limits."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class RangesNotServedError(FetchError):
 
 
 class SizeMismatchError(FetchError):
-    """The file has another size than the one that it is read by."""
+    """The file does not have the expected size."""
 
 
 class BeyondEndError(SizeMismatchError):
@@ -50,11 +50,11 @@ class AbsentError(FetchError):
 
 
 class DeniedError(FetchError):
-    """The server does not give the file to who asks."""
+    """The server refuses the file for want of permission."""
 
 
 class AnsweredError(ConnectionError):
-    """An answer that is of no use, or broke off; another try may help, and the server is there."""
+    """A useless or incomplete response; another try may help, and the server is reachable."""
 
 
 class StoppedError(Exception):
@@ -66,7 +66,7 @@ class ChangedError(Exception):
 
 
 def is_unreachable(error: BaseException) -> bool:
-    """Tell whether a fetch failed for want of an answer, so that other files there would, too.
+    """Return whether a fetch failed because its server did not respond.
 
     >>> is_unreachable(FetchError("https://host/a.tar: HTTP status 404"))
     False
@@ -78,7 +78,7 @@ def is_unreachable(error: BaseException) -> bool:
 
 @dataclass
 class Stream:
-    """A file, or its rest, that is still to come; a context manager that gives up what is left.
+    """A response: the bytes of a file, or of its rest, still to be read; a context manager.
 
     Attributes:
         start: Offset of the first byte to come.
@@ -123,7 +123,7 @@ class Source(Protocol):
             validator: Ask for the range only if the file still is the one this came with.
 
         Returns:
-            The answer. Its `start` is 0 if the whole file comes instead of the range.
+            The response. Its `start` is 0 if the whole file comes instead of the range.
 
         Raises:
             FetchError: Asking again will not help.
@@ -156,7 +156,7 @@ class DownloadObserver(Protocol):
 
 @dataclass(frozen=True)
 class FetchPolicy:
-    """How long to wait, how often to try, how much at once.
+    """Time limits, number of tries, and connections at once.
 
     Attributes:
         connect_timeout_seconds: For a connection to be made.

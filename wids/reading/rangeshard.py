@@ -11,7 +11,7 @@ from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.caching.cachefolder import Entry, check_folder
 from wids.errors import FetchError, ShardFormatError
-from wids.fetching.answers import FileVersion
+from wids.fetching.ranges import FileVersion
 from wids.fetching.transport import RangesNotServedError, ReplacedError, SizeMismatchError
 from wids.log import logger
 from wids.tar.shard import IndexedShard, Shard
