@@ -37,7 +37,7 @@ import wids
 from wids.caching.cache import ShardCache
 
 sys.path.insert(0, str(common.HERE.parent / "tests"))
-from server import Faults, ShardServer, serve, stop
+from helpers.server import Faults, ShardServer, serve, stop
 
 Way = Callable[[Path], ShardCache | None]
 

@@ -1,21 +1,18 @@
 """Fixtures that all tests share: real data, small shards, a leak check."""
 
 import gc
-import io
 import os
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from helpers.server import shard_server
+from helpers.shards import SHARED_DATA, Sample, write_shard
 from hypothesis import HealthCheck, settings
-from server import shard_server
 
 __all__ = ["shard_server"]
-
-REPOSITORY = Path(__file__).resolve().parent.parent
-SHARED_DATA = Path(os.environ.get("WIDS_SHARED_DATA", REPOSITORY.parent / "shared" / "data"))
 
 # A busy machine must not fail a test: hypothesis would by its deadline of 200 ms, and by how long
 # inputs take to make. The same inputs each time, so that a run that fails failed for its change;
@@ -25,8 +22,6 @@ settings.register_profile(
 )
 settings.register_profile("long", settings.get_profile("steady"), derandomize=False)
 settings.load_profile("long" if os.environ.get("WIDS_LONG_TESTS") else "steady")
-
-Sample = Mapping[str, str | bytes]
 
 
 @pytest.fixture(autouse=True)
@@ -41,23 +36,6 @@ def shared_data() -> Path:
     if not SHARED_DATA.is_dir():
         pytest.skip(f"no real archives at {SHARED_DATA}")
     return SHARED_DATA
-
-
-def write_shard(
-    path: Path, samples: Sequence[Sample], tar_format: int = tarfile.USTAR_FORMAT
-) -> Path:
-    """Write samples as a shard with Python's tarfile, so that others wrote what we read."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(path, "w", format=tar_format) as archive:
-        for sample in samples:
-            for extension, data in sample.items():
-                if extension == "__key__":
-                    continue
-                content = data.encode() if isinstance(data, str) else data
-                member = tarfile.TarInfo(f"{sample['__key__']}{extension}")
-                member.size = len(content)
-                archive.addfile(member, io.BytesIO(content))
-    return path
 
 
 @pytest.fixture

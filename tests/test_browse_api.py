@@ -13,10 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 import requests
-from browsing import Browsing, Command, browsing
-from conftest import write_shard
+from helpers.browsing import Browsing, Command, browsing
+from helpers.server import Faults, ShardServer
+from helpers.shards import write_shard
 from PIL import Image
-from server import Faults, ShardServer
 
 from wids import TarIndex
 from wids.base.files import new_part_path

@@ -12,10 +12,10 @@ from typing import Any
 
 import pytest
 import requests
-from browsing import Command
-from conftest import write_shard
+from helpers.browsing import Command
+from helpers.server import Faults, ShardServer
+from helpers.shards import write_shard
 from PIL import Image
-from server import Faults, ShardServer
 
 from wids import TarIndex
 from wids.browse.server import bind

@@ -4,8 +4,8 @@ import socket
 
 import pytest
 import requests
-from browsing import browsing
-from conftest import write_shard
+from helpers.browsing import browsing
+from helpers.shards import write_shard
 
 from wids.browse.guard import host_name, new_token
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 import pytest
 import requests
-from browsing import Command
-from hostile import GIGABYTE, SCRIPT, hostile_samples, write_hostile
+from helpers.browsing import Command
+from helpers.hostile import GIGABYTE, SCRIPT, hostile_samples, write_hostile
 
 
 @pytest.fixture(scope="module")

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browsing import Browsing, browsing
-from chromium import WAIT_MILLISECONDS, chromium, open_page, wait_until
-from conftest import write_shard
-from hostile import hostile_samples, write_hostile
+from helpers.browsing import Browsing, browsing
+from helpers.chromium import WAIT_MILLISECONDS, chromium, open_page, wait_until
+from helpers.hostile import hostile_samples, write_hostile
+from helpers.server import Faults, ShardServer
+from helpers.shards import write_shard
 from PIL import Image
-from server import Faults, ShardServer
 
 from wids import TarIndex
 from wids.fetching.transport import FetchPolicy

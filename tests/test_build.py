@@ -168,7 +168,7 @@ def test_remote_shards_are_indexed_and_not_kept(shard_server, tmp_path: Path, mo
 
 def serve_shard(server, folder: Path) -> tuple[str, bytes]:
     """Put a shard of two samples on the test server."""
-    from conftest import write_shard
+    from helpers.shards import write_shard
 
     path = write_shard(folder / "served.tar", shard_samples(2))
     return server.put("served.tar", path.read_bytes()), path.read_bytes()

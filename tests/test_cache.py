@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server import Faults, ShardServer
-from test_http_faults import MD5, QUICK, SHARD, leftovers, tar_of
+from helpers.downloads import MD5, QUICK, SHARD, leftovers, tar_of
+from helpers.server import Faults, ShardServer
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache

@@ -11,24 +11,13 @@ import tarfile
 from pathlib import Path
 
 import pytest
-from server import Faults, ShardServer
-from test_http_faults import SHARD, tar_of
+from helpers.cacheprocesses import LONG, WORKER, run_worker
+from helpers.downloads import SHARD, tar_of
+from helpers.server import Faults, ShardServer
 
 from wids.caching.eviction import sweep
 
-WORKER = Path(__file__).parent / "cache_worker.py"
-LONG = int(os.environ.get("WIDS_LONG_TESTS", "1"))  # how many times as long as in the usual run
-
 CROWD = 24 if LONG == 1 else 64  # where each fetches for itself
-
-
-def run_worker(action: str, **options: object) -> dict:
-    """Run `cache_worker.py` and return what it reports; its complaints end up in ours."""
-    command = [sys.executable, str(WORKER), action, json.dumps(options)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
-    sys.stderr.write(done.stderr[-4000:])
-    assert done.returncode == 0, done.stderr[-4000:]
-    return json.loads(done.stdout)
 
 
 def put_shards(server: ShardServer, count: int, members: int = 30) -> dict[str, str]:
@@ -170,7 +159,7 @@ def test_any_call_may_fail(tmp_path: Path, shard_server: ShardServer) -> None:
     if shutil.which("gcc") is None:
         pytest.skip("no C compiler here")
     shim = tmp_path / "failing_calls.so"
-    source = Path(__file__).parent / "failing_calls.c"
+    source = WORKER.with_name("failing_calls.c")
     subprocess.run(["gcc", "-shared", "-fPIC", "-o", shim, source, "-ldl"], check=True)
     shard = tar_of(5)
     (tmp_path / "shard").write_bytes(shard)

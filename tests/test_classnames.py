@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import write_shard
+from helpers.shards import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 

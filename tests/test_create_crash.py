@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import REPOSITORY
+from helpers.shards import REPOSITORY
 
 import wids
 from wids.cli import main

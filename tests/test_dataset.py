@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from helpers.workers import key_and_class, read_all
 from torch.utils.data import ConcatDataset, DataLoader, Dataset, Subset
-from workers import key_and_class, read_all
 
 import wids
 from wids import ShardListDataset

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.pictures import draw, save
+from helpers.workers import class_or_minus_one, shouted
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from pictures import draw, save
 from torch.utils.data import DataLoader, Dataset
-from workers import class_or_minus_one, shouted
 
 from wids import DecodeError, ImageDecoder, Resize, SampleDecoder, ShardListDataset, TarIndex
 from wids.codecs.arrays import encode_npy, encode_npz

@@ -15,9 +15,9 @@ import warnings
 import numpy as np
 import PIL.Image
 import pytest
+from helpers.pictures import draw, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import draw, save
 
 from wids.codecs.arrays import encode_npy, encode_npz
 from wids.codecs.compressed import pack_field

@@ -5,10 +5,10 @@ import io
 import numpy as np
 import pytest
 import torch
-from pictures import draw, save
+from helpers.pictures import draw, save
+from helpers.workers import class_or_minus_one, shouted
 from PIL import Image
 from torch.utils.data import DataLoader
-from workers import class_or_minus_one, shouted
 
 import wids
 from wids import DecodeError, ImageDecoder, ShardListDataset

@@ -8,8 +8,8 @@ import time
 from pathlib import Path
 
 import pytest
-from server import Faults, ShardServer
-from test_http_faults import SHARD
+from helpers.downloads import SHARD
+from helpers.server import Faults, ShardServer
 
 from wids.base.progress import progress_bar
 from wids.caching.cache import ShardCache

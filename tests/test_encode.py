@@ -10,9 +10,9 @@ import sys
 
 import numpy as np
 import pytest
+from helpers.pictures import draw, psnr
 from hypothesis import given
 from hypothesis import strategies as st
-from pictures import draw, psnr
 from PIL import Image
 
 from wids.codecs.decode import SampleDecoder, decode_field

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import REPOSITORY
+from helpers.shards import REPOSITORY
 from PIL import Image
 
 import wids

@@ -17,11 +17,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from helpers.downloads import IMPATIENT, QUICK, SHARD
+from helpers.server import Faults, ShardServer, serve, stop
+from helpers.spawned import read_until_interrupted
 from hypothesis import given
 from hypothesis import strategies as st
-from server import Faults, ShardServer, serve, stop
-from spawned import read_until_interrupted
-from test_http_faults import IMPATIENT, QUICK, SHARD
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy, RangesNotServedError, open_url

@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server import Faults, ShardServer
-from spawned import read_all, read_as_rank
-from test_http_faults import tar_of
+from helpers.downloads import tar_of
+from helpers.server import Faults, ShardServer
+from helpers.spawned import read_all, read_as_rank
 
 import wids
 from wids.base.shardref import ShardRef

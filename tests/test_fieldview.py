@@ -13,11 +13,11 @@ import cbor2
 import msgpack
 import numpy as np
 import pytest
+from helpers.pictures import save
+from helpers.specimens import npy, npz_bomb, png_bomb, specimens, tone, turned_jpeg
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from pictures import save
 from PIL import Image
-from specimens import npy, npz_bomb, png_bomb, specimens, tone, turned_jpeg
 
 from wids.codecs.formats import FORMAT_OF, field_kind, media_type
 from wids.display.fieldview import FieldView, hex_rows, unpacked, view_field

@@ -8,7 +8,7 @@ import struct
 import tarfile
 
 import pytest
-from conftest import write_shard
+from helpers.shards import write_shard
 
 from wids.errors import ShardFormatError
 from wids.reading.shardlist import ShardList

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from server import ShardServer
+from helpers.server import ShardServer
 
 import wids
 from wids.tar.sidecar import SIDECAR_SUFFIX

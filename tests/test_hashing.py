@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server import ShardServer
-from test_http_faults import SHARD
+from helpers.downloads import SHARD
+from helpers.server import ShardServer
 
 from wids.base.hashing import DIGESTS, hash_file
 from wids.base.shardref import ShardRef

@@ -37,50 +37,21 @@ Where each fault that readers of remote shards meet is tested (here, where no fi
 
 import gzip
 import hashlib
-import io
-import random
-import tarfile
 import time
 from collections.abc import Callable
-from dataclasses import replace
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
 
 import pytest
-from server import LOGIN_PAGE, Faults, ShardServer
+from helpers.downloads import IMPATIENT, MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
+from helpers.server import LOGIN_PAGE, Faults, ShardServer
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.errors import FetchError, IntegrityError, ShardFormatError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 
-# A server that is slow since the machine is busy must not be taken for one that keeps silent.
-QUICK = FetchPolicy(backoff_seconds=0.01, max_wait_seconds=0.4)
-IMPATIENT = replace(QUICK, stall_timeout_seconds=0.3)  # for servers that do keep silent
-SEGMENTS = FetchPolicy(
-    backoff_seconds=0.01,
-    segment_nbytes=65_536,
-    parallel_nbytes=100_000,
-    fast_nbytes_per_second=1e18,
-    judge_after_seconds=0.0,
-)
-
-
-def tar_of(count: int, nbytes: int = 2000, seed: int = 0) -> bytes:
-    """Write a tar with Python's tarfile: `count` members of random bytes."""
-    source = random.Random(seed)
-    stream = io.BytesIO()
-    with tarfile.open(fileobj=stream, mode="w") as archive:
-        for number in range(count):
-            member = tarfile.TarInfo(f"{number:04d}.bin")
-            member.size = nbytes
-            archive.addfile(member, io.BytesIO(source.randbytes(nbytes)))
-    return stream.getvalue()
-
-
-SHARD = tar_of(100)
-MD5 = hashlib.md5(SHARD).hexdigest()
 MEMBER_BOUNDARY = 512 * 5 * 50  # header and four blocks for each of 50 members
 
 
@@ -94,12 +65,6 @@ def cache(tmp_path: Path) -> ShardCache:
 def impatient_cache(tmp_path: Path) -> ShardCache:
     """A cache in a folder of its own that soon gives up on a silent server."""
     return ShardCache(tmp_path / "cache", fetcher=Fetcher(IMPATIENT))
-
-
-def leftovers(cache: ShardCache) -> list[str]:
-    """Name all files of the cache folder apart from lock files, once the disk has them."""
-    cache.close()
-    return sorted(path.name for path in cache.cache_dir.iterdir() if path.is_file())
 
 
 HEALING = {
@@ -432,7 +397,7 @@ def test_one_connection_serves_many_requests(
 
 def count_connections(monkeypatch: pytest.MonkeyPatch) -> Callable[[], int]:
     """Count the connections that servers of this process accept from now on."""
-    from server import _Server
+    from helpers.server import _Server
 
     accepted = []
     get_request = _Server.get_request

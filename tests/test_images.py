@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from helpers.pictures import draw, photos, psnr, save
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import draw, photos, psnr, save
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from wids.base.optional import load_if_present

@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
-from tarbytes import END, numbered
+from helpers.tarbytes import END, numbered
 
 from wids.base.locks import file_lock, open_locked
 

@@ -5,7 +5,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from pictures import draw, psnr
+from helpers.pictures import draw, psnr
 
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.media import decode_audio, decode_video

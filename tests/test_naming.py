@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from conftest import write_shard
+from helpers.shards import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 

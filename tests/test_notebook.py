@@ -11,12 +11,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chromium import chromium, open_page
+from helpers.chromium import chromium, open_page
+from helpers.pictures import draw, save
+from helpers.specimens import npy, specimens
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import draw, save
 from PIL import Image
-from specimens import npy, specimens
 
 import wids
 from wids import ShardListDataset, ShardWriter, TarIndex

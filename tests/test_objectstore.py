@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server import Faults, ShardServer
-from test_http_faults import IMPATIENT, MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
+from helpers.downloads import IMPATIENT, MD5, QUICK, SEGMENTS, SHARD, leftovers, tar_of
+from helpers.server import Faults, ShardServer
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache

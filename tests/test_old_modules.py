@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import PIL.Image
 import pytest
-from conftest import REPOSITORY, write_shard
+from helpers.shards import REPOSITORY, write_shard
 
 import wids
 from wids.wids import (

@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from server import ShardServer
-from test_cache_processes import LONG, run_worker
-from test_http_faults import tar_of
+from helpers.cacheprocesses import LONG, run_worker
+from helpers.downloads import tar_of
+from helpers.server import ShardServer
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache

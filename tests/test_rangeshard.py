@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server import Faults, ShardServer
+from helpers.server import Faults, ShardServer
 
 import wids
 from wids import ShardCache, ShardFormatError, ShardListDataset, TarIndex

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from server import Faults, ShardServer
+from helpers.server import Faults, ShardServer
 
 from wids import ShardListDataset, TarIndex
 from wids.browse.source import Source

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
-from conftest import REPOSITORY
+from helpers.shards import REPOSITORY
 
 # Writes one dataset by the writer and one by `wids import`, and a spec by `wids create`.
 PROGRAM = """

@@ -4,7 +4,7 @@ import sys
 
 import numpy as np
 import pytest
-from pictures import draw, psnr
+from helpers.pictures import draw, psnr
 from PIL import Image
 
 from wids.base.optional import load_if_present

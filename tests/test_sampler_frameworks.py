@@ -7,9 +7,9 @@ import sys
 from itertools import islice
 
 import pytest
+from helpers.workers import Echo
 from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
-from workers import Echo
 
 from wids import ChunkedSampler, DistributedChunkedSampler, DistributedShardSampler
 

@@ -5,7 +5,7 @@ import os
 import pickle
 
 import pytest
-from tarbytes import END, member
+from helpers.tarbytes import END, member
 
 from wids.errors import ShardFormatError
 from wids.tar.shard import Shard

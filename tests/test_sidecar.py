@@ -9,8 +9,8 @@ from pathlib import Path
 from zlib import crc32
 
 import pytest
-from sidecarbytes import HEADER_NBYTES, fingerprinted, sealed
-from tarbytes import END, member
+from helpers.sidecarbytes import HEADER_NBYTES, fingerprinted, sealed
+from helpers.tarbytes import END, member
 
 from wids.errors import ShardFormatError
 from wids.tar.shard import Shard

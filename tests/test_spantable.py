@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
+from helpers.sidecarbytes import HEADER_NBYTES
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sidecarbytes import HEADER_NBYTES
 
 from wids.errors import ShardFormatError
 from wids.tar.shard import Shard

@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from tarfuzz import fuzz_sidecars, fuzz_tars
+from helpers.tarfuzz import fuzz_sidecars, fuzz_tars
 
 
 @pytest.mark.skipif(shutil.which("tar") is None, reason="GNU tar is not installed")

@@ -3,9 +3,9 @@
 import tarfile
 
 import pytest
+from helpers.tarbytes import header, pax, repair_checksum
 from hypothesis import given
 from hypothesis import strategies as st
-from tarbytes import header, pax, repair_checksum
 
 from wids.tar.tarheader import (
     check_numbers,

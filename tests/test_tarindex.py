@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tarbytes import END, member, numbered
+from helpers.tarbytes import END, member, numbered
 
 from wids.errors import ShardFormatError
 from wids.tar.tarindex import TarIndex

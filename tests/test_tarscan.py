@@ -9,9 +9,9 @@ import subprocess
 import tarfile
 
 import pytest
+from helpers.tarbytes import END, header, member, pax, repair_checksum
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tarbytes import END, header, member, pax, repair_checksum
 
 from wids.errors import ShardFormatError
 from wids.tar.tarscan import scan_tar

@@ -10,11 +10,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 import safetensors.numpy
+from helpers.pictures import draw, psnr, save
+from helpers.specimens import film, npy, npz, png_bomb, specimens, tone, turned_jpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pictures import draw, psnr, save
 from PIL import Image
-from specimens import film, npy, npz, png_bomb, specimens, tone, turned_jpeg
 
 from wids.display.pixels import draw_array, is_picture, levels
 from wids.display.thumbnails import Thumbnail, thumbnail
@@ -380,8 +380,8 @@ def test_memory_stays_bounded() -> None:
         f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
         "import io, numpy as np\n"
         "from PIL import Image\n"
-        "from specimens import npz_bomb, png_bomb\n"
-        "from pictures import save\n"
+        "from helpers.specimens import npz_bomb, png_bomb\n"
+        "from helpers.pictures import save\n"
         "from wids.errors import DecodeError\n"
         "from wids.display.thumbnails import thumbnail\n"
         "large = save(Image.new('L', (8000, 8000)), 'PNG', compress_level=1)\n"

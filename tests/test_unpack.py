@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 import zstandard
-from server import ShardServer
-from test_http_faults import SHARD, leftovers, tar_of
+from helpers.downloads import SHARD, leftovers, tar_of
+from helpers.server import ShardServer
 
 from wids.base.optional import load
 from wids.base.shardref import ShardRef

@@ -5,9 +5,9 @@ import random
 from pathlib import Path
 
 import pytest
+from helpers.spawned import note_many
 from hypothesis import given
 from hypothesis import strategies as st
-from spawned import note_many
 
 from wids.caching.waits import WaitLog, covered_seconds
 

@@ -8,7 +8,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 import pytest
-from workers import read_all
+from helpers.workers import read_all
 
 from wids import Shard, ShardListDataset, TarIndex
 from wids.caching.localpaths import StartingFolder

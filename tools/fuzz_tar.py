@@ -14,7 +14,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(REPOSITORY), str(REPOSITORY / "tests")]
 
-from tarfuzz import fuzz_sidecars, fuzz_tars  # noqa: E402
+from helpers.tarfuzz import fuzz_sidecars, fuzz_tars  # noqa: E402
 
 
 def main() -> int:

@@ -17,9 +17,8 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from sidecarbytes import HEADER_NBYTES, fingerprinted, sealed
-from tarbytes import END, header, member, pax, repair_checksum
-
+from helpers.sidecarbytes import HEADER_NBYTES, fingerprinted, sealed
+from helpers.tarbytes import END, header, member, pax, repair_checksum
 from wids.errors import ShardFormatError
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex

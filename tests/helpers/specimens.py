@@ -11,9 +11,9 @@ import cbor2
 import msgpack
 import numpy as np
 import safetensors.numpy
-from pictures import draw, save
 from PIL import Image
 
+from helpers.pictures import draw, save
 from wids.codecs.compressed import pack_field
 from wids.codecs.tenbin import encode_tenbin
 

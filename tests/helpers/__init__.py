@@ -1,0 +1,1 @@
+"""What tests share: servers, worker processes, and makers of odd files."""

@@ -1,0 +1,43 @@
+"""A shard to download, how patiently, and what a download leaves in the cache."""
+
+import hashlib
+import io
+import random
+import tarfile
+from dataclasses import replace
+
+from wids.caching.cache import ShardCache
+from wids.fetching.fetch import FetchPolicy
+
+# A server that is slow since the machine is busy must not be taken for one that keeps silent.
+QUICK = FetchPolicy(backoff_seconds=0.01, max_wait_seconds=0.4)
+IMPATIENT = replace(QUICK, stall_timeout_seconds=0.3)  # for servers that do keep silent
+SEGMENTS = FetchPolicy(
+    backoff_seconds=0.01,
+    segment_nbytes=65_536,
+    parallel_nbytes=100_000,
+    fast_nbytes_per_second=1e18,
+    judge_after_seconds=0.0,
+)
+
+
+def tar_of(count: int, nbytes: int = 2000, seed: int = 0) -> bytes:
+    """Write a tar with Python's tarfile: `count` members of random bytes."""
+    source = random.Random(seed)
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for number in range(count):
+            member = tarfile.TarInfo(f"{number:04d}.bin")
+            member.size = nbytes
+            archive.addfile(member, io.BytesIO(source.randbytes(nbytes)))
+    return stream.getvalue()
+
+
+SHARD = tar_of(100)
+MD5 = hashlib.md5(SHARD).hexdigest()
+
+
+def leftovers(cache: ShardCache) -> list[str]:
+    """Name all files of the cache folder apart from lock files, once the disk has them."""
+    cache.close()
+    return sorted(path.name for path in cache.cache_dir.iterdir() if path.is_file())
