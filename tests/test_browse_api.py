@@ -231,9 +231,30 @@ def test_a_thumbnail_is_small_and_drawn_anew(served: Browsing):
     image = Image.open(io.BytesIO(response.content))
     assert image.size == (60, 40)
     assert response.headers["Content-Type"].startswith("image/")
-    assert "immutable" in response.headers["Cache-Control"]
     again = served.get("thumb", i=5, f=0, s=96)
     assert again.content == response.content
+
+
+def test_browsers_keep_pictures_of_the_version_that_they_name(tmp_path: Path):
+    """Once a shard was written anew, its pictures are new, too, whoever kept the old ones."""
+
+    def write(colour: str) -> Path:
+        stream = io.BytesIO()
+        Image.new("RGB", (8, 8), colour).save(stream, "PNG")
+        path = write_shard(tmp_path / "new.tar", [{"__key__": "a", ".png": stream.getvalue()}])
+        return path.replace(tmp_path / "a.tar")
+
+    with browsing([str(write("red"))]) as server:
+        seen = []
+        for _ in range(2):
+            version = server.ask("page")["tiles"][0]["version"]
+            picture = server.get("thumb", i=0, f=0, s=96, v=version)
+            assert "immutable" in picture.headers["Cache-Control"]
+            assert "immutable" not in server.get("thumb", i=0, f=0, s=96).headers["Cache-Control"]
+            seen.append((version, Image.open(io.BytesIO(picture.content)).getpixel((0, 0))))
+            write("blue")
+    assert seen[0][0] != seen[1][0]
+    assert [colour for _, colour in seen] == [(255, 0, 0), (0, 0, 255)]
 
 
 def test_what_makes_no_picture_is_a_picture_that_says_so(served: Browsing):
@@ -241,7 +262,7 @@ def test_what_makes_no_picture_is_a_picture_that_says_so(served: Browsing):
     response = served.get("thumb", i=5, f=3, s=96)
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "image/svg+xml"
-    assert "immutable" in response.headers["Cache-Control"]
+    assert "immutable" not in response.headers["Cache-Control"]
 
 
 def test_keys_are_found_by_their_beginning_and_whole(served: Browsing):

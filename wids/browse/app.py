@@ -4,7 +4,6 @@ import asyncio
 import functools
 import json
 import re
-import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -23,7 +22,7 @@ from wids.browse.source import SamplePlace
 from wids.browse.thumbnailpool import SIZES
 from wids.codecs.formats import OCTET_STREAM, media_type
 from wids.display.thumbnails import Thumbnail
-from wids.errors import DecodeError, WidsError
+from wids.errors import WidsError
 from wids.log import logger
 
 __all__ = ["UnsatisfiableRangeError", "make_app", "parse_range"]
@@ -83,9 +82,8 @@ _STATIC_TYPES = {
 }
 # What comes out of a dataset, opened as a page of its own, can do nothing and belongs nowhere.
 _FIELD_POLICY = "default-src 'none'; sandbox"
-# URLs of what is kept hold a number drawn at the start, so a new server never meets old pictures.
+# URLs of what is kept name a version of the shard, so that nobody meets pictures of an older one.
 _KEPT = "private, max-age=86400, immutable"
-_CHUNK_NBYTES = 1 << 20
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_DIGITS = 20
 
@@ -100,12 +98,12 @@ def make_app(
         hosts: Names of this server besides those of the loopback.
         token: The secret that a first request must hold; None to ask for none.
     """
-    version = secrets.token_hex(4)
     questions: dict[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
-        "dataset": lambda query: {**handlers.dataset(query), "version": version},
+        "dataset": handlers.dataset,
         "waiting": handlers.waiting,
         "page": handlers.page,
         "sample": handlers.sample,
+        "picture": handlers.picture,
         "search": handlers.search,
         "shards": handlers.shards,
         "statistics": handlers.statistics,
@@ -202,19 +200,15 @@ def _failure(error: Exception) -> Response:
 def _thumbnail_of(handlers: ApiHandlers, broken: bytes) -> Endpoint:
     async def send_thumbnail(request: Request) -> Response:
         try:
-            size = _size(request)
-            drawn = handlers.thumbnails.kept(
-                _integer(request, "i"), _integer(request, "f"), size
-            ) or await _drawn(handlers, request, size)
+            drawn, version = await _drawn(handlers, request)
         except (ValueError, LookupError) as error:
             if not isinstance(error, WidsError):
                 return _failure(error)
-            drawn, lasts = None, isinstance(error, DecodeError)
+            drawn = None
         except (OSError, ImportError):
-            drawn, lasts = None, False
-        else:
-            lasts = drawn is not None
-        # A shard that cannot be reached now may be there a minute later.
+            drawn = None
+        # What failed may be there a minute later, and what was drawn is of this version alone.
+        lasts = drawn is not None and version == request.query_params.get("v")
         headers = {"Cache-Control": _KEPT} if lasts else {}
         headers["Content-Security-Policy"] = _FIELD_POLICY
         # A picture that says so, and no error: the page around it is in order.
@@ -225,12 +219,21 @@ def _thumbnail_of(handlers: ApiHandlers, broken: bytes) -> Endpoint:
     return send_thumbnail
 
 
-async def _drawn(handlers: ApiHandlers, request: Request, size: int) -> Thumbnail | None:
-    """Draw a field; None where nobody waits for it any more, as who asked has scrolled past."""
+async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | None, str]:
+    """Draw a field; None if nobody waits for it any more, as who asked has scrolled past.
+
+    Returns:
+        The picture, and the version of the shard that it was made of.
+    """
+    size = _size(request)
+    version = request.query_params.get("v", "")
+    kept = handlers.thumbnails.kept(_integer(request, "i"), _integer(request, "f"), size, version)
+    if kept is not None:
+        return kept, version
     place, number = await _in_thread(_asked_for, handlers, request)
     if await request.is_disconnected():
-        return None
-    return await asyncio.wrap_future(handlers.thumbnails.get(place, number, size))
+        return None, place.version
+    return await asyncio.wrap_future(handlers.thumbnails.get(place, number, size)), place.version
 
 
 def _raw_of(handlers: ApiHandlers) -> Endpoint:
@@ -245,6 +248,8 @@ def _raw_of(handlers: ApiHandlers) -> Endpoint:
             return _failure(error)
         start, stop = asked or (0, field.nbytes)
         headers = _field_headers(place, number, save=request.query_params.get("save") == "1")
+        if place.version == request.query_params.get("v"):
+            headers["Cache-Control"] = _KEPT
         headers["Content-Length"] = str(stop - start)
         if asked is not None:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{field.nbytes}"
@@ -269,7 +274,6 @@ def _field_headers(place: SamplePlace, number: int, *, save: bool) -> dict[str, 
     exact = quote(name.encode("utf-8", "surrogateescape")[-200:], safe="")
     return {
         "Accept-Ranges": "bytes",
-        "Cache-Control": _KEPT,
         "Content-Disposition": f"{shown}; filename=\"{plain}\"; filename*=UTF-8''{exact}",
         "Content-Security-Policy": _FIELD_POLICY,
         "Content-Type": kind,
@@ -279,10 +283,10 @@ def _field_headers(place: SamplePlace, number: int, *, save: bool) -> dict[str, 
 async def _chunks(
     handlers: ApiHandlers, place: SamplePlace, number: int, start: int, stop: int
 ) -> AsyncIterator[bytes]:
-    """Cut a field into pieces, so that a film of gigabytes takes a megabyte of memory."""
-    for first in range(start, stop, _CHUNK_NBYTES):
-        last = min(first + _CHUNK_NBYTES, stop)
-        yield bytes(await _in_thread(handlers.source.read, place, number, first, last))
+    """Send a field in pieces, each read when the one before it was sent."""
+    pieces = handlers.source.pieces(place, number, start, stop)
+    while (piece := await _in_thread(next, pieces, None)) is not None:
+        yield piece
 
 
 def _asked_for(handlers: ApiHandlers, request: Request) -> tuple[SamplePlace, int]:

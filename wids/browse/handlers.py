@@ -1,17 +1,23 @@
 """API handlers of the page, each a function from the parameters of a request to JSON."""
 
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from wids.browse.decoders import Decoders
 from wids.browse.orders import Grid
 from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
-from wids.browse.samplepages import sample_page, tiles
+from wids.browse.samplepages import FieldViews, sample_page, tiles
 from wids.browse.scans import Scans
 from wids.browse.search import search_keys
 from wids.browse.source import SamplePlace, Source
 from wids.browse.thumbnailpool import LARGE, Thumbnails
+from wids.display.fieldview import class_name
 from wids.display.safejson import safe_text
+from wids.display.thumbnails import Thumbnail
 from wids.errors import WidsError
 
 __all__ = ["ApiHandlers"]
@@ -24,6 +30,7 @@ _MOST_ROWS = 500
 _MOST_KEY = 4096
 _MOST_MESSAGE = 1000
 _MOST_WAITS = 3
+_PICTURE_SECONDS = 0.5  # that a sample waits for its pictures; the page asks for those that follow
 # Enough for a fair picture, few enough to be read while one looks; the rest on request.
 _FIRST_LOOK_SHARDS = 32
 
@@ -46,7 +53,9 @@ class ApiHandlers:
 
     def __post_init__(self) -> None:
         self.scans = Scans()
-        self.thumbnails = Thumbnails(self.source)
+        self.decoders = Decoders()
+        self.thumbnails = Thumbnails(self.source, self.decoders)
+        self._views = FieldViews(self.source, self.decoders, self.class_names)
         self._grid = Grid(self.source, self.scans)
         self._faults: dict[str, list[dict[str, str]]] = {}
         for fault in (self.report or {}).get("faults", []):
@@ -55,7 +64,9 @@ class ApiHandlers:
     def close(self) -> None:
         """End what runs in the background."""
         self.scans.close()
+        self.decoders.close()
         self.thumbnails.close()
+        self._views.close()
 
     def dataset(self, _query: Query) -> dict[str, Any]:
         """Sum up the dataset."""
@@ -110,24 +121,52 @@ class ApiHandlers:
         else:
             index = _number(query, "i", 0)
         place = self.source.place(index)
-        # Views read headers only; whether the pixels are all there shows when they are drawn.
-        page = sample_page(self.source, place, self.class_names, _number(query, "from", 0))
+        page = sample_page(self.source, place, self._views, _number(query, "from", 0))
         self._try_pictures(place, page["fields"])
         whole = place.shard_index in self.source.fetched_whole
         return {**page, "position": position, "total": total, "fetched_whole": int(whole)}
 
+    def picture(self, query: Query) -> dict[str, Any]:
+        """Wait for the picture of field `f` of sample `i`, and describe it.
+
+        Returns:
+            `error`, None if the field could be drawn; `labels` and `value_range`, as
+            `wids.display.pixels.Drawing` has them, with the names of classes.
+        """
+        place = self.source.place(_number(query, "i", 0))
+        number = _number(query, "f", 0)
+        place.field(number)
+        return self._picture_facts(self.thumbnails.get(place, number, LARGE))
+
     def _try_pictures(self, place: SamplePlace, fields: list[dict[str, Any]]) -> None:
-        """Draw the images, as the page will ask for them, and say of a broken one why it is."""
+        """Draw the pictures, as the page will ask for them, and describe those that come soon.
+
+        Views read headers only; whether all pixels are there shows when they are drawn.
+        """
         drawn = [
             (row, self.thumbnails.get(place, row["number"], LARGE))
             for row in fields
-            if row["error"] is None and row["kind"] == "image"
+            if row["error"] is None and (row["kind"] == "image" or row["summary"].get("picture"))
         ]
+        end = time.monotonic() + _PICTURE_SECONDS
         for row, picture in drawn:
-            try:
-                picture.result()
-            except (WidsError, OSError, ImportError) as error:
-                row["error"] = safe_text(str(error), _MOST_MESSAGE)
+            row["picture"] = None
+            with suppress(TimeoutError):
+                row["picture"] = self._picture_facts(picture, max(end - time.monotonic(), 0))
+                row["error"] = row["picture"]["error"]
+
+    def _picture_facts(
+        self, picture: Future[Thumbnail], timeout: float | None = None
+    ) -> dict[str, Any]:
+        try:
+            drawn = picture.result(timeout)
+        except TimeoutError:
+            raise
+        except (WidsError, OSError, ImportError) as error:
+            return {"error": safe_text(str(error), _MOST_MESSAGE)}
+        names = self.class_names
+        labels = [[*label, class_name(names, label.value)] for label in drawn.labels]
+        return {"error": None, "labels": labels, "value_range": drawn.value_range}
 
     def search(self, query: Query) -> dict[str, Any]:
         """Search the keys, from a place on."""

@@ -1,16 +1,19 @@
 """Samples as JSON: a tile of the grid, and the page of one sample with all its fields."""
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from wids.base.threads import DaemonThreadPool
+from wids.browse.decoders import Decoders
 from wids.browse.source import FieldPlace, SamplePlace, Source
-from wids.codecs.formats import OCTET_STREAM, field_kind, media_type, wrapper_of
+from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
 from wids.display.fieldview import FieldView, hex_rows, is_packed, outline_arrays, view_field
 from wids.display.safejson import safe_text
 from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError
 
-__all__ = ["fields_ahead", "sample_page", "tiles"]
+__all__ = ["FieldViews", "fields_ahead", "sample_page", "tiles"]
 
 _CAPTION_CHARACTERS = 160
 # A longer text is a document, and its first line says little of it.
@@ -24,6 +27,10 @@ _MOST_KEY = 300
 # browser has one, reads what it needs.
 _MOST_VIEW_NBYTES = 64 << 20
 _HEAD_NBYTES = 4096
+_VIEW_THREADS = 8
+_VIEW_SECONDS = 3.0  # that a page waits for the headers of its fields
+_DECODED_KINDS = ("image", "audio", "video", "array")
+_BINARY_DOCUMENTS = (".cbor", ".mp", ".msgpack")
 
 
 def tiles(
@@ -65,6 +72,7 @@ def _tile(
     tile: dict[str, Any] = {"position": position, "index": index}
     if isinstance(place, Exception):
         return {**tile, "key": None, "error": safe_text(str(place), 500)}
+    tile["version"] = place.version
     tile["key"] = safe_text(place.key, _MOST_KEY)
     tile["fields"] = [safe_text(field.extension, 40) for field in place.fields[:12]]
     tile["kind"] = _main_kind(place)
@@ -147,9 +155,16 @@ def _short(
 
 
 def sample_page(
-    source: Source, place: SamplePlace, class_names: Mapping[int, str], start: int = 0
+    source: Source, place: SamplePlace, describe: "FieldViews", start: int = 0
 ) -> dict[str, Any]:
-    """Describe one sample and its fields from number `start` on, as many as a page holds."""
+    """Describe one sample and its fields from number `start` on, as many as a page holds.
+
+    Args:
+        source: The dataset.
+        place: The sample.
+        describe: Describes its fields.
+        start: Number of the first field.
+    """
     # A sample of a hostile tar may have a million fields; they come in pieces.
     start = max(0, start)
     shown = range(start, min(start + _MOST_FIELDS, len(place.fields)))
@@ -159,21 +174,19 @@ def sample_page(
         "key": safe_text(place.key, 10 * _MOST_KEY),
         "shard": place.shard_index,
         "local_index": place.local_index,
+        "version": place.version,
         "url": safe_text(place.url, 2000),
         "nbytes": sum(field.nbytes for field in place.fields),
-        "fields": [_field(source, place, number, class_names) for number in shown],
+        "fields": [
+            _field_row(place, number, view)
+            for number, view in zip(shown, describe.views(place, shown), strict=True)
+        ],
         "fields_left_out": max(0, len(place.fields) - shown.stop),
     }
 
 
-def _field(
-    source: Source, place: SamplePlace, number: int, class_names: Mapping[int, str]
-) -> dict[str, Any]:
+def _field_row(place: SamplePlace, number: int, view: FieldView) -> dict[str, Any]:
     field = place.fields[number]
-    try:
-        view = _view(source, place, number, class_names)
-    except (WidsError, OSError) as error:
-        view = FieldView("bytes", field.nbytes, {}, safe_text(str(error), 1000))
     plain = media_type(field.extension)
     return {
         "number": number,
@@ -193,12 +206,72 @@ def _has_wave(field: FieldPlace) -> bool:
     return field.nbytes <= _MOST_MEDIA_NBYTES and makes_picture(field.extension)
 
 
-def _view(
-    source: Source, place: SamplePlace, number: int, class_names: Mapping[int, str]
-) -> FieldView:
+class FieldViews:
+    """Describes the fields of samples, strangers' formats in decoder processes.
+
+    Args:
+        source: The dataset.
+        decoders: Decoder processes.
+        class_names: Names of classes, by number.
+    """
+
+    def __init__(self, source: Source, decoders: Decoders, class_names: Mapping[int, str]) -> None:
+        self._source = source
+        self._decoders = decoders
+        self._class_names = class_names
+        self._pool = DaemonThreadPool(_VIEW_THREADS, "wids-view")
+
+    def close(self) -> None:
+        """Begin no more."""
+        self._pool.close()
+
+    def views(self, place: SamplePlace, numbers: Iterable[int]) -> list[FieldView]:
+        """Describe fields, at the same time; one that takes long holds up the others a moment."""
+        futures = [
+            (number, self._pool.submit(self._view, place, number))
+            if _needs_decoder(place.fields[number].extension)
+            else (number, None)
+            for number in numbers
+        ]
+        plain = {n: self._view(place, n) for n, future in futures if future is None}
+        end = time.monotonic() + _VIEW_SECONDS
+        found = []
+        for number, future in futures:
+            try:
+                left = max(end - time.monotonic(), 0)
+                found.append(plain[number] if future is None else future.result(left))
+            except TimeoutError:
+                message = f"not described within {_VIEW_SECONDS:g} s; reload to try again"
+                found.append(_failed(place.fields[number], message))
+        return found
+
+    def _view(self, place: SamplePlace, number: int) -> FieldView:
+        field = place.fields[number]
+        try:
+            if field.nbytes > _MOST_VIEW_NBYTES:
+                return _view_of_huge(self._source, place, number)
+            if _needs_decoder(field.extension):
+                return self._decoders.view(
+                    field.extension, field.nbytes, lambda: self._source.pieces(place, number)
+                )
+            data = self._source.read(place, number)
+            return view_field(field.extension, data, class_names=self._class_names)
+        except (WidsError, OSError) as error:
+            return _failed(field, str(error))
+
+
+def _needs_decoder(extension: str) -> bool:
+    """Return whether a field is of a format that is not simple enough to be read right here."""
+    packed = is_packed(extension) or format_suffix(extension) in _BINARY_DOCUMENTS
+    return packed or field_kind(extension) in _DECODED_KINDS
+
+
+def _failed(field: FieldPlace, message: str) -> FieldView:
+    return FieldView(field_kind(field.extension), field.nbytes, {}, safe_text(message, 1000))
+
+
+def _view_of_huge(source: Source, place: SamplePlace, number: int) -> FieldView:
     field = place.fields[number]
-    if field.nbytes <= _MOST_VIEW_NBYTES:
-        return view_field(field.extension, source.read(place, number), class_names=class_names)
     kind = field_kind(field.extension)
     summary = {"hex": hex_rows(source.read(place, number, 0, _HEAD_NBYTES)), "truncated": True}
     note = f"not read whole to be shown: more than {_MOST_VIEW_NBYTES >> 20} MiB"

@@ -1,5 +1,8 @@
 """Access of the page to a dataset: locates samples, then reads only the bytes that are shown."""
 
+import hashlib
+import os
+import secrets
 import threading
 import time
 from collections import OrderedDict
@@ -76,7 +79,8 @@ class KeptBytes(Generic[K, V]):
 _KEPT_NBYTES = 64 << 20
 # Of a remote sample no more than this is fetched ahead of being asked for.
 _MOST_AHEAD_NBYTES = 2 << 20
-_MOST_COPIED_NBYTES = 1 << 20
+_PIECE_NBYTES = 1 << 20
+_PIECE_FAR_NBYTES = 8 << 20  # each piece of a remote field costs a request
 _ROWS_A_REQUEST = 256
 # Somebody looks at the page and waits: what a night's training sits out is told at once here.
 _PATIENCE = FetchPolicy(connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2)
@@ -101,6 +105,8 @@ class SamplePlace:
         local_index: Its place there.
         url: The shard, fit to be shown.
         by_range: Whether each byte of it comes over the wire when it is asked for.
+        version: Which version of the shard this is, in letters that fit into a URL; another one
+            once the shard was written anew.
         fields: Its fields, in the order of the tar; a request names one by its number in here,
             since extensions are strangers' text.
     """
@@ -111,6 +117,7 @@ class SamplePlace:
     local_index: int
     url: str
     by_range: bool
+    version: str
     fields: tuple[FieldPlace, ...]
 
     def field(self, number: int) -> FieldPlace:
@@ -155,6 +162,7 @@ class Source:
         fetcher = dataset.cache.fetcher
         dataset.cache.fetcher = Fetcher(_PATIENCE, allow_pipe=fetcher.allow_pipe)
         fetcher.close()
+        self._salt = secrets.token_hex(4)
         self._kept: KeptBytes[tuple[SamplePlace, int], memoryview] = KeptBytes(_KEPT_NBYTES)
 
     def __len__(self) -> int:
@@ -194,8 +202,13 @@ class Source:
             local_index,
             display_url(entry["url"]),
             isinstance(shard, RangeShard),
+            self._version_of(shard),
             fields,
         )
+
+    def _version_of(self, shard: Shard | RangeShard) -> str:
+        facts = f"{self._salt} {shard.index.source.nbytes} {shard.index.shard_mtime_ns}"
+        return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
 
     def read(
         self, place: SamplePlace, number: int, start: int = 0, stop: int | None = None
@@ -211,17 +224,27 @@ class Source:
         if kept is not None:
             return kept[start:stop]
         shard, local_index, entry = self._opened(place.index)
+        stop = field.nbytes if stop is None else min(stop, field.nbytes)
         if isinstance(shard, RangeShard):
-            stop = field.nbytes if stop is None else min(stop, field.nbytes)
             with self.failures.noted(place.shard_index, entry["url"], FetchError):
                 self._check_place(place, shard)
                 return memoryview(shard.read_part(local_index, field.extension, start, stop))
         self._check_place(place, shard)
-        # A view of the mapped shard: however large the field, only what is sliced is touched.
-        view: memoryview = shard.read(local_index, (field.extension,))[field.extension]
-        part = view[start:stop]
-        # A copy outlives a shard that is cut short while a decoder is at it.
-        return memoryview(bytes(part)) if part.nbytes <= _MOST_COPIED_NBYTES else part
+        return memoryview(_read_at(shard, field.offset + start, max(stop - start, 0)))
+
+    def pieces(
+        self, place: SamplePlace, number: int, start: int = 0, stop: int | None = None
+    ) -> Iterator[bytes]:
+        """Read a field piece by piece, so that one of gigabytes takes a megabyte of memory.
+
+        Raises:
+            LookupError: There is no such field.
+            WidsError: It cannot be read.
+        """
+        stop = place.field(number).nbytes if stop is None else stop
+        nbytes = _PIECE_FAR_NBYTES if place.by_range else _PIECE_NBYTES
+        for first in range(start, stop, nbytes):
+            yield bytes(self.read(place, number, first, min(first + nbytes, stop)))
 
     def _check_place(self, place: SamplePlace, shard: Shard | RangeShard) -> None:
         """Demand that a sample still is where it was located, since its shard may be another now.
@@ -383,6 +406,32 @@ class Source:
         now = time.monotonic()
         # A copy, since other threads begin and end while this one counts.
         return {shard_index: now - since for shard_index, since in list(self._waits.values())}
+
+
+def _read_at(shard: Shard, offset: int, nbytes: int) -> bytes:
+    """Read bytes of a shard by their position, not through its map.
+
+    Touching a map of a file that was cut short ends the process, and people look at shards while
+    they are being written.
+
+    Raises:
+        ShardFormatError: The shard was changed since it was opened.
+        OSError: It cannot be read.
+    """
+    try:
+        descriptor = os.open(shard.path, os.O_RDONLY | os.O_CLOEXEC)
+    except FileNotFoundError:
+        # Removed, as the cache does with what it evicts: nobody can cut it short any more.
+        return bytes(shard.memory[offset : offset + nbytes])
+    try:
+        status = os.fstat(descriptor)
+        known = shard.index.source.nbytes, shard.index.shard_mtime_ns
+        data = os.pread(descriptor, nbytes, offset)
+    finally:
+        os.close(descriptor)
+    if (status.st_size, status.st_mtime_ns) != known or len(data) != nbytes:
+        raise ShardFormatError(f"{shard.path}: changed while it was being read; reload the page")
+    return data
 
 
 def _each_row(

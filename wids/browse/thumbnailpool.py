@@ -1,26 +1,37 @@
-"""Thumbnails for many pages at once: each is drawn once, by a few threads."""
+"""Thumbnails for many pages at once: each is drawn once, in a decoder process, and kept."""
 
-import os
 import threading
-from collections.abc import Callable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import Future
+from dataclasses import dataclass
 
+from wids.base.threads import DaemonThreadPool
+from wids.browse.decoders import Decoders, NoMemoryError, TookLongError
 from wids.browse.source import KeptBytes, SamplePlace, Source
-from wids.display.thumbnails import Thumbnail, thumbnail
+from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
 
 __all__ = ["LARGE", "SIZES", "Thumbnails"]
 
-_MOST_THREADS = 8
+_READING_THREADS = 4  # that wait for bytes of remote shards while others decode
 _KEPT_NBYTES = 96 << 20
-# Beyond this a picture is not read to be made small; the sample's own page offers it as it is.
-_MOST_FIELD_NBYTES = 128 << 20
+# A larger field is not read to be made small; the sample's own page offers it as it is.
+_MAX_FIELD_NBYTES = 128 << 20
+_MAX_READ_AHEAD_NBYTES = 2 << 20  # of a field that is read before it is its turn to be decoded
 
 # Few sizes, so that no page makes the server draw each picture in a thousand of them.
 SIZES = (96, 192, 320, 640, 1280, 4096)
 LARGE = 1280  # of an image on the page of its sample
 
-_Key = tuple[int, int, int]
+
+@dataclass(frozen=True)
+class _Key:
+    """What is drawn: a field of a sample of a version of a shard, at a size."""
+
+    index: int
+    number: int
+    size: int
+    version: str
 
 
 class Thumbnails:
@@ -28,31 +39,34 @@ class Thumbnails:
 
     Args:
         source: The dataset.
-        draw: What draws; a test passes another.
+        decoders: The processes that draw.
     """
 
-    def __init__(self, source: Source, draw: Callable[..., Thumbnail] = thumbnail) -> None:
+    def __init__(self, source: Source, decoders: Decoders) -> None:
         self._source = source
-        self._draw = draw
+        self._decoders = decoders
         self._kept: KeptBytes[_Key, Thumbnail | DecodeError] = KeptBytes(_KEPT_NBYTES)
         self._lock = threading.Lock()
         self._under_way: dict[_Key, Future[Thumbnail]] = {}
-        # Pillow lets go of the interpreter while it decodes, so threads use more than one core. Not
-        # all of a large machine, though, where training runs beside; and each may take 256 MiB.
-        self._pool = ThreadPoolExecutor(min(os.cpu_count() or 1, _MOST_THREADS), "wids-thumbnail")
+        limits = decoders.limits
+        threads = limits.processes + limits.slow_processes + _READING_THREADS
+        self._pool = DaemonThreadPool(threads, "wids-thumbnail")
+        # One after the other, and beside the others: they wait for the one large process.
+        self._large_pool = DaemonThreadPool(1, "wids-thumbnail")
 
-    def kept(self, index: int, number: int, size: int) -> Thumbnail | None:
-        """Return a picture that was drawn before, in no time; None where there is none.
+    def kept(self, index: int, number: int, size: int, version: str) -> Thumbnail | None:
+        """Return a picture that was drawn before, in no time; None if there is none.
 
         Args:
             index: Number of the sample.
             number: Number of the field.
             size: As for `get`.
+            version: Version of the shard, as `SamplePlace` has it.
         """
-        found = self._kept.get((index, number, size))
+        found = self._kept.get(_Key(index, number, size, version))
         return None if isinstance(found, DecodeError) else found
 
-    def get(self, place: SamplePlace, number: int, size: int) -> "Future[Thumbnail]":
+    def get(self, place: SamplePlace, number: int, size: int) -> Future[Thumbnail]:
         """Draw a field, or return it as it was drawn before.
 
         Args:
@@ -61,51 +75,78 @@ class Thumbnails:
             size: One of `SIZES`: most pixels of the longer side.
 
         Returns:
-            The picture to come; it raises DecodeError where the field makes none.
+            The picture to come; it raises DecodeError if the field makes none.
         """
-        key = (place.index, number, size)
-        kept = self._kept.get(key)
-        if kept is not None:
-            return _finished(kept)
+        key = _Key(place.index, number, size, place.version)
+        future: Future[Thumbnail]
         with self._lock:
-            future = self._under_way.get(key)
             # Two tabs on one page want the same pictures at the same time; both wait for one.
-            if future is None:
-                future = self._under_way[key] = self._pool.submit(self._make, place, number, size)
+            if key in self._under_way:
+                return self._under_way[key]
+            future = Future()
+            # A tab that was closed must not cancel what another waits for.
+            future.set_running_or_notify_cancel()
+            kept = self._kept.get(key)
+            if kept is None:
+                self._under_way[key] = future
+                self._pool.submit(self._make, key, place, future)
+                return future
+        if isinstance(kept, DecodeError):
+            future.set_exception(kept)
+        else:
+            future.set_result(kept)
         return future
 
     def close(self) -> None:
         """Begin no more; what is being drawn is not waited for."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
+        self._large_pool.close()
 
-    def _make(self, place: SamplePlace, number: int, size: int) -> Thumbnail:
-        key = (place.index, number, size)
+    def _make(
+        self, key: _Key, place: SamplePlace, future: Future[Thumbnail], large: bool = False
+    ) -> None:
         try:
-            drawn = self._drawn(place, number, size)
-            self._kept.put(key, drawn, len(drawn.data))
-        except DecodeError as error:
-            # A broken picture stays broken; trying again for each tile would only cost.
-            self._kept.put(key, error, len(str(error)))
-            raise
-        finally:
-            with self._lock:
-                self._under_way.pop(key, None)
-        return drawn
+            drawn = self._drawn(key, place, large)
+        except NoMemoryError as error:
+            if not large:
+                self._large_pool.submit(self._make, key, place, future, True)
+                return
+            self._finish(key, future, error)
+        except Exception as error:  # noqa: BLE001 (whoever waits for the picture gets it)
+            self._finish(key, future, error)
+        else:
+            self._finish(key, future, drawn)
 
-    def _drawn(self, place: SamplePlace, number: int, size: int) -> Thumbnail:
-        field = place.field(number)
-        if field.nbytes > _MOST_FIELD_NBYTES:
+    def _finish(self, key: _Key, future: Future[Thumbnail], found: Thumbnail | Exception) -> None:
+        # A broken picture stays broken; trying again for each tile would only cost.
+        lasts = isinstance(found, DecodeError) and not isinstance(found, TookLongError)
+        if isinstance(found, Thumbnail):
+            self._kept.put(key, found, len(found.data))
+        elif lasts:
+            self._kept.put(key, found, len(str(found)))  # type: ignore[arg-type]
+        with self._lock:
+            self._under_way.pop(key, None)
+        if isinstance(found, Thumbnail):
+            future.set_result(found)
+        else:
+            future.set_exception(found)
+
+    def _drawn(self, key: _Key, place: SamplePlace, large: bool) -> Thumbnail:
+        field = place.field(key.number)
+        if field.nbytes > _MAX_FIELD_NBYTES:
             raise DecodeError(
-                f"{field.extension}: {field.nbytes} bytes are more than the {_MOST_FIELD_NBYTES} "
+                f"{field.extension}: {field.nbytes} bytes are more than the {_MAX_FIELD_NBYTES} "
                 "that are read for a thumbnail; download the field to see it"
             )
-        return self._draw(field.extension, self._source.read(place, number), size=size)
 
+        def pieces() -> Iterable[bytes]:
+            return self._source.pieces(place, key.number)
 
-def _finished(kept: Thumbnail | DecodeError) -> "Future[Thumbnail]":
-    future: Future[Thumbnail] = Future()
-    if isinstance(kept, DecodeError):
-        future.set_exception(kept)
-    else:
-        future.set_result(kept)
-    return future
+        if field.nbytes <= _MAX_READ_AHEAD_NBYTES:
+            read = list(pieces())
+            return self._decoders.thumbnail(
+                field.extension, field.nbytes, lambda: read, size=key.size, large=large
+            )
+        return self._decoders.thumbnail(
+            field.extension, field.nbytes, pieces, size=key.size, large=large
+        )

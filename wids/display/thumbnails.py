@@ -39,6 +39,23 @@ JPEG_QUALITY = 85
 MAX_FLAT_COLOURS = 128  # of a picture that is drawn rather than photographed
 MAX_TINY_PIXELS = 64 * 64  # of an image that is never coded with loss
 LOSSY_FORMATS = {"JPEG", "MPO"}  # their values are near what was written, and labels are not
+MAX_AVERAGED_PIXELS = 1 << 24  # of an image whose pixels are all looked at
+# What each EXIF orientation asks for, in Pillow's words.
+TURNS = dict(
+    enumerate(
+        (
+            None,
+            "FLIP_LEFT_RIGHT",
+            "ROTATE_180",
+            "FLIP_TOP_BOTTOM",
+            "TRANSPOSE",
+            "ROTATE_270",
+            "TRANSVERSE",
+            "ROTATE_90",
+        ),
+        start=1,
+    )
+)
 MAX_SIDE = 4096  # pixels; whoever wants more wants the image itself
 MAX_ARRAY_SIDE = 1024  # of larger arrays each n-th row and column is looked at
 
@@ -144,6 +161,8 @@ def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
     if drawing is not None:
         return _of_drawing(drawing, size)
     mode = _shown_mode(image)
+    if image.width * image.height > MAX_AVERAGED_PIXELS and image.format not in LOSSY_FORMATS:
+        return _of_large(image, size, mode)
     # Pillow on purpose: the first thumbnail must not wait seconds for torch to be imported.
     decode = ImageDecoder(
         "PIL",
@@ -158,6 +177,17 @@ def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
     tiny = image.width * image.height <= MAX_TINY_PIXELS
     few = small.getcolors(MAX_FLAT_COLOURS) is not None
     return _encoded(small, lossless=mode == "RGBA" or tiny or few)
+
+
+def _of_large(image: Any, size: int, mode: str) -> Thumbnail:
+    """Draw an image of which only some pixels are looked at, since a copy would be too large."""
+    pil = load("PIL.Image", "pillow")
+    turn = TURNS[orientation(image)]
+    _, wanted = _Fit(MAX_SIDE).frame(*image.size)
+    picked = image.resize(wanted, pil.Resampling.NEAREST).convert(mode)
+    turned = picked if turn is None else picked.transpose(pil.Transpose[turn])
+    _, wanted = _Fit(size).frame(*turned.size)
+    return _encoded(turned.resize(wanted), lossless=mode == "RGBA")
 
 
 def _drawing_of(image: Any, size: int, *, named_labels: bool) -> Drawing | None:

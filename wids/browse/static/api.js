@@ -1,7 +1,5 @@
 // Questions to the server. Only GET, only JSON.
 
-let version = "0";
-
 /** Ask a question; throws an Error with the server's message. */
 export async function ask(name, query = {}, signal = undefined) {
   const parameters = new URLSearchParams();
@@ -17,17 +15,16 @@ export async function ask(name, query = {}, signal = undefined) {
   }
   const answer = await response.json().catch(() => ({ error: `status ${response.status}` }));
   if (!response.ok) throw new Error(answer.error ?? `status ${response.status}`);
-  if (answer.version) version = answer.version;
   return answer;
 }
 
-/** The URL of a small picture of a field. */
-export function thumb(index, field, size) {
+/** The URL of a small picture of a field; the version of its shard lets a browser keep it. */
+export function thumb({ index, version }, field, size) {
   return `thumb?i=${index}&f=${field}&s=${size}&v=${version}`;
 }
 
 /** The URL of a field as it is. */
-export function raw(index, field, save = false) {
+export function raw({ index, version }, field, save = false) {
   return `raw?i=${index}&f=${field}&v=${version}${save ? "&save=1" : ""}`;
 }
 

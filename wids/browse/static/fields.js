@@ -1,7 +1,7 @@
 // One field of a sample, by its kind.
 
-import { raw, thumb } from "./api.js";
-import { button, h } from "./dom.js";
+import { ask, raw, thumb } from "./api.js";
+import { button, h, svg } from "./dom.js";
 import { bytes, number, seconds } from "./format.js";
 import { curve, valueHistogram } from "./plots.js";
 import { tree } from "./tree.js";
@@ -9,15 +9,40 @@ import { tree } from "./tree.js";
 const LARGEST = 4096; // pixels of the longest side that the server draws
 
 /** Make the card of a field. */
-export function card(index, field) {
-  const body = field.error ? broken(index, field) : (BODIES[field.kind] ?? dump)(index, field);
+export function card(sample, field, signal) {
+  const shown = h("div", { class: "body" }, field.error ? broken(sample, field) : (BODIES[field.kind] ?? dump)(sample, field));
+  if (!field.error) describePicture(shown, sample, field, signal);
   return h("section", { class: `card ${field.kind}`, "aria-label": `Field ${field.extension}` },
     h("header", {},
       h("h3", {}, field.extension),
       h("span", { class: "muted" }, `${WORDS[field.kind] ?? field.kind} · ${bytes(field.nbytes)}`),
-      h("a", { class: "download", href: raw(index, field.number, true), download: "", "aria-label": `Download ${field.extension}` }, "Download")),
-    body,
+      h("a", { class: "download", href: raw(sample, field.number, true), download: "", "aria-label": `Download ${field.extension}` }, "Download")),
+    shown,
     h("footer", {}, facts(field)));
+}
+
+/** Add the legend or the range of a picture; say what is wrong with one that took long to draw. */
+async function describePicture(shown, sample, field, signal) {
+  if (!("picture" in field)) return;
+  let drawn = field.picture;
+  if (drawn === null) {
+    drawn = await ask("picture", { i: sample.index, f: field.number }, signal).catch((error) => ({ error: error.message }));
+    if (signal.aborted) return;
+  }
+  if (drawn.error) shown.replaceChildren(...broken(sample, { ...field, error: drawn.error }).filter(Boolean));
+  else shown.append(...legend(drawn));
+}
+
+const LEGEND = 40; // labels that are named
+
+function legend({ labels, value_range: range }) {
+  if (range) return [h("p", { class: "muted range" }, `black ${number(range[0])}, white ${number(range[1])}`)];
+  if (!labels.length) return [];
+  const entries = labels.slice(0, LEGEND).map(([value, colour, share, name]) => h("li", {},
+    svg("svg", { class: "swatch", viewBox: "0 0 1 1", "aria-hidden": "true" }, svg("rect", { width: 1, height: 1, fill: colour })),
+    `${value}${name ? ` ${name}` : ""}`, h("span", { class: "muted" }, ` ${(100 * share).toFixed(1)} %`)));
+  const left = labels.length - entries.length;
+  return [h("ul", { class: "legend", "aria-label": "Labels" }, entries, left > 0 ? h("li", { class: "muted" }, `and ${left} more`) : null)];
 }
 
 const WORDS = { json: "JSON", class: "class", bytes: "bytes" };
@@ -38,17 +63,17 @@ function facts(field) {
   return h("span", { class: "muted" }, [...known, `at byte ${number(field.offset)} of the shard`].join(" · "));
 }
 
-function broken(index, field) {
+function broken(sample, field) {
   return [
     h("p", { class: "problem" }, h("strong", {}, "Cannot be decoded. "), field.error),
     field.summary.text ? h("pre", {}, field.summary.text) : null,
-    field.summary.hex ? dump(index, field) : null,
+    field.summary.hex ? dump(sample, field) : null,
   ];
 }
 
-function image(index, field) {
+function image(sample, field) {
   const { width, height } = field.summary;
-  const drawn = h("img", { src: thumb(index, field.number, 1280), alt: `Image ${field.extension}`, class: "whole" });
+  const drawn = h("img", { src: thumb(sample, field.number, 1280), alt: `Image ${field.extension}`, class: "whole" });
   drawn.addEventListener("load", () => {
     drawn.classList.toggle("small", Math.max(drawn.naturalWidth, drawn.naturalHeight) < 160);
   });
@@ -62,7 +87,7 @@ function image(index, field) {
     if (!zoomed) return;
     // The file itself where the browser draws its kind, unless it is too large to be drawn safely.
     const plain = field.media_type && width * height <= 64e6;
-    drawn.src = plain ? raw(index, field.number) : thumb(index, field.number, LARGEST);
+    drawn.src = plain ? raw(sample, field.number) : thumb(sample, field.number, LARGEST);
     drawn.classList.toggle("small", scale > 1);
   }, { "aria-pressed": "false", "data-key": "z", title: "Zoom (z)" });
   frame.tabIndex = 0;
@@ -84,8 +109,8 @@ function text(_index, field) {
   ];
 }
 
-function json(index, field) {
-  return "tree" in field.summary ? tree(field.summary.tree) : text(index, field);
+function json(sample, field) {
+  return "tree" in field.summary ? tree(field.summary.tree) : text(sample, field);
 }
 
 function classOf(_index, field) {
@@ -93,10 +118,10 @@ function classOf(_index, field) {
   return h("p", { class: "class-value" }, h("strong", {}, String(value)), name ? ` ${name}` : null);
 }
 
-function array(index, field) {
+function array(sample, field) {
   const { arrays = [], num_arrays: total = arrays.length, picture } = field.summary;
   return [
-    picture ? h("div", { class: "frame" }, h("img", { src: thumb(index, field.number, 640), alt: `Array ${field.extension} as a picture`, class: "whole array-picture" })) : null,
+    picture ? h("div", { class: "frame" }, h("img", { src: thumb(sample, field.number, 1280), alt: `Array ${field.extension} as a picture`, class: "whole array-picture" })) : null,
     arrays.map((one) => describeArray(one, field.extension)),
     total > arrays.length ? h("p", { class: "muted" }, `and ${number(total - arrays.length)} more`) : null,
   ];
@@ -116,17 +141,17 @@ function describeArray(one, extension) {
 
 const ABSENT = { nan: true, inf: true };
 
-function audio(index, field) {
-  if (!field.media_type) return dump(index, field);
+function audio(sample, field) {
+  if (!field.media_type) return dump(sample, field);
   return [
-    field.wave ? h("img", { class: "wave", src: thumb(index, field.number, 640), alt: "How loud it is over time" }) : null,
-    h("audio", { controls: true, preload: "metadata", src: raw(index, field.number), "aria-label": `Sound ${field.extension}` }),
+    field.wave ? h("img", { class: "wave", src: thumb(sample, field.number, 640), alt: "How loud it is over time" }) : null,
+    h("audio", { controls: true, preload: "metadata", src: raw(sample, field.number), "aria-label": `Sound ${field.extension}` }),
   ];
 }
 
-function video(index, field) {
-  if (!field.media_type) return dump(index, field);
-  return h("video", { controls: true, preload: "metadata", src: raw(index, field.number), "aria-label": `Video ${field.extension}` });
+function video(sample, field) {
+  if (!field.media_type) return dump(sample, field);
+  return h("video", { controls: true, preload: "metadata", src: raw(sample, field.number), "aria-label": `Video ${field.extension}` });
 }
 
 function dump(_index, field) {

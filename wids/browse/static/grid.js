@@ -115,7 +115,7 @@ function pictureOf(tile, size) {
   const moves = tile.kind === "audio" || tile.kind === "video";
   const badge = moves ? h("span", { class: "badge", "aria-hidden": "true" }, GLYPHS[tile.kind]) : null;
   return [badge, h("img", {
-    src: thumb(tile.index, tile.picture, devicePixelRatio > 1.2 ? dense : plain),
+    src: thumb(tile, tile.picture, devicePixelRatio > 1.2 ? dense : plain),
     alt: tile.caption ?? "",
     loading: "lazy",
     decoding: "async",

@@ -28,7 +28,7 @@ export async function showSample({ view, state, dataset, signal, shown }) {
 /** Show fields, and what brings more of a sample that has very many. */
 function addCards(article, sample, signal) {
   const fields = [...sample.fields].sort((a, b) => ORDER.indexOf(a.kind) - ORDER.indexOf(b.kind));
-  article.append(h("div", { class: "cards" }, fields.map((field) => card(sample.index, field))));
+  article.append(h("div", { class: "cards" }, fields.map((field) => card(sample, field, signal))));
   const left = sample.fields_left_out;
   if (!left) return;
   const next = sample.fields.at(-1).number + 1;

@@ -1,0 +1,188 @@
+"""Decoder processes: hostile pictures hold up no others, take bounded memory and end nothing."""
+
+import functools
+import os
+import time
+from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
+from threading import Thread
+
+import pytest
+import urllib3
+from browsing import Command
+from conftest import write_shard
+from pictures import draw, save
+from PIL import Image
+from specimens import npy, png_bomb, specimens, tone
+
+from wids.browse.decoders import DecoderLimits, Decoders, NoMemoryError, TookLongError
+from wids.display.fieldview import view_field
+from wids.display.thumbnails import Thumbnail, thumbnail
+from wids.errors import DecodeError
+
+
+def progressive(side: int, scans: int) -> bytes:
+    """Make a JPEG whose last scan is repeated, so that it takes long for its bytes."""
+    data = save(Image.linear_gradient("L").resize((side, side)), "JPEG", progressive=True)
+    last = data.rindex(b"\xff\xda")
+    return data[:-2] + data[last:-2] * scans + data[-2:]
+
+
+@functools.cache
+def slow_picture() -> bytes:
+    """Make a JPEG of 64 megapixels and few enough scans to be tried."""
+    return progressive(8000, 90)
+
+
+def draw_with(decoders: Decoders, extension: str, data: bytes, **options: bool) -> Thumbnail:
+    return decoders.thumbnail(extension, len(data), lambda: [data], size=64, **options)
+
+
+@pytest.fixture
+def decoders() -> Iterator[Decoders]:
+    decoders = Decoders(DecoderLimits(processes=1, slow_processes=1, soon_seconds=0.5))
+    yield decoders
+    decoders.close()
+
+
+@pytest.mark.parametrize("extension", [".jpg", ".depth.png", ".mask.PNG", ".npy", ".wav", ".mp4"])
+def test_a_decoder_draws_and_describes_as_this_process_does(
+    decoders: Decoders, extension: str
+) -> None:
+    """Pictures and descriptions are the same from a process as from a call."""
+    data = specimens()[extension]
+    assert draw_with(decoders, extension, data) == thumbnail(extension, data, size=64)
+    assert decoders.view(extension, len(data), lambda: [data]) == view_field(extension, data)
+
+
+def test_a_broken_picture_is_an_error_and_the_next_is_drawn(decoders: Decoders) -> None:
+    """The process that refused a picture draws another."""
+    for data in (b"no picture", png_bomb()):
+        with pytest.raises(DecodeError, match="no picture of"):
+            draw_with(decoders, ".png", data)
+    assert draw_with(decoders, ".png", save(draw(64, 48), "PNG")).width == 64
+
+
+def test_a_slow_picture_ends_at_its_deadline_and_holds_up_no_other() -> None:
+    """One process is all there is, and yet another picture is drawn while the slow one is tried."""
+    limits = DecoderLimits(processes=1, slow_processes=1, soon_seconds=0.3, deadline_seconds=1.5)
+    decoders = Decoders(limits)
+    failed: list[DecodeError] = []
+    slow = slow_picture()
+
+    def try_slow() -> None:
+        try:
+            draw_with(decoders, ".jpg", slow, large=False)
+        except DecodeError as error:
+            failed.append(error)
+
+    thread = Thread(target=try_slow)
+    thread.start()
+    time.sleep(0.1)
+    assert draw_with(decoders, ".png", save(draw(64, 48), "PNG")).width == 64
+    thread.join()
+    decoders.close()
+    assert len(failed) == 1
+
+
+def test_only_so_many_pictures_may_be_slow() -> None:
+    """A page of slow pictures ends soon; those beyond the bound may be asked for again."""
+    limits = DecoderLimits(
+        processes=1, slow_processes=0, soon_seconds=0.01, large_nbytes=1 << 30, nbytes=1 << 30
+    )
+    decoders = Decoders(limits)
+    with pytest.raises(TookLongError, match="reload"):
+        draw_with(decoders, ".jpg", slow_picture())
+    decoders.close()
+
+
+def test_what_needs_much_memory_has_one_process_that_may_take_it() -> None:
+    """A picture of 36 megapixels is refused by the usual process and drawn by the large one."""
+    decoders = Decoders(DecoderLimits(processes=1, nbytes=128 << 20))
+    data = save(Image.new("RGB", (6000, 6000)), "PNG")
+    with pytest.raises(NoMemoryError, match="128 MiB"):
+        draw_with(decoders, ".png", data)
+    assert draw_with(decoders, ".png", data, large=True).width == 64
+    decoders.close()
+
+
+def test_a_decoder_that_ends_is_an_error_of_its_field(decoders: Decoders) -> None:
+    """The memory of a process is out while it reads; the next picture gets another process."""
+    data = npy(draw(64, 48))
+    small = Decoders(DecoderLimits(processes=1, nbytes=1 << 20, large_nbytes=1 << 20))
+    with pytest.raises(DecodeError):
+        draw_with(small, ".npy", data)
+    small.close()
+    assert draw_with(decoders, ".npy", data).width == 64
+
+
+@pytest.fixture(scope="module")
+def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
+    folder = tmp_path_factory.mktemp("slow")
+    samples = [
+        {"__key__": "slow", ".jpg": progressive(4000, 900)},
+        {"__key__": "fine", ".jpg": save(draw(64, 48), "JPEG"), ".bad.mp3": b"\xff\xfb" * 999},
+        *(
+            {"__key__": f"large{number}", ".png": save(Image.new(mode, (8000, 8000)), "PNG")}
+            for number, mode in enumerate(["RGB", "RGBA", "LA", "RGB"])
+        ),
+        {"__key__": "wide", ".png": png_bomb(63_000_000, 1)},
+    ]
+    path = write_shard(folder / "a.tar", samples)
+    with Command(path, tmp_path_factory.mktemp("cache")) as server:
+        yield server
+
+
+def test_a_slow_field_delays_neither_its_page_nor_others(served: Command) -> None:
+    """A sample with a picture that is refused has a page that says why."""
+    field = served.get("api/sample", i=0).json()["fields"][0]
+    picture = field["picture"] or served.get("api/picture", i=0, f=0).json()
+    assert "scans" in picture["error"]
+    assert served.get("thumb", i=1, f=0, s=96).headers["Content-Type"] == "image/png"
+
+
+def test_large_pictures_are_drawn_within_one_bound(served: Command) -> None:
+    """Four of 64 megapixels at once are drawn, and the server itself stays small."""
+    kinds: list[str] = []
+
+    def fetch(index: int) -> None:
+        kinds.append(served.get("thumb", i=index, f=0, s=96).headers["Content-Type"])
+
+    threads = [Thread(target=fetch, args=[index]) for index in range(2, 6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all(kind in ("image/png", "image/jpeg") for kind in kinds), kinds
+    assert served.own_nbytes < 250 << 20
+
+
+def test_a_side_too_long_is_refused(served: Command) -> None:
+    """63,000,000 pixels in one row are refused, and the page says so."""
+    picture = served.get("api/picture", i=6, f=0).json()
+    assert "65536" in picture["error"]
+
+
+def test_a_field_that_is_cut_while_it_is_read_ends_nothing(tmp_path: Path) -> None:
+    """A shard that is cut short during a download ends the download, and not the server."""
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".bin": bytes(64 << 20)}])
+    with Command(path, tmp_path) as server:
+        with server.get("raw", i=0, f=0, stream=True) as answer:
+            answer.raw.read(1000)
+            os.truncate(path, 4096)
+            received = 0
+            with suppress(urllib3.exceptions.HTTPError):
+                received = sum(len(piece) for piece in answer.raw.stream(1 << 20))
+            assert received < 64 << 20
+        assert server.get("api/dataset").status_code == 200
+
+
+def test_libraries_write_nothing_to_the_terminal(tmp_path: Path, capfd) -> None:
+    """What libmpg123 thinks of a damaged file does not reach whoever started the server."""
+    damaged = b"ID3\x03\x00\x00\x00\x00\x00\x0a" + b"\xff\xfb\x90\x64" + tone()[:4000]
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".mp3": damaged}])
+    with Command(path, tmp_path) as server:
+        server.get("api/sample", i=0)
+        server.get("thumb", i=0, f=0, s=96)
+    assert "mpg123" not in capfd.readouterr().err

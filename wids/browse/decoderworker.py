@@ -1,0 +1,124 @@
+"""Process that describes and draws fields for the server: `python -m wids.browse.decoderworker`.
+
+It reads requests from a socket that it inherits and answers one after the other, until the socket
+is closed. A message is a JSON object and bytes, each after its length. The server does not trust
+the answers: whoever wrote a picture that breaks a decoder may answer in its place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import resource
+import signal
+import socket
+import struct
+import sys
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from wids.base.optional import load_if_present
+from wids.display.fieldview import view_field
+from wids.display.thumbnails import thumbnail
+from wids.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+__all__ = ["Data", "head", "receive"]
+
+MAX_MESSAGE_NBYTES = 8 << 20  # of the JSON of a message
+MAX_DATA_NBYTES = 256 << 20
+_LENGTHS = struct.Struct("<QQ")
+# How Python, Pillow, ffmpeg and C++ say that memory was refused.
+_NO_MEMORY = re.compile(r"MemoryError|out of memory|allocate memory|bad_alloc", re.IGNORECASE)
+
+Data = bytes | bytearray
+Message = tuple[dict[str, Any], Data]
+
+
+def head(header: dict[str, Any], nbytes: int) -> bytes:
+    """Return the beginning of a message, which so many bytes of data follow."""
+    text = json.dumps(header).encode()
+    return _LENGTHS.pack(len(text), nbytes) + text
+
+
+def receive(connection: socket.socket, deadline: float | None = None) -> Message:
+    """Wait for a message.
+
+    Args:
+        connection: A connected socket.
+        deadline: When the message must have come, by the monotonic clock; None for no end.
+
+    Raises:
+        EOFError: The other side closed the connection, or sends more than it may.
+        OSError: It does not send in time, or the connection broke.
+        ValueError: Its header is no JSON object.
+    """
+    length, nbytes = _LENGTHS.unpack(_exactly(connection, _LENGTHS.size, deadline))
+    if length > MAX_MESSAGE_NBYTES or nbytes > MAX_DATA_NBYTES:
+        raise EOFError(f"a message of {length} and {nbytes} bytes")
+    header = json.loads(_exactly(connection, length, deadline))
+    if not isinstance(header, dict):
+        raise ValueError("expected a JSON object")  # noqa: TRY004 (of what came, not of a caller)
+    return header, _exactly(connection, nbytes, deadline)
+
+
+def _exactly(connection: socket.socket, nbytes: int, deadline: float | None) -> bytearray:
+    data = bytearray(nbytes)
+    view = memoryview(data)
+    while view:
+        if deadline is not None:
+            connection.settimeout(max(deadline - time.monotonic(), 0.001))
+        count = connection.recv_into(view)
+        if not count:
+            raise EOFError("the connection was closed")
+        view = view[count:]
+    return data
+
+
+def _view(request: dict[str, Any], data: Data) -> Message:
+    return asdict(view_field(request["extension"], memoryview(data))), b""
+
+
+def _thumbnail(request: dict[str, Any], data: Data) -> Message:
+    drawn = asdict(thumbnail(request["extension"], memoryview(data), size=request["size"]))
+    return drawn, drawn.pop("data")
+
+
+CALLS: dict[str, Callable[[dict[str, Any], Data], Message]] = {
+    "thumbnail": _thumbnail,
+    "view": _view,
+}
+
+
+def _answer(request: dict[str, Any], data: Data) -> Message:
+    try:
+        found, drawn = CALLS[request["call"]](request, data)
+    except (DecodeError, MemoryError) as error:
+        found, drawn = {"failed": str(error) or type(error).__name__}, b""
+    reason = found.get("failed") or found.get("error") or ""
+    return {**found, "no_memory": _NO_MEMORY.search(reason) is not None}, drawn
+
+
+def _main(descriptor: int, nbytes: int) -> None:
+    """Answer requests with at most so many bytes of memory."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's, which ends this process
+    load_if_present("PIL.Image")
+    bounds = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_DATA: nbytes}
+    for limit, value in bounds.items():
+        with suppress(ValueError, OSError):  # not every system has each of them
+            resource.setrlimit(limit, (value, value))
+    with socket.socket(fileno=descriptor) as connection, suppress(EOFError, ConnectionError):
+        connection.sendall(head({"ready": True}, 0))
+        while True:
+            header, data = _answer(*receive(connection))
+            connection.sendall(head(header, len(data)))
+            connection.sendall(data)
+            del data  # before the next field takes its room
+
+
+if __name__ == "__main__":
+    _main(int(sys.argv[1]), int(sys.argv[2]))
