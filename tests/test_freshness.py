@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wids.base.freshness import is_newer
+from wids.base.files import is_newer
 
 
 @pytest.fixture

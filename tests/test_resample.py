@@ -8,7 +8,7 @@ from helpers.pictures import draw, psnr
 from PIL import Image
 
 from wids.base.optional import load_if_present
-from wids.codecs.resample import resample
+from wids.codecs.images import resample
 
 SIZES = [(60, 40), (224, 224), (300, 17), (7, 7), (1, 1), (400, 500)]
 PICTURE = draw(301, 203)

@@ -6,7 +6,7 @@ import os
 import stat
 from pathlib import Path
 
-from wids.base.freshness import is_newer
+from wids.base.files import is_newer
 from wids.base.urls import local_path
 
 __all__ = ["StartingFolder", "is_of_use"]

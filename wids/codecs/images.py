@@ -1,4 +1,4 @@
-"""Images from their compressed bytes: whole or in part, at a size, to PIL, numpy or torch.
+"""Decoding of images, whole or in part, at a size, to PIL, numpy or torch; and encoding.
 
 Pillow decodes everything and is the reference. JPEGs, most of all images, go to libjpeg-turbo's
 binding simplejpeg where it is installed, which gives the same pixels sooner; whatever it refuses
@@ -18,10 +18,17 @@ import numpy as np
 
 from wids.base.optional import load, load_if_present
 from wids.codecs.framing import Box, Framing
-from wids.codecs.resample import fast_library, resample, resample_image
 from wids.errors import DecodeError
 
-__all__ = ["IMAGE_TARGETS", "ImageDecoder", "encode_image", "open_image"]
+__all__ = [
+    "IMAGE_TARGETS",
+    "ImageDecoder",
+    "encode_image",
+    "fast_library",
+    "open_image",
+    "resample",
+    "resample_image",
+]
 
 IMAGE_TARGETS = ("PIL", "numpy", "torch")
 IMAGE_MODES = ("L", "RGB", "RGBA")
@@ -85,7 +92,7 @@ class ImageDecoder:
             colour JPEG is its luma plane, which costs no colour conversion.
         size: `Resize`, `CenterCrop`, `RandomResizedCrop`, or another `Framing`; None for the
             whole image as it is. Images in other modes than these three then become RGB.
-        antialias: Whether all pixels count when an image shrinks; see `wids.codecs.resample`.
+        antialias: Whether all pixels count when an image shrinks; see `resample`.
         scaled: Whether a JPEG that shrinks to a half or less may be decoded at 1/2, 1/4 or 1/8 of
             its size, never below the size wanted: sooner done, at a slight loss (docs/decoding.md).
         fast: Whether JPEGs are decoded by simplejpeg's fast transform and plain upsampling of
@@ -299,3 +306,78 @@ def encode_image(file_format: str, image: Any) -> bytes:
     except OSError as error:  # Pillow's word for a mode that the format cannot hold
         raise ValueError(f"{file_format}: {error}; convert the image first") from error
     return stream.getvalue()
+
+
+def resample(
+    pixels: np.ndarray, size: tuple[int, int], *, antialias: bool, backend: str = "auto"
+) -> np.ndarray:
+    """Resize an image by the fastest library that does it well.
+
+    With antialiasing each result pixel is the triangle-weighted mean of all the pixels that it
+    covers, as by Pillow's BILINEAR: by torch where it is installed (its kernel for bytes follows
+    Pillow-SIMD's and differs by at most one level), else by Pillow itself. Without, each result
+    pixel is interpolated between its four neighbours, and what lies between is skipped: by OpenCV
+    where it is installed, else by Pillow.
+
+    Args:
+        pixels: uint8, shape (height, width) or (height, width, 3 or 4), four being RGBA.
+        size: Width and height of the result.
+        antialias: Whether all pixels count when an image shrinks.
+        backend: "auto" for the fastest library installed, "pillow" for Pillow always.
+
+    Returns:
+        A new array, uint8, of shape (size[1], size[0]) or (size[1], size[0], 3 or 4).
+
+    >>> resample(np.uint8([[0, 0, 100, 100]]), (2, 1), antialias=True)
+    array([[14, 86]], dtype=uint8)
+    """
+    # Pillow alone weighs colours by their alpha, so that what is transparent does not bleed.
+    module = None if pixels.shape[2:] == (4,) else fast_library(backend, antialias=antialias)
+    if module is None:
+        image = load("PIL.Image", "pillow").fromarray(np.ascontiguousarray(pixels))
+        return np.array(resample_image(image, size, antialias=antialias))
+    if antialias:
+        return _resample_torch(module, pixels, size)
+    return np.asarray(module.resize(pixels, size, interpolation=module.INTER_LINEAR))
+
+
+def fast_library(backend: str, *, antialias: bool) -> Any | None:
+    """Return the library that resizes faster than Pillow, or None for Pillow.
+
+    Args:
+        backend: "auto" or "pillow", as for `resample`.
+        antialias: What the library must do.
+
+    >>> fast_library("pillow", antialias=True) is None
+    True
+    """
+    return load_if_present("torch" if antialias else "cv2") if backend == "auto" else None
+
+
+def _resample_torch(torch: Any, pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """Resize with torch, without copies on the way in and out."""
+    image = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[..., None])
+    # In this order of unsqueeze and permute torch sees its "channels last" layout, in and out.
+    batch = image.unsqueeze(0).permute(0, 3, 1, 2)
+    resized = torch.nn.functional.interpolate(
+        batch, (size[1], size[0]), mode="bilinear", antialias=True
+    )
+    array: np.ndarray = resized[0].permute(1, 2, 0).numpy()
+    return array if pixels.ndim == 3 else array[..., 0]
+
+
+def resample_image(image: Any, size: tuple[int, int], *, antialias: bool) -> Any:
+    """Resize a PIL image by Pillow.
+
+    Args:
+        image: A `PIL.Image.Image`.
+        size: Width and height of the result.
+        antialias: Whether all pixels count when an image shrinks.
+    """
+    pil = load("PIL.Image", "pillow")
+    bilinear = pil.Resampling.BILINEAR
+    if antialias:
+        return image.resize(size, bilinear)
+    # `transform` looks at four neighbours, `resize` at all that a result pixel covers.
+    box = (0, 0, image.width, image.height)
+    return image.transform(size, pil.Transform.EXTENT, box, bilinear)

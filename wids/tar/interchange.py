@@ -5,8 +5,7 @@ from collections.abc import Collection
 from pathlib import Path
 
 from wids.tar.foreign import dali_path, energon_path
-from wids.tar.foreigncheck import check_against
-from wids.tar.foreignwrite import save_dali_index, save_energon_index
+from wids.tar.foreigncheck import check_against, save_dali_index, save_energon_index
 from wids.tar.tarindex import TarIndex
 
 __all__ = [

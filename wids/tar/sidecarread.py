@@ -12,7 +12,6 @@ from itertools import pairwise
 
 from wids.base.mapping import map_file
 from wids.errors import ShardFormatError
-from wids.tar.fingerprint import probed_rows
 from wids.tar.sidecar import (
     CONCATENATED,
     HEADER,
@@ -25,6 +24,7 @@ from wids.tar.sidecar import (
     Sidecar,
     SidecarHeader,
     Source,
+    probed_rows,
     seal,
 )
 

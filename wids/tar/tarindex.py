@@ -14,11 +14,9 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from wids.base.files import write_atomically
-from wids.base.freshness import is_newer
+from wids.base.files import is_newer, write_atomically
 from wids.base.locks import file_lock
 from wids.errors import ShardFormatError
-from wids.tar.fingerprint import fingerprint, probed_rows
 from wids.tar.foreigncheck import warn_of_wrong_indexes
 from wids.tar.grouping import Grouping, KeyRule, group_members
 from wids.tar.membertable import MemberTable
@@ -26,8 +24,10 @@ from wids.tar.sidecar import (
     IndexRules,
     Sidecar,
     Source,
+    fingerprint,
     lay_out,
     pack_sidecar,
+    probed_rows,
 )
 from wids.tar.sidecarread import parse_sidecar, read_sidecar
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
