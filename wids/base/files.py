@@ -47,7 +47,7 @@ def host_token() -> str:
 
 
 def is_running(pid: int) -> bool:
-    """Tell whether a process of this machine lives.
+    """Return whether a process of this machine is alive.
 
     >>> is_running(os.getpid())
     True
@@ -63,7 +63,7 @@ def is_running(pid: int) -> bool:
 
 
 def new_part_path(target: Path) -> Path:
-    """Return a new name beside a file, for it to grow under: unique, and telling whose it is.
+    """Return a new unique name in the folder of a file, which names the process that writes it.
 
     >>> part = new_part_path(Path("/data/a.tar"))
     >>> part.parent, part.name.startswith(".a.tar."), part.suffix
@@ -74,7 +74,7 @@ def new_part_path(target: Path) -> Path:
 
 
 class PartName(NamedTuple):
-    """What the name of a part says.
+    """Contents of the name of a part.
 
     Attributes:
         target: Of which file it is a part; a long name is cut.
@@ -88,13 +88,13 @@ class PartName(NamedTuple):
 
     @property
     def is_orphaned(self) -> bool:
-        """Whether its maker is known to be dead."""
+        """Whether the process that wrote it is known to be dead."""
         # On a shared file system the number may be that of a process on another machine.
         return self.host == host_token() and not is_running(self.pid)
 
 
 def parse_part_name(name: str) -> PartName | None:
-    """Take the name of a part apart; None for any other file.
+    """Parse the name of a part; return None for any other file.
 
     >>> parse_part_name(".a.tar.0123abcd.77.89abcdef.part")
     PartName(target='a.tar', host='0123abcd', pid=77)
@@ -104,7 +104,7 @@ def parse_part_name(name: str) -> PartName | None:
 
 
 def _shortened(name: str) -> str:
-    """Cut a name to what a part's name holds of it."""
+    """Cut a name to the length that a part's name has room for."""
     # Names that users gave may be as long as names can be, in characters of several bytes.
     return os.fsdecode(os.fsencode(name)[:_NAME_NBYTES])
 
@@ -112,7 +112,7 @@ def _shortened(name: str) -> str:
 def remove_parts(
     folder: Path, names: Collection[str] | None = None, *, of_living: bool = False
 ) -> None:
-    """Remove what processes that were killed have left in a folder.
+    """Remove the parts that killed processes have left in a folder.
 
     Args:
         folder: The folder; it need not be there.
@@ -178,7 +178,7 @@ def write_atomically(
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the disk has the names of a folder.
+    """Flush the entries of a folder to the disk.
 
     Raises:
         OSError: The disk failed.

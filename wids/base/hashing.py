@@ -47,7 +47,7 @@ DIGESTS = {
 
 
 class Hasher(Protocol):
-    """A running digest, as `hashlib` makes them."""
+    """Running digest, as `hashlib` makes them."""
 
     def update(self, data: bytes | bytearray | memoryview, /) -> None:
         """Add bytes."""
@@ -157,7 +157,7 @@ class _DigestThread(Thread):
         self._blocks.put(block)
 
     def run(self) -> None:
-        """Digest what comes, until the end comes."""
+        """Digest the blocks in the queue until the end mark."""
         while (block := self._blocks.get()) is not None:
             if not self.is_cancelled:
                 self._hasher.update(block)

@@ -94,7 +94,7 @@ def _wait_for(
 
 
 def open_locked(path: Path, flags: int = os.O_RDONLY) -> int:
-    """Open a file and lock it, or create it; links are not followed.
+    """Open or create a file and lock it, without following links.
 
     Args:
         path: The file. Where the file system has no locks, it is opened without.

@@ -8,7 +8,7 @@ __all__ = ["FILE_TYPES", "FileType", "file_type"]
 
 
 class FileType(NamedTuple):
-    """A file type and the bytes that its files begin with.
+    """File type with the first bytes of its files.
 
     Attributes:
         name: Short name, such as "gzip".

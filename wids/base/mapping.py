@@ -30,7 +30,7 @@ def map_file(file_descriptor: int) -> memoryview:
 def page_ranges(
     spans: Iterable[tuple[int, int]], *, max_gap_nbytes: int = mmap.PAGESIZE
 ) -> Iterator[tuple[int, int]]:
-    """Join parts of a map to ranges `[start, stop)` that begin on a page, as `madvise` wants them.
+    """Join parts of a map to page-aligned ranges `[start, stop)`, as `madvise` needs them.
 
     Args:
         spans: Offset and size of each part in bytes, in any order.

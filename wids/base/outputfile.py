@@ -17,7 +17,7 @@ __all__ = ["OutputFile", "write_output"]
 
 
 class OutputFile:
-    """One file on its way: `<name>.part` until `publish` gives it its name.
+    """Output file that is written as `<name>.part` until `publish` renames it.
 
     The part is locked, so two processes never write one file; a killed process leaves a part
     that the next one overwrites. For output that a user named. What any process may make anew (a
@@ -39,7 +39,7 @@ class OutputFile:
     """
 
     def __init__(self, path: Path) -> None:
-        """Begin a file; folders on the way are made.
+        """Begin a file; missing folders are made.
 
         Args:
             path: The final name.
@@ -55,7 +55,7 @@ class OutputFile:
         self.stream: BinaryIO = _open_alone(self.part_path)
 
     def publish(self, *, fsync: bool = False) -> None:
-        """Give the file its final name; it replaces what was there.
+        """Rename the file to its final name, replacing any old one.
 
         Args:
             fsync: Wait until the disk has file and name, so that a power cut takes neither.
@@ -70,14 +70,14 @@ class OutputFile:
             sync_folder(self.path.parent)
 
     def discard(self) -> None:
-        """Remove what was written, unless it was published; harmless at any time."""
+        """Remove the part, unless it was published; harmless at any time."""
         if not self.stream.closed:
             self.part_path.unlink(missing_ok=True)
             self.stream.close()
 
 
 def _open_alone(part_path: Path) -> BinaryIO:
-    """Open a part for this process alone, and empty it."""
+    """Open a part exclusively and truncate it."""
     try:
         descriptor = open_locked(part_path, os.O_RDWR)
     except BlockingIOError as error:
@@ -100,7 +100,7 @@ def _open_alone(part_path: Path) -> BinaryIO:
 
 
 def write_output(path: Path, data: bytes) -> None:
-    """Write a small file so that readers see the old one or the new one, never half of it.
+    """Write a small file; readers see the old one or the new one, never half of it.
 
     Args:
         path: The final name; folders on the way are made.

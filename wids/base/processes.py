@@ -1,4 +1,4 @@
-"""Processes: work over many items in a pool or any executor, cores, and fresh interpreters.
+"""Process pool over many items, number of cores, and command of a fresh interpreter.
 
 `run_each` takes any `concurrent.futures.Executor`, and one failure does not stop the rest.
 """
@@ -41,7 +41,7 @@ def run_each(
     desc: str = "",
     done: Callable[[T, R | Exception], object] | None = None,
 ) -> list[R | Exception]:
-    """Call a function for each item, in parallel, and keep what each call gave.
+    """Call a function for each item in parallel, and return each result or error.
 
     Args:
         function: What to call; with processes or a cluster it must be picklable, as its items and
@@ -79,14 +79,14 @@ def run_each(
 
 
 class _Worker:
-    """A process of our own, that works on one item at a time.
+    """Worker process of the pool, which works on one item at a time.
 
     `ProcessPoolExecutor` would do, but for a process that dies: the pool is broken then, does not
     tell whose work it was, and (in Python 3.11) may wait for ever if it was just given more.
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        """Start it; it gets the function once, which may hold a spec of megabytes."""
+        """Start the process and send it the function, once: it may hold a spec of megabytes."""
         self.place = -1
         self.connection, there = multiprocessing.Pipe()
         self._process = multiprocessing.Process(
@@ -97,13 +97,13 @@ class _Worker:
         there.close()
 
     def begin(self, place: int, item: Any) -> None:
-        """Give it an item, of which the place is kept in mind."""
+        """Send an item, and remember its place."""
         self.place = place
         with suppress(ConnectionError):  # it died idle; reading tells so
             self.connection.send((place, item))
 
     def outcome(self) -> Any:
-        """Read what came of the item.
+        """Receive the result or error of the item.
 
         Raises:
             EOFError: The process is gone.
@@ -118,7 +118,7 @@ class _Worker:
             return error
 
     def end(self) -> None:
-        """Let it finish what it does, and end."""
+        """End the process after its current item."""
         with suppress(ConnectionError):
             self.connection.send(_END)
         self.connection.close()
@@ -129,7 +129,7 @@ _END = None, None  # no item: those come with their place
 
 
 def _serve(connection: Connection, parent: int, function: Callable[[Any], Any]) -> None:
-    """Work on what comes, in a process of our own, until the end comes or the parent is gone."""
+    """Serve items in a worker process until the end mark comes or the parent is gone."""
 
     # Workers hold the ends of each other's pipes, so none of them would notice a killed parent:
     # they would wait for work for ever, and the machine would fill up with them.
@@ -178,7 +178,7 @@ def _run_here(
 def _run_in_processes(
     workers: int, function: Callable[[T], R], items: Sequence[T]
 ) -> Generator[tuple[int, R | Exception]]:
-    """Run in processes of our own; one that dies takes its item with it, and another follows it."""
+    """Run in worker processes; one that dies fails its item and is replaced."""
     waiting = iter(enumerate(items))
     busy: dict[Any, _Worker] = {}
     idle: list[_Worker] = []
@@ -213,7 +213,7 @@ def _run_in_processes(
 def _run_with(
     executor: Executor, function: Callable[[T], R], items: Sequence[T]
 ) -> Generator[tuple[int, R | Exception]]:
-    """Keep a window of jobs with the executor; yield them as they end."""
+    """Run by an executor, with a bounded number of jobs submitted; yield results as they end."""
     waiting = iter(enumerate(items))
     running: dict[Future[R], int] = {}
     while True:

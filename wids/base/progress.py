@@ -46,7 +46,7 @@ def progress_bar(
     unit: str = "it",
     scale: bool = False,
 ) -> Any:
-    """Return a bar of tqdm's, to be updated and closed by the caller; None where none is drawn.
+    """Return a tqdm bar that the caller updates and closes, or None where none is drawn.
 
     Takes what `progress` takes. Without items to pass through, its `update` counts.
 

@@ -13,7 +13,7 @@ __all__ = ["clean", "columns_of", "format_nbytes", "format_short", "table"]
 
 
 def clean(text: Any, width: int | None = None) -> str:
-    r"""Make a text safe to print: what is not printable becomes an escape such as `\x1b`.
+    r"""Escape what is not printable in a text, such as `\x1b`.
 
     Names and captions come from strangers, and a terminal obeys what they may hold.
 
@@ -32,7 +32,7 @@ def clean(text: Any, width: int | None = None) -> str:
 
 
 def columns_of(text: str) -> int:
-    """Count the columns that a terminal gives a text: two for a wide letter, none for an accent.
+    """Return the width of a text on a terminal: two columns for a wide letter, none for an accent.
 
     >>> columns_of("abc"), columns_of("日本"), columns_of("e\u0301")
     (3, 4, 1)
@@ -49,7 +49,7 @@ def _columns(letter: str) -> int:
 
 
 def _cut(text: str, width: int) -> str:
-    """Return as much of a text as fits."""
+    """Return the beginning of a text that fits into a width."""
     for place, columns in enumerate(itertools.accumulate(map(_columns, text))):
         if columns > width:
             return text[:place]
@@ -57,7 +57,7 @@ def _cut(text: str, width: int) -> str:
 
 
 def format_nbytes(nbytes: float) -> str:
-    """Write a number of bytes with three figures or so.
+    """Format a number of bytes with about three digits.
 
     >>> [format_nbytes(n) for n in (0, 999, 20_480, 3_000_000_000)]
     ['0 B', '999 B', '20.5 kB', '3.0 GB']
@@ -70,7 +70,7 @@ def format_nbytes(nbytes: float) -> str:
 
 
 def format_short(number: float) -> str:
-    """Write a number as the old `widsindex info` did.
+    """Format a number as `widsindex info` of 0.1.11 did.
 
     >>> format_short(950), format_short(1_234_567)
     ('950.0', '1.2M')

@@ -55,7 +55,7 @@ class DaemonThreadPool:
         self._dismiss()
 
     def submit(self, call: Callable[..., T], *args: Any) -> Future[T]:
-        """Have it called, as soon as a thread is free."""
+        """Schedule a call for the next free thread."""
         future: Future[T] = Future()
         with self._lock:
             self._tasks.put((future, call, args))
@@ -69,7 +69,7 @@ class DaemonThreadPool:
         return future
 
     def map(self, call: Callable[[S], T], values: Iterable[S]) -> Iterator[T]:
-        """Yield what it returns for each value, in their order; what fails ends it."""
+        """Yield the result for each value, in order; the first error ends the iteration."""
         futures = [self.submit(call, value) for value in values]
         try:
             for future in futures:
@@ -79,7 +79,7 @@ class DaemonThreadPool:
                 future.cancel()
 
     def close(self) -> None:
-        """End the threads: those at work when they have done what they are at."""
+        """End the threads, each after its current task."""
         with self._lock:
             self._dismiss()
             threads = self._threads
@@ -93,7 +93,7 @@ class DaemonThreadPool:
 
 
 def result_of(future: Future[T]) -> T:
-    """Wait for the result of a call, in such a way that Ctrl-C ends the wait.
+    """Wait for the result of a future; Ctrl-C ends the wait.
 
     A signal that comes just before a wait without an end begins is not looked at until that ends.
 
@@ -110,7 +110,7 @@ _Task = tuple[Future[Any], "Callable[..., Any]", tuple[Any, ...]]
 
 
 def _work(tasks: SimpleQueue[_Task | None], idle: threading.Semaphore) -> None:
-    """Do what comes, until there is nothing more to come."""
+    """Run tasks until the end mark comes."""
     while True:
         try:
             task = tasks.get_nowait()

@@ -26,7 +26,7 @@ def scheme_of(url: str) -> str:
 
 
 def is_local(url: str) -> bool:
-    """Tell whether a URL names a file of this machine: a plain path or `file:`.
+    """Return whether a URL is a plain path or a `file:` URL.
 
     >>> is_local("/data/a.tar"), is_local("file:///data/a.tar"), is_local("https://host/a.tar")
     (True, True, False)
@@ -55,7 +55,7 @@ def local_path(url: str) -> Path:
 
 
 def display_url(url: str) -> str:
-    """Return the URL as it may be printed: without user, password, query and fragment.
+    """Return the URL for messages, without user, password, query and fragment.
 
     Queries carry signatures and tokens; neither a log nor an error may repeat them.
 

@@ -1,1 +1,1 @@
-"""Decoders and encoders: the bytes of a field to a value and back, by extension."""
+"""Decoders and encoders of fields, by extension."""

@@ -1,4 +1,4 @@
-"""Arrays in members: `.npy` and `.npz`, parsed here so that nothing is copied.
+"""Decoding of `.npy` and `.npz` without copies, and encoding.
 
 The arrays of `.npy` are views of the given bytes, read-only where those are. Nothing is allocated
 from a header before it is known to fit the bytes that are there, and object arrays (pickles in
@@ -68,7 +68,7 @@ def decode_npy(data: bytes | memoryview) -> np.ndarray:
 
 
 class NpyLayout(NamedTuple):
-    """What the header of a `.npy` file says.
+    """Contents of the header of a `.npy` file.
 
     Attributes:
         start: First byte of the data.
@@ -103,7 +103,7 @@ def npy_layout(data: bytes | memoryview) -> NpyLayout:
 
 
 def _npy_data_offset(data: bytes | memoryview) -> int:
-    """Find where the header ends, without reading it."""
+    """Return the offset of the data, without parsing the header."""
     if data[:6] != NPY_MAGIC:
         raise DecodeError(f"npy: expected to begin with {NPY_MAGIC!r}, got {bytes(data[:6])!r}")
     # Version 1 counts the header in two bytes, versions 2 and 3 in four.
@@ -121,7 +121,7 @@ def _npy_data_offset(data: bytes | memoryview) -> int:
 def _parse_npy_header(
     header: bytes,
 ) -> tuple[np.dtype[Any], tuple[int, ...], Any, int]:
-    """Return type, shape, memory order ("C" or "F") and the bytes of data that they make."""
+    """Return type, shape, memory order ("C" or "F") and the number of bytes of data."""
     version, size_end = header[6], (10 if header[6] == 1 else 12)
     if version not in (1, 2, 3):
         raise DecodeError(f"npy: expected version 1, 2 or 3, got {version}")
@@ -138,7 +138,7 @@ def _parse_npy_header(
 
 
 def _check_array(dtype: np.dtype[Any], shape: Any) -> None:
-    """Refuse what a header may say but no honest file needs."""
+    """Refuse types and shapes that no honest file has."""
     # `type`, not `isinstance`: True is an int, and no size.
     if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
         raise DecodeError(f"npy: expected a tuple of sizes as shape, got {shape!r}")

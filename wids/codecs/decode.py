@@ -119,7 +119,7 @@ class SampleDecoder:
         return decoded
 
     def decoder_of(self, extension: str) -> Decoder | None:
-        """Return the function that decodes one kind of field, for callers with many of them.
+        """Return the decoder of one extension, for callers with many such fields.
 
         Args:
             extension: With its leading dot, such as ".seg.png".
@@ -148,7 +148,7 @@ class SampleDecoder:
         sample: dict[str, Any],
         decoded: dict[str, Any] | None = None,
     ) -> Any:
-        """Return what stands for a field that could not be decoded, or raise, as `on_error` says.
+        """Return the placeholder of a field that cannot be decoded, or raise, as `on_error` says.
 
         Args:
             error: What its decoder raised.
@@ -223,7 +223,7 @@ def _checked_handler(
 
 
 def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decoder | None]:
-    """Return the user's entries with extensions in small letters."""
+    """Return the user's entries with extensions in lower case."""
     if not isinstance(decoders, Mapping):
         raise TypeError(f"decoders: expected a dict of functions by extension, got {decoders!r}")
     for extension, decode in decoders.items():
@@ -235,7 +235,7 @@ def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decod
 
 
 def _place(extension: str, sample: Mapping[str, Any]) -> str:
-    """Name a field for a message: its extension, and what the sample knows of itself."""
+    """Return the name of a field for a message: its extension, sample, key and shard."""
     known = [
         f"{word} {sample[name]!r}"
         for word, name in (("sample", "__index__"), ("key", "__key__"))
@@ -248,7 +248,7 @@ def _place(extension: str, sample: Mapping[str, Any]) -> str:
 
 
 def _reason(error: Exception) -> str:
-    """Say what failed; the messages of this package and of refusals speak for themselves."""
+    """Return the cause of a failure for a message."""
     if isinstance(error, (DecodeError, ImportError, PermissionError)):
         return str(error)
     return f"{type(error).__name__}: {error}"

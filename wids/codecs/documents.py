@@ -177,7 +177,7 @@ def encode_text(text: Any) -> bytes:
 
 
 def encode_class(number: Any) -> bytes:
-    """Write a class number; text is checked to be one, and bool is refused as a likely slip."""
+    """Write a class number; text must be one, and bool is refused as a likely mistake."""
     if isinstance(number, bool) or not isinstance(number, (int, np.integer, str)):
         raise TypeError("expected an int")
     return str(int(number)).encode()
@@ -212,6 +212,6 @@ def encode_torch(value: Any) -> bytes:
 
 
 def encode_pickle(value: Any) -> bytes:
-    """Pickle a value, which harms nobody; reading it back needs `allow_pickle=True`."""
+    """Write a pickle; reading it back needs `allow_pickle=True`."""
     # Fixed: the default grows with Python, and with it the bytes of the same value.
     return pickle.dumps(value, protocol=4)

@@ -92,12 +92,12 @@ class Format:
 
 
 def _always(decode: Decoder) -> Callable[[DecoderSettings], Decoder]:
-    """Return what makes a decoder without settings."""
+    """Return a factory of a decoder without settings."""
     return lambda _: decode
 
 
 def _array(decode: Decoder) -> Callable[[DecoderSettings], Decoder]:
-    """Return what makes a decoder of arrays, which may be views of the field."""
+    """Return a factory of a decoder of arrays, which may be views of the field."""
     return lambda settings: partial(_decode_copy, decode) if settings.copy else decode
 
 
@@ -219,7 +219,7 @@ def builtin_decoders(settings: DecoderSettings) -> dict[str, Decoder]:
 
 
 def format_suffix(extension: str) -> str:
-    """Return the part of an extension that names the format, in small letters.
+    """Return the part of an extension that names the format, in lower case.
 
     Args:
         extension: With its leading dot.

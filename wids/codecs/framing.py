@@ -1,4 +1,4 @@
-"""Which part of an image is wanted, at what size: arithmetic on sizes, knows no pixels.
+"""Choice of a part of an image and its size: arithmetic without pixels.
 
 Each class answers `frame(width, height)` with a box `[left, right) x [top, bottom)` in pixels of
 the image, and the size at which that box is wanted. An object of yours with such a method can
@@ -17,10 +17,10 @@ Frame = tuple[Box, tuple[int, int]]  # the box, and (width, height) of the resul
 
 
 class Framing(Protocol):
-    """What chooses a part of an image and a size for it."""
+    """Rule that chooses a part of an image and a size for it."""
 
     def frame(self, width: int, height: int) -> Frame:
-        """Choose from an image of the given size, in pixels."""
+        """Return box and size for an image of the given size, in pixels."""
 
 
 @dataclass(frozen=True)
@@ -50,7 +50,7 @@ class Resize:
 
 @dataclass(frozen=True)
 class CenterCrop:
-    """The middle of the image, its shorter side perhaps brought to a length first.
+    """The middle of the image, perhaps after a resize of its shorter side.
 
     Attributes:
         size: Side of a square, or (height, width), of the result.
@@ -83,7 +83,7 @@ class CenterCrop:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A random part of random area and shape, brought to one size: the usual augmentation.
+    """A random part of random area and shape, at one size: the usual augmentation.
 
     The numbers come from Python's `random`, which a DataLoader seeds in each of its workers.
 
@@ -137,7 +137,7 @@ class RandomResizedCrop:
 
 
 def _check_sides(name: str, size: Any) -> None:
-    """Refuse a size that no picture can have, when it is written down and not with the first one.
+    """Refuse an impossible size when it is given, not at the first image.
 
     Raises:
         TypeError: It is neither a number nor two.

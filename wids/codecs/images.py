@@ -83,7 +83,7 @@ def open_image(data: bytes | memoryview) -> Any:
 
 @dataclass(frozen=True)
 class ImageDecoder:
-    """Decodes images to one kind of value, perhaps at a size.
+    """Decoder of images to one kind of value, at an optional size.
 
     Attributes:
         to: "PIL"; "numpy": uint8 mostly, (height, width) or (height, width, channels); "torch": a
@@ -208,11 +208,11 @@ class ImageDecoder:
         return self._fit(np.array(image), plan)
 
     def _must_turn(self, data: bytes | memoryview) -> bool:
-        """Tell whether the EXIF orientation counts here, and is another than upright."""
+        """Return whether the EXIF orientation is to be applied and is not upright."""
         return self.exif_transpose and open_image(data).getexif().get(EXIF_ORIENTATION, 1) != 1
 
     def _plan(self, width: int, height: int) -> "_Plan":
-        """Choose box, size and scaled decoding for an image of the given size."""
+        """Return box, size and scaled decoding for an image of the given size."""
         if self.size is None:
             return _Plan(1, None, (width, height))
         box, size = self.size.frame(width, height)
@@ -240,7 +240,7 @@ class ImageDecoder:
 
 
 class _Plan(NamedTuple):
-    """How one image is brought to its size."""
+    """Plan for decoding one image to its size."""
 
     divisor: int  # the image is decoded at 1/divisor of its size
     shares: tuple[float, float, float, float] | None  # the box, as shares of width and height
@@ -255,7 +255,7 @@ class _Plan(NamedTuple):
 
 
 def _converted(image: Any, mode: str) -> Any:
-    """Convert an image to a mode, values beyond a byte by their high byte.
+    """Convert an image to a mode; values of 16 bits become their high byte.
 
     Raises:
         DecodeError: Its values have no range that could be brought to bytes.

@@ -1,4 +1,4 @@
-"""Sound and video in members, through soundfile and PyAV, within a bound on the memory taken."""
+"""Decoding of sound by soundfile and video by PyAV, within a bound of memory."""
 
 import io
 from collections.abc import Iterable, Iterator
@@ -92,7 +92,7 @@ def decode_video(
 
 
 def _pixels(frames: Iterable[Any], max_nbytes: int) -> Iterator[np.ndarray]:
-    """Turn frames to RGB, each counted before it takes its memory."""
+    """Convert frames to RGB, each counted against the bound first."""
     nbytes = 0
     for number, frame in enumerate(frames, 1):
         nbytes += frame.width * frame.height * 3

@@ -1,4 +1,4 @@
-"""Tensors in `.safetensors` members: read as views of their bytes, and written.
+"""Decoding of `.safetensors` as views of the bytes, and encoding.
 
 Source:
     The README of huggingface/safetensors, section "Format".
@@ -122,7 +122,7 @@ def _tensor(name: str, entry: dict[str, Any], data: bytes | memoryview, start: i
 
 
 def safetensors_metadata(data: bytes | memoryview) -> dict[str, str]:
-    """Read what a `.safetensors` file says of itself.
+    """Return the metadata of a `.safetensors` file.
 
     Args:
         data: The whole file, or its beginning with the header.
@@ -175,7 +175,7 @@ def encode_safetensors(
 
 
 def _itemsize(kind: str) -> int:
-    """Return the bytes of an element of a type that the format names."""
+    """Return the size of an element of a type, in bytes."""
     return TORCH_DTYPES[kind][0] if kind in TORCH_DTYPES else np.dtype(NUMPY_DTYPES[kind]).itemsize
 
 

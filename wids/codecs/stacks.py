@@ -1,4 +1,4 @@
-"""Fields of one fixed layout, decoded for a whole batch in a few numpy operations.
+"""Decoding of equal fields of a whole batch in a few numpy operations.
 
 Each function takes fields that were gathered out of mapped shards and returns what decoding them
 one by one and stacking the results returns, or None where that has to be done: because the fields
@@ -26,7 +26,7 @@ _MOST_DIGITS = 18
 
 
 class Windows:
-    """Fields in a few pieces of memory, of which equal parts are copied together.
+    """Fields in a few pieces of memory, whose equal parts are copied together.
 
     Args:
         memories: Mapped bytes.

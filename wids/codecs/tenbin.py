@@ -1,4 +1,4 @@
-"""Tenbin, the tensor format of `.ten` and `.tb` members: read without a copy, and written.
+"""Decoding of tenbin (`.ten`, `.tb`) without copies, and encoding.
 
 A file is a run of chunks; arrays take two chunks each, a header and the data. All numbers are
 little-endian int64:
@@ -82,7 +82,7 @@ def decode_tenbin_named(data: bytes | memoryview) -> list[tuple[str, np.ndarray]
 
 
 def _chunk_ranges(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
-    """Walk the chunks; yield the byte range `[start, stop)` of each payload."""
+    """Yield the byte range `[start, stop)` of each chunk's payload."""
     start, total = 0, len(data)
     # Each turn moves on by 16 bytes at least, so hostile lengths cannot make it run for ever.
     while start < total:
@@ -171,6 +171,6 @@ def _array_payloads(array: np.ndarray, name: str) -> tuple[bytes, bytes]:
 
 
 def _chunk_parts(payload: bytes) -> tuple[bytes, bytes, bytes, bytes]:
-    """Frame one payload: magic, length, payload, padding."""
+    """Return the chunk of one payload: magic, length, payload, padding."""
     size = len(payload)
     return MAGIC, size.to_bytes(8, "little"), payload, bytes(-size % ALIGNMENT)

@@ -1,4 +1,4 @@
-"""Extended headers: what PAX records and GNU long names say of the member that follows them.
+"""PAX and GNU extended headers, which amend the header of the member that follows.
 
 Where the common readers disagree on which of several statements holds, the shard is refused here.
 """
@@ -28,7 +28,7 @@ MAX_EXTENDED_HEADERS = 16
 
 @dataclass
 class Statements:
-    """What has been said of one member besides its own header.
+    """Statements of extended headers about one member.
 
     Attributes:
         records: Its PAX records; once it is there, those for all members too.
@@ -54,7 +54,7 @@ class Statements:
         return any(map(_is_sparse, self.records))
 
     def name(self, header: bytes) -> bytes:
-        """Return the member's name: of PAX path and GNU long name, the one that came first.
+        """Return the name of the member: of PAX path and GNU long name, the first one.
 
         Args:
             header: The member's own header, of 512 bytes.
@@ -96,7 +96,7 @@ class Statements:
 
 
 class ExtendedHeaders:
-    r"""Keeps what extended headers say until their member comes.
+    r"""Collector of extended headers until their member comes.
 
     >>> extended = ExtendedHeaders()
     >>> extended.take(b"x", b"14 path=a.txt\n", 14)
@@ -110,27 +110,27 @@ class ExtendedHeaders:
 
     @property
     def pending(self) -> bool:
-        """Whether extended headers came that no member followed yet."""
+        """Whether extended headers wait for their member."""
         return self._next.num_headers > 0
 
     @property
     def silent(self) -> bool:
-        """Whether nothing is said of the member that comes next."""
+        """Whether no extended header applies to the next member."""
         return not self._for_all and not self._next.num_headers
 
     def begin_archive(self) -> None:
-        """Forget what was said of all members of the archive before."""
+        """Forget the global headers of the previous archive."""
         self._for_all = {}
 
     def use(self) -> Statements:
-        """Return what was said of the member that is there now, and forget it."""
+        """Return the statements about the current member, and forget them."""
         said, self._next = self._next, Statements()
         said.name_for_all = b"path" in self._for_all
         said.records = self._for_all | said.records
         return said
 
     def take(self, kind: bytes, block: bytes, nbytes: int) -> None:
-        """Take in what an extended header says.
+        """Record an extended header.
 
         Args:
             kind: Its type, one of `EXTENDED_TYPES`.

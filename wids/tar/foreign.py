@@ -1,4 +1,4 @@
-"""Tar indexes of other tools, as they are: of DALI, Energon and webshart.
+"""Parsers for the tar indexes of DALI, Energon and webshart.
 
 Nothing is believed here but the form; `foreigncheck` holds the entries against the shard.
 """
@@ -43,7 +43,7 @@ _MAX_DEPTH = 3
 
 
 class ForeignMember(NamedTuple):
-    """One entry of a foreign index, as it states it.
+    """Entry of another tool's index, as stated there.
 
     Attributes:
         name: The member's name; None where the format has none (DALI v1.1).
@@ -59,7 +59,7 @@ class ForeignMember(NamedTuple):
 
 
 def dali_path(tar: str | os.PathLike[str]) -> Path:
-    """Return where DALI looks for a shard's index: its name up to the first dot, and `.idx`.
+    """Return the path of DALI's index of a shard: its name up to the first dot, and `.idx`.
 
     >>> dali_path("data/train.00.tar").name
     'train.idx'
@@ -70,7 +70,7 @@ def dali_path(tar: str | os.PathLike[str]) -> Path:
 
 
 def energon_path(tar: str | os.PathLike[str]) -> Path:
-    """Return where Energon looks for a shard's index.
+    """Return the path of Energon's index of a shard.
 
     >>> energon_path("data/train.00.tar").name
     'train.00.tar.idx'
@@ -81,7 +81,7 @@ def energon_path(tar: str | os.PathLike[str]) -> Path:
 
 
 def find_foreign_indexes(tar: str | os.PathLike[str]) -> list[Path]:
-    """Return what lies where other tools would put their indexes of a shard.
+    """Return the indexes of other tools that lie beside a shard.
 
     Args:
         tar: The shard.
@@ -101,7 +101,7 @@ def find_foreign_indexes(tar: str | os.PathLike[str]) -> list[Path]:
 
 
 def _is_file(path: Path) -> bool:
-    """Say whether there is a file; no, where we may not look or where no name can be so long."""
+    """Return whether a path is a file that can be seen from here."""
     try:
         return path.is_file()
     except OSError:
@@ -109,7 +109,7 @@ def _is_file(path: Path) -> bool:
 
 
 def is_energon_index(path: Path, tar: Path) -> bool:
-    """Tell whether a file is Energon's `.tar.idx` of a shard: offsets, and nothing to know it by.
+    """Return whether a file is Energon's `.tar.idx` of a shard, which has no magic number.
 
     Raises:
         OSError: It cannot be read.
@@ -123,7 +123,7 @@ def is_energon_index(path: Path, tar: Path) -> bool:
 def read_foreign_index(
     path: str | os.PathLike[str], tar: str | os.PathLike[str] | None = None
 ) -> list[ForeignMember]:
-    """Read the members that an index of another tool lists, as it lists them.
+    """Read the entries of another tool's index, in its order.
 
     Nothing is verified: see `check_foreign_index`.
 
@@ -142,7 +142,7 @@ def read_foreign_index(
 def foreign_members(
     path: Path, tar: str | os.PathLike[str] | None, most: int | None = None
 ) -> Iterator[ForeignMember]:
-    """Yield what `read_foreign_index` returns, of a file that nobody asked to be read.
+    """Yield the entries of an index that was found beside a shard.
 
     Args:
         path: As for `read_foreign_index`.
@@ -241,7 +241,7 @@ def _read_energon_database(
 
 
 def _place_of_shard(database: Path, tar: str | os.PathLike[str] | None) -> int:
-    """Return the number that a database has for a shard: its place in the list beside it."""
+    """Return the number of a shard in a database, from the list beside it."""
     if tar is None:
         raise ShardFormatError(f"{database}: holds many shards: say which one is meant, by tar=")
     root = database.absolute().parent.parent
@@ -255,7 +255,7 @@ def _place_of_shard(database: Path, tar: str | os.PathLike[str] | None) -> int:
 
 
 def _places_of_shards(listing: Path) -> dict[str, int]:
-    """Number the shards that Energon lists."""
+    """Return the numbers of the shards that Energon lists."""
     status = listing.stat()
     if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
         raise ValueError("no regular file")
@@ -272,7 +272,7 @@ def _numbered_shards(listing: Path, *_version: int) -> dict[str, int]:
 
 
 def _integer(path: Path, value: Any) -> int:
-    """Return a number that may be an offset or a size."""
+    """Return a number, if it can be an offset or a size."""
     if isinstance(value, bytes) and value.isdigit() and len(value) < 20:
         value = int(value)
     if type(value) is not int or not 0 <= value < _MAX_OFFSET:
@@ -281,5 +281,5 @@ def _integer(path: Path, value: Any) -> int:
 
 
 def unfit(path: Path, expected: str, found: str) -> ShardFormatError:
-    """Return the error for an index of another tool that is not as it should be."""
+    """Return the error for a malformed index of another tool."""
     return ShardFormatError(f"{path}: expected {expected}, found {found}; make that index anew")

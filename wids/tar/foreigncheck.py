@@ -1,4 +1,4 @@
-"""Indexes of other tools, held against the shard: each entry against the header it points to.
+"""Checks of other tools' indexes against their shard, and writers of such indexes.
 
 They save nothing beside a local shard. An entry may be trusted once the header it points to was
 read; to read all headers in order is what a scan does, faster than entry by entry, and only a scan
@@ -75,7 +75,7 @@ def wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> Iterator[t
 def check_against(
     path: str | os.PathLike[str], tar: str | os.PathLike[str], index: MemberTable
 ) -> int:
-    """Check each entry of another tool's index; return how many there are.
+    """Check each entry of another tool's index, and return their number.
 
     Args:
         path: That index.
@@ -91,7 +91,7 @@ def check_against(
 
 
 def _entries(path: Path, tar: Path, most: int) -> list[ForeignMember] | None:
-    """Return the entries of an index; None for Energon's offsets, which are checked otherwise."""
+    """Return the entries of an index, or None for Energon's bare offsets."""
     return None if is_energon_index(path, tar) else list(foreign_members(path, tar, most))
 
 
@@ -176,7 +176,7 @@ def save_dali_index(index: MemberTable, path: Path) -> None:
 
 
 def save_energon_index(tar: Path, index: MemberTable, path: Path) -> None:
-    """Write an Energon index: where each sample's first header is, and where the last one ends.
+    """Write an Energon index: the offset of each sample's first header, and of the end.
 
     Raises:
         ShardFormatError: The shard has hard links: Energon reads a sample as a slice of the tar,
@@ -188,7 +188,7 @@ def save_energon_index(tar: Path, index: MemberTable, path: Path) -> None:
 
 
 def sample_starts(tar: Path, index: MemberTable) -> tuple[list[int], int]:
-    """Return where each sample's first header is, extended headers included, and the end.
+    """Return the offset of each sample's first header, extended headers included, and of the end.
 
     Raises:
         ShardFormatError: The shard has hard links, or is not the one that was indexed.

@@ -1,4 +1,4 @@
-"""Members to samples: which members share a key, and under which extension each is a field.
+"""Grouping of tar members into samples by their keys and extensions.
 
 The key of `train/0001.seg.png` is `train/0001`, its extension `.seg.png`: the name is cut at the
 first dot of its last component (or at the last one, by the other rule). Done twice here: for all
@@ -57,7 +57,7 @@ class SampleTable:
 
 
 def split_name(name: bytes, key_rule: KeyRule = "first_dot") -> tuple[bytes, bytes] | str:
-    """Split a member's name into key and extension, or say why it belongs to no sample.
+    """Split a member's name into key and extension, or return why it belongs to no sample.
 
     Args:
         name: The name as stored.
@@ -124,7 +124,7 @@ def group_members(
 
 
 def _group_at_once(packed: bytes, spans: _Integers, key_rule: KeyRule) -> SampleTable | None:
-    """Group members whose samples are runs with distinct keys; None: they are not."""
+    """Group members whose samples are runs with distinct keys, or return None if they are not."""
     # All names are cut at once: arrays of starts, dots and ends, and never a string a member.
     names = NameTable(packed)
     kept, dots = names.split(key_rule == "first_dot")
@@ -155,7 +155,7 @@ def _group_at_once(packed: bytes, spans: _Integers, key_rule: KeyRule) -> Sample
 
 
 def _distinct_runs(labels: _Integers, bounds: _Integers) -> tuple[list[list[int]], _Integers]:
-    """Return the distinct runs of labels between bounds, and which of them each run is."""
+    """Return the distinct runs of labels between bounds, and the number of each run among them."""
     num_runs = len(bounds) - 1
     length = len(labels) // num_runs if num_runs else 0
     if num_runs and len(labels) == num_runs * length and (np.diff(bounds) == length).all():
@@ -177,7 +177,7 @@ def _group_one_by_one(
     packed: bytes, spans: _Integers, shard: str | os.PathLike[str], key_rule: KeyRule,
     grouping: Grouping,
 ) -> SampleTable:  # fmt: skip
-    """Group members in any order, or say which two cannot be grouped."""
+    """Group members in any order; an error names two that cannot be grouped."""
     names = packed.split(b"\0")[:-1]
     skipped: Counter[str] = Counter()
     samples: dict[bytes, dict[bytes, int]] = {}
@@ -223,7 +223,7 @@ def _table(
 
 
 def _order(rows: _Integers) -> _Integers | None:
-    """Return where each member's row is, given each row's member; None where that is the same."""
+    """Return the row of each member, given the member of each row; None if they are equal."""
     return None if (np.diff(rows) > 0).all() else np.argsort(rows)
 
 

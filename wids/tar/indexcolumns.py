@@ -1,4 +1,4 @@
-"""All samples of a shard at once: the tar index as columns, for searches and statistics."""
+"""Tar index as columns over all samples of a shard, for searches and statistics."""
 
 from dataclasses import dataclass
 
@@ -32,7 +32,7 @@ class IndexColumns:
     sizes: NDArray[np.int64]
 
     def places_with_key(self, text: str, *, whole: bool = False) -> NDArray[np.int64]:
-        """Find the samples whose key begins with a text, or is just that.
+        """Return the samples whose key equals a text or begins with it.
 
         Args:
             text: The beginning; "" begins every key.
@@ -61,7 +61,7 @@ class IndexColumns:
         return places
 
     def sizes_by_extension(self) -> dict[str, NDArray[np.int64]]:
-        """Gather the sizes of the fields of each extension.
+        """Return the sizes of the fields by extension.
 
         Returns:
             By extension, the bytes of each of its fields, in no promised order.
@@ -74,7 +74,7 @@ class IndexColumns:
         return {extension: np.concatenate(parts) for extension, parts in found.items()}
 
     def sample_sizes(self) -> NDArray[np.int64]:
-        """Sum the sizes of each sample's fields; shape `(num_samples,)`."""
+        """Return the total size of each sample's fields; shape `(num_samples,)`."""
         return self.sum_by_sample(self.sizes)
 
     def sum_by_sample(self, values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -92,7 +92,7 @@ class IndexColumns:
         return sums
 
     def consistent(self) -> bool:
-        """Tell whether rows, keys and fields fit together, so that nothing reads outside them."""
+        """Return whether rows, keys and fields fit together, so that no read leaves them."""
         widths = np.array([len(names) for names in self.extension_sets], np.int64)
         return bool(
             # The last bounds stand for all: that they ascend was checked before columns are made.

@@ -1,4 +1,4 @@
-"""Tar indexes of other tools, for users: check one against its shard, write one for it."""
+"""Public functions that check and write the tar indexes of other tools."""
 
 import os
 from collections.abc import Collection
@@ -89,7 +89,7 @@ def write_energon_index(
 
 
 def save_foreign_indexes(tar: Path, index: TarIndex, tools: Collection[str]) -> None:
-    """Write a shard's indexes for other tools where they look for them.
+    """Write indexes of a shard for other tools, to the paths where they look for them.
 
     Args:
         tar: The shard.

@@ -1,4 +1,4 @@
-"""What a tar index says, once it is there: names, spans and samples, served from its columns.
+"""Member table of a shard: names, spans and samples, read from the columns of its index.
 
 How an index is made, kept and verified against its shard is `tarindex`'s business.
 """
@@ -31,7 +31,7 @@ _FEW_SAMPLES = 64
 
 
 class MemberTable:
-    """The members of one shard and the samples they form, cut out of a sidecar's columns.
+    """Members of one shard and the samples they form, read from a sidecar's columns.
 
     Nothing is believed before it is checked: each sample when it is read, all of them by `check`.
     Safe to read from many threads.
@@ -173,7 +173,7 @@ class MemberTable:
         ]
 
     def extensions_at(self, local_indexes: NDArray[np.int64]) -> list[tuple[str, ...]]:
-        """Return the distinct sets of extensions that several samples have.
+        """Return the distinct sets of extensions of several samples.
 
         Raises:
             IndexError: There is no such place.
@@ -201,7 +201,7 @@ class MemberTable:
     def cut(
         self, local_index: int, data: Any, fields: Collection[str] | None = None
     ) -> dict[str, Any]:
-        """Cut one sample out of its shard: the key as `__key__`, and the fields by extension.
+        """Slice one sample out of its shard: the key as `__key__`, and the fields by extension.
 
         Args:
             local_index: Place of the sample, in `[0, num_samples)`.
@@ -253,7 +253,7 @@ class MemberTable:
         return self._table_of_spans.find(local_indexes, extensions)
 
     def headers_start(self, offset: int) -> int:
-        """Return where the headers of a member begin: its own, and what stands in front of it.
+        """Return the offset of the first header of a member, extended headers included.
 
         That is where the data of the member before ends, as far as the sidecar is right; nothing
         of it is verified here.
@@ -279,7 +279,7 @@ class MemberTable:
         return self._span_table
 
     def check_sample(self, local_index: int) -> None:
-        """Verify one sample: it is as it was written, and all of it lies in the shard.
+        """Verify the checksum and the bounds of one sample.
 
         Once an eighth of the samples was asked for, all are verified together: that costs a
         fraction of what each by itself does, and from then on reading costs nothing more.
@@ -303,7 +303,7 @@ class MemberTable:
             raise self._damaged(f"the row of sample {local_index} does not fit")
 
     def _fits(self, at: int) -> bool:
-        """Say whether the row at a byte fits its check, its extensions and the shard."""
+        """Return whether the row at a byte fits its checksum, its extensions and the shard."""
         first, start, set_id, check = ROW.unpack_from(self._rows, at)
         last, end, _, _ = ROW.unpack_from(self._rows, at + ROW.size)
         spans = self._spans[16 * first : 16 * last]
@@ -320,7 +320,7 @@ class MemberTable:
         )
 
     def _layout(self, set_id: int) -> _Layout:
-        """Return the extensions of a set, and what unpacks the spans of a sample that has it."""
+        """Return the extensions of a set, and a function that unpacks its samples' spans."""
         layout = self._layouts.get(set_id)
         if layout is None:
             names = self._sidecar.extension_sets[set_id]
@@ -332,7 +332,7 @@ class MemberTable:
         return layout
 
     def columns(self) -> IndexColumns:
-        """Return keys and fields of all samples as columns, for what goes through all of them.
+        """Return keys and fields of all samples as columns.
 
         Raises:
             ShardFormatError: The sidecar is damaged.
@@ -399,7 +399,7 @@ class MemberTable:
 
 
 class SampleKeys(Sequence[str]):
-    """The keys of an index.
+    """Sequence of the keys of an index, each read when it is asked for.
 
     Args:
         num_samples: How many there are.
@@ -452,7 +452,7 @@ def table_of(sidecar: Sidecar) -> NDArray[np.int64]:
 
 
 def rows_ascend(sidecar: Sidecar) -> bool:
-    """Say whether fields and keys of the samples follow one another; reads the rows only.
+    """Return whether fields and keys of the samples are in ascending order; reads the rows only.
 
     Else a few megabytes of rows could each have the same megabytes of key.
     """
@@ -461,7 +461,7 @@ def rows_ascend(sidecar: Sidecar) -> bool:
 
 
 def find_damage(sidecar: Sidecar) -> str | None:
-    """Verify the digest, spans, order, rows, names and keys; return what is wrong, None if nothing.
+    """Verify the digest, spans, order, rows, names and keys; return what is wrong, or None.
 
     Reads all of the sidecar, and nothing of the shard.
     """
@@ -482,7 +482,7 @@ def find_damage(sidecar: Sidecar) -> str | None:
 
 
 def _damage_of_names(sidecar: Sidecar, rows: NDArray[np.int64]) -> str | None:
-    """Verify that each member has one name, and each sample a key of its own."""
+    """Verify that each member has one name, and each sample its own key."""
     widths = np.array([names.count(b"/") + 1 for names in sidecar.extension_sets], np.int64)
     set_ids = rows[:-1, 2]
     if (set_ids >= len(widths)).any() or (widths[set_ids] != np.diff(rows[:, 0])).any():

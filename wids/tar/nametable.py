@@ -1,4 +1,4 @@
-"""Many short strings in one buffer, compared eight bytes at a time.
+"""Table of many short strings in one buffer, compared eight bytes at a time.
 
 What `grouping` asks of a shard's names, answered for all of them at once: no Python object is made
 for a name. Strings are given as pairs of arrays, their starts and ends in the buffer.
@@ -30,7 +30,7 @@ _SHIFTS = np.array([56, 56, 48, 40, 32, 24, 16, 8, 0], np.uint64)
 
 
 class NameTable:
-    r"""Names that end in a zero byte each, one behind the other.
+    r"""Table of names, each ended by a zero byte, in one buffer.
 
     Attributes:
         starts: First byte of each name; shape `(num_names,)`.
@@ -54,7 +54,7 @@ class NameTable:
         return self._packed[self.starts[row] : self.ends[row]]
 
     def split(self, at_first_dot: bool) -> tuple[_Flags, _Integers]:
-        """Find the dot that parts key and extension, in the last component of each name.
+        """Find the dot between key and extension in the last component of each name.
 
         Returns:
             `(kept, dots)`: which names have one, with something on both sides, and do not lie
@@ -77,7 +77,7 @@ class NameTable:
         return kept, dots
 
     def repeated(self, starts: _Integers, ends: _Integers) -> _Flags:
-        """Say which strings equal the one before them."""
+        """Return which strings equal the previous one."""
         lengths = ends - starts
         equal = np.zeros(len(starts), np.bool_)
         # Lengths sort out most pairs before any byte is compared.
@@ -86,7 +86,7 @@ class NameTable:
         return equal
 
     def distinct(self, starts: _Integers, ends: _Integers) -> tuple[list[bytes], _Integers]:
-        """Return the distinct strings in order of appearance, and which of them each one is."""
+        """Return the distinct strings in order of appearance, and the label of each string."""
         # Each pass takes the first string that is left and labels all that equal it: a shard has a
         # few extensions, and then this is a few passes over arrays.
         labels = np.zeros(len(starts), np.int64)
@@ -115,7 +115,7 @@ class NameTable:
         return list(values), labels
 
     def any_equal(self, starts: _Integers, ends: _Integers) -> bool:
-        """Say whether any two of the strings are equal."""
+        """Return whether any two of the strings are equal."""
         digests = np.sort(self._digests(starts, ends))
         if (digests[1:] != digests[:-1]).all():
             return False
@@ -124,7 +124,7 @@ class NameTable:
         return len({self._packed[start:end] for start, end in pairs}) < len(starts)
 
     def joined(self, starts: _Integers, ends: _Integers) -> bytes:
-        """Return the strings, which must not overlap, one behind the other."""
+        """Return the concatenation of the strings, which must not overlap."""
         # A running sum of +1 at starts and -1 at ends is 1 within the strings and 0 between them.
         steps = np.zeros(len(self._bytes) + 1, np.int8)
         steps[starts] = 1
@@ -132,7 +132,7 @@ class NameTable:
         return self._bytes[np.cumsum(steps[:-1], dtype=np.int8).view(np.bool_)].tobytes()
 
     def _equal(self, starts: _Integers, other_starts: _Integers, lengths: _Integers) -> _Flags:
-        """Say which strings equal their counterparts of the same length."""
+        """Return which strings equal their counterparts of the same length."""
         equal = np.ones(len(starts), np.bool_)
         packed = self._packed
         long = lengths > _LONG_NBYTES
@@ -174,5 +174,5 @@ class NameTable:
 
 
 def _unwanted_bits(nbytes_left: _Integers) -> _Words:
-    """Return by how many bits to shift a word so that only that many of its bytes are left."""
+    """Return the shift in bits that leaves so many bytes of a word."""
     return _SHIFTS.take(nbytes_left, mode="clip")

@@ -1,4 +1,4 @@
-"""A shard as a sequence of raw samples: memory that is mapped, and the tar index that cuts it."""
+"""`Shard`, a memory-mapped tar as a sequence of raw samples."""
 
 import mmap
 import operator
@@ -15,7 +15,7 @@ __all__ = ["IndexedShard", "Shard"]
 
 
 class IndexedShard:
-    """What every shard with a tar index has, wherever its bytes come from.
+    """Base of shards with a tar index, wherever their bytes come from.
 
     Attributes:
         index: The tar index.
@@ -46,7 +46,7 @@ class IndexedShard:
 
 
 class Shard(IndexedShard):
-    """One tar, mapped: `shard[i]` is sample `i` as a dict of bytes that were not copied.
+    """One mapped tar: `shard[i]` is sample `i` as a dict of views of the map.
 
     Safe to read from many threads. Before Python 3.13 an open shard holds a descriptor, and a
     second one where its index is mapped from a sidecar; so close what is not in use.
@@ -84,7 +84,7 @@ class Shard(IndexedShard):
         self._cut = self.index.cut
 
     def _verify(self, file_descriptor: int) -> None:
-        """Demand that the open file is the one that the index was made from or verified with."""
+        """Check that the open file is the one that the index was made from or verified with."""
         # Of the descriptor, as the name may stand for another file by now.
         status = os.fstat(file_descriptor)
         index = self.index
@@ -150,7 +150,7 @@ class Shard(IndexedShard):
         return self._view
 
     def announce(self, local_indexes: Iterable[int], fields: Collection[str] | None = None) -> None:
-        """Tell the kernel that samples will be read soon; pages that are not in memory then come.
+        """Advise the kernel that samples will be read soon, so that it reads their pages ahead.
 
         Args:
             local_indexes: Places of the samples, each in `[0, len)`.
@@ -174,7 +174,7 @@ class Shard(IndexedShard):
             self._mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
 
     def was_changed(self) -> bool:
-        """Tell whether the file was written to since it was mapped.
+        """Return whether the file was written to since it was mapped.
 
         Its index then belongs to bytes that are no more, and where the file was cut short, touching
         what is gone ends the process. A file that was removed stays as it was for who has it open.
@@ -187,7 +187,7 @@ class Shard(IndexedShard):
         return (status.st_size, status.st_mtime_ns) != known
 
     def close(self) -> None:
-        """Let go of the memory; views that were handed out keep it until they are gone."""
+        """Release the map; views that were handed out keep it alive."""
         # Not `mmap.close()`, which fails while a view exists; the map goes with the last of them.
         self._view = self._mapped = None
 

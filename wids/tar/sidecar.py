@@ -1,4 +1,4 @@
-"""The sidecar: a tar index as a file that is mapped, not parsed.
+"""Sidecar files: tar indexes that are mapped, not parsed.
 
 `docs/sidecar-format.md` specifies the format. A fixed header says what the index was built from;
 fixed-width little-endian columns follow, so that opening a million samples costs what opening ten
@@ -57,7 +57,7 @@ _NUM_PROBES = 8
 
 
 def probed_rows(num_members: int) -> list[int]:
-    """Choose the members whose headers are digested: the first, the last, and some between.
+    """Return the members whose headers are digested: the first, the last, and some between.
 
     >>> probed_rows(0), probed_rows(2), probed_rows(71)
     ([], [0, 1], [0, 10, 20, 30, 40, 50, 60, 70])
@@ -112,7 +112,7 @@ _MAX_COUNT = 2**32 - 1
 
 
 class IndexRules(TypedDict):
-    """By which rules a shard is read: the keyword arguments of `TarIndex.from_tar`."""
+    """Rules by which a shard is read: the keyword arguments of `TarIndex.from_tar`."""
 
     key_rule: KeyRule
     grouping: Grouping
@@ -121,7 +121,7 @@ class IndexRules(TypedDict):
 
 @dataclass(frozen=True)
 class Source:
-    """What a tar index was built from, and by which rules.
+    """Shard that a tar index was built from, and the rules.
 
     Attributes:
         nbytes: Size of the shard, in bytes.
@@ -144,14 +144,14 @@ class Source:
 
     @property
     def rules(self) -> IndexRules:
-        """By which rules it was read."""
+        """Rules by which it was read."""
         return IndexRules(
             key_rule=self.key_rule, grouping=self.grouping, concatenated=self.concatenated
         )
 
 
 class SidecarHeader(NamedTuple):
-    """The fixed part of a sidecar, field by field as it is stored."""
+    """Header of a sidecar, field by field as it is stored."""
 
     magic: bytes
     version: int
@@ -172,7 +172,7 @@ class SidecarHeader(NamedTuple):
 
 @dataclass(frozen=True)
 class Sidecar:
-    """What a sidecar holds: columns that are views of its bytes, or wait to become a sidecar.
+    """Columns of a sidecar: views of its bytes, or arrays that are to be written to one.
 
     Of one that was read, header, section sizes, extension sets and counts are verified; rows,
     spans and keys are covered by each row's check, and everything by the digest.
@@ -209,18 +209,18 @@ class Sidecar:
 
     @property
     def digest(self) -> bytes:
-        """The digest that the header states; of a sidecar in the making, what it will state."""
+        """Digest that the header states, or will state once the sidecar is written."""
         image = memoryview(pack_sidecar(self)) if self.image is None else self.image
         digest: bytes = SidecarHeader(*HEADER.unpack_from(image)).digest
         return digest
 
     def intact(self) -> bool:
-        """Say whether the digest fits the body; reads the whole sidecar."""
+        """Return whether the digest fits the body; reads the whole sidecar."""
         return self.image is None or _digest(self.image[HEADER.size :]) == self.digest
 
 
 def lay_out(source: Source, table: SampleTable) -> Sidecar:
-    """Bring a table into a sidecar's columns.
+    """Convert a table to the columns of a sidecar.
 
     Args:
         source: What the table was built from.
@@ -255,7 +255,7 @@ def lay_out(source: Source, table: SampleTable) -> Sidecar:
 
 
 def pack_sidecar(sidecar: Sidecar) -> bytes:
-    """Return a sidecar's bytes, every check and digest filled in."""
+    """Return the bytes of a sidecar, with all checksums and digests."""
     if sidecar.image is not None:
         return bytes(sidecar.image)
     sets = b"".join(names + b"\0" for names in sidecar.extension_sets)
@@ -292,7 +292,7 @@ def pack_sidecar(sidecar: Sidecar) -> bytes:
 
 
 def _checked_rows(sidecar: Sidecar) -> bytes:
-    """Return the sample rows, each with the check of what it points to."""
+    """Return the rows of the samples, each with its checksum."""
     rows = np.frombuffer(sidecar.rows, "<u4").reshape(-1, 4).copy()
     # Slices of bytes are cheaper than slices of a view, and a million are made here.
     spans, keys = bytes(sidecar.spans), bytes(sidecar.keys)
@@ -315,7 +315,7 @@ def _as_bytes(column: NDArray[Any]) -> memoryview:
 
 
 def seal(header: SidecarHeader, tables: bytes) -> bytes:
-    """Return the header's bytes with its check filled in."""
+    """Return the bytes of the header with its checksum."""
     # The check covers itself as zero.
     unsealed = HEADER.pack(*header[:-1], 0)
     return HEADER.pack(*header[:-1], crc32(tables, crc32(unsealed)))

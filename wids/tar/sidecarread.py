@@ -1,4 +1,4 @@
-"""A sidecar from a stranger: its bytes taken apart, and refused where they do not hold together.
+"""Reader of sidecars, which refuses inconsistent ones before a column is used.
 
 Nothing is allocated by a number that a sidecar states before that number fills the file exactly.
 """
@@ -71,7 +71,7 @@ def parse_sidecar(
     path: str | os.PathLike[str],
     read: Callable[[int, int], bytes] | None = None,
 ) -> Sidecar:
-    """Take a sidecar's bytes apart, without reading its columns.
+    """Parse a sidecar without reading its columns.
 
     Args:
         image: The whole sidecar.
@@ -126,7 +126,7 @@ def _read_tables(
     header: SidecarHeader,
     path: str | os.PathLike[str],
 ) -> tuple[bytes, bytes]:
-    """Read the extension sets and the skipped counts, if they are no larger than they can be."""
+    """Read the extension sets and the counts of skipped entries, if their sizes are possible."""
     sets_room = _MAX_SETS_NBYTES + _MAX_EXTENSION_NBYTES * header.num_members
     for what, nbytes, room in (
         ("extension sets", header.sets_nbytes, sets_room),
@@ -143,7 +143,7 @@ def _read_tables(
 
 
 def _parse_header(head: bytes, path: str | os.PathLike[str]) -> SidecarHeader:
-    """Take the header apart; refuse what this version cannot read."""
+    """Parse the header; refuse what this version cannot read."""
     header = SidecarHeader(*HEADER.unpack(head))
     if header.magic != MAGIC:
         raise _unfit(path, f"the magic {MAGIC!r} at byte 0", f"{header.magic!r}")

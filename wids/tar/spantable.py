@@ -1,4 +1,4 @@
-"""The rows and spans of a sidecar as numpy arrays: many samples are found in a few operations."""
+"""Rows and spans of a sidecar as numpy arrays, for finding many samples at once."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +12,7 @@ _BLOCK = 1 << 16
 
 
 class SpanTable:
-    """Finds one field of many samples at once.
+    """Table that finds fields of many samples at once.
 
     The arrays are views of the sidecar, so a table of any number of samples costs nothing to make.
     Nothing is verified in `find`: whoever calls it has checked those samples, or all of them.
@@ -40,7 +40,7 @@ class SpanTable:
     def find(
         self, local_indexes: NDArray[np.int64], extensions: tuple[str, ...]
     ) -> NDArray[np.int64]:
-        """Find some fields of several samples.
+        """Return the spans of some fields of several samples.
 
         Args:
             local_indexes: Places of the samples in the shard, each in `[0, num_samples)`.
@@ -69,7 +69,7 @@ class SpanTable:
         return spans
 
     def find_keys(self, local_indexes: NDArray[np.int64]) -> tuple[list[int], list[int]]:
-        """Find where the keys of several samples begin and end among the key bytes."""
+        """Return the bounds of the keys of several samples among the key bytes."""
         starts = self.rows[local_indexes, 1]
         return starts.tolist(), self.rows[local_indexes + 1, 1].tolist()
 
@@ -81,7 +81,7 @@ class SpanTable:
         return numbers
 
     def holds(self) -> bool:
-        """Say whether every sample has the fields of its set, all of them inside the shard."""
+        """Return whether every sample has the fields of its set, all of them inside the shard."""
         widths = np.array([len(names) for names in self._sets], np.int64)
         last = self.rows[-1]
         return (

@@ -1,4 +1,4 @@
-"""One tar header: its checksum, numbers, name, and the extended headers that amend it.
+"""Parsing of one tar header: checksum, numbers, name, and PAX records.
 
 Only bytes to values here: which header means what, and where the next one stands, is the business
 of `tarscan`. Whatever is malformed is a `ValueError` without a place; the caller knows the place.
@@ -45,7 +45,7 @@ _PAX_LENGTH = re.compile(rb"[0-9]{1,20} ")
 
 
 def checksum_matches(header: bytes) -> bool:
-    """Say whether a header's checksum is right, summed as unsigned or, as old tars did, signed.
+    """Return whether the checksum of a header is right, summed unsigned or, as by old tars, signed.
 
     Args:
         header: 512 bytes.
@@ -97,7 +97,7 @@ def parse_number(field: bytes) -> int:
 
 
 def check_numbers(header: bytes) -> None:
-    """Demand that all numeric fields are numbers.
+    """Check that all numeric fields are numbers.
 
     Most values do not matter here, but a block that passes for a header by its checksum alone is no
     proof of a tar, and tarfile ends its list in silence where a number is none.
@@ -136,7 +136,7 @@ def header_name(header: bytes) -> bytes:
 
 
 def header_link(header: bytes) -> bytes:
-    """Return the name that a link's header points to."""
+    """Return the target name of a link's header."""
     return header[157:257].partition(b"\0")[0]
 
 
@@ -181,7 +181,7 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
 
 
 def pax_goes_on(block: bytes, end: int) -> bool:
-    """Say whether PAX records seem to go on behind the end that their header states.
+    """Return whether PAX records seem to continue behind the end that their header states.
 
     >>> pax_goes_on(b"9 uid=42;9 gid=42;", 9)
     True
@@ -204,7 +204,7 @@ def parse_pax_size(value: bytes) -> int:
 
 
 def describe_start(start: bytes) -> str:
-    r"""Say what a file that is no tar seems to be, judged by its first bytes.
+    r"""Return a description of a file that is no tar, by its first bytes.
 
     >>> describe_start(bytes([0x1f, 0x8b, 8, 0]))
     "gzip data (first bytes b'\\x1f\\x8b\\x08\\x00')"

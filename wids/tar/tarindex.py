@@ -1,4 +1,4 @@
-"""The tar index of a shard: which bytes are which field of which sample.
+"""`TarIndex`, the table of the members and samples of one shard.
 
 Built once by reading the shard's headers (`TarIndex.from_tar`), kept as a sidecar (`save`, `load`),
 and from then on mapped by every process that opens the shard (`TarIndex.open`).
@@ -166,7 +166,7 @@ class TarIndex(MemberTable):
         grouping: Grouping = "adjacent",
         concatenated: bool = False,
     ) -> Self:
-        """Get the index of a shard in the cheapest way that is right.
+        """Return the index of a shard, from its sidecar if that fits, else from its headers.
 
         Args:
             tar: The shard.
@@ -230,7 +230,7 @@ class TarIndex(MemberTable):
 
     @classmethod
     def _made(cls, path: Path, tar: str | os.PathLike[str], rules: IndexRules) -> Self:
-        """Read a shard's headers, and keep what they say as a sidecar if that can be."""
+        """Read the headers of a shard, and write a sidecar if possible."""
         index = cls.from_tar(tar, **rules)
         try:
             index.save(path)
@@ -325,7 +325,7 @@ class TarIndex(MemberTable):
 
 
 def _fingerprint(path: str | os.PathLike[str], members: Members, spans: NDArray[np.int64]) -> bytes:
-    """Look at a shard that was just scanned once more, for its fingerprint."""
+    """Return the fingerprint of a shard that was just scanned."""
     probed = spans[probed_rows(len(spans)), 0].tolist()
     with Path(path).open("rb", buffering=0) as stream:
         status = os.fstat(stream.fileno())
@@ -338,7 +338,7 @@ def _fingerprint(path: str | os.PathLike[str], members: Members, spans: NDArray[
 
 
 def _outlast_tick(sidecar: Path, shard: str | os.PathLike[str]) -> None:
-    """See to it that a sidecar is newer than a shard that was changed in this very moment."""
+    """Make a sidecar newer than a shard that was changed at this very moment."""
     # On many kernels the clock of files ticks each 4 ms. Where it ticks more slowly yet, the next
     # process makes the sidecar anew, and that one is newer.
     for _ in range(_NUM_TICKS):
@@ -355,7 +355,7 @@ def _from_image(image: bytes, shard_mtime_ns: int | None) -> TarIndex:
 
 
 def _load_again(path: Path, digest: bytes, shard_mtime_ns: int | None) -> TarIndex:
-    """Load a sidecar in another process; if it is the same one, its shard was verified before."""
+    """Load a sidecar in another process, where its shard need not be verified again."""
     index = TarIndex.load(path)
     if index.digest == digest:
         index.shard_mtime_ns = shard_mtime_ns

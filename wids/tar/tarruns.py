@@ -41,7 +41,7 @@ _Integers = NDArray[np.int64]
 
 
 class PlainRun(NamedTuple):
-    """Members that follow one another.
+    """Run of members that follow one another.
 
     Attributes:
         names: Their names, each ended by a zero byte.
@@ -55,7 +55,7 @@ class PlainRun(NamedTuple):
 
 
 class HeaderRuns:
-    """Finds runs of plain headers in one file.
+    """Finder of runs of plain headers in one file.
 
     Where headers are near each other, whole windows are read and searched for headers; where data
     is long between them, only the headers are read, one by one. A search may also find what looks
@@ -75,7 +75,7 @@ class HeaderRuns:
         self._batch: _Batch | None = None
 
     def next_run(self, position: int) -> PlainRun | None:
-        """Return a run that begins at `position`; None if the header there is not plain."""
+        """Return the run that begins at `position`, or None if the header there is not plain."""
         if self._batch is None or not self._start <= position < self._end:
             self._start = position
             self._batch = self._chain(position) if self.sparse else self._search(position)
@@ -84,7 +84,7 @@ class HeaderRuns:
         return self._batch.run(position)
 
     def _search(self, position: int) -> "_Batch":
-        """Read a window and take every block that looks like a header."""
+        """Read a window and return every block that looks like a header."""
         window = self._window
         nbytes = os.preadv(self._file_descriptor, [window.data], position)
         self._end = position + nbytes
@@ -100,7 +100,7 @@ class HeaderRuns:
         )
 
     def _chain(self, position: int) -> "_Batch":
-        """Read headers one by one, each where the data of the one before ends."""
+        """Read headers one by one, each behind the data of the previous one."""
         descriptor = self._file_descriptor
         positions = []
         # The window is free meanwhile: headers go to its first half, their PAX data to the other.
@@ -130,7 +130,7 @@ class HeaderRuns:
 
 
 class _Batch:
-    """Headers that were read together, each verified by itself.
+    """Batch of headers that were read together, each verified by itself.
 
     Args:
         headers: Shape `(num_headers, 512)`.
@@ -205,7 +205,7 @@ def _octal(digits: _Bytes) -> _Integers:
 
 
 def _numbers(fields: _Bytes, starts: _Integers) -> _Flags:
-    """Say where all fields are octal digits with blanks behind, if anything.
+    """Return which fields are octal digits, with nothing but blanks behind.
 
     Args:
         fields: One row for each byte.
@@ -220,7 +220,7 @@ def _numbers(fields: _Bytes, starts: _Integers) -> _Flags:
 
 
 def _checksums(headers: _Bytes, stated: _Bytes) -> _Integers:
-    """Return the sums of headers' bytes, those of the checksum field itself taken for spaces."""
+    """Return the checksums of headers, with the checksum field itself counted as spaces."""
     words = headers.view("<u8")
     # Most of a header is zeros, and in the same columns throughout a shard.
     used = words[:, np.flatnonzero(np.bitwise_or.reduce(words, axis=0))]
@@ -233,7 +233,7 @@ def _checksums(headers: _Bytes, stated: _Bytes) -> _Integers:
 
 
 def _names(headers: _Bytes) -> tuple[_Bytes, _Flags]:
-    """Return the headers' names, one a row with zeros anywhere between, and which are plain.
+    """Return the names of the headers, one per row with zeros between, and which are plain.
 
     Plain are names with only zeros behind them in their field, and the same in the prefix field
     where there is a prefix, that do not end in a slash, by which old writers mark directories.
@@ -254,7 +254,7 @@ def _names(headers: _Bytes) -> tuple[_Bytes, _Flags]:
 
 
 def _texts(fields: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
-    """Return fields cut to the longest text, the texts' lengths, and which are zeros behind it."""
+    """Return the fields cut to the longest text, the lengths, and which have only zeros behind."""
     used = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
     fields = fields[:, : int(used[-1]) + 1 if len(used) else 0]
     filled = fields.T.copy() != 0
@@ -263,7 +263,7 @@ def _texts(fields: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
 
 
 def _packed(names: _Bytes) -> bytes:
-    """Return names one behind the other, zeros left out, each ended by a zero byte."""
+    """Return the names in one buffer, each ended by one zero byte."""
     rows = np.zeros((names.shape[0], names.shape[1] + 1), np.uint8)
     rows[:, :-1] = names
     wanted = rows != 0
@@ -272,7 +272,7 @@ def _packed(names: _Bytes) -> bytes:
 
 
 def _hold_time_only(bodies: _Bytes, sizes: _Integers) -> _Flags:
-    """Say which PAX bodies are one record `NN mtime=...`, as tarfile writes before each member."""
+    """Return which PAX bodies are one record `NN mtime=...`, as tarfile writes for each member."""
     rows = np.arange(len(bodies))
     digits = bodies[:, :2] - ord("0")
     stated = digits @ np.array([10, 1])

@@ -1,4 +1,4 @@
-"""A tar file to its member table: every header read, verified and understood, or refused.
+"""Scan of a tar file: every header is read, verified and understood, or refused.
 
 The walk goes from header to header, so each byte of a shard has one meaning: data that looks like a
 header is never taken for one. What the three common readers (Python's tarfile, GNU tar, libarchive)
@@ -56,7 +56,7 @@ _REFUSED = {
 
 @dataclass(frozen=True)
 class Members:
-    """The member table of one tar, in archive order.
+    """Members of one tar, in archive order.
 
     Attributes:
         names: All names as stored, each ended by a zero byte.
@@ -160,7 +160,7 @@ def read_member(headers: bytes) -> tuple[bytes, int]:
 
 
 def first_members(path: str | os.PathLike[str], most_headers: int) -> list[tuple[bytes, int]]:
-    """Read the first few headers of a tar, and nothing else of it.
+    """Read the first few headers of a tar and nothing else.
 
     Args:
         path: A local, uncompressed tar.
@@ -195,7 +195,7 @@ def _open_regular(path: str | os.PathLike[str]) -> int:
 
 
 class _Walk:
-    """The state of a walk over the headers of one file."""
+    """State of a walk over the headers of one file."""
 
     def __init__(self, path: Path, file_descriptor: int, concatenated: bool) -> None:
         status = os.fstat(file_descriptor)
@@ -221,7 +221,7 @@ class _Walk:
         self._named_nbytes = 0
 
     def members(self) -> Members:
-        """Return what was found, once the walk is over."""
+        """Return the members that were found."""
         return Members(
             names=bytes(self._names),
             spans=np.frombuffer(self._spans.tobytes(), np.int64).reshape(-1, 2),
@@ -233,7 +233,7 @@ class _Walk:
         )
 
     def pass_plain(self, position: int) -> int:
-        """Take in the plain members from `position` on, as far as they go; return where to go on.
+        """Record the run of plain members at `position`; return the position behind it.
 
         Trying costs more than a step does; where it keeps failing, it is tried less often.
         """
@@ -253,7 +253,7 @@ class _Walk:
         return position
 
     def step(self, position: int) -> int | None:
-        """Read one header; return where the next one stands, None at the end of the archive."""
+        """Read one header; return the position of the next one, None at the archive's end."""
         header = self._read(position, BLOCK_SIZE)
         if len(header) < BLOCK_SIZE:
             found = f"{len(header)} bytes and the end of the file (cut off?)"
@@ -274,7 +274,7 @@ class _Walk:
             raise ShardFormatError(f"{self._path}: at byte {position}: {error}") from error
 
     def _entry(self, position: int, header: bytes) -> int:
-        """Act upon a verified header; return where the next one stands."""
+        """Handle a verified header; return the position of the next one."""
         kind = header[156:157]
         data_start = position + BLOCK_SIZE
         if kind in EXTENDED_TYPES:
@@ -302,7 +302,7 @@ class _Walk:
     def _data_entry(
         self, kind: bytes, name: bytes, offset: int, size: int, name_is_pax: bool
     ) -> None:
-        """Act upon an entry that has data."""
+        """Handle an entry that has data."""
         data_end = offset + size
         if data_end > self._nbytes:
             self._cut_off(offset - BLOCK_SIZE, name, data_end)
@@ -323,7 +323,7 @@ class _Walk:
             self._skip(name, "directory")
 
     def _extend(self, position: int, header: bytes) -> int:
-        """Take in an extended header: PAX records, or a GNU long name."""
+        """Record an extended header: PAX records, or a GNU long name."""
         nbytes = parse_number(header[124:136])
         if nbytes > MAX_EXTENDED_NBYTES:
             raise ValueError(
@@ -339,7 +339,7 @@ class _Walk:
         return body_end
 
     def _skip(self, name: bytes, reason: str) -> None:
-        """Count an entry that is no member; it hides earlier members of its name all the same."""
+        """Count an entry that is not a member; it still hides earlier members of its name."""
         self._skipped[reason] += 1
         self._hidden[posixpath.normpath(name)] = len(self._spans) // 2
 
@@ -349,7 +349,7 @@ class _Walk:
         self._spans.extend((offset, size))
 
     def _hard_link(self, name: bytes, target: bytes) -> None:
-        """Add a hard link as a member of its own, with the bytes of the last one so named."""
+        """Add a hard link as a member with the bytes of the last member of that name."""
         # Names are looked up rarely, so they are gathered when the first link asks for them.
         fresh = bytes(self._names[self._named_nbytes :]).split(b"\0")[:-1]
         first = len(self._spans) // 2 - len(fresh)
@@ -364,7 +364,7 @@ class _Walk:
             self._add(name, self._spans[2 * place], self._spans[2 * place + 1])
 
     def _end(self, position: int) -> int | None:
-        """Pass the end-of-archive mark; return where another archive begins, if asked to."""
+        """Handle the end-of-archive mark; return the position of the next archive, if asked for."""
         if self._extended.pending:
             self._fail(position, "a member after its extended headers", "the end of the archive")
         second = self._read(position + BLOCK_SIZE, BLOCK_SIZE)
