@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from helpers.server import shard_server
-from helpers.shards import SHARED_DATA, Sample, write_shard
+from helpers.shards import Sample, write_shard
 from hypothesis import HealthCheck, settings
 
 __all__ = ["shard_server"]
@@ -28,14 +28,6 @@ settings.load_profile("long" if os.environ.get("WIDS_LONG_TESTS") else "steady")
 def _private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep every test out of the user's own cache folder."""
     monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "wids-cache"))
-
-
-@pytest.fixture
-def shared_data() -> Path:
-    """Find the folder of real archives; a checkout without it skips the test."""
-    if not SHARED_DATA.is_dir():
-        pytest.skip(f"no real archives at {SHARED_DATA}")
-    return SHARED_DATA
 
 
 @pytest.fixture

@@ -446,24 +446,6 @@ def test_columns_of_concatenated_archives_are_kept_apart(concatenated: Path) -> 
             ShardListDataset([(str(concatenated), 1)]).column(".cls")
 
 
-def test_real_shards_read_as_tarfile_reads_them(shared_data: Path) -> None:
-    """Every sample of the real WebDataset shards equals what Python's tarfile gives."""
-    for path in sorted((shared_data / "tar" / "webdataset").glob("*.tar")):
-        expected: dict[str, dict[str, bytes]] = {}
-        with tarfile.open(path) as archive:
-            for member in archive:
-                if member.isfile():
-                    folder, slash, name = member.name.rpartition("/")
-                    key, _, extension = name.partition(".")
-                    fields = expected.setdefault(folder + slash + key, {})
-                    fields["." + extension] = archive.extractfile(member).read()
-        dataset = ShardListDataset(path, transformations="bytes")
-        assert [sample["__key__"] for sample in dataset] == list(expected)
-        for sample in dataset:
-            fields = {key: value for key, value in sample.items() if key.startswith(".")}
-            assert fields == expected[sample["__key__"]]
-
-
 def test_the_header_is_what_the_spec_says_beside_its_shards(spec: Path) -> None:
     """Own keys of a spec, such as names of classes, are there without listing the shards."""
     document = json.loads(spec.read_text()) | {"class_names": ["cat", "dog"], "name": "pets"}

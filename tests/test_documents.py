@@ -4,7 +4,6 @@ import io
 import json
 import math
 import pickle
-import tarfile
 from importlib import import_module
 
 import pytest
@@ -119,15 +118,6 @@ def test_keys_of_msgpack_maps_may_be_numbers():
     msgpack = import_module("msgpack")
     names = {0: "cat", -1: "none", 2**63: "x", "other": {1.5: b"y"}}
     assert decode_msgpack(msgpack.packb(names)) == names
-
-
-def test_real_msgpack_members_are_read(shared_data):
-    """The members of webdataset's own test shard read as msgpack reads them."""
-    msgpack = import_module("msgpack")
-    with tarfile.open(shared_data / "tar" / "webdataset" / "mpdata.tar") as archive:
-        members = [archive.extractfile(member).read() for member in archive]
-    assert len(members) == 100
-    assert [decode_msgpack(data) for data in members] == [msgpack.unpackb(d) for d in members]
 
 
 @pytest.mark.parametrize(

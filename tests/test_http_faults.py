@@ -184,15 +184,21 @@ WRONG_CONTENT = {
 }
 
 
-@pytest.mark.parametrize("fault", WRONG_CONTENT)
-@pytest.mark.parametrize("promise", ["md5sum", "sha256", "filesize"])
+@pytest.mark.parametrize(
+    ("fault", "promise"),
+    [
+        (fault, promise)
+        for fault in WRONG_CONTENT
+        for promise in ("md5sum", "sha256", "filesize")
+        # Other bytes of the same number are not told by the size.
+        if promise != "filesize" or fault not in {"bits flipped", "another shard"}
+    ],
+)
 def test_other_bytes_than_promised_are_never_served(
     cache: ShardCache, shard_server: ShardServer, fault: str, promise: str
 ) -> None:
     """Whatever the spec promises is checked before the shard gets its name."""
     faults, served = WRONG_CONTENT[fault]
-    if promise == "filesize" and len(served) == len(SHARD) and not faults.cut_at:
-        pytest.skip("a size cannot tell") if not faults.length else None
     promised = {
         "md5sum": MD5,
         "sha256": hashlib.sha256(SHARD).hexdigest(),
