@@ -261,8 +261,12 @@ class TestInfoAndLs:
         code, out, _ = run(capsys, "info", spec)
         facts = dict(line.strip().split(": ", 1) for line in out.strip().splitlines())
         assert code == 0
-        assert (facts["filename"], facts["name"], facts["total samples"]) == (spec, "train", "5.0")
+        assert (facts["filename"], facts["name"], facts["total samples"]) == (spec, "train", "5")
         assert (facts["total shards"], facts["last shard"]) == ("2", "train-001.tar")
+        nbytes = sum(path.stat().st_size for path in Path().glob("*.tar"))
+        assert facts["total size"].startswith(f"{nbytes:,} bytes")
+        assert "fields" in facts
+        assert "\t" not in out
 
     def test_info_as_json(self, spec: str, capsys):
         """Programs get whole numbers."""
@@ -270,12 +274,38 @@ class TestInfoAndLs:
         sizes = sum(path.stat().st_size for path in Path().glob("*.tar"))
         assert (facts["nsamples"], facts["filesize"], facts["num_shards"]) == (5, sizes, 2)
 
-    def test_info_of_a_bare_shard_says_what_is_unknown(self, folder: Path, capsys):
-        """Without counts there is no division by zero, but a word about it."""
-        code, out, _ = run(capsys, "info", "train-000.tar")
-        assert code == 0
-        assert "1 shards do not say their nsamples" in out
-        assert "avg sample size: unknown" in out
+    @pytest.mark.parametrize("source", [".", "train-*.tar", "train-{000..001}.tar"])
+    def test_info_counts_what_no_spec_says(self, folder: Path, source: str, capsys):
+        """A folder or a pattern is counted, with and without sidecars."""
+        for options in (["--sidecars"], []):
+            run(capsys, "create", "train-{000..001}.tar", "-o", "out/x.json", *options)
+            code, out, _ = run(capsys, "info", source)
+            facts = dict(line.strip().split(": ", 1) for line in out.strip().splitlines())
+            nbytes = sum(path.stat().st_size for path in Path().glob("*.tar"))
+            assert code == 0
+            assert facts["total samples"] == "5"
+            assert facts["total size"].startswith(f"{nbytes:,} bytes")
+            assert facts["avg sample size"] != "unknown"
+            json_facts = json.loads(run(capsys, "info", source, "--json")[1])
+            assert " ".join(json_facts["fields"]) == facts["fields"]
+            assert (json_facts["nsamples"], json_facts["filesize"]) == (5, nbytes)
+        assert run(capsys, "info", source, "-t")[1].splitlines()[1].split("\t")[2:4] == [
+            str(nbytes),
+            "5",
+        ]
+
+    def test_info_counts_remote_shards_by_their_sidecars(
+        self, folder: Path, shard_server, capsys, monkeypatch
+    ):
+        """What a server keeps beside a shard says how many samples it has; no shard is fetched."""
+        monkeypatch.setenv("WIDS_CACHE", str(folder / "cache"))
+        run(capsys, "create", "train-000.tar", "-o", "x.json", "--sidecars")
+        for name in ("train-000.tar", "train-000.tar.widx"):
+            url = shard_server.put(name, Path(name).read_bytes())
+        facts = json.loads(run(capsys, "info", url.removesuffix(".widx"), "--json")[1])
+        assert facts["nsamples"] == 3
+        assert facts["fields"]
+        assert not list((folder / "cache").glob("*.tar"))
 
     def test_ls_lists_shards_with_their_first_index(self, spec: str, capsys):
         """One line a shard, numbers to the right."""

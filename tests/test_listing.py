@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from wids.base.text import clean, columns_of, format_nbytes, format_short, table
+from wids.base.text import clean, columns_of, format_nbytes, table
 from wids.commands.show import draw_image
 from wids.specs.spec import DatasetSpec
 from wids.tools.listing import shard_rows, spec_facts, spec_lines
@@ -37,14 +37,6 @@ def test_cleaned_text_keeps_its_width(text: str, width: int):
 def test_bytes_are_written_in_decimal_units(nbytes: int, shown: str):
     """1,000 bytes are a kilobyte, and rounding never shows 1000.0 of a unit that has a next one."""
     assert format_nbytes(nbytes) == shown
-
-
-def test_short_numbers_are_those_of_the_old_program():
-    """One decimal and a suffix, up to E."""
-    numbers = (0, 999, 1000, 1_500_000, 2e9, 3e12, 4e15)
-    assert [format_short(n) for n in numbers] == [
-        "0.0", "999.0", "1.0k", "1.5M", "2.0G", "3.0T", "4.0E"
-    ]  # fmt: skip
 
 
 def test_columns_are_straight():

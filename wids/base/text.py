@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-__all__ = ["clean", "columns_of", "format_nbytes", "format_short", "table"]
+__all__ = ["clean", "columns_of", "format_nbytes", "table"]
 
 
 def clean(text: Any, width: int | None = None) -> str:
@@ -67,19 +67,6 @@ def format_nbytes(nbytes: float) -> str:
             return f"{nbytes:.0f} B" if unit == "B" else f"{nbytes:.1f} {unit}"
         nbytes /= 1000
     return f"{nbytes:.1f} TB"
-
-
-def format_short(number: float) -> str:
-    """Format a number as `widsindex info` of 0.1.11 did.
-
-    >>> format_short(950), format_short(1_234_567)
-    ('950.0', '1.2M')
-    """
-    for suffix in ("", "k", "M", "G", "T"):
-        if number < 1000:
-            return f"{number:.1f}{suffix}"
-        number /= 1000
-    return f"{number:.1f}E"
 
 
 def table(rows: Iterable[Sequence[Any]], right: Iterable[int] = ()) -> list[str]:

@@ -31,10 +31,9 @@ def add_look_commands(commands: Any) -> None:
 
 def info(args: Arguments) -> int:
     """Sum up specs."""
-    from wids.specs.sources import load_spec
-    from wids.tools.listing import spec_facts, spec_lines, spec_table_row
+    from wids.tools.listing import dataset_facts, spec_lines, spec_table_row
 
-    all_facts = [spec_facts(load_spec(source), source) for source in args.filenames]
+    all_facts = [dataset_facts(source, args.cache_dir) for source in args.filenames]
     if args.json:
         print_json(all_facts[0] if len(all_facts) == 1 else all_facts)
     elif args.table:
@@ -192,10 +191,11 @@ def _add_info(commands: Any) -> None:
         commands,
         info,
         "sum up a dataset: samples, bytes, shards",
-        ["wids info train.json", "wids info *.json -t"],
+        ["wids info train.json", "wids info shards/", "wids info *.json -t"],
     )
     parser.add_argument("filenames", metavar="SPEC", nargs="+", help="specs, shards or patterns")
     parser.add_argument("-t", "--table", action="store_true", help="one row per spec, tabs between")
+    parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards there")
     add_json(parser)
 
 

@@ -221,7 +221,7 @@ class ShardOpener:
             WidsError: A shard cannot be fetched or read, without `on_uncounted`.
             OSError: A shard cannot be opened, without `on_uncounted`.
         """
-        far = sum(not self.cache.is_local(shard.url) for shard in shards)
+        far = 0 if self.by_range else sum(not self.cache.is_local(each.url) for each in shards)
         # Of remote shards it takes a download, which nobody should have to guess.
         logger.log(
             logging.WARNING if far else logging.INFO,
@@ -266,7 +266,7 @@ class ShardOpener:
 
     def _count_one(self, on_uncounted: OnUncounted | None, ref: ShardRef) -> int:
         try:
-            return len(self.open_mapped(ref))
+            return len(self.open(ref))  # by range, the sidecar alone says it
         except (WidsError, OSError) as error:
             if on_uncounted is None:
                 raise

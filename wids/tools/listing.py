@@ -1,16 +1,73 @@
-"""What a spec says, as facts for programs and as lines for the terminal."""
+"""Facts about a dataset, for programs and as lines for the terminal."""
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from wids.base.text import clean, format_short
+import numpy as np
+
+from wids.base.text import clean, format_nbytes
+from wids.base.urls import is_local, local_path
+from wids.errors import WidsError
+from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN
+from wids.specs.sources import load_spec
+from wids.specs.spec import DatasetSpec
 
 if TYPE_CHECKING:
-    from wids.specs.spec import DatasetSpec
+    import os
 
-__all__ = ["shard_rows", "spec_facts", "spec_lines", "spec_table_row"]
+    from numpy.typing import NDArray
+
+__all__ = ["dataset_facts", "shard_rows", "spec_facts", "spec_lines", "spec_table_row"]
+
+
+def dataset_facts(source: str, cache_dir: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+    """Sum up a dataset; what its spec does not say is counted.
+
+    Shards with a sidecar are counted at once, others are read, and fetched where they are remote.
+
+    Args:
+        source: A spec, folder, pattern or shard.
+        cache_dir: Where fetched shards are kept.
+
+    Returns:
+        What `wids info --json` prints: as `spec_facts`, and the `fields` of the first shard, None
+        where only fetching it would tell.
+
+    Raises:
+        WidsError: The spec is malformed, or a shard that has to be counted cannot be read.
+        OSError: A shard that has to be counted cannot be opened.
+    """
+    spec = load_spec(source)
+    if (spec.shards.nsamples != UNKNOWN).all():
+        return {**spec_facts(spec, source), "fields": _first_fields(spec, cache_dir)}
+    with ShardList(spec.shards, transformations=[], remote="range", cache_dir=cache_dir) as counted:
+        spec = DatasetSpec(counted.shards, name=spec.name, base=spec.base, header=spec.header)
+        return {**spec_facts(spec, source), "fields": _fields_of(counted)}
+
+
+def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -> list[str] | None:
+    """Return the fields of the first shard that has samples; None where it is not at hand."""
+    first = next((shard for shard in spec.shards if shard.nsamples), None)
+    if first is None or not (is_local(first.url) or first.index):
+        return None
+    try:
+        with ShardList([first], transformations=[], remote="range", cache_dir=cache_dir) as shard:
+            return _fields_of(shard)
+    except (WidsError, OSError):
+        return None  # the spec says all the rest; wids check says what is wrong
+
+
+def _fields_of(dataset: ShardList) -> list[str] | None:
+    if not len(dataset):
+        return None
+    shard, _, _ = dataset.locate_sample(0)
+    columns = shard.index.columns()
+    # A set of extensions may be listed that no sample has.
+    sets = [columns.extension_sets[i] for i in np.unique(columns.set_ids).tolist()]
+    return sorted({extension for each in sets for extension in each})
 
 
 def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
@@ -21,11 +78,12 @@ def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
         source: Where it came from.
 
     Returns:
-        What `wids info --json` prints. Totals are of the shards that say their number, and
-        `shards_without_nsamples` and `shards_without_filesize` count the others.
+        Its name, description and base, its totals, and where it begins and ends. Totals are of the
+        shards that say their number, and `shards_without_nsamples` and `shards_without_filesize`
+        count the others; sizes of local shards are looked up.
     """
     shards = spec.shards
-    nsamples, filesize = shards.nsamples, shards.filesize
+    nsamples, filesize = shards.nsamples, _filesizes(spec)
     return {
         "source": source,
         "name": spec.name,
@@ -38,35 +96,48 @@ def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
         "shards_without_filesize": int((filesize == UNKNOWN).sum()),
         "first_shard": shards.urls[0],
         "last_shard": shards.urls[-1],
-        "datasets": sorted({str(shard["dataset"]) for shard in shards if "dataset" in shard}),
+        "datasets": sorted({shard.dataset for shard in shards if shard.dataset is not None}),
     }
+
+
+def _filesizes(spec: DatasetSpec) -> NDArray[np.int64]:
+    """Return the size of each shard, looked up where the spec does not say it and it is local."""
+    sizes = np.array(spec.shards.filesize, np.int64)
+    for number in np.flatnonzero(sizes == UNKNOWN).tolist():
+        url = spec.shards.urls[number]
+        if is_local(url):
+            with suppress(OSError):
+                sizes[number] = local_path(url).stat().st_size
+    return sizes
 
 
 def spec_lines(facts: dict[str, Any]) -> list[str]:
     """Write the facts of a spec, one a line, under the labels of the old `widsindex info`."""
     nbytes, nsamples = facts["filesize"], facts["nsamples"]
-    without_size, without_count = (
-        facts["shards_without_filesize"],
-        facts["shards_without_nsamples"],
-    )
+    uncounted, unsized = facts["shards_without_nsamples"], facts["shards_without_filesize"]
+    sized = facts["num_shards"] - unsized
     # An average over some samples only would look like one over all.
-    sized = facts["num_shards"] - without_size
-    average = format_short(nbytes / nsamples) if nsamples and not without_size else "unknown"
+    known = nsamples and not unsized and not uncounted
     lines = {
         "name": facts["name"],
         "info": facts["info"],
         "base": facts["base"],
-        "total shards": facts["num_shards"],
-        "total size": format_short(nbytes) + _left_out(without_size, "filesize"),
-        "total samples": format_short(nsamples) + _left_out(without_count, "nsamples"),
-        "avg sample size": average if not without_count else "unknown",
-        "avg shard size": format_short(nbytes / sized) if sized else "unknown",
+        "total shards": f"{facts['num_shards']:,}",
+        "total size": _exact_nbytes(nbytes) + _left_out(unsized, "filesize"),
+        "total samples": f"{nsamples:,}" + _left_out(uncounted, "nsamples"),
+        "avg sample size": format_nbytes(nbytes / nsamples) if known else "unknown",
+        "avg shard size": format_nbytes(nbytes / sized) if sized else "unknown",
+        "fields": " ".join(facts["fields"]) if facts.get("fields") else "unknown",
         "first shard": facts["first_shard"],
         "last shard": facts["last_shard"],
     }
     if facts["datasets"]:
         lines["datasets"] = ", ".join(facts["datasets"])
     return [f"{label:>16}: {clean(value)}" for label, value in lines.items()]
+
+
+def _exact_nbytes(nbytes: int) -> str:
+    return f"{nbytes:,} bytes" if nbytes < 1000 else f"{nbytes:,} bytes ({format_nbytes(nbytes)})"
 
 
 def _left_out(count: int, field: str) -> str:
