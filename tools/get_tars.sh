@@ -1,5 +1,5 @@
 #!/bin/sh
-# Install the tar programs of Debian that are missing and may be installed: tests/test_archives.py
+# Install the tar programs of Debian that are missing and may be installed: tests/specs/test_archives.py
 # packs with each of them, and compares what they read with what we read.
 set -eu
 missing=

@@ -5,10 +5,10 @@ import os
 import random
 import re
 import struct
-from pathlib import Path
 from zlib import crc32
 
 import pytest
+from helpers.shards import REPOSITORY
 from helpers.sidecarbytes import HEADER_NBYTES, fingerprinted, sealed
 from helpers.tarbytes import END, member
 
@@ -16,7 +16,7 @@ from wids.errors import ShardFormatError
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
 
-FORMAT = Path(__file__).parent.parent / "docs" / "sidecar-format.md"
+FORMAT = REPOSITORY / "docs" / "sidecar-format.md"
 
 
 def resealed_row(image, row, spans):

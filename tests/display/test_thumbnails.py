@@ -5,12 +5,12 @@ import resource
 import subprocess
 import sys
 from contextlib import suppress
-from pathlib import Path
 
 import numpy as np
 import pytest
 import safetensors.numpy
 from helpers.pictures import draw, psnr, save
+from helpers.shards import REPOSITORY
 from helpers.specimens import film, npy, npz, png_bomb, specimens, tone, turned_jpeg
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -374,10 +374,13 @@ class TestSoundAndFilm:
         assert psnr(np.asarray(small), draw(64, 48, 0)) > 15
 
 
+TESTS = REPOSITORY / "tests"
+
+
 def test_memory_stays_bounded() -> None:
     """Files that claim much, and those that hold much, are drawn or refused within 700 MB."""
     code = (
-        f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        f"import sys; sys.path.insert(0, {str(TESTS)!r})\n"
         "import io, numpy as np\n"
         "from PIL import Image\n"
         "from helpers.specimens import npz_bomb, png_bomb\n"

@@ -10,13 +10,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.shards import REPOSITORY
 from PIL import Image
 
 import wids
 from wids.cli import main
 from wids.importing.mds import open_mds
 
-WRITTEN = Path(__file__).parent / "data" / "importing" / "mds"
+WRITTEN = REPOSITORY / "tests" / "data" / "importing" / "mds"
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import pickle
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -74,10 +75,14 @@ def test_json_is_compact_utf8_in_the_order_of_the_dict():
     assert encode_field(".json", VALUES[".json"]) == '{"b":[1,2.5,null,true],"a":"ü"}'.encode()
 
 
+FOLDER = Path(__file__).parent
+
+
 def test_the_same_value_gives_the_same_bytes_in_another_process():
     """No time of day, no order of a hash, no random number gets into a field."""
     code = (
-        "import sys; sys.path.insert(0, 'tests'); import hashlib, test_encode as t;"
+        f"import sys; sys.path[:0] = {[str(FOLDER), str(FOLDER.parent)]}; "
+        "import hashlib, test_encode as t;"
         "print([hashlib.sha256(t.encode_field(e, v)).hexdigest() for e, v in t.VALUES.items()])"
     )
     runs = {

@@ -16,7 +16,7 @@ from wids.ordering.chunks import ChunkGrid, ChunkTable, chunk_layout
 from wids.ordering.order import PARTITIONS, OrderSpec, RankShare
 from wids.ordering.permute import derive_key, derive_keys, map_repeated, permute, shuffle_bits
 
-# The long run: WIDS_ORDER_CASES=10000 python -m pytest tests/test_order.py -k exact
+# The long run: WIDS_ORDER_CASES=10000 python -m pytest tests/ordering/test_order.py -k exact
 CASES = int(os.environ.get("WIDS_ORDER_CASES", "300"))
 THOROUGH = settings(
     max_examples=CASES, deadline=None, suppress_health_check=list(HealthCheck), database=None

@@ -12,6 +12,7 @@ from typing import Any
 import google_crc32c
 import numpy as np
 import pytest
+from helpers.shards import REPOSITORY
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -21,7 +22,7 @@ from wids.cli import main
 from wids.importing.source import ImportOptions
 from wids.importing.tfrecord import open_tfrecords, parse_example, read_records
 
-WRITTEN = Path(__file__).parent / "data" / "importing"
+WRITTEN = REPOSITORY / "tests" / "data" / "importing"
 
 
 def masked(data: bytes) -> bytes:

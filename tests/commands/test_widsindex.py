@@ -6,11 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from helpers.shards import REPOSITORY
 
 from wids.cli import main
 
 MakeShard = Callable[..., Path]
-REPOSITORY = Path(__file__).resolve().parent.parent
 
 
 @pytest.fixture
