@@ -7,7 +7,6 @@ from typing import Any
 
 import wids
 from wids.caching.cache import ShardCache
-from wids.caching.waits import WaitLog
 from wids.fetching import fetch
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.reading.shardlist import ShardList
@@ -32,13 +31,6 @@ def read_as_rank(
         dataset.fetch_ahead(sampler)
         for _ in range(2):
             seen.put((rank, read_all(dataset, sampler, pause=0.001)))
-
-
-def note_many(path: Path, seed: int) -> None:
-    """Note two hundred waits of a second each, none over another."""
-    waits = WaitLog(path)
-    for number in range(200):
-        waits.note(1000.0 * seed + 2 * number, 1000.0 * seed + 2 * number + 1)
 
 
 def read_until_interrupted(kind: str, urls: list[str], folder: Path) -> None:

@@ -66,15 +66,46 @@ def test_it_is_not_tried_for_ever(cache: RobbedCache, shard_server: ShardServer)
     assert len(shard_server.requests) == 5
 
 
-def test_a_damaged_shard_is_not_fetched_again(
+def damaged() -> bytes:
+    """Return a shard with a bit of the second member's checksum flipped."""
+    shard = bytearray(tar_of(NSAMPLES))
+    shard[5 * 512 + 150] ^= 1
+    return bytes(shard)
+
+
+@pytest.mark.parametrize("told", ["by its headers", "by its count"])
+def test_a_shard_that_came_damaged_is_fetched_once_more(
+    cache: RobbedCache, shard_server: ShardServer, told: str
+) -> None:
+    """Nothing was promised of its bytes, so the damage may have come on the way."""
+    bad = damaged() if told == "by its headers" else tar_of(NSAMPLES - 1)
+    url = shard_server.put("a.tar", bad)
+    cache.get(url)
+    shard_server.put("a.tar", tar_of(NSAMPLES))
+    opener = ShardOpener(cache, RULES)
+    assert len(opener.open(ShardRef(url, nsamples=NSAMPLES))) == NSAMPLES
+    assert len(shard_server.requests) == 2
+
+
+def test_a_shard_that_came_damaged_twice_is_an_error(
     cache: RobbedCache, shard_server: ShardServer
 ) -> None:
-    """What came is no tar in its middle: the error is given at once."""
-    shard = bytearray(tar_of(NSAMPLES))
-    shard[5 * 512 + 150] ^= 1  # the checksum of the second member
-    url = shard_server.put("a.tar", bytes(shard))
+    """The error says so, and the shard is not fetched a third time, whoever opens it again."""
+    url = shard_server.put("a.tar", damaged())
+    for message in ("checksum.*damaged each time", "checksum"):
+        with pytest.raises(ShardFormatError, match=message):
+            ShardOpener(cache, RULES).open(ShardRef(url))
+    assert len(shard_server.requests) == 2
+
+
+def test_a_damaged_shard_with_the_promised_digest_is_not_fetched_again(
+    cache: RobbedCache, shard_server: ShardServer
+) -> None:
+    """It is damaged where it comes from: the error is given at once."""
+    url = shard_server.put("a.tar", damaged())
+    md5sum = hashlib.md5(damaged()).hexdigest()
     with pytest.raises(ShardFormatError, match="checksum"):
-        ShardOpener(cache, RULES).open(ShardRef(url))
+        ShardOpener(cache, RULES).open(ShardRef.of(url, md5sum=md5sum))
     assert len(shard_server.requests) == 1
 
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import logging
-import os
+import os  # noqa: TC003 (named in public signatures)
 import stat
-import time
 from contextlib import AbstractContextManager, suppress
 from functools import partial
 from pathlib import Path  # noqa: TC003 (named in public signatures)
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from wids.caching.eviction import CachedShard
-    from wids.caching.waits import WaitLog
 
 __all__ = ["ShardCache"]
 
@@ -82,18 +80,12 @@ class ShardCache:
         self.shared = shared
         self.fetcher = fetcher or Fetcher(allow_pipe=allow_pipe)
         self.starting_folder = StartingFolder()
-        self.waits: WaitLog | None = None
         self._store = Store(self.cache_dir, max_nbytes=self.cache_size, pin=keep, shared=shared)
 
     @staticmethod
     def is_local(url: str) -> bool:
         """Return whether a URL names a file of this machine."""
         return is_local(url)
-
-    @property
-    def num_fetched(self) -> int:
-        """Shards that this object brought into the folder so far, in this process."""
-        return self._store.num_published
 
     def make_ready(self, urls: Iterable[str]) -> None:
         """Import what fetching these takes, for a thread of a process that may be forked."""
@@ -121,12 +113,7 @@ class ShardCache:
             ShardFormatError: It is compressed and damaged.
             CacheError: The folder cannot be used: no space, no permission, not safe.
         """
-        began = time.monotonic()
-        try:
-            return self._get(ShardRef.of(shard), lambda: False)
-        finally:
-            if self.waits is not None:
-                self.waits.note(began, time.monotonic())
+        return self._get(ShardRef.of(shard), lambda: False)
 
     def prepare(
         self, shard: ShardRef | str, *, stopped: Callable[[], bool] = lambda: False
@@ -156,14 +143,20 @@ class ShardCache:
         # Without a record: where `localname` put it. Not written: where nothing is evicted.
         return Entry(path.parent, path.name).mark_used() or path.exists()
 
-    def spare(self, path: Path) -> None:
-        """Count a shard as not used for the longest time, so that it is the next to go.
+    def discard(self, shard: ShardRef | str) -> bool:
+        """Remove a fetched shard that turned out to be damaged, so that it is fetched anew.
 
         Args:
-            path: What `get` or `prepare` returned.
+            shard: As for `get`.
+
+        Returns:
+            False where that would bring nothing better: the shard was not fetched by this cache,
+            it has the promised digest, or it was discarded before in this process.
         """
-        with suppress(OSError):  # evicted already, or no permission
-            os.utime(Entry(path.parent, path.name).record_path, ns=(0, 0))
+        shard = ShardRef.of(shard)
+        if is_local(shard.url) or self.localname is not None:
+            return False
+        return self._store.discard(self._entry_of_remote(shard), shard.digest_to_check)
 
     def holds(self, shard: ShardRef | str) -> bool:
         """Return whether a remote shard lies in the folder; neither fetches nor reads it.

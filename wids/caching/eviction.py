@@ -31,7 +31,6 @@ _STATE_SUFFIX = ".json"  # of the file with the state of a part, beside it
 _NOTES = (".ok", ".pin")  # files about a shard, worth nothing without it
 _MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which come and go meanwhile
 _STEP_NBYTES = 8 << 20
-_TINY_SHARE = 100
 _LOCK_TIMEOUT_SECONDS = 30.0
 _RESUME_SECONDS = 3600.0  # how long a dead process's part waits for someone to go on with it
 _FOREIGN_SECONDS = 24 * 3600.0  # on another machine nobody can tell whether its maker lives
@@ -150,10 +149,7 @@ def shrink(folder: Path, max_nbytes: int) -> int:
         shards = list_shards(folder)
         bound = max(0, max_nbytes - _MARGIN_NBYTES)
         excess = sum(shard.nbytes for shard in shards) + reserved - bound
-        # What is tiny, such as the index of a shard that is not here, goes last: to make it again
-        # costs a shard, and to remove it brings next to nothing.
-        least = excess // _TINY_SHARE
-        for shard in sorted(shards, key=lambda shard: shard.nbytes < least):
+        for shard in shards:
             if excess <= 0:
                 break
             if not shard.pinned and evict(shard):

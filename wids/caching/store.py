@@ -56,7 +56,6 @@ class Store:
 
     Attributes:
         folder: The cache folder.
-        num_published: Shards that this object published so far, in this process.
     """
 
     def __init__(self, folder: Path, *, max_nbytes: int | None, pin: bool, shared: bool) -> None:
@@ -81,7 +80,7 @@ class Store:
         self._leases = _LastLease()
         self._settling: list[threading.Thread] = []
         self._checked = self._swept = False
-        self.num_published = 0
+        self._discarded: set[Entry] = set()
 
     def check(self) -> None:
         """Make the folder if it is missing, and refuse an unsafe one, once in each process.
@@ -183,11 +182,31 @@ class Store:
         entry.save_record(record, used=True)
         part.publish(entry.path)
         self._leases.last = lease
-        self.num_published += 1
         self._settling = [thread for thread in self._settling if thread.is_alive()]
         thread = threading.Thread(target=_settle, args=(entry,), daemon=True)
         thread.start()
         self._settling.append(thread)
+
+    def discard(self, entry: Entry, promised: dict[str, str]) -> bool:
+        """Evict a shard that turned out to be damaged, once in each process.
+
+        Args:
+            entry: Its entry.
+            promised: Algorithm to digest, of which the spec promised that it has it.
+
+        Returns:
+            Whether it was evicted, and another download may bring a better one.
+        """
+        if entry in self._discarded:
+            return False
+        self._discarded.add(entry)
+        self.release()
+        # With the promised digest, it is damaged where it comes from.
+        with suppress(OSError):
+            if promised and hash_file(entry.path, promised) == promised:
+                return False
+        found = [shard for shard in self.shards() if shard.path == entry.path]
+        return any(eviction.evict(shard) for shard in found)
 
     def check_space(self, part: PartFile, size: int) -> None:
         """Refuse a download for which the disk has no space, before anything is evicted for it.

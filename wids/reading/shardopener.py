@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from wids.base.processes import num_cores
 from wids.base.progress import progress
 from wids.base.threads import DaemonThreadPool
+from wids.base.urls import display_url
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.transport import is_unreachable
@@ -127,6 +128,27 @@ class ShardOpener:
             ShardFormatError: It is no tar, or breaks off.
             OSError: It cannot be opened.
         """
+        try:
+            shard = self._open_file(ref)
+        except ShardFormatError:
+            if not self.cache.discard(ref):
+                raise
+            logger.warning("%s: came damaged; fetching it once more", display_url(ref.url))
+            return self._open_again(ref)
+        if ref.nsamples in {None, len(shard)} or not self.cache.discard(ref):
+            return shard
+        logger.warning(
+            "%s: came with another number of samples; fetching it once more", display_url(ref.url)
+        )
+        return self._open_file(ref)
+
+    def _open_again(self, ref: ShardRef) -> Shard:
+        try:
+            return self._open_file(ref)
+        except ShardFormatError as error:
+            raise ShardFormatError(f"{error}; it was fetched twice, damaged each time") from error
+
+    def _open_file(self, ref: ShardRef) -> Shard:
         url = ref.url
         attempts = 0
         while True:
