@@ -129,7 +129,7 @@ class OrderReport:
             f"shards a worker needs        {worker}",
             f"downloads a node and epoch   {downloads}",
             f"shards in a batch of a rank  {batch}",
-            f"  first and last 2 %, least  {ends}",
+            f"first 2 %, last 2 %, least   {ends}",
         ]
 
 
