@@ -35,11 +35,9 @@ def train(folder):
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
     )  # fmt: skip
     model = Recorder(folder)
-    # A hook, not an argument: it runs once the process group is there to ask for the rank.
-    model.train_dataloader = lambda: DataLoader(
-        Echo(), BATCH, sampler=wids.DistributedShardSampler(Echo(), interleave=3), num_workers=2
-    )
-    trainer.fit(model)
+    # Made before the process group is there to ask for the rank.
+    sampler = wids.DistributedShardSampler(Echo(), interleave=3)
+    trainer.fit(model, DataLoader(Echo(), BATCH, sampler=sampler, num_workers=2))
     kept = trainer.train_dataloader.sampler
     if not isinstance(kept, wids.DistributedShardSampler):
         raise SystemExit(f"Lightning replaced the sampler by {type(kept)}")

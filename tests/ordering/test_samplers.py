@@ -152,13 +152,97 @@ def test_arguments_win_over_the_process_group():
     assert (sampler.rank, sampler.num_replicas) == (2, 4)
 
 
-def test_without_a_process_group_it_is_one_process_and_says_so(caplog):
-    """Without group and arguments all samples come, and one warning is logged."""
-    with caplog.at_level(logging.WARNING, "wids"):
+@pytest.fixture
+def no_launcher(monkeypatch):
+    """Take away what a launcher would have told this process."""
+    for name in ("RANK", "WORLD_SIZE", "GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.mark.usefixtures("no_launcher")
+@pytest.mark.parametrize("kind", [DistributedChunkedSampler, DistributedShardSampler])
+def test_without_a_process_group_it_is_one_process(kind):
+    """Without group, launcher and arguments all samples come."""
+    sampler = kind(Shards())
+    assert (sampler.rank, sampler.num_replicas, sampler.lanes) == (0, 1, 1)
+    assert sorted(sampler) == list(range(101))
+
+
+@pytest.mark.usefixtures("no_launcher")
+@pytest.mark.parametrize("looked_at", [False, True])
+@pytest.mark.parametrize("kind", [DistributedChunkedSampler, DistributedShardSampler])
+def test_a_sampler_may_be_made_before_the_process_group(kind, looked_at, monkeypatch):
+    """Rank and number of ranks are those of the group that is there when a pass begins."""
+    samplers = [kind(Shards(), interleave=2) for _ in range(4)]
+    if looked_at:
+        assert {len(sampler) for sampler in samplers} == {101}
+        assert {sampler.lanes for sampler in samplers} == {1}
+    monkeypatch.setenv("GROUP_WORLD_SIZE", "2")
+    seen = []
+    for rank, sampler in enumerate(samplers):
+        with process_group(rank, 4):
+            assert len(sampler) == 26
+            seen.append(list(sampler))
+            state = sampler.state_dict()
+        # What the group said stays.
+        assert (sampler.rank, sampler.num_replicas) == (rank, 4)
+    lanes = 2 if kind is DistributedShardSampler else 4
+    assert state["lanes"] == lanes
+    assert sorted(set().union(*seen)) == list(range(101))
+    again = [list(kind(Shards(), 4, rank, interleave=2, lanes=lanes)) for rank in range(4)]
+    assert seen == again
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_a_launcher_without_a_group_counts_and_is_warned_of(monkeypatch):
+    """Under torchrun without a process group ranks share the data, and a warning is visible."""
+    monkeypatch.setenv("WORLD_SIZE", "3")
+    seen = []
+    for rank in range(3):
+        monkeypatch.setenv("RANK", str(rank))
         sampler = DistributedChunkedSampler(range(10))
-    assert sorted(sampler) == list(range(10))
-    assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "pass num_replicas and rank" in caplog.text
+        with pytest.warns(UserWarning, match=f"takes rank {rank} of 3 from RANK and WORLD_SIZE"):
+            seen += list(sampler)
+    assert len(seen) == 12
+    assert set(seen) == set(range(10))
+
+
+@pytest.mark.usefixtures("no_launcher")
+@pytest.mark.parametrize(("size", "rank"), [("1", "0"), ("4", "4"), ("4", ""), ("many", "0")])
+def test_a_launcher_that_tells_of_one_process_or_nonsense_does_not_count(size, rank, monkeypatch):
+    """What cannot be a rank among several is left aside."""
+    monkeypatch.setenv("WORLD_SIZE", size)
+    monkeypatch.setenv("RANK", rank)
+    assert len(DistributedChunkedSampler(range(10))) == 10
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_arguments_and_the_group_win_over_the_launcher(monkeypatch):
+    """What the environment says counts only where nothing else does, and no warning comes."""
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("RANK", "7")
+    assert DistributedChunkedSampler(range(10), 2, 1).rank == 1
+    with process_group(3, 4):
+        sampler = DistributedChunkedSampler(range(10))
+        assert (sampler.rank, sampler.num_replicas) == (3, 4)
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_a_sampler_travels_before_its_rank_is_known():
+    """A copy made before the process group finds its rank where it lands."""
+    copied = pickle.loads(pickle.dumps(DistributedShardSampler(Shards())))
+    with process_group(1, 2):
+        assert (copied.rank, copied.num_replicas, len(copied)) == (1, 2, 51)
+
+
+@pytest.mark.usefixtures("no_launcher")
+def test_rank_and_lanes_may_be_assigned():
+    """Assigned numbers hold, as in torch's class."""
+    sampler = DistributedShardSampler(Shards(), 4, 0)
+    sampler.rank, sampler.lanes = 3, 4
+    assert list(sampler) == list(DistributedShardSampler(Shards(), 4, 3, lanes=4))
+    with pytest.raises(ValueError, match="rank"):
+        sampler.rank = 4
 
 
 def test_drop_last_none_is_the_old_default():

@@ -4,33 +4,65 @@ import logging
 import operator
 import os
 import sys
+import warnings
 from typing import SupportsIndex
 
-__all__ = ["lanes_here", "number_of_lanes", "replica"]
+__all__ = ["Replica", "check_lanes", "lanes_here", "number_of_lanes"]
 
 logger = logging.getLogger(__name__)
 
 
-def replica(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
-    """Complete what was not given from the process group; without one, one process.
+class Replica:
+    """The rank of this process and the number of ranks, found when they are first asked for.
+
+    What is given wins; then torch's process group; then `RANK` and `WORLD_SIZE` of the environment,
+    with a warning; else this is the only process. Without a group the answer is not kept: one may
+    still be made, and then counts.
 
     Args:
         num_replicas: Number of ranks, or None.
         rank: The own rank, or None.
 
-    Returns:
-        Both, as ints.
-
     Raises:
         ValueError: There are no ranks, or the own is not among them.
 
-    >>> replica(4, 0)
+    >>> Replica(4, 0).find()
     (4, 0)
     """
-    if num_replicas is None or rank is None:
-        group_size, group_rank = _process_group()
-        num_replicas = group_size if num_replicas is None else num_replicas
-        rank = group_rank if rank is None else rank
+
+    def __init__(self, num_replicas: int | None, rank: int | None) -> None:
+        self._given = num_replicas, rank
+        self._settled: tuple[int, int] | None = None
+        # What can be known now is checked now. In an early call the group is often still to come.
+        if None not in self._given or _process_group() is not None:
+            self.find()
+        elif num_replicas is not None:
+            _check_ranks(num_replicas, 0)
+
+    @property
+    def settled(self) -> bool:
+        """Whether the answer stays as it is."""
+        return self._settled is not None
+
+    def find(self) -> tuple[int, int]:
+        """Return the number of ranks and the own rank."""
+        if self._settled is not None:
+            return self._settled
+        num_replicas, rank = self._given
+        group = None
+        if num_replicas is None or rank is None:
+            group = _process_group()
+            size, own = group or _launched() or (1, 0)
+            num_replicas = size if num_replicas is None else num_replicas
+            rank = own if rank is None else rank
+        found = _check_ranks(num_replicas, rank)
+        if None not in self._given or group is not None:
+            self._settled = found
+        return found
+
+
+def _check_ranks(num_replicas: int, rank: int) -> tuple[int, int]:
+    """Return both as ints; ValueError if there are no ranks or the own is not among them."""
     if operator.index(num_replicas) < 1:
         raise ValueError(f"num_replicas must be at least 1, got {num_replicas}")
     if not 0 <= operator.index(rank) < num_replicas:
@@ -38,41 +70,53 @@ def replica(num_replicas: int | None, rank: int | None) -> tuple[int, int]:
     return operator.index(num_replicas), operator.index(rank)
 
 
-def _process_group() -> tuple[int, int]:
-    """Size of torch's process group and the rank in it; one process where there is none."""
-    try:
-        # Looked up now, not at import: groups are made later, and tests replace these functions.
-        import torch.distributed as dist
+def _process_group() -> tuple[int, int] | None:
+    """Size of torch's process group and the rank in it; None where there is none."""
+    # Who has not imported torch has no group, and need not wait for the import.
+    if sys.modules.get("torch") is None:
+        return None
+    # Looked up now, not at import: groups are made later, and tests replace these functions.
+    import torch.distributed as dist
 
-        if dist.is_available() and dist.is_initialized():
-            return dist.get_world_size(), dist.get_rank()
-    except ImportError:
-        pass
-    logger.warning(
-        "there is no torch.distributed process group, so this is taken for the only process; make "
-        "the group first, or pass num_replicas and rank"
+    if dist.is_available() and dist.is_initialized():
+        return dist.get_world_size(), dist.get_rank()
+    return None
+
+
+def _launched() -> tuple[int, int] | None:
+    """Number of ranks and the own rank as torchrun tells them; None where it tells of one or none.
+
+    Without it a job whose processes never make a group would read all data on each of them.
+    """
+    size, rank = os.environ.get("WORLD_SIZE", ""), os.environ.get("RANK", "")
+    if not (size.isdecimal() and rank.isdecimal() and int(rank) < int(size) and int(size) > 1):
+        return None
+    warnings.warn(
+        f"there is no torch.distributed process group, so the sampler takes rank {rank} of {size} "
+        "from RANK and WORLD_SIZE of the environment; make the group before the first pass, or "
+        "pass num_replicas and rank",
+        stacklevel=2,
     )
-    return 1, 0
+    return int(size), int(rank)
 
 
-def number_of_lanes(lanes: int | str, num_replicas: int) -> int:
-    """Read `lanes`; nodes are counted by what the launcher told all of them alike.
+def check_lanes(lanes: int | str) -> None:
+    """Raise ValueError unless `lanes` is "rank", "node" or a number."""
+    # A set would ask for a hash, which a list given by mistake has not.
+    if not isinstance(lanes, SupportsIndex) and lanes not in ("rank", "node"):
+        raise ValueError(f"lanes must be 'rank', 'node' or a number, got {lanes!r}")
+
+
+def number_of_lanes(lanes: str, num_replicas: int) -> int:
+    """Count ranks or nodes; nodes by what the launcher told all of them alike.
 
     Args:
-        lanes: "rank", "node" or a number.
+        lanes: "rank" or "node".
         num_replicas: Number of ranks.
 
-    Raises:
-        ValueError: `lanes` is none of these.
-
-    >>> number_of_lanes("rank", 4), number_of_lanes(2, 4)
-    (4, 2)
+    >>> number_of_lanes("rank", 4)
+    4
     """
-    if isinstance(lanes, SupportsIndex):
-        return operator.index(lanes)
-    # A set would ask for a hash, which a list given by mistake has not.
-    if lanes not in ("rank", "node"):
-        raise ValueError(f"lanes must be 'rank', 'node' or a number, got {lanes!r}")
     if lanes == "rank":
         return num_replicas
     # All ranks must agree on the number, or epochs were not exact: the launcher tells these to all

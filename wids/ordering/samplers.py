@@ -22,7 +22,7 @@ from wids.ordering.chunks import Layout, chunk_layout
 from wids.ordering.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
 from wids.ordering.passes import MAX_LANES, EpochPass, OrderState, Progress, check_count
 from wids.ordering.permute import Integers
-from wids.ordering.replicas import number_of_lanes, replica
+from wids.ordering.replicas import Replica, check_lanes, number_of_lanes
 
 if TYPE_CHECKING:
     from torch.utils.data import DistributedSampler, Sampler
@@ -169,7 +169,12 @@ class ChunkedSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """Number of indexes that a whole epoch yields on this rank."""
-        return self._share(self._epoch_start(0)).count
+        # Only at a ragged end do lanes make a difference; to count them may take a word with all
+        # ranks, of which only one may be asking for the length.
+        if self._tail == "ragged":
+            return self._share(self._epoch_start(0)).count
+        n = self._layout.num_samples
+        return RankShare(n, self.rank, self.num_replicas, tail=self._tail).count
 
     def __iter__(self) -> EpochPass:
         """Begin a pass: from where the sampler was restored, else from the start of its epoch."""
@@ -485,8 +490,9 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
 
     Args:
         dataset: Anything with a length.
-        num_replicas: Number of ranks; by default the process group's, 1 without one.
-        rank: This rank, in `[0, num_replicas)`; by default the process group's, 0 without one.
+        num_replicas: Number of ranks. By default it is found at the first use: the process group's,
+            else `WORLD_SIZE` of the environment, with a warning, else 1.
+        rank: This rank, in `[0, num_replicas)`; found likewise, from `RANK`.
         num_samples: How many samples take part, or `(lo, hi)`; None for all.
         shuffle: False for storage order.
         shufflefirst: False to keep the chunks in storage order in epoch 0.
@@ -528,13 +534,53 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         lengths: Sequence[int] | None = None,
         pad: bool = True,
     ) -> None:
-        self.num_replicas, self.rank = replica(num_replicas, rank)
+        self._replica = Replica(num_replicas, rank)
         self.drop_last = bool(drop_last)
         self._take(dataset, num_samples, chunksize, lengths)
         tail: Tail = "drop" if drop_last else "pad" if pad else "ragged"
-        num_lanes = number_of_lanes(lanes, self.num_replicas)
-        self._order_by(seed, partition, interleave, num_lanes, tail)
+        check_lanes(lanes)
+        # "rank" or "node", until their number is known for good.
+        lanes_by = lanes if isinstance(lanes, str) else None
+        self._order_by(seed, partition, interleave, 1 if isinstance(lanes, str) else lanes, tail)
+        self._lanes_by: str | None = lanes_by
+        # All ranks make their samplers, so here they can agree; later only one of them may ask.
+        if lanes_by is not None and self._replica.settled:
+            self.lanes = number_of_lanes(lanes_by, self.num_replicas)
         self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
+
+    @property
+    def num_replicas(self) -> int:
+        """Number of ranks."""
+        return self._replica.find()[0]
+
+    @num_replicas.setter
+    def num_replicas(self, num_replicas: int) -> None:
+        self._replica = Replica(num_replicas, self._replica.find()[1])
+
+    @property
+    def rank(self) -> int:
+        """This rank."""
+        return self._replica.find()[1]
+
+    @rank.setter
+    def rank(self, rank: int) -> None:
+        self._replica = Replica(self._replica.find()[0], rank)
+
+    @property
+    def lanes(self) -> int:
+        """Parts of the order that advance side by side."""
+        if self._lanes_by is None:
+            return self._lanes
+        lanes = number_of_lanes(self._lanes_by, self.num_replicas)
+        # As long as a process group may still come, they are counted anew.
+        if self._replica.settled:
+            self.lanes = lanes
+        return lanes
+
+    @lanes.setter
+    def lanes(self, lanes: int) -> None:
+        self._lanes = check_count("lanes", lanes, MAX_LANES)
+        self._lanes_by = None
 
     @property
     def num_samples(self) -> int:  # type: ignore[override]  # computed here, stored there
@@ -555,8 +601,9 @@ class DistributedShardSampler(DistributedChunkedSampler):
 
     Args:
         dataset: A dataset with `lengths`, the number of samples in each shard.
-        num_replicas: Number of ranks; by default the process group's, 1 without one.
-        rank: This rank, in `[0, num_replicas)`; by default the process group's, 0 without one.
+        num_replicas: Number of ranks. By default it is found at the first use: the process group's,
+            else `WORLD_SIZE` of the environment, with a warning, else 1.
+        rank: This rank, in `[0, num_replicas)`; found likewise, from `RANK`.
         lengths: Samples in each shard, where the dataset does not say.
         partition: As in `DistributedChunkedSampler`.
         interleave: Shards that a lane draws from at once, at least 1.
