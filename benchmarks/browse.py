@@ -80,7 +80,7 @@ def small_picture(number: int) -> bytes:
 @contextmanager
 def command(spec: str) -> Iterator[str]:
     """Run `wids browse` as a user does; gives its URL."""
-    words = [sys.executable, "-m", "wids", "browse", spec, "--json", "--port", "0"]
+    words = [sys.executable, "-m", "wids", "browse", spec, "--json", "--port", "0", "--no-token"]
     process = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
     try:
         yield json.loads(process.stdout.readline())["url"]

@@ -23,16 +23,18 @@ from wids.errors import DecodeError
 
 
 def progressive(side: int, scans: int) -> bytes:
-    """Make a JPEG whose last scan is repeated, so that it takes long for its bytes."""
-    data = save(Image.linear_gradient("L").resize((side, side)), "JPEG", progressive=True)
+    """Make a JPEG one of whose scans is repeated, so that it takes long for its bytes."""
+    image = Image.linear_gradient("L").resize((side, side)).convert("RGB")
+    data = save(image, "JPEG", progressive=True, subsampling=0)
     last = data.rindex(b"\xff\xda")
-    return data[:-2] + data[last:-2] * scans + data[-2:]
+    before = data.rindex(b"\xff\xda", 0, last)
+    return data[:-2] + data[before:last] * scans + data[-2:]
 
 
 @functools.cache
 def slow_picture() -> bytes:
     """Make a JPEG of 64 megapixels and few enough scans to be tried."""
-    return progressive(8000, 90)
+    return progressive(8000, 88)
 
 
 def draw_with(decoders: Decoders, extension: str, data: bytes, **options: bool) -> Thumbnail:
@@ -66,24 +68,27 @@ def test_a_broken_picture_is_an_error_and_the_next_is_drawn(decoders: Decoders) 
 
 def test_a_slow_picture_ends_at_its_deadline_and_holds_up_no_other() -> None:
     """One process is all there is, and yet another picture is drawn while the slow one is tried."""
-    limits = DecoderLimits(processes=1, slow_processes=1, soon_seconds=0.3, deadline_seconds=1.5)
+    limits = DecoderLimits(
+        processes=1, slow_processes=2, soon_seconds=0.3, deadline_seconds=3.0, nbytes=1 << 30
+    )
     decoders = Decoders(limits)
-    failed: list[DecodeError] = []
+    ends: list[str] = []
     slow = slow_picture()
 
     def try_slow() -> None:
-        try:
-            draw_with(decoders, ".jpg", slow, large=False)
-        except DecodeError as error:
-            failed.append(error)
+        with pytest.raises(DecodeError, match="not decoded within 3 s"):
+            draw_with(decoders, ".jpg", slow)
+        ends.append("slow")
 
+    draw_with(decoders, ".png", save(draw(64, 48), "PNG"))
     thread = Thread(target=try_slow)
     thread.start()
     time.sleep(0.1)
     assert draw_with(decoders, ".png", save(draw(64, 48), "PNG")).width == 64
+    ends.append("other")
     thread.join()
     decoders.close()
-    assert len(failed) == 1
+    assert ends == ["other", "slow"]
 
 
 def test_only_so_many_pictures_may_be_slow() -> None:
@@ -104,6 +109,12 @@ def test_what_needs_much_memory_has_one_process_that_may_take_it() -> None:
     with pytest.raises(NoMemoryError, match="128 MiB"):
         draw_with(decoders, ".png", data)
     assert draw_with(decoders, ".png", data, large=True).width == 64
+    large = progressive(4000, 0)
+    with pytest.raises(NoMemoryError):
+        draw_with(decoders, ".jpg", large)
+    assert draw_with(decoders, ".jpg", large, large=True).width == 64
+    with pytest.raises(DecodeError, match="truncated"):
+        draw_with(decoders, ".jpg", large[:5000], large=True)
     decoders.close()
 
 

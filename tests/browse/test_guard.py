@@ -4,10 +4,13 @@ import socket
 
 import pytest
 import requests
-from helpers.browsing import browsing
+from helpers.browsing import Command, browsing
+from helpers.chromium import chromium, open_page
 from helpers.shards import write_shard
 
 from wids.browse.guard import host_name, new_token
+
+__all__ = ["chromium", "open_page"]
 
 
 @pytest.fixture
@@ -104,7 +107,7 @@ def test_no_path_of_a_url_is_a_path_of_a_file(served):
 def test_beyond_the_loopback_the_token_opens_the_door_once(tmp_path):
     """Without it nothing is told; with it a cookie is given, and the URL loses the secret."""
     path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
-    with browsing([str(path)], host="0.0.0.0") as server:
+    with browsing([str(path)], host="0.0.0.0", token=True) as server:
         port = server.url.rstrip("/").rpartition(":")[2]
         server.url = f"http://127.0.0.1:{port}/"
         token = server.token
@@ -127,7 +130,7 @@ def test_beyond_the_loopback_the_token_opens_the_door_once(tmp_path):
 def test_a_program_sends_the_token_with_each_question(tmp_path):
     """Scripts without cookies are answered at once, where the token is the right one."""
     path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
-    with browsing([str(path)], host="0.0.0.0") as server:
+    with browsing([str(path)], host="0.0.0.0", token=True) as server:
         for question in ("api/dataset", "api/sample", "raw"):
             server.session.cookies.clear()
             assert server.get(question, token=server.token, i=0, f=0).status_code == 200
@@ -146,3 +149,28 @@ def test_host_headers_are_read_as_they_are_written():
     assert host_name("[::1]") == "::1"
     assert host_name(" A.Example:80 ") == "a.example"
     assert host_name("[::1") == "::1"
+
+
+def test_other_users_of_the_machine_are_not_answered(tmp_path, open_page):
+    """On the loopback, too, only the printed URL opens the page, which a cookie keeps open."""
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
+    with Command(path, tmp_path, token=True) as server:
+        address, _, token = server.url.partition("?token=")
+        for question in ("", "api/dataset", "api/page", "raw?i=0&f=0", "thumb?i=0&f=0&s=96"):
+            assert requests.get(address + question, timeout=100).status_code == 403
+        page = open_page(server.url)
+        page.locator(".tile").wait_for()
+        assert token not in page.url
+        (cookie,) = page.context.cookies()
+        assert (cookie["httpOnly"], cookie["sameSite"]) == (True, "Lax")
+        page.reload()
+        page.locator(".tile").click()
+        page.get_by_role("heading", name="k", exact=True).wait_for()
+
+
+def test_the_token_can_be_switched_off(tmp_path):
+    """With --no-token the URL has no secret, and everybody is answered."""
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
+    with Command(path, tmp_path) as server:
+        assert "token" not in server.url
+        assert server.get("api/dataset").status_code == 200

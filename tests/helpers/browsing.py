@@ -54,11 +54,11 @@ class Browsing:
 
 @contextmanager
 def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsing]:
-    """Serve a dataset; options are those of `ApiHandlers`, and `host`."""
-    host = options.pop("host", "127.0.0.1")
+    """Serve a dataset; options are those of `ApiHandlers`, and `host` and `token`."""
+    host, token = options.pop("host", "127.0.0.1"), options.pop("token", False)
     with ShardList(spec, transformations="memoryview", remote="range") as dataset:
         handlers = ApiHandlers(Source(dataset), title, **options)
-        server = BrowseServer(handlers, host, 0)
+        server = BrowseServer(handlers, host, 0, token=token)
         thread = threading.Thread(target=server.run)
         thread.start()
         try:
@@ -74,9 +74,10 @@ def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsin
 class Command:
     """`wids browse` in a process of its own, so that its memory can be seen."""
 
-    def __init__(self, spec: Path, cache: Path, *options: str) -> None:
+    def __init__(self, spec: Path, cache: Path, *options: str, token: bool = False) -> None:
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "wids", "browse", str(spec), "--json", "--port", "0", *options],
+            [sys.executable, "-m", "wids", "browse", str(spec), "--json", "--port", "0", *options]
+            + ["--no-token"] * (not token),
             stdout=subprocess.PIPE,
             text=True,
             env={

@@ -134,6 +134,7 @@ class Decoders:
     def _call(
         self, request: dict[str, Any], nbytes: int, pieces: Pieces, *, large: bool = False
     ) -> tuple[dict[str, Any], Data]:
+        request = {**request, "is_last_try": large}
         if large:
             with self._large:
                 decoder = self._started(self.limits.large_nbytes)

@@ -20,6 +20,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
 from wids.base.optional import load_if_present
+from wids.codecs.formats import field_kind
 from wids.display.fieldview import view_field
 from wids.display.thumbnails import thumbnail
 from wids.errors import DecodeError
@@ -34,6 +35,8 @@ MAX_DATA_NBYTES = 256 << 20
 _LENGTHS = struct.Struct("<QQ")
 # How Python, Pillow, ffmpeg and C++ say that memory was refused.
 _NO_MEMORY = re.compile(r"MemoryError|out of memory|allocate memory|bad_alloc", re.IGNORECASE)
+
+_MAX_SMALL_PIXELS = 8 << 20  # progressive JPEGs take a dozen bytes a pixel
 
 Data = bytes | bytearray
 Message = tuple[dict[str, Any], Data]
@@ -100,7 +103,18 @@ def _answer(request: dict[str, Any], data: Data) -> Message:
     except (DecodeError, MemoryError) as error:
         found, drawn = {"failed": str(error) or type(error).__name__}, b""
     reason = found.get("failed") or found.get("error") or ""
-    return {**found, "no_memory": _NO_MEMORY.search(reason) is not None}, drawn
+    no_memory = _NO_MEMORY.search(reason) is not None
+    if "failed" in found and not request["is_last_try"]:
+        no_memory = no_memory or _is_large_image(request["extension"], data)
+    return {**found, "no_memory": no_memory}, drawn
+
+
+def _is_large_image(extension: str, data: Data) -> bool:
+    """Return whether memory may be why an image failed: libjpeg calls its stream broken then."""
+    if field_kind(extension) != "image":
+        return False
+    summary = view_field(extension, memoryview(data)).summary
+    return bool(summary.get("width", 0) * summary.get("height", 0) > _MAX_SMALL_PIXELS)
 
 
 def _main(descriptor: int, nbytes: int) -> None:

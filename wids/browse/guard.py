@@ -57,8 +57,8 @@ class Guard:
     Args:
         app: What answers.
         hosts: Names by which requests may call this server, besides those of the loopback.
-        token: The secret that the first URL must hold; a cookie holds it from then on. None where
-            only this machine can reach the server.
+        token: The secret that the first URL must hold; a cookie holds it from then on. None to
+            answer everybody who can reach the server: other users of this machine, too.
     """
 
     def __init__(
@@ -66,6 +66,7 @@ class Guard:
     ) -> None:
         self._app = app
         self._hosts = hosts | LOOPBACK
+        self._is_public = bool(hosts - LOOPBACK)
         self._token = token
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -105,7 +106,7 @@ class Guard:
         if host in self._hosts:
             return True
         # Others reach the server by an address too, and rebinding needs a name.
-        return self._token is not None and _is_address(host)
+        return self._is_public and _is_address(host)
 
     def _unless_known(self, scope: Scope) -> Response | None:
         """Ask for the token: in the URL, or in the cookie that it was exchanged for."""

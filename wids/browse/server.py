@@ -66,8 +66,10 @@ class BrowseServer:
 
     Args:
         handlers: Endpoints of the JSON API.
-        host: Where to listen. Beyond the loopback, the URL holds a secret.
+        host: Where to listen.
         port: As for `bind`.
+        token: Whether only those are answered who open `url`, which holds a secret. Without it,
+            every user of this machine reads through the server what its owner may read.
 
     Attributes:
         url: What to open in a browser.
@@ -78,20 +80,24 @@ class BrowseServer:
     """
 
     def __init__(
-        self, handlers: ApiHandlers, host: str = "127.0.0.1", port: int | None = None
+        self,
+        handlers: ApiHandlers,
+        host: str = "127.0.0.1",
+        port: int | None = None,
+        *,
+        token: bool = True,
     ) -> None:
         self._socket = bind(host, port)
         self.port: int = self._socket.getsockname()[1]
-        token = None if is_loopback(host) else new_token()
+        secret = new_token() if token else None
         # Whoever the port is told to uses one of these names for it.
         names = {host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
-        app = make_app(
-            handlers, hosts=frozenset() if token is None else frozenset(names), token=token
-        )
+        hosts = frozenset() if is_loopback(host) else frozenset(names)
+        app = make_app(handlers, hosts=hosts, token=secret)
         # "Every address" is no address that a browser could open.
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
         address = f"[{shown}]" if ":" in shown else shown
-        self.url = f"http://{address}:{self.port}/" + (f"?token={token}" if token else "")
+        self.url = f"http://{address}:{self.port}/" + (f"?token={secret}" if secret else "")
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,7 +50,13 @@ def add_browse_commands(commands: Any) -> None:
         "--host",
         default="127.0.0.1",
         metavar="HOST",
-        help="address to listen on (%(default)s); beyond this machine, the URL holds a secret",
+        help="address to listen on (%(default)s)",
+    )
+    parser.add_argument(
+        "--no-token",
+        action="store_true",
+        help="answer whoever reaches the port, other users of this machine too; by default the "
+        "printed URL holds a secret that is asked for",
     )
     parser.add_argument("--class-names", metavar="FILE", help="names of classes: JSON, or lines")
     parser.add_argument("--check", metavar="FILE", help="what `wids check --json` printed")
@@ -85,12 +91,13 @@ def browse(args: Arguments) -> int:
         ) as dataset,
     ):
         first = None if args.index is None else _checked(args.index, len(dataset))
-        server = BrowseServer(_handlers(args, dataset), args.host, args.port)
-        url = server.url
-        if first is not None:
-            url += f"{'&' if '?' in url else '?'}i={first}"
-        _announce(args, url, server.port)
-        server.run()
+        with closing(_handlers(args, dataset)) as handlers:
+            server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)
+            url = server.url
+            if first is not None:
+                url += f"{'&' if '?' in url else '?'}i={first}"
+            _announce(args, url, server.port)
+            server.run()
         _leave()
     return DONE
 
