@@ -36,7 +36,9 @@ MAY_IMPORT = {
     ),
     "cli": "commands errors",
     "wids": "base codecs errors ordering reading tar",
-    "__init__": "caching codecs errors ordering reading specs tar display writing",
+    "__init__": (
+        "caching codecs display errors importing ordering reading specs tar tools writing"
+    ),
     "__main__": "cli",
 }
 

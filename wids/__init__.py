@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from wids.codecs.framing import RandomResizedCrop as RandomResizedCrop
     from wids.codecs.framing import Resize as Resize
     from wids.codecs.images import ImageDecoder as ImageDecoder
+    from wids.codecs.media import decode_audio as decode_audio
+    from wids.codecs.media import decode_video as decode_video
+    from wids.display.fieldview import view_field as view_field
     from wids.display.sampleview import show as show
+    from wids.display.thumbnails import thumbnail as thumbnail
     from wids.errors import CacheError as CacheError
     from wids.errors import DecodeError as DecodeError
     from wids.errors import FetchError as FetchError
@@ -32,6 +36,9 @@ if TYPE_CHECKING:
     from wids.errors import ShardFormatError as ShardFormatError
     from wids.errors import SpecError as SpecError
     from wids.errors import WidsError as WidsError
+    from wids.importing.huggingface import open_huggingface as open_huggingface
+    from wids.ordering.orderreport import Cluster as Cluster
+    from wids.ordering.orderreport import order_report as order_report
     from wids.ordering.samplers import ChunkedSampler as ChunkedSampler
     from wids.ordering.samplers import DistributedChunkedSampler as DistributedChunkedSampler
     from wids.ordering.samplers import DistributedShardSampler as DistributedShardSampler
@@ -40,6 +47,8 @@ if TYPE_CHECKING:
     from wids.reading.dataset import ShardListDataset as ShardListDataset
     from wids.reading.loader import Loader as Loader
     from wids.reading.ragged import Ragged as Ragged
+    from wids.specs.build import build_spec as build_spec
+    from wids.specs.build import index_shard as index_shard
     from wids.specs.spec import DatasetSpec as DatasetSpec
     from wids.tar.foreign import read_foreign_index as read_foreign_index
     from wids.tar.interchange import check_foreign_index as check_foreign_index
@@ -47,6 +56,7 @@ if TYPE_CHECKING:
     from wids.tar.interchange import write_energon_index as write_energon_index
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
+    from wids.tools.reshard import reshard as reshard
     from wids.writing.shardwriter import ShardWriter as ShardWriter
     from wids.writing.tarwriter import TarWriter as TarWriter
 
@@ -56,6 +66,7 @@ _HOME_OF = {
     "CacheError": "errors",
     "CenterCrop": "codecs.framing",
     "ChunkedSampler": "ordering.samplers",
+    "Cluster": "ordering.orderreport",
     "DatasetSpec": "specs.spec",
     "DecodeError": "errors",
     "DistributedChunkedSampler": "ordering.samplers",
@@ -80,11 +91,20 @@ _HOME_OF = {
     "TarIndex": "tar.tarindex",
     "TarWriter": "writing.tarwriter",
     "WidsError": "errors",
+    "build_spec": "specs.build",
     "check_foreign_index": "tar.interchange",
+    "decode_audio": "codecs.media",
     "decode_field": "codecs.decode",
+    "decode_video": "codecs.media",
     "encode_field": "codecs.encode",
+    "index_shard": "specs.build",
+    "open_huggingface": "importing.huggingface",
+    "order_report": "ordering.orderreport",
     "read_foreign_index": "tar.foreign",
+    "reshard": "tools.reshard",
     "show": "display.sampleview",
+    "thumbnail": "display.thumbnails",
+    "view_field": "display.fieldview",
     "write_dali_index": "tar.interchange",
     "write_energon_index": "tar.interchange",
 }

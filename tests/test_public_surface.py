@@ -1,0 +1,66 @@
+"""What is public: `wids.__all__`, listed in docs/api.md, and nothing else in docs and examples."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from helpers.shards import REPOSITORY
+
+import wids
+
+DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+# The one that speaks of the inside.
+USERS_DOCUMENTS = [path for path in DOCUMENTS if path.name != "architecture.md"]
+EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
+OF_OLD = {"wids", "wids_decode", "wids_mmtar"}  # modules that programs for 0.1.11 import
+# What a page names to say that it is not public, or no more.
+NO_NAMES = {"api.md": {"__all__", "reading"}, "coming-from-wids-0.1.11.md": {"wids_dl"}}
+PYTHON_BLOCK = re.compile(r"^```python\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+IN_BACKTICKS = re.compile(r"`wids\.(\w+)")
+
+
+def test_the_page_of_public_names_is_complete() -> None:
+    """docs/api.md names in its tables what `wids.__all__` does, each once."""
+    tables = re.findall(
+        r"^\| (`.+?) \|", (REPOSITORY / "docs" / "api.md").read_text(), re.MULTILINE
+    )
+    named = [name for row in tables for name in re.findall(r"`(\w+)`", row)]
+    assert sorted(named) == sorted(set(wids.__all__) - {"__version__"})
+
+
+@pytest.mark.parametrize("path", [*USERS_DOCUMENTS, *EXAMPLES], ids=lambda path: path.name)
+def test_docs_and_examples_use_public_names_alone(path: Path) -> None:
+    """Their code imports from `wids` itself, and uses what it exports."""
+    used = {name for code in _programs(path) for name in _names_of_wids(code)}
+    assert used <= set(wids.__all__) | OF_OLD
+
+
+@pytest.mark.parametrize("path", USERS_DOCUMENTS, ids=lambda path: path.name)
+def test_the_text_names_what_is_public(path: Path) -> None:
+    """A name of `wids` in the text of a page is one that can be imported as it stands."""
+    text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+    inside = set(IN_BACKTICKS.findall(text)) - set(wids.__all__) - OF_OLD
+    assert inside <= NO_NAMES.get(path.name, set())
+
+
+def _programs(path: Path) -> Iterator[str]:
+    """Yield the Python programs of a document or example; of a dialogue, what is typed."""
+    text = path.read_text()
+    for code in [text] if path.suffix == ".py" else PYTHON_BLOCK.findall(text):
+        typed = re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", code, re.MULTILINE)
+        yield "\n".join(typed) + "\n" if ">>>" in code else code
+
+
+def _names_of_wids(code: str) -> Iterator[str]:
+    """Yield what a program takes from the package, by the first name behind the dot."""
+    for node in ast.walk(ast.parse(code)):
+        if isinstance(node, ast.ImportFrom) and node.module == "wids":
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and (node.module or "").startswith("wids."):
+            yield str(node.module).split(".")[1]
+        elif isinstance(node, ast.Import):
+            yield from (a.name.split(".")[1] for a in node.names if a.name.startswith("wids."))
+        elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "wids":
+            yield node.attr
