@@ -461,6 +461,18 @@ def test_https_never_falls_back_to_http(
     assert shard_server.requests == []
 
 
+@pytest.mark.parametrize("scheme", ["HTTP", "\x0bhttp", "\x01http", "ht\ttp", " http", "ftp"])
+def test_no_disguise_leads_from_https_to_http(
+    fetcher: Fetcher, secure_server: ShardServer, shard_server: ShardServer, scheme: str
+) -> None:
+    """What counts is the URL that would be requested, not how the header writes it."""
+    target = shard_server.put("a.tar", b"data").removeprefix("http")
+    secure_server.faults = Faults(location=f"{scheme}{target}")
+    with pytest.raises(FetchError):
+        fetcher.read(secure_server.put("a.tar", b"safe"))
+    assert shard_server.requests == []
+
+
 def test_http_may_lead_to_https(
     fetcher: Fetcher, secure_server: ShardServer, shard_server: ShardServer
 ) -> None:

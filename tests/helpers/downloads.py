@@ -11,7 +11,8 @@ from wids.fetching.fetch import FetchPolicy
 
 # A server that is slow since the machine is busy must not be taken for one that keeps silent.
 QUICK = FetchPolicy(backoff_seconds=0.01, max_wait_seconds=0.4)
-IMPATIENT = replace(QUICK, stall_timeout_seconds=0.3)  # for servers that do keep silent
+# For servers that do keep silent.
+IMPATIENT = replace(QUICK, header_timeout_seconds=0.3, stall_timeout_seconds=0.3)
 SEGMENTS = FetchPolicy(
     backoff_seconds=0.01,
     segment_nbytes=65_536,

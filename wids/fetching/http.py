@@ -10,8 +10,9 @@ import re
 import time
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from wids.base.decompression import DecompressionError, decompressed
 from wids.base.urls import display_url
 from wids.errors import FetchError
 from wids.fetching.responsechecks import encoded_range
@@ -28,17 +29,16 @@ from wids.fetching.transport import (
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from requests import Response, Session
+    from requests import Response
 
 __all__ = ["HttpSource", "ServerBusyError", "parse_retry_after"]
 
 _READ_NBYTES = 256 << 10  # larger ones cost page faults: measured on loopback
-# More than any store needs; a loop ends in a second, not in minutes.
-_MAX_REDIRECTS = 10
 # Too busy, or a gateway's own trouble. All else, 404 and 403 above all, stays as it is.
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
-# A server that sends a byte now and then never runs into the timeout of a read.
-_WINDOW_SECONDS = 60.0
+_ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "zlib", "zstd": "zstd"}
+_MAX_RATIO = 200  # real shards of text reach 10 to 50; zeros reach 1,000
+_ALWAYS_ALLOWED_NBYTES = 64 << 20
 # No more digits than a file can have bytes: Python refuses to read numbers of thousands.
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 _LENGTH = re.compile(r"\d{1,19}", re.ASCII)
@@ -84,7 +84,9 @@ class HttpSource:
 
     def __init__(self, policy: FetchPolicy) -> None:
         self._policy = policy
-        self._session = _new_session(max(policy.connections, policy.segments))
+        from wids.fetching.httpsession import new_session
+
+        self._session = new_session(policy)
 
     def close(self) -> None:
         """Close the connections."""
@@ -136,7 +138,6 @@ class HttpSource:
                 headers=headers,
                 stream=True,
                 timeout=(policy.connect_timeout_seconds, policy.stall_timeout_seconds),
-                hooks={"response": _refuse_downgrade},
             )
         except (failures.SSLError, failures.TooManyRedirects, ValueError) as error:
             raise FetchError(f"{display_url(url)}: {_cause(error)}") from error
@@ -147,8 +148,8 @@ class HttpSource:
         headers = response.headers
         length = headers.get("Content-Length", "")
         chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
-        encoded = headers.get("Content-Encoding", "").lower() not in ("identity", "")
-        decode = encoded and not _names_compressed_file(url)
+        encoding = headers.get("Content-Encoding", "identity") or "identity"
+        decode = encoding.lower() != "identity" and not _names_compressed_file(url)
         known = _LENGTH.fullmatch(length) is not None
         start, size = 0, int(length) if known and not chunked and not decode else None
         # In a 206 the length is the range's; the file's stands in Content-Range.
@@ -156,7 +157,7 @@ class HttpSource:
             # A piece of a compressed form is of no use: neither can it be undone alone, nor do its
             # offsets mean the file.
             if decode:
-                raise RangesNotServedError(encoded_range(url, headers["Content-Encoding"]))
+                raise RangesNotServedError(encoded_range(url, encoding))
             start, size = _parse_content_range(headers.get("Content-Range", ""))
         return Stream(
             start=start,
@@ -165,34 +166,11 @@ class HttpSource:
             content_type=headers.get("Content-Type", ""),
             ranges=not decode and headers.get("Accept-Ranges", "").lower() == "bytes",
             delimited=chunked or known,
-            chunks=_body(response, url, self._policy.min_nbytes_per_second, decode=decode),
+            chunks=_decoded(_body(response), encoding, display_url(url))
+            if decode
+            else _body(response),
             close=response.close,
         )
-
-
-def _new_session(connections: int) -> Session:
-    # Also what requests and the resolver would import late; see `Fetcher.make_ready`.
-    import encodings.idna  # noqa: F401
-    import netrc  # noqa: F401
-
-    import idna  # noqa: F401
-    import requests
-    import urllib3.exceptions  # noqa: F401
-    from requests.adapters import HTTPAdapter
-
-    session = requests.Session()
-    session.max_redirects = _MAX_REDIRECTS
-    for scheme in ("http://", "https://"):
-        session.mount(scheme, HTTPAdapter(pool_connections=connections, pool_maxsize=connections))
-    return session
-
-
-def _refuse_downgrade(response: Response, **_: Any) -> None:
-    target = response.headers.get("Location", "") if response.is_redirect else ""
-    # Whoever can bend one answer on the way could else serve all bytes from then on.
-    if response.url.lower().startswith("https:") and target.lower().startswith("http:"):
-        shown = display_url(response.url)
-        raise FetchError(f"{shown}: refused to follow its redirect from https to plain http")
 
 
 def _cause(error: Exception) -> str:
@@ -251,24 +229,54 @@ def _validator(headers: Mapping[str, str]) -> str | None:
     return headers.get("Last-Modified") or None
 
 
-def _body(
-    response: Response, url: str, min_nbytes_per_second: float, *, decode: bool
-) -> Iterator[bytes]:
-    """Yield the body as it comes; ConnectionError when it breaks off, stalls or trickles."""
-    from urllib3.exceptions import DecodeError, HTTPError, ReadTimeoutError
+def _body(response: Response) -> Iterator[bytes]:
+    """Yield the body as it comes; ConnectionError when it breaks off or stalls."""
+    from urllib3.exceptions import HTTPError, ReadTimeoutError
 
-    window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
     try:
-        while chunk := response.raw.read1(_READ_NBYTES, decode_content=decode):
+        while chunk := response.raw.read1(_READ_NBYTES, decode_content=False):
             yield chunk
-            received += len(chunk)
-            if time.monotonic() > window_end:
-                if received < min_nbytes_per_second * _WINDOW_SECONDS:
-                    raise ConnectionError(f"only {received} bytes in {_WINDOW_SECONDS:.0f} s")
-                window_end, received = time.monotonic() + _WINDOW_SECONDS, 0
-    except DecodeError as error:
-        raise FetchError(f"{display_url(url)}: {_cause(error)}") from error
     except ReadTimeoutError as error:
         raise ConnectionError(_cause(error)) from error
     except HTTPError as error:
         raise AnsweredError(_cause(error)) from error
+
+
+def _decoded(blocks: Iterator[bytes], encoding: str, shown: str) -> Iterator[bytes]:
+    """Decompress a body whose Content-Encoding is not that of the file itself.
+
+    Args:
+        blocks: The body.
+        encoding: The Content-Encoding.
+        shown: The URL as messages name it.
+
+    Raises:
+        FetchError: The encoding is unknown, or the body decompresses to far more than its size.
+        ConnectionError: The body is damaged or incomplete.
+    """
+    compression = _ENCODINGS.get(encoding.strip().lower())
+    if compression is None:
+        raise FetchError(
+            f"{shown}: expected the file as it is, came with Content-Encoding {encoding!r:.80}"
+        )
+    received = produced = 0
+
+    def counted() -> Iterator[bytes]:
+        nonlocal received
+        for block in blocks:
+            received += len(block)
+            yield block
+
+    try:
+        for chunk in decompressed(counted(), compression, max_nbytes=1 << 62):
+            produced += len(chunk)
+            if produced > _ALWAYS_ALLOWED_NBYTES + _MAX_RATIO * received:
+                raise FetchError(
+                    f"{shown}: {received} bytes with Content-Encoding {encoding!r} decompress to "
+                    f"over {produced} bytes; refused"
+                )
+            yield chunk
+    except DecompressionError as error:
+        raise AnsweredError(str(error)) from error
+    except ModuleNotFoundError as error:
+        raise FetchError(f"{shown}: {error}") from error

@@ -160,8 +160,9 @@ class FetchPolicy:
 
     Attributes:
         connect_timeout_seconds: For a connection to be made.
-        stall_timeout_seconds: For the next bytes to come.
-        min_nbytes_per_second: Slower than this over a minute counts as stalled.
+        header_timeout_seconds: For all headers of a response to come.
+        stall_timeout_seconds: For the next bytes of a body to come.
+        min_nbytes_per_second: Slower than this for `stall_timeout_seconds` counts as stalled.
         attempts: Tries in a row that bring next to nothing, before giving up.
         backoff_seconds: Longest wait before the second try; doubles with each, up to
             `max_wait_seconds`. The wait is drawn at random below it.
@@ -176,7 +177,8 @@ class FetchPolicy:
     """
 
     connect_timeout_seconds: float = 10.0
-    stall_timeout_seconds: float = 30.0
+    header_timeout_seconds: float = 15.0
+    stall_timeout_seconds: float = 8.0
     min_nbytes_per_second: float = 1024.0
     attempts: int = 5
     backoff_seconds: float = 1.0

@@ -1,0 +1,120 @@
+"""Hostile HTTP servers take less than a minute of time and some megabytes of memory."""
+
+import gzip
+import socketserver
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+
+import pytest
+from helpers.server import Faults, ShardServer
+
+from wids.errors import FetchError
+from wids.fetching.fetch import Fetcher, FetchPolicy
+
+HURRIED = FetchPolicy(
+    attempts=2, backoff_seconds=0.0, header_timeout_seconds=0.3, stall_timeout_seconds=0.3
+)
+Answer = Callable[[Callable[[bytes], None], threading.Event], None]
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[[Answer], str]]:
+    """Start a server that answers each request by a function, and return its URL."""
+    stopped = threading.Event()
+    servers: list[socketserver.ThreadingTCPServer] = []
+
+    def start(answer: Answer) -> str:
+        class Handler(socketserver.StreamRequestHandler):
+            def handle(self) -> None:
+                while self.rfile.readline().strip():
+                    pass
+                with suppress(OSError):
+                    answer(self.wfile.write, stopped)
+
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+        server.daemon_threads = True
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        servers.append(server)
+        return f"http://127.0.0.1:{server.server_address[1]}/a.tar"
+
+    yield start
+    stopped.set()
+    for server in servers:
+        server.shutdown()
+        server.server_close()
+
+
+def test_headers_that_never_end_are_given_up(serve: Callable[[Answer], str]) -> None:
+    """A server that sends a byte of its headers now and then holds a request for a bounded time."""
+
+    def trickle(send: Callable[[bytes], None], stopped: threading.Event) -> None:
+        send(b"HTTP/1.1 200 OK\r\nX-Long: ")
+        while not stopped.wait(0.02):
+            send(b"x")
+
+    with pytest.raises(FetchError, match="gave up after 2 attempts"):
+        Fetcher(HURRIED).read(serve(trickle))
+
+
+def test_a_body_that_trickles_is_given_up(serve: Callable[[Answer], str]) -> None:
+    """Nor is one waited for that sends a byte of its body now and then."""
+
+    def trickle(send: Callable[[bytes], None], stopped: threading.Event) -> None:
+        send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
+        while not stopped.wait(0.02):
+            send(b"x")
+
+    with pytest.raises(FetchError, match=r"gave up after 2 attempts.*timed out"):
+        Fetcher(HURRIED).read(serve(trickle))
+
+
+def test_a_slow_start_and_a_steady_body_are_waited_for(serve: Callable[[Answer], str]) -> None:
+    """Headers and body have limits of their own, and each window of a body counts anew."""
+
+    def steady(send: Callable[[bytes], None], stopped: threading.Event) -> None:
+        stopped.wait(0.1)
+        send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        for _ in range(100):
+            stopped.wait(0.01)
+            send(bytes(1000))
+
+    assert Fetcher(HURRIED).read(serve(steady)) == bytes(100_000)
+
+
+def test_by_default_a_dead_server_holds_nobody_for_a_minute() -> None:
+    """All tries and the waits between them take less, whatever the server sends."""
+    policy = FetchPolicy()
+    waits = sum(policy.backoff_seconds * 2**failure for failure in range(policy.attempts - 1))
+    assert policy.attempts * policy.stall_timeout_seconds + waits < 60
+
+
+@pytest.mark.parametrize("times", [1, 3])
+def test_a_compressed_body_decompresses_within_bounds(
+    shard_server: ShardServer, times: int
+) -> None:
+    """A bomb in the Content-Encoding is refused; what merely compresses well is read."""
+    data = bytes(60_000_000 * times)
+    url = shard_server.put("a.json", data)
+    shard_server.faults = Faults(gzip=True)
+    fetcher = Fetcher()
+    if times == 1:
+        assert fetcher.read(url) == data
+    else:
+        with pytest.raises(FetchError, match=r"a\.json: .* decompress to over .* refused"):
+            fetcher.read(url)
+
+
+@pytest.mark.parametrize("encoding", ["gzip, gzip", "br", "x" * 5000])
+def test_an_encoding_that_nobody_asked_for_is_refused(
+    serve: Callable[[Answer], str], encoding: str
+) -> None:
+    """The error names it, and nothing is decompressed."""
+    body = gzip.compress(gzip.compress(bytes(1_000_000)))
+
+    def answer(send: Callable[[bytes], None], _stopped: threading.Event) -> None:
+        head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}"
+        send(f"{head}\r\n\r\n".encode() + body)
+
+    with pytest.raises(FetchError, match=f"Content-Encoding '{encoding[:9]}"):
+        Fetcher(HURRIED).read(serve(answer))

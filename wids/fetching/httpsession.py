@@ -1,0 +1,167 @@
+"""HTTP sessions whose responses have time limits, and whose redirects keep to https."""
+
+from __future__ import annotations
+
+# Also what requests and the resolver would import late; see `Fetcher.make_ready`.
+import encodings.idna  # noqa: F401
+import http.client
+import io
+import netrc  # noqa: F401
+import socket  # noqa: TC003 (named in a signature that mypy alone reads)
+import time
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import idna  # noqa: F401
+import requests
+import urllib3.exceptions  # noqa: F401
+from requests.adapters import HTTPAdapter
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
+
+from wids.base.urls import display_url, scheme_of
+from wids.errors import FetchError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wids.fetching.transport import FetchPolicy
+
+__all__ = ["new_session"]
+
+_MAX_REDIRECTS = 10  # more than any store needs; a loop ends in a second, not in minutes
+
+
+def new_session(policy: FetchPolicy) -> requests.Session:
+    """Return a session that keeps its connections.
+
+    Args:
+        policy: The time limits of its responses, and how many connections to keep for each host.
+    """
+    session = _Session()
+    session.max_redirects = _MAX_REDIRECTS
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, _Adapter(policy))
+    return session
+
+
+class _Session(requests.Session):
+    def rebuild_auth(self, prepared_request: Any, response: requests.Response) -> None:
+        """Refuse a redirect from https to anything else, before it is followed."""
+        # The URL that is requested next, not the header: control characters and the like in the
+        # header disappear on the way from one to the other. Whoever can bend one response could
+        # else serve all bytes from then on.
+        if scheme_of(response.url) == "https" and scheme_of(prepared_request.url) != "https":
+            shown = display_url(response.url)
+            raise FetchError(f"{shown}: refused to follow its redirect from https to plain http")
+        super().rebuild_auth(prepared_request, response)  # type: ignore[no-untyped-call]
+
+
+class _Adapter(HTTPAdapter):
+    def __init__(self, policy: FetchPolicy) -> None:
+        self._pools = _pool_classes(policy)
+        connections = max(policy.connections, policy.segments)
+        super().__init__(pool_connections=connections, pool_maxsize=connections)
+
+    def init_poolmanager(self, *args: Any, **options: Any) -> None:
+        super().init_poolmanager(*args, **options)
+        self.poolmanager.pool_classes_by_scheme = self._pools
+
+    def proxy_manager_for(self, proxy: str, **options: Any) -> Any:
+        manager = super().proxy_manager_for(proxy, **options)
+        manager.pool_classes_by_scheme = self._pools
+        return manager
+
+
+def _pool_classes(policy: FetchPolicy) -> dict[str, type[HTTPConnectionPool]]:
+    """Return connection pools, by scheme, whose responses have the time limits of a policy."""
+    response: Callable[..., Any] = partial(_TimedResponse, policy)
+
+    class Connection(HTTPConnection):
+        response_class = staticmethod(response)  # type: ignore[assignment]
+
+    class SecureConnection(HTTPSConnection):
+        response_class = staticmethod(response)  # type: ignore[assignment]
+
+    class Pool(HTTPConnectionPool):
+        ConnectionCls = Connection
+
+    class SecurePool(HTTPSConnectionPool):
+        ConnectionCls = SecureConnection
+
+    return {"http": Pool, "https": SecurePool}
+
+
+class _TimedResponse(http.client.HTTPResponse):
+    """A response whose headers must come within one time limit, and its body at a rate."""
+
+    def __init__(
+        self, policy: FetchPolicy, sock: socket.socket, *args: Any, **options: Any
+    ) -> None:
+        super().__init__(sock, *args, **options)
+        self._reader = _TimedReader(sock, self.fp.detach(), policy)
+        self.fp = io.BufferedReader(self._reader)
+
+    def begin(self) -> None:
+        super().begin()
+        self._reader.begin_body()
+
+
+class _TimedReader(io.RawIOBase):
+    """Reads a socket within time limits; only time spent waiting for bytes counts.
+
+    A timeout of the socket alone starts anew with each byte, so that a server which sends one now
+    and then would be waited for without end.
+
+    Args:
+        sock: The socket.
+        raw: The file that was made of it, which is closed in place of it.
+        policy: The time limits.
+    """
+
+    def __init__(self, sock: socket.socket, raw: io.RawIOBase, policy: FetchPolicy) -> None:
+        self._sock = sock
+        self._raw = raw
+        self._window_seconds = policy.stall_timeout_seconds
+        self._min_body_nbytes = policy.min_nbytes_per_second * policy.stall_timeout_seconds
+        self._left_seconds = policy.header_timeout_seconds
+        self._is_body = False
+        self._received = 0
+
+    def begin_body(self) -> None:
+        """Apply the time limits of a body from now on."""
+        self._is_body = True
+        self._left_seconds = self._window_seconds
+        self._received = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        while True:
+            nbytes = self._receive(buffer)
+            if self._left_seconds <= 0:
+                if not self._is_body:
+                    raise TimeoutError("the response headers take too long")
+                if self._received < self._min_body_nbytes:
+                    raise TimeoutError(f"{self._received} bytes in {self._window_seconds:.0f} s")
+                self.begin_body()
+            if nbytes is not None:
+                return nbytes
+
+    def _receive(self, buffer: Any) -> int | None:
+        """Receive bytes; return None when time is over."""
+        began = time.monotonic()
+        self._sock.settimeout(max(self._left_seconds, 1e-3))
+        try:
+            nbytes = self._sock.recv_into(buffer)
+        except TimeoutError:
+            self._left_seconds = 0
+            return None
+        self._left_seconds -= time.monotonic() - began
+        self._received += nbytes
+        return nbytes
+
+    def close(self) -> None:
+        self._raw.close()
+        super().close()
