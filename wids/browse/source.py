@@ -1,12 +1,11 @@
 """Access of the page to a dataset: locates samples, then reads only the bytes that are shown."""
 
 import hashlib
-import os
 import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
@@ -21,9 +20,9 @@ from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
 from wids.reading.columnfile import ColumnPart
-from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
+from wids.reading.rangeshard import fetch_index, sidecar_url
 from wids.reading.shardlist import ShardList
-from wids.tar.shard import Shard
+from wids.tar.shard import ReadableShard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
@@ -201,12 +200,12 @@ class Source:
             self.shard_of(index),
             local_index,
             display_url(entry["url"]),
-            isinstance(shard, RangeShard),
+            shard.memory is None,
             self._version_of(shard),
             fields,
         )
 
-    def _version_of(self, shard: Shard | RangeShard) -> str:
+    def _version_of(self, shard: ReadableShard) -> str:
         facts = f"{self._salt} {shard.index.source.nbytes} {shard.index.shard_mtime_ns}"
         return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
 
@@ -225,12 +224,10 @@ class Source:
             return kept[start:stop]
         shard, local_index, entry = self._opened(place.index)
         stop = field.nbytes if stop is None else min(stop, field.nbytes)
-        if isinstance(shard, RangeShard):
-            with self.failures.noted(place.shard_index, entry["url"], FetchError):
-                self._check_place(place, shard)
-                return memoryview(shard.read_part(local_index, field.extension, start, stop))
-        self._check_place(place, shard)
-        return memoryview(_read_at(shard, field.offset + start, max(stop - start, 0)))
+        start = min(start, stop)
+        with self.failures.noted(place.shard_index, entry["url"], FetchError):
+            self._check_place(place, shard)
+            return memoryview(shard.read_part(local_index, field.extension, start, stop))
 
     def pieces(
         self, place: SamplePlace, number: int, start: int = 0, stop: int | None = None
@@ -246,7 +243,7 @@ class Source:
         for first in range(start, stop, nbytes):
             yield bytes(self.read(place, number, first, min(first + nbytes, stop)))
 
-    def _check_place(self, place: SamplePlace, shard: Shard | RangeShard) -> None:
+    def _check_place(self, place: SamplePlace, shard: ReadableShard) -> None:
         """Demand that a sample still is where it was located, since its shard may be another now.
 
         Raises:
@@ -288,7 +285,7 @@ class Source:
     def _fetch_group(self, group: list[tuple[SamplePlace, list[int]]]) -> None:
         """Read the wanted fields of some samples of one shard, if that is a remote one."""
         shard, _, entry = self._opened(group[0][0].index)
-        if not isinstance(shard, RangeShard):
+        if shard.memory is not None:
             return
         for place, _ in group:
             self._check_place(place, shard)
@@ -370,7 +367,7 @@ class Source:
         entry = self.dataset.shards[shard_index]
         return reader.read_shard(shard_index, entry)
 
-    def _opened(self, index: int) -> tuple[Shard | RangeShard, int, ShardRef]:
+    def _opened(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
         """Locate a sample in its open shard; a shard that failed just now fails at once."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} lies outside a dataset of {len(self)} samples")
@@ -382,12 +379,11 @@ class Source:
         with self.failures.noted(shard_index, url, WidsError, OSError), self._waited(shard_index):
             self.dataset.drop_if_changed(shard_index)
             located = self.dataset.locate_sample(index)
-            if isinstance(located[0], RangeShard):
-                # Keys, sizes and searches are shown from the sidecar alone.
-                located[0].confirm()
+            # Keys, sizes and searches are shown from the sidecar alone.
+            located[0].confirm()
         self.failures.forget(shard_index, url)
         self._opened_before.add(shard_index)
-        if far and isinstance(located[0], Shard):
+        if far and located[0].memory is not None:
             self.fetched_whole.add(shard_index)
         return located
 
@@ -408,55 +404,20 @@ class Source:
         return {shard_index: now - since for shard_index, since in list(self._waits.values())}
 
 
-def _read_at(shard: Shard, offset: int, nbytes: int) -> bytes:
-    """Read bytes of a shard by their position, not through its map.
-
-    Touching a map of a file that was cut short ends the process, and people look at shards while
-    they are being written.
-
-    Raises:
-        ShardFormatError: The shard was changed since it was opened.
-        OSError: It cannot be read.
-    """
-    try:
-        descriptor = os.open(shard.path, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        # Removed, as the cache does with what it evicts: nobody can cut it short any more.
-        return bytes(shard.memory[offset : offset + nbytes])
-    try:
-        status = os.fstat(descriptor)
-        known = shard.index.source.nbytes, shard.index.shard_mtime_ns
-        data = os.pread(descriptor, nbytes, offset)
-    finally:
-        os.close(descriptor)
-    if (status.st_size, status.st_mtime_ns) != known or len(data) != nbytes:
-        raise ShardFormatError(f"{shard.path}: changed while it was being read; reload the page")
-    return data
-
-
 def _each_row(
-    shard: Shard | RangeShard, small: Collection[str], mixed: Collection[str], most_nbytes: int
+    shard: ReadableShard, small: Collection[str], mixed: Collection[str], most_nbytes: int
 ) -> Iterator[dict[str, Any]]:
     """Read the samples of a shard in order; of `mixed` fields only those that are not too large."""
     for start in range(0, len(shard), _ROWS_A_REQUEST):
         places = range(start, min(start + _ROWS_A_REQUEST, len(shard)))
-        rows = _rows_at(shard, places, small)
+        rows = shard.read_many(places, small)
         for extension in mixed:
             kept = [place for place in places if _holds(shard, place, extension, most_nbytes)]
-            for place, row in zip(kept, _rows_at(shard, kept, {extension}), strict=True):
+            for place, row in zip(kept, shard.read_many(kept, {extension}), strict=True):
                 rows[place - start][extension] = row[extension]
         yield from rows
 
 
-def _rows_at(
-    shard: Shard | RangeShard, places: Sequence[int], extensions: Collection[str]
-) -> list[dict[str, Any]]:
-    """Read some samples; of a remote shard many in a request."""
-    if isinstance(shard, Shard):
-        return [shard.read(place, extensions) for place in places]
-    return shard.read_many(places, extensions)
-
-
-def _holds(shard: Shard | RangeShard, place: int, extension: str, most_nbytes: int) -> bool:
+def _holds(shard: ReadableShard, place: int, extension: str, most_nbytes: int) -> bool:
     fields = (FieldPlace(*field) for field in shard.index.fields(place))
     return any(each.extension == extension and each.nbytes <= most_nbytes for each in fields)

@@ -20,7 +20,6 @@ from wids.reading.columnfile import ColumnPart, ColumnSource, load_column, save_
 from wids.reading.columnvalues import Values, fill_in, join, pack
 from wids.reading.fieldstream import read_field
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
-from wids.tar.shard import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -125,7 +124,7 @@ class ColumnReader:
         opened = self.open_shard(number)
         part = self._made(opened)
         # Of what came by range nobody could tell later which version of the shard it was of.
-        if path is not None and (isinstance(opened.shard, Shard) or description.digests):
+        if path is not None and (opened.shard.memory is not None or description.digests):
             self._keep(path, source, part)
         return part
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, overload
 
 if TYPE_CHECKING:
-    from wids.reading.rangeshard import RangeShard
-    from wids.tar.shard import Shard
+    from wids.tar.shard import ReadableShard
 
 __all__ = ["StreamedShard", "note_decoded_field", "wrap_in_streams"]
 
@@ -18,7 +17,7 @@ Sample = dict[str, Any]
 class StreamedShard(Sequence[Sample]):
     """A shard whose samples have binary streams for fields, as `get_shard` always gave them."""
 
-    def __init__(self, shard: Shard | RangeShard) -> None:
+    def __init__(self, shard: ReadableShard) -> None:
         self.shard = shard
 
     def __len__(self) -> int:

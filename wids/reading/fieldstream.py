@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from wids.base.mapping import page_ranges
-from wids.reading.rangeshard import RangeShard
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from wids.tar.shard import Shard
+    from wids.tar.shard import ReadableShard
 
 __all__ = ["read_field"]
 
@@ -24,7 +23,7 @@ NEAR_NBYTES = 4 * mmap.PAGESIZE
 Span = tuple[int, int]  # offset and size, in bytes
 
 
-def read_field(shard: Shard | RangeShard, extension: str) -> Iterator[memoryview | None]:
+def read_field(shard: ReadableShard, extension: str) -> Iterator[memoryview | None]:
     """Yield one field of each sample, in order, without a copy; None for a sample without it.
 
     Args:
@@ -37,11 +36,11 @@ def read_field(shard: Shard | RangeShard, extension: str) -> Iterator[memoryview
     """
     for start in range(0, len(shard), BLOCK):
         places = range(start, min(start + BLOCK, len(shard)))
-        if isinstance(shard, RangeShard):
+        memory = shard.memory
+        if memory is None:
             for sample in shard.read_many(places, (extension,)):
                 yield sample.get(extension)
             continue
-        memory = shard.memory
         found = shard.index.find_spans(np.arange(places.start, places.stop), (extension,))
         spans = [(offset, size) for offset, size in found[:, 0].tolist()]
         _announce(memory, [span for span in spans if span[0] >= 0])

@@ -21,7 +21,6 @@ from wids.errors import DecodeError
 from wids.reading.collate import column_of
 from wids.reading.columnvalues import Values, pack
 from wids.reading.ragged import Ragged
-from wids.reading.rangeshard import RangeShard
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from wids.reading.openshards import OpenShard, OpenShards, Places
     from wids.reading.pipeline import Pipeline
     from wids.reading.readahead import ReadAhead
+    from wids.tar.shard import ReadableShard
 
 __all__ = ["Allocate", "Gathering", "gather_fields"]
 
@@ -239,12 +239,12 @@ class Gathering:
         names = tuple(extensions)
         memories, spans = [], [np.empty((0, len(names), 2), np.int64)]
         for opened, places in self._groups:
-            if self._crowded or isinstance(opened.shard, RangeShard):
-                data, found = _fetch(opened, places, names)
-                memories.append(data)
+            memory = opened.shard.memory
+            if self._crowded or memory is None:
+                memory, found = _fetch(opened.shard, places, names)
             else:
                 found = opened.shard.index.find_spans(places, names)
-                memories.append(opened.shard.memory)
+            memories.append(memory)
             spans.append(found)
         joined = np.concatenate(spans)
         if (joined < 0).any():
@@ -312,18 +312,14 @@ def gather_fields(
 
 
 def _fetch(
-    opened: OpenShard, places: Integers, names: tuple[str, ...]
+    shard: ReadableShard, places: Integers, names: tuple[str, ...]
 ) -> tuple[memoryview, Integers]:
     """Copy some fields of some samples of a shard that lies elsewhere, or will be closed.
 
     Returns:
         The bytes, and the spans of the fields there; -1 for a missing field.
     """
-    shard = opened.shard
-    if isinstance(shard, RangeShard):
-        samples = shard.read_many(places.tolist(), names)
-    else:
-        samples = [shard.read(place, names) for place in places.tolist()]
+    samples = shard.read_many(places.tolist(), names)
     fields = [sample.get(name) for sample in samples for name in names]
     # By what came: the index may have been exchanged for a newer one while it was read.
     sizes = np.array([len(field or b"") for field in fields], np.int64)

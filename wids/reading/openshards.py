@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from wids.errors import CacheError, DecodeError, SampleCountError
 from wids.reading.pipeline import Sample, while_reading
 from wids.specs.shardtable import UNKNOWN
-from wids.tar.shard import Shard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,9 +18,9 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from wids.codecs.decode import SampleDecoder
-    from wids.reading.rangeshard import RangeShard
     from wids.reading.shardopener import ShardOpener
     from wids.specs.shardtable import ShardTable
+    from wids.tar.shard import ReadableShard
 
 __all__ = ["NumberedShards", "OpenShard", "OpenShards", "Places", "default_max_open_shards"]
 
@@ -42,7 +41,7 @@ class OpenShard:
         uses: How often it was used.
     """
 
-    shard: Shard | RangeShard
+    shard: ReadableShard
     url: str
     dataset: str | None
     start: int
@@ -81,7 +80,7 @@ class OpenShard:
 
     def is_evicted(self) -> bool:
         """Return whether the file that is mapped was removed."""
-        return isinstance(self.shard, Shard) and not self.shard.path.exists()
+        return self.shard.is_evicted()
 
 
 # Some samples of one shard, by their places in it.

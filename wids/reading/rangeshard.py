@@ -14,7 +14,7 @@ from wids.errors import FetchError, ShardFormatError
 from wids.fetching.ranges import FileVersion
 from wids.fetching.transport import RangesNotServedError, ReplacedError, SizeMismatchError
 from wids.log import logger
-from wids.tar.shard import IndexedShard, Shard
+from wids.tar.shard import ReadableShard, Shard, check_part
 from wids.tar.sidecarread import parse_sidecar
 from wids.tar.tarheader import BLOCK_SIZE
 from wids.tar.tarindex import TarIndex
@@ -45,7 +45,7 @@ _SHOWN_CHARACTERS = 80
 MOST_SHARDS_AT_ONCE = 8
 
 
-class RangeShard(IndexedShard):
+class RangeShard(ReadableShard):
     """A shard that stays where it is: only the bytes of the samples asked for come over the wire.
 
     Every field is fetched together with the headers in front of it. Before its bytes are handed
@@ -164,9 +164,7 @@ class RangeShard(IndexedShard):
             except (RangesNotServedError, _UnprovenFieldError) as error:
                 logger.warning("%s; the shard is fetched whole", error)
                 whole = self._read_whole()
-        field = whole.read(local_index, (extension,))[extension]
-        self._check_part(extension, len(field), start, stop)
-        return bytes(field[start:stop])
+        return bytes(whole.read_part(local_index, extension, start, stop))
 
     def confirm(self) -> None:
         """Check once that the index belongs to the shard, for what shows the index by itself.
@@ -192,7 +190,7 @@ class RangeShard(IndexedShard):
     ) -> bytes:
         fields = {field[0]: field for field in basis.index.fields(local_index)}
         wanted = self._locate(basis.index, 0, local_index, fields[extension])
-        self._check_part(extension, wanted.size, start, stop)
+        check_part(display_url(self.url), extension, wanted.size, start, stop)
         # The headers too, though only a part is wanted: they show which field it is a part of.
         headers = (wanted.start, wanted.offset)
         body = (wanted.offset + start, wanted.offset + stop)
@@ -204,13 +202,6 @@ class RangeShard(IndexedShard):
             head, part = block[: headers[1] - headers[0]], block[body[0] - wanted.start :]
         self._verify(wanted, head)
         return part
-
-    def _check_part(self, extension: str, nbytes: int, start: int, stop: int) -> None:
-        if not 0 <= start <= stop <= nbytes:
-            raise IndexError(
-                f"{display_url(self.url)}: expected a part of the {nbytes} bytes of "
-                f"{extension!r}, got [{start}, {stop})"
-            )
 
     def _checked(self, read: Callable[[_Basis], T]) -> T:
         """Read; if the sidecar is not this shard's, once more by a new sidecar.
@@ -473,7 +464,7 @@ def fetch_index(
 
 
 def read_samples(
-    requests: Sequence[tuple[Shard | RangeShard, int]],
+    requests: Sequence[tuple[ReadableShard, int]],
     fields: Collection[str] | None = None,
     *,
     copy: bool = False,
@@ -501,10 +492,7 @@ def read_samples(
     def read_group(places: list[int]) -> None:
         shard = requests[places[0]][0]
         local_indexes = [requests[place][1] for place in places]
-        if isinstance(shard, RangeShard):
-            found = shard.read_many(local_indexes, fields, copy=copy)
-        else:
-            found = [shard.read(local_index, fields, copy=copy) for local_index in local_indexes]
+        found = shard.read_many(local_indexes, fields, copy=copy)
         for place, sample in zip(places, found, strict=True):
             samples[place] = sample
 

@@ -5,7 +5,6 @@ from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 
 from wids.reading.openshards import Places
-from wids.tar.shard import Shard
 
 __all__ = ["ReadAhead"]
 
@@ -54,7 +53,7 @@ class ReadAhead:
             self._cold_batches -= 1
             for opened, places in wanted:
                 shard = opened.shard
-                if isinstance(shard, Shard) and shard.nbytes >= _SMALL_NBYTES * len(shard):
+                if shard.nbytes >= _SMALL_NBYTES * len(shard):
                     shard.announce(places, fields)
         yield
         if _blocks_read() > before:

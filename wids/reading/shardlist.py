@@ -53,11 +53,10 @@ if TYPE_CHECKING:
     from wids.reading.openshards import Places
     from wids.reading.pipeline import BatchKind, Transformation, Transformations
     from wids.reading.ragged import Ragged
-    from wids.reading.rangeshard import RangeShard
     from wids.reading.shardopener import OnUncounted
     from wids.specs.shardtable import ShardTable
     from wids.tar.grouping import Grouping, KeyRule
-    from wids.tar.shard import Shard
+    from wids.tar.shard import ReadableShard
 
 __all__ = ["ShardList"]
 
@@ -455,7 +454,7 @@ class ShardList:
 
     # Shards.
 
-    def locate_sample(self, index: int) -> tuple[Shard | RangeShard, int, ShardRef]:
+    def locate_sample(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
         """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
 
         Raises:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
+    from wids.tar.shard import ReadableShard
 
 __all__ = ["OnUncounted", "ShardOpener", "WaitLog", "covered_seconds"]
 
@@ -102,7 +103,7 @@ class ShardOpener:
     by_range: bool = False
     waits: WaitLog = field(default_factory=WaitLog, compare=False, repr=False)
 
-    def open(self, ref: ShardRef) -> Shard | RangeShard:
+    def open(self, ref: ShardRef) -> ReadableShard:
         """Open a shard: mapped, or by range where that is wanted and can be.
 
         Args:

@@ -3,25 +3,98 @@
 import mmap
 import operator
 import os
+from abc import abstractmethod
 from collections.abc import Collection, Iterable, Sequence
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 from wids.base.mapping import map_file, page_ranges
 from wids.errors import ShardFormatError
 from wids.tar.tarindex import TarIndex
 
-__all__ = ["IndexedShard", "Shard"]
+__all__ = ["ReadableShard", "Shard", "check_part"]
+
+Data = bytes | memoryview
 
 
-class IndexedShard:
-    """Base of shards with a tar index, wherever their bytes come from.
+class ReadableShard(Protocol):
+    """A shard that samples are read from, wherever its bytes lie.
+
+    A `Shard` is mapped from a file of this machine; `wids.reading.rangeshard.RangeShard` fetches
+    the bytes of single samples. Either may be used from many threads.
 
     Attributes:
         index: The tar index.
     """
 
     index: TarIndex
+
+    @abstractmethod
+    def read(
+        self, local_index: int, fields: Collection[str] | None = None, copy: bool = False
+    ) -> dict[str, Any]:
+        """Return a sample: its key as `__key__`, and its fields by extension.
+
+        Args:
+            local_index: Place of the sample in `[0, len)`.
+            fields: The extensions wanted; those that the sample lacks are left out. None: all.
+            copy: Return `bytes` instead of views.
+
+        Raises:
+            IndexError: There is no such place.
+            WidsError: It cannot be read.
+        """
+
+    def read_many(
+        self,
+        local_indexes: Sequence[int],
+        fields: Collection[str] | None = None,
+        *,
+        copy: bool = False,
+    ) -> list[dict[str, Any]]:
+        """Return several samples, in the order asked for, as `read` returns each."""
+        return [self.read(local_index, fields, copy) for local_index in local_indexes]
+
+    def read_part(self, local_index: int, extension: str, start: int, stop: int) -> Data:
+        """Return the bytes `[start, stop)` of one field, without the rest of it.
+
+        Raises:
+            IndexError: There is no such place, or `[start, stop)` lies outside the field.
+            KeyError: The sample has no such field.
+            WidsError: It cannot be read.
+        """
+        field: Data = self.read(local_index, (extension,))[extension]
+        check_part(str(self), extension, len(field), start, stop)
+        return field[start:stop]
+
+    @property
+    def memory(self) -> memoryview | None:
+        """All bytes of the shard where they are mapped; None where they lie elsewhere."""
+        return None
+
+    def announce(
+        self,
+        local_indexes: Iterable[int],  # noqa: ARG002 (for shards that are mapped)
+        fields: Collection[str] | None = None,  # noqa: ARG002
+    ) -> None:
+        """Have the kernel fetch samples that will be read soon, where they are mapped."""
+        return
+
+    def confirm(self) -> None:
+        """Check once that the index belongs to the shard, for what shows the index by itself.
+
+        Raises:
+            WidsError: It does not, or cannot be read.
+        """
+        return
+
+    def was_changed(self) -> bool:
+        """Return whether the shard is known to be another one than it was opened as."""
+        return False
+
+    def is_evicted(self) -> bool:
+        """Return whether what is mapped is a file that was removed."""
+        return False
 
     def __len__(self) -> int:
         return self.index.num_samples
@@ -45,7 +118,20 @@ class IndexedShard:
         return self.index.find(key)
 
 
-class Shard(IndexedShard):
+def check_part(shard: str, extension: str, nbytes: int, start: int, stop: int) -> None:
+    """Refuse a part `[start, stop)` that lies outside of a field.
+
+    Raises:
+        IndexError: It does.
+    """
+    if not 0 <= start <= stop <= nbytes:
+        raise IndexError(
+            f"{shard}: expected a part of the {nbytes} bytes of {extension!r}, got "
+            f"[{start}, {stop})"
+        )
+
+
+class Shard(ReadableShard):
     """One mapped tar: `shard[i]` is sample `i` as a dict of views of the map.
 
     Safe to read from many threads. Before Python 3.13 an open shard holds a descriptor, and a
@@ -138,6 +224,37 @@ class Shard(IndexedShard):
         cut = self._cut  # in two steps: what is called at once is looked up as a method
         return cut(local_index, data, fields)
 
+    def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
+        """Return the bytes `[start, stop)` of one field, read by their position.
+
+        Touching a map of a file that was cut short ends the process. This does not touch it, and
+        is for programs that look at shards while they are being written.
+
+        Raises:
+            IndexError: There is no such place, or `[start, stop)` lies outside the field.
+            KeyError: The sample has no such field.
+            ShardFormatError: The shard was changed since it was opened.
+            OSError: It cannot be read.
+        """
+        spans = {name: span for name, *span in self.index.fields(local_index)}
+        offset, size = spans[extension]
+        check_part(str(self.path), extension, size, start, stop)
+        nbytes = stop - start
+        try:
+            descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
+            # Removed, as a cache does with what it evicts: nobody can cut it short any more.
+            return bytes(self.memory[offset + start : offset + stop])
+        try:
+            status = os.fstat(descriptor)
+            data = os.pread(descriptor, nbytes, offset + start)
+        finally:
+            os.close(descriptor)
+        known = self.index.source.nbytes, self.index.shard_mtime_ns
+        if (status.st_size, status.st_mtime_ns) != known or len(data) != nbytes:
+            raise ShardFormatError(f"{self.path}: changed while it was being read; open it anew")
+        return data
+
     @property
     def memory(self) -> memoryview:
         """All bytes of the shard, mapped; fields lie in it where the index says.
@@ -185,6 +302,10 @@ class Shard(IndexedShard):
             return False
         known = self.index.source.nbytes, self.index.shard_mtime_ns
         return (status.st_size, status.st_mtime_ns) != known
+
+    def is_evicted(self) -> bool:
+        """Return whether the file that is mapped was removed."""
+        return not self.path.exists()
 
     def close(self) -> None:
         """Release the map; views that were handed out keep it alive."""
