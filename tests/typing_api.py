@@ -33,6 +33,11 @@ def look_into_a_shard(path: Path) -> int:
     return len(names) + shard.find(key)
 
 
+def keys_of(dataset: wids.ShardListDataset) -> list[str]:
+    sequence: wids.SampleSequence = dataset
+    return [sequence.read_raw(index)["__key__"] for index in range(len(sequence))]
+
+
 def write(path: Path) -> None:
     with wids.ShardWriter(str(path / "train-%06d.tar"), maxcount=10) as writer:
         writer.write({"__key__": "0", ".txt": "text", "cls": 3})

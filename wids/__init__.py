@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from wids.reading.dataset import ShardListDataset as ShardListDataset
     from wids.reading.loader import Loader as Loader
     from wids.reading.ragged import Ragged as Ragged
+    from wids.reading.samplesequence import SampleSequence as SampleSequence
     from wids.specs.build import build_spec as build_spec
     from wids.specs.build import index_shard as index_shard
     from wids.specs.spec import DatasetSpec as DatasetSpec
@@ -80,6 +81,7 @@ _HOME_OF = {
     "Resize": "codecs.framing",
     "SampleCountError": "errors",
     "SampleDecoder": "codecs.decode",
+    "SampleSequence": "reading.samplesequence",
     "Shard": "tar.shard",
     "ShardCache": "caching.cache",
     "ShardFormatError": "errors",

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from wids.reading.pipeline import BatchKind
+    from wids.reading.samplesequence import SampleSequence
 
 __all__ = ["Batch", "Pools", "batch_maker", "useful_threads"]
 
@@ -34,7 +35,7 @@ def batch_maker(
     """Choose the fastest way to the batches of a dataset.
 
     Args:
-        dataset: Anything with `dataset[index]`.
+        dataset: A `SampleSequence`, or anything with `dataset[index]`.
         collate_fn: What makes a batch of a list of samples; None for `wids.reading.collate`.
         pools: Where the memory of batches comes from; None: new memory each time.
 
@@ -57,9 +58,10 @@ def useful_threads(dataset: Any, collate_fn: object) -> int:
     return 1 if raw else min(MOST_THREADS, num_cores())
 
 
-def _kind(dataset: Any) -> BatchKind:
+def _kind(dataset: SampleSequence | Any) -> BatchKind:
     # Anything with `dataset[index]` can be loaded, sample by sample.
-    return getattr(dataset, "batch_kind", "samples")
+    kind: BatchKind = getattr(dataset, "batch_kind", "samples")
+    return kind
 
 
 class Pools:
@@ -108,7 +110,9 @@ class _SampleBatches:
 class _FieldBatches:
     """Gathers the fields of a batch, one after the other."""
 
-    def __init__(self, dataset: Any, by_sample: _SampleBatches, pools: Pools | None) -> None:
+    def __init__(
+        self, dataset: SampleSequence, by_sample: _SampleBatches, pools: Pools | None
+    ) -> None:
         self._dataset = dataset
         self._by_sample = by_sample
         self._pools = pools
@@ -117,6 +121,6 @@ class _FieldBatches:
         self._turn = threading.Lock()
 
     def __call__(self, indexes: Sequence[int]) -> dict[str, Any]:
-        batch: dict[str, Any] | None = self._dataset.gather_fields(indexes, self._pools, self._turn)
+        batch = self._dataset.gather_fields(indexes, self._pools, self._turn)
         # Where the samples differ, the message about it is made where each one is seen.
         return self._by_sample(indexes) if batch is None else batch

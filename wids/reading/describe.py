@@ -5,16 +5,16 @@ Nothing here fetches a shard unless a sample of it is asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from wids.base.text import clean, format_nbytes
 from wids.base.urls import display_url, is_local, local_path
+from wids.reading.samplesequence import SampleSequence
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.grouping import split_name
 from wids.tar.tarscan import first_members
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
     from pathlib import Path
 
     from wids.caching.cache import ShardCache
@@ -34,8 +34,8 @@ MAX_STATS = 10_000  # files whose size is asked for; in a tenth of a second or s
 PEEKED_HEADERS = 32
 
 
-class Described(Protocol):
-    """What must be known of a dataset to show it; a `ShardList` is such."""
+class ShardedDataset(SampleSequence, Protocol):
+    """A sequence of samples that can say which shards it reads, and how."""
 
     @property
     def dataset_name(self) -> str: ...
@@ -47,14 +47,9 @@ class Described(Protocol):
     def index_rules(self) -> IndexRules: ...
     @property
     def wanted_fields(self) -> tuple[str, ...] | None: ...
-    @property
-    def class_names(self) -> Mapping[int, str]: ...
-    def __len__(self) -> int: ...
-    def is_near(self, index: int) -> bool: ...
-    def locate_sample(self, index: int) -> tuple[Any, int, Any]: ...
 
 
-def summary_line(dataset: Described) -> str:
+def summary_line(dataset: ShardedDataset) -> str:
     """Return the line that is the `repr` of a dataset."""
     facts = _facts(dataset)
     counts = ((facts.nsamples, "sample"), (facts.nshards, "shard"))
@@ -69,7 +64,7 @@ def summary_line(dataset: Described) -> str:
     return f"{facts.kind}({', '.join(parts)})"
 
 
-def html_page(dataset: Described) -> str:
+def html_page(dataset: ShardedDataset) -> str:
     """Return the page that a notebook shows of a dataset."""
     from wids.display.notebook import dataset_html
 
@@ -82,7 +77,7 @@ def html_page(dataset: Described) -> str:
     return dataset_html(_facts(dataset), samples, note)
 
 
-def view_sample(dataset: Described, index: int, most_nbytes: int | None = None) -> SampleView:
+def view_sample(dataset: SampleSequence, index: int, most_nbytes: int | None = None) -> SampleView:
     """Return a sample to look at, its fields as they are stored.
 
     Args:
@@ -96,29 +91,24 @@ def view_sample(dataset: Described, index: int, most_nbytes: int | None = None) 
     """
     from wids.display.sampleview import SampleView
 
-    shard, local_index, ref = dataset.locate_sample(index)
-    fields = dataset.wanted_fields
+    fields = None
     if most_nbytes is not None:
-        fields = tuple(
-            extension
-            for extension, _, size in shard.index.fields(local_index)
-            if size <= most_nbytes and (fields is None or extension in fields)
-        )
-    sample = shard.read(local_index, fields)
-    sample["__index__"] = index if index >= 0 else index + len(dataset)
-    sample["__shard__"] = display_url(ref.url)
-    sample["__shardindex__"] = local_index
+        sizes = dataset.field_sizes(index)
+        fields = tuple(extension for extension, size in sizes.items() if size <= most_nbytes)
+    sample = dataset.read_raw(index, fields)
+    sample["__shard__"] = display_url(sample["__shard__"])
+    del sample["__dataset__"]  # of which the one sample is shown
     return SampleView.of(sample, dataset.class_names)
 
 
-def _sample_or_error(dataset: Described, index: int) -> SampleView | Exception:
+def _sample_or_error(dataset: SampleSequence, index: int) -> SampleView | Exception:
     try:
         return view_sample(dataset, index, GRID_FIELD_NBYTES)
     except Exception as error:  # noqa: BLE001 (a damaged shard is shown as such)
         return error
 
 
-def _facts(dataset: Described) -> DatasetFacts:
+def _facts(dataset: ShardedDataset) -> DatasetFacts:
     from wids.display.notebook import DatasetFacts
 
     return DatasetFacts(
@@ -131,7 +121,7 @@ def _facts(dataset: Described) -> DatasetFacts:
     )
 
 
-def _fields_of_first_sample(dataset: Described) -> list[tuple[str, int]] | None:
+def _fields_of_first_sample(dataset: ShardedDataset) -> list[tuple[str, int]] | None:
     """Return the fields of the first sample, where its shard is a file of this machine.
 
     Of a remote shard nothing is said, even when it is in the cache: loaders such as Grain's

@@ -30,6 +30,7 @@ from wids.reading.pickling import allow_pickling_views
 from wids.reading.pipeline import Pipeline
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.readahead import ReadAhead
+from wids.reading.samplesequence import SampleLocation
 from wids.reading.shardopener import ShardOpener
 from wids.specs.locations import folder_of
 from wids.specs.naming import name_of
@@ -50,8 +51,8 @@ if TYPE_CHECKING:
     from wids.ordering.lookahead import Foreseeable
     from wids.reading.columnvalues import Values
     from wids.reading.gather import Allocate
-    from wids.reading.openshards import Places
-    from wids.reading.pipeline import BatchKind, Transformation, Transformations
+    from wids.reading.openshards import OpenShard, Places
+    from wids.reading.pipeline import BatchKind, Sample, Transformation, Transformations
     from wids.reading.ragged import Ragged
     from wids.reading.shardopener import OnUncounted
     from wids.specs.shardtable import ShardTable
@@ -62,13 +63,13 @@ __all__ = ["ShardList"]
 
 # What the hot path looks up. In a class with cached properties Python 3.11 takes far longer to find
 # attributes that are not in slots.
-_HOT = ("_locate", "_opened", "_pipeline")
+_HOT = ("_locator", "_opened", "_pipeline")
 
 allow_pickling_views()  # here, as a spawned worker makes no dataset but unpickles one
 
 
 class ShardList:
-    """A sequence of samples over a list of tar shards, read at random.
+    """A sequence of samples over a list of tar shards, read at random: a `SampleSequence`.
 
     A sample is a dict of fields by extension (`.jpg`, `.cls`), plus `__key__`, `__index__` (its
     global number), `__shard__` (the shard's URL), `__shardindex__` (its place in the shard) and
@@ -184,10 +185,10 @@ class ShardList:
         # For 0, too: a dataset that may keep no shard open could not read one.
         self.lru_size = lru_size or default_max_open_shards()
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
-        self._locate = Locator(self.shards.nsamples)
+        self._locator = Locator(self.shards.nsamples)
         self._opened = OpenShards(
             self.lru_size,
-            NumberedShards(self.shards, self._locate.ends, self._opener, self.dataset_name).open,
+            NumberedShards(self.shards, self._locator.ends, self._opener, self.dataset_name).open,
             evictable=cache_size is not None,
         )
         self._read_ahead = ReadAhead()
@@ -197,7 +198,7 @@ class ShardList:
     # Samples.
 
     def __len__(self) -> int:
-        return self._locate.total
+        return self._locator.total
 
     def __getitem__(self, index: int) -> Any:
         """Return the sample with a global index; a negative one counts from the end.
@@ -210,7 +211,7 @@ class ShardList:
             DecodeError: A field could not be decoded.
         """
         # The hot path: a call less is worth a few lines twice.
-        locate = self._locate
+        locate = self._locator
         if type(index) is not int or not 0 <= index < locate.total:
             index = locate.position(operator.index(index))
         shard_of = locate.shard_of  # in two steps: what is called at once is looked up as a method
@@ -238,7 +239,7 @@ class ShardList:
             IndexError: One of them is out of range.
         """
         # All of them first, so that an index out of range fails before anything is fetched.
-        wanted = [self._locate.position(operator.index(index)) for index in indexes]
+        wanted = [self._locator.position(operator.index(index)) for index in indexes]
         slots = sorted(range(len(wanted)), key=wanted.__getitem__)
         samples: list[Any] = [None] * len(wanted)
         if self._overrides_getitem:
@@ -272,7 +273,7 @@ class ShardList:
 
     def _open_side_by_side(self, indexes: list[int]) -> None:
         """Open the shards of a batch: each needs a sidecar, and to fetch one takes a round trip."""
-        shard_indexes = set(map(self._locate.shard_of, indexes))
+        shard_indexes = set(map(self._locator.shard_of, indexes))
         closed = [number for number in sorted(shard_indexes) if number not in self._opened]
         # More than may be open at once would only close each other again.
         if len(closed) > 1:
@@ -291,8 +292,8 @@ class ShardList:
                 if len(groups) == self._opened.limit:
                     yield groups
                     groups = []
-                shard_index = self._locate.shard_of(index)
-                stop = int(self._locate.ends[shard_index])
+                shard_index = self._locator.shard_of(index)
+                stop = int(self._locator.ends[shard_index])
                 opened = self._opened.use(shard_index)
                 groups.append((opened, []))
             groups[-1][1].append(index - opened.start)
@@ -449,10 +450,51 @@ class ShardList:
         Raises:
             IndexError: One of the indexes is out of range.
         """
-        positions = self._locate.positions(indexes)
-        return Gathering(positions, self._locate.ends, self._opened, self._read_ahead)
+        positions = self._locator.positions(indexes)
+        return Gathering(positions, self._locator.ends, self._opened, self._read_ahead)
 
     # Shards.
+
+    def locate(self, index: int) -> SampleLocation:
+        """Return where a sample lies, without opening its shard.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        position = self._locator.position(operator.index(index))
+        shard_index, local_index = self._locator(position)
+        return SampleLocation(position, shard_index, local_index, self.shards[shard_index])
+
+    def read_raw(self, index: int, fields: Collection[str] | None = None) -> Sample:
+        """Return a sample as it is stored: raw fields, and the labels of a sample.
+
+        Args:
+            index: Global index; a negative one counts from the end.
+            fields: Extensions to read; None for those that the dataset reads.
+
+        Raises:
+            IndexError: There is no such sample.
+            WidsError: Its shard cannot be read.
+        """
+        opened, local_index = self._opened_at(index)
+        wanted = self._pipeline.fields if fields is None else fields
+        return opened.label(opened.shard.read(local_index, wanted), local_index)
+
+    def field_sizes(self, index: int) -> dict[str, int]:
+        """Return the bytes of each field of a sample that is read, in the order of storage.
+
+        Raises:
+            IndexError: There is no such sample.
+            WidsError: Its shard cannot be read.
+        """
+        opened, local_index = self._opened_at(index)
+        wanted = self._pipeline.fields
+        found = opened.shard.index.fields(local_index)
+        return {name: size for name, _, size in found if wanted is None or name in wanted}
+
+    def _opened_at(self, index: int) -> tuple[OpenShard, int]:
+        shard_index, local_index = self._locator(operator.index(index))
+        return self._opened.use(shard_index), local_index
 
     def locate_sample(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
         """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
@@ -460,8 +502,9 @@ class ShardList:
         Raises:
             IndexError: There is no such sample.
         """
-        shard_index, local_index = self._locate(operator.index(index))
-        return self._opened.use(shard_index).shard, local_index, self.shards[shard_index]
+        shard_index, _ = self._locator(operator.index(index))
+        opened, local_index = self._opened_at(index)
+        return opened.shard, local_index, self.shards[shard_index]
 
     def get_shard(self, index: int) -> tuple[StreamedShard, int, ShardRef]:
         """Do as `locate_sample`, for old code: `shard[place]` has binary streams for fields.
@@ -497,10 +540,10 @@ class ShardList:
             ValueError: It draws from other samples, or the dataset fetches no shards.
             CacheError: The cache folder cannot be used.
         """
-        check_foreseeable(sampler, self._locate.total, by_range=self._opener.by_range)
+        check_foreseeable(sampler, self._locator.total, by_range=self._opener.by_range)
         if self._ahead is not None:
             self._ahead.close()
-        self._ahead = FetchAhead(self._opener, self.shards, self._locate.ends, sampler)
+        self._ahead = FetchAhead(self._opener, self.shards, self._locator.ends, sampler)
         return self._ahead
 
     def close(self) -> None:
@@ -563,7 +606,7 @@ class ShardList:
 
     def is_near(self, index: int) -> bool:
         """Return whether a sample can be read without fetching a whole shard for it."""
-        shard_index, _ = self._locate(operator.index(index))
+        shard_index, _ = self._locator(operator.index(index))
         return self._opener.is_near(self.shards[shard_index])
 
     def __repr__(self) -> str:
@@ -583,12 +626,12 @@ class ShardList:
     @cached_property
     def cum_lengths(self) -> np.ndarray[Any, np.dtype[np.int64]]:
         """Running total of `lengths`; int64, shape `(num_shards,)`."""
-        return self._locate.ends
+        return self._locator.ends
 
     @cached_property
     def total_length(self) -> int:
         """Number of samples."""
-        return self._locate.total
+        return self._locator.total
 
     @cached_property
     def cache_dir(self) -> Path:
@@ -611,7 +654,7 @@ class ShardList:
         nbytes = int(self.shards.filesize[self.shards.filesize != UNKNOWN].sum())
         return (
             f"{self.dataset_name} base: {self.base} name: {self._header['name']} "
-            f"nfiles: {len(self.shards)} nbytes: {nbytes} samples: {self._locate.total} "
+            f"nfiles: {len(self.shards)} nbytes: {nbytes} samples: {self._locator.total} "
             f"cache: {self.cache_dir}"
         )
 

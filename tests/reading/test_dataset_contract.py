@@ -1,0 +1,312 @@
+"""What every `SampleSequence` must do alike, however its samples are reached.
+
+A new implementation is added to `WAYS`: a function that opens the twelve samples of `SAMPLES` in
+their order, in shards of `LENGTHS`, with the options of a dataset.
+"""
+
+import pickle
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.server import ShardServer
+
+import wids
+from wids.tar.sidecar import SIDECAR_SUFFIX
+
+LENGTHS = [5, 0, 4, 3]
+SAMPLES = [
+    {
+        "__key__": f"key{number:02d}",
+        ".txt": f"text {number}" * (number + 1),
+        ".cls": str(7 * number % 5),
+        ".json": f'{{"width": {100 + number}, "name": "n{number}"}}',
+    }
+    for number in range(sum(LENGTHS))
+]
+TEXTS = [sample[".txt"] for sample in SAMPLES]
+CLASSES = [int(sample[".cls"]) for sample in SAMPLES]
+COUNT = len(SAMPLES)
+BATCHES: list[list[int]] = [[], [3], [11, 0, 5, 5, -1, 4], list(range(COUNT))]
+
+
+class Relabelled(wids.ShardListDataset):
+    """A subclass that reads through the class above it."""
+
+    def __getitem__(self, index: int) -> Any:
+        return super().__getitem__(index)
+
+
+@dataclass
+class World:
+    """Where the samples lie: a folder of shards with sidecars, and a server that has them too."""
+
+    folder: Path
+    server: ShardServer
+
+    def local(self) -> list[tuple[str, int]]:
+        """Return the rows of a spec of local shards."""
+        paths = [str(self.folder / f"{number}.tar") for number in range(len(LENGTHS))]
+        return list(zip(paths, LENGTHS, strict=True))
+
+    def remote(self) -> list[tuple[str, int]]:
+        """Return the rows of a spec of shards on the server."""
+        rows = []
+        for path, nsamples in self.local():
+            name = Path(path).name
+            sidecar = Path(path + SIDECAR_SUFFIX).read_bytes()
+            self.server.put(name + SIDECAR_SUFFIX, sidecar)
+            rows.append((self.server.put(name, Path(path).read_bytes()), nsamples))
+        return rows
+
+
+def open_local(world: World, **options: Any) -> wids.SampleSequence:
+    return wids.ShardListDataset(world.local(), **options)
+
+
+def open_fetched(world: World, **options: Any) -> wids.SampleSequence:
+    return wids.ShardListDataset(world.remote(), **options)
+
+
+def open_by_range(world: World, **options: Any) -> wids.SampleSequence:
+    return wids.ShardListDataset(world.remote(), remote="range", **options)
+
+
+def open_subclass(world: World, **options: Any) -> wids.SampleSequence:
+    return Relabelled(world.local(), **options)
+
+
+WAYS = [open_local, open_fetched, open_by_range, open_subclass]
+
+Open = Callable[..., wids.SampleSequence]
+
+
+@pytest.fixture(params=WAYS, ids=lambda way: way.__name__)
+def open_dataset(
+    request: pytest.FixtureRequest,
+    make_shard: Callable[..., Path],
+    tmp_path: Path,
+    shard_server: ShardServer,
+) -> Open:
+    """Write the shards by Python's tarfile; returns what opens them in one of the ways."""
+    start = 0
+    for number, length in enumerate(LENGTHS):
+        path = make_shard(f"shards/{number}.tar", SAMPLES[start : start + length])
+        wids.TarIndex.from_tar(path).save(f"{path}{SIDECAR_SUFFIX}")
+        start += length
+    world = World(tmp_path / "shards", shard_server)
+
+    def open_with(**options: Any) -> wids.SampleSequence:
+        sequence: wids.SampleSequence = request.param(world, **options)
+        return sequence
+
+    return open_with
+
+
+def test_it_is_a_sequence(open_dataset: Open) -> None:
+    """Length, iteration and single samples agree, and samples know their own indexes."""
+    dataset = open_dataset()
+    assert len(dataset) == COUNT
+    samples = list(dataset)
+    assert [sample["__key__"] for sample in samples] == [sample["__key__"] for sample in SAMPLES]
+    assert [sample["__index__"] for sample in samples] == list(range(COUNT))
+    assert [dataset[index] for index in range(COUNT)] == samples
+    assert [sample[".txt"] for sample in samples] == TEXTS
+    assert [sample[".cls"] for sample in samples] == CLASSES
+
+
+def test_indexes_are_those_of_a_list(open_dataset: Open) -> None:
+    """Negative ones count from the end, integers of numpy are integers, others are refused."""
+    dataset = open_dataset()
+    assert dataset[-1] == dataset[COUNT - 1]
+    assert dataset[-COUNT] == dataset[0]
+    assert dataset[np.int32(7)] == dataset[7]
+    for index in (COUNT, -COUNT - 1):
+        with pytest.raises(IndexError, match=rf"index {index} .* {COUNT} samples"):
+            dataset[index]
+        with pytest.raises(IndexError):
+            dataset.__getitems__([0, index])
+        with pytest.raises(IndexError):
+            dataset.locate(index)
+        with pytest.raises(IndexError):
+            dataset.read_raw(index)
+        with pytest.raises(IndexError):
+            dataset.gather([0, index], ".cls")
+
+
+@pytest.mark.parametrize("indexes", BATCHES)
+def test_a_batch_is_its_samples(open_dataset: Open, indexes: list[int]) -> None:
+    """Batches come in the order asked for, with repetitions, whatever the transformations."""
+    for transformations in ("PIL", "bytes", lambda sample: sample[".txt"].read()):
+        dataset = open_dataset(transformations=transformations)
+        assert dataset.__getitems__(indexes) == [dataset[index] for index in indexes]
+
+
+def test_lengths_and_locations_agree(open_dataset: Open) -> None:
+    """Each run of samples lies in one shard, in order, and the sample says the same."""
+    dataset = open_dataset()
+    assert sum(dataset.lengths) == COUNT
+    start = 0
+    for length in dataset.lengths:
+        locations = [dataset.locate(index) for index in range(start, start + length)]
+        assert len({location.shard_index for location in locations}) == min(1, length)
+        for index, location in enumerate(locations, start):
+            sample = dataset[index]
+            assert location.index == index
+            assert location.local_index == sample["__shardindex__"]
+            assert location.shard.url == sample["__shard__"]
+        start += length
+    assert dataset.locate(-1) == dataset.locate(COUNT - 1)
+
+
+def test_raw_samples_are_what_was_written(open_dataset: Open) -> None:
+    """Fields come as they are stored, with the labels of the sample, whatever it decodes."""
+    dataset = open_dataset()
+    for index in (0, 6, -1):
+        stored = {name: text for name, text in SAMPLES[index].items() if name[0] == "."}
+        raw = dataset.read_raw(index)
+        labels = {name: raw[name] for name in raw if name[:2] == "__"}
+        assert {name: bytes(raw[name]).decode() for name in stored} == stored
+        assert labels == {name: dataset[index][name] for name in labels}
+        assert {"__key__", "__index__", "__shard__"} <= labels.keys()
+        assert dataset.field_sizes(index) == {name: len(text) for name, text in stored.items()}
+    assert [name for name in dataset.read_raw(2, (".cls", ".none")) if name[0] == "."] == [".cls"]
+    assert dataset.is_near(0)
+
+
+def test_only_the_fields_asked_for_are_read(open_dataset: Open) -> None:
+    """`fields` holds for samples, raw samples and sizes alike."""
+    dataset = open_dataset(fields=[".cls"])
+    for sample in (dataset[3], dataset.read_raw(3), dataset.field_sizes(3)):
+        assert [name for name in sample if name[0] == "."] == [".cls"]
+
+
+@pytest.mark.parametrize("indexes", BATCHES)
+def test_fields_are_gathered(open_dataset: Open, indexes: list[int]) -> None:
+    """`gather` and `gather_bytes` give the fields of the batch, in its order."""
+    dataset = open_dataset()
+    assert list(dataset.gather(indexes, ".cls")) == [CLASSES[index] for index in indexes]
+    assert list(dataset.gather(indexes, ".txt")) == [TEXTS[index] for index in indexes]
+    raw = dataset.gather_bytes(indexes, ".txt")
+    assert [field.tobytes().decode() for field in raw] == [TEXTS[index] for index in indexes]
+
+
+def test_columns_are_the_fields_of_all(open_dataset: Open) -> None:
+    """A column has a value for each sample; a second dataset finds it kept, and the same."""
+    for _ in range(2):
+        dataset = open_dataset()
+        assert list(dataset.column(".cls")) == CLASSES
+        assert list(dataset.column(".txt")) == TEXTS
+        assert list(dataset.column(".json", "width")) == [100 + number for number in range(COUNT)]
+        assert list(dataset.column(".none", fill=-1)) == [-1] * COUNT
+    with pytest.raises(wids.DecodeError, match=r"\.none"):
+        dataset.column(".none")
+
+
+@pytest.mark.parametrize("transformations", ["bytes", "PIL", lambda sample: sample["__index__"]])
+def test_a_loader_gives_what_the_samples_are(open_dataset: Open, transformations: Any) -> None:
+    """Batches of a Loader hold the samples in the order of the sampler, however they are made."""
+    dataset = open_dataset(transformations=transformations, fields=[".cls", ".txt"])
+    sampler = wids.ChunkedSampler(dataset, chunksize=3, seed=5)
+    drawn: list[int] = []
+    for batch in wids.Loader(dataset, batch_size=5, sampler=sampler, tensors=False):
+        indexes = batch["__index__"] if isinstance(batch, dict) else batch
+        drawn += list(indexes)
+        if isinstance(batch, dict):
+            texts = [
+                bytes(each).decode() if transformations == "bytes" else each
+                for each in batch[".txt"]
+            ]
+            assert texts == [TEXTS[index] for index in indexes]
+    assert sorted(drawn) == list(range(COUNT))
+
+
+def test_batches_of_fields_are_said_to_be(open_dataset: Open) -> None:
+    """Where batches are made by fields, they are labelled, in order, and whole."""
+    for transformations in ("bytes", "PIL"):
+        dataset = open_dataset(transformations=transformations)
+        assert dataset.batch_kind in {"raw", "decoded", "samples"}
+        if dataset.batch_kind == "samples":
+            continue
+        batch = dataset.gather_fields([4, -1, 0])
+        assert batch is not None
+        assert batch["__key__"] == ["key04", f"key{COUNT - 1:02d}", "key00"]
+        assert list(batch["__index__"]) == [4, COUNT - 1, 0]
+        assert set(batch) == {"__key__", "__index__", ".txt", ".cls", ".json"}
+
+
+def test_samplers_deal_all_samples(open_dataset: Open) -> None:
+    """Three ranks of each kind of sampler see every sample, from the lengths alone."""
+    dataset = open_dataset()
+    for make in (wids.DistributedShardSampler, wids.DistributedChunkedSampler):
+        drawn = [index for rank in range(3) for index in make(dataset, num_replicas=3, rank=rank)]
+        assert set(drawn) == set(range(COUNT))
+    assert sorted(wids.ShardListSampler(dataset)) == list(range(COUNT))
+
+
+def test_shards_are_fetched_ahead_or_it_is_refused(open_dataset: Open) -> None:
+    """A sampler of the dataset is followed; what reads by range says that it fetches nothing."""
+    dataset = open_dataset()
+    sampler = wids.ShardListSampler(dataset, seed=2)
+    with dataset:
+        try:
+            ahead = dataset.fetch_ahead(sampler)
+        except ValueError as error:
+            refusal = str(error)
+        else:
+            refusal = None
+        if refusal is not None:
+            assert 'remote="range"' in refusal
+            return
+        assert sorted(dataset[index]["__index__"] for index in sampler) == list(range(COUNT))
+        assert ahead.waited_seconds >= 0
+    with pytest.raises(TypeError):
+        dataset.fetch_ahead([0, 1])  # type: ignore[arg-type]
+
+
+def test_a_pickled_copy_reads_the_same(open_dataset: Open) -> None:
+    """Copies can be made before and after reading, and need nothing of the original."""
+    dataset = open_dataset()
+    before = pickle.dumps(dataset)
+    expected = list(dataset)
+    after = pickle.dumps(dataset)
+    dataset.close()
+    for image in (before, after):
+        copy = pickle.loads(image)
+        assert (len(copy), list(copy.lengths)) == (COUNT, list(dataset.lengths))
+        assert list(copy) == expected
+        assert list(copy.gather([7, 2], ".cls")) == [CLASSES[7], CLASSES[2]]
+
+
+def test_it_reads_on_after_close(open_dataset: Open) -> None:
+    """`close` lets go of what is open, twice if need be; the next read opens it again."""
+    dataset = open_dataset()
+    with dataset as same:
+        assert same is dataset
+        first = dataset[3]
+    dataset.close()
+    assert dataset[3] == first
+
+
+def test_it_shows_itself(open_dataset: Open) -> None:
+    """Its line counts the samples, its page and its samples show keys and fields."""
+    dataset = open_dataset()
+    assert f"{COUNT} samples" in repr(dataset)
+    shown = repr(dataset.show(4))
+    assert "key04" in shown
+    assert ".txt" in shown
+    assert "key00" in dataset._repr_html_()  # type: ignore[attr-defined]  # what notebooks call
+    assert repr(dataset.show(-1)) == repr(dataset.show(COUNT - 1))
+    assert dict(dataset.class_names) == {}
+
+
+def test_threads_share_it(open_dataset: Open) -> None:
+    """Many threads at once each get the samples that they ask for."""
+    dataset = open_dataset(lru_size=1)
+    indexes = [5 * number % COUNT for number in range(80)]
+    with ThreadPoolExecutor(6) as pool:
+        assert [sample["__index__"] for sample in pool.map(dataset.__getitem__, indexes)] == indexes
