@@ -24,7 +24,7 @@ from wids.base.processes import fresh_python
 from wids.base.urls import display_url
 from wids.errors import FetchError
 from wids.fetching.objectstore import ObjectSource
-from wids.fetching.transport import AbsentError, FetchPolicy, Stream
+from wids.fetching.transport import AbsentError, ChangedError, FetchPolicy, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -84,6 +84,7 @@ class HelpedSource:
 
         Raises:
             FetchError: There is no such object, no permission, or no obstore.
+            ChangedError: The range lies outside the object.
             ConnectionError: The store did not answer, or asks to try again.
         """
         try:
@@ -92,7 +93,7 @@ class HelpedSource:
             helper = _Helper(self._policy)
         try:
             said = helper.ask({"url": url, "start": start, "stop": stop, "validator": validator})
-        except FetchError:
+        except (ChangedError, FetchError):
             self._idle.append(helper)  # what it said no to is no fault of its own
             raise
         # Half a question may be in its pipe: nobody knows what it would answer to the next.
@@ -168,6 +169,8 @@ class _Helper:
         said: dict[str, Any] = json.loads(line)
         if "refused" in said:
             raise (AbsentError if said.get("absent") else FetchError)(said["refused"])
+        if "changed" in said:
+            raise ChangedError(said["changed"])
         if "broken" in said:
             raise ConnectionError(said["broken"])
         return said
@@ -207,6 +210,8 @@ def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
                 _send(stream, answers)
         except FetchError as error:
             say(refused=str(error), **({"absent": True} if isinstance(error, AbsentError) else {}))
+        except ChangedError as error:
+            say(changed=str(error))
         except BrokenPipeError:
             return  # nobody wants it any more
         except ConnectionError as error:

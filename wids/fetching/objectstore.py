@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import display_url, scheme_of
 from wids.errors import FetchError
-from wids.fetching.transport import AbsentError, Stream
+from wids.fetching.transport import AbsentError, ChangedError, Stream
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -33,6 +33,7 @@ _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_
 _NO_CREDENTIALS = re.compile(
     r"latest/api/token|latest/meta-data|computeMetadata|metadata/identity|Account must be specified"
 )
+_BEYOND_END = re.compile(r"status code: 416\b|requested range was invalid", re.IGNORECASE)
 _MAY_PASS = re.compile(r"status code: (5\d\d|429)")
 _CREDENTIALS = {
     "s3": "AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY (and AWS_SESSION_TOKEN, AWS_REGION, "
@@ -76,6 +77,7 @@ class ObjectSource:
 
         Raises:
             FetchError: There is no such object, no permission, or no obstore.
+            ChangedError: The range lies outside the object.
             ConnectionError: The store did not answer, or asks to try again.
         """
         options: Any = {}
@@ -153,6 +155,8 @@ def _translated_errors(url: str) -> Iterator[None]:
         # Not in one tree: what the library calls a missing object is Python's FileNotFoundError.
         if type(error).__name__ == "GenericError":
             _refuse_anonymous(url, error)
+            if _BEYOND_END.search(str(error)):
+                raise ChangedError("the server says that the file ends before the range") from error
             raise ConnectionError(_first_line(error)) from error
         kind = AbsentError if isinstance(error, FileNotFoundError) else FetchError
         raise kind(f"{display_url(url)}: {_first_line(error)}") from error
