@@ -28,9 +28,9 @@ with ShardWriter("own/x-%04d.tar", maxcount=4, spec="own/x.json", sidecars=True)
         names = sorted(fields, key=lambda name: hash((name, number)))  # an order that may differ
         writer.write({"__key__": f"été/{number:06}", **{name: fields[name] for name in names}})
 for number in reversed(range(9)):  # the order of a folder is the file system's choice
-    path = Path("tree", ("cat", "dog", "été")[number % 3], f"{number}.jpg")
+    path = Path("tree", ("cat", "dog", "été")[number % 3], f"{number}.ppm")
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(bytes([number]) * 900)
+    path.write_bytes(b"P6 300 1 255 " + bytes([number]) * 900)
 assert main(["import", "tree", "-o", "made/y-%04d.tar", "--maxcount", "4", "--sidecars"]) == 0
 shards = sorted(map(str, Path("own").glob("*.tar")), key=lambda name: hash(name))
 assert main(["create", *shards, "-o", "own/again.json", "--sha256", "-n", "x"]) == 0
