@@ -510,3 +510,59 @@ def test_what_is_long_comes_on_request(tmp_path: Path, open_page: Open):
         page.get_by_text("field 299").wait_for()
         assert page.locator(".card").count() == 305
         assert page.get_by_role("button", name="more fields").count() == 0
+
+
+def test_a_page_begins_at_its_top_and_back_restores_the_place(served: Browsing, open_page: Open):
+    """The next page is read from its first row; back shows what one had before one's eyes."""
+    page = open_page(served.url)
+    page.locator(".tile").first.wait_for()
+    page.evaluate("scrollTo(0, document.body.scrollHeight)")
+    wait_until(page, "history.state?.top === scrollY && scrollY > 500")
+    bottom = page.evaluate("scrollY")
+    page.get_by_role("link", name="Next page").click()
+    page.locator(".tile[data-place='60']").wait_for()
+    wait_until(page, "scrollY === 0")
+    page.go_back()
+    page.locator(".tile[data-place='0']").wait_for()
+    wait_until(page, f"scrollY === {bottom}")
+    page.locator(".tile").nth(57).click()
+    page.locator(".card").first.wait_for()
+    wait_until(page, "scrollY === 0")
+    page.go_back()
+    page.locator(".tile").first.wait_for()
+    wait_until(page, f"scrollY === {bottom}")
+
+
+def test_a_damaged_sample_is_no_dead_end(tmp_path: Path, chromium: Any):
+    """Keys lead from it to the sample before, to the one behind, and to the grid."""
+    paths = [write_shard(tmp_path / f"{name}.tar", [sample_of(1)]) for name in "abc"]
+    with browsing([(str(path), 1) for path in paths]) as server:
+        paths[1].write_bytes(b"no tar" * 1000)
+        context = chromium.new_context()
+        page = context.new_page()
+        page.goto(f"{server.url}?i=1")
+        page.get_by_text("This sample cannot be read").wait_for()
+        for key, index in (("j", 2), ("k", 1), ("ArrowLeft", 0), ("j", 1)):
+            page.keyboard.press(key)
+            page.wait_for_url(f"**/?i={index}")
+            page.locator(".failure" if index == 1 else ".card").first.wait_for()
+        page.keyboard.press("Escape")
+        page.locator(".tile").first.wait_for()
+        context.close()
+
+
+def test_a_mask_has_a_legend(tmp_path: Path, open_page: Open):
+    """The labels of a class-index mask are drawn in colours, which a legend names."""
+    mask = np.zeros((60, 80), np.uint8)
+    mask[20:40], mask[40:] = 1, 2
+    stream, depth = BytesIO(), BytesIO()
+    Image.fromarray(mask).save(stream, "PNG")
+    Image.fromarray(np.arange(4800, dtype=np.uint16).reshape(60, 80)).save(depth, "PNG")
+    sample = {"__key__": "a", ".seg.png": stream.getvalue(), ".depth.png": depth.getvalue()}
+    path = write_shard(tmp_path / "a.tar", [sample])
+    with browsing([str(path)], class_names={2: "cat"}) as server:
+        page = open_page(f"{server.url}?i=0")
+        legend = page.get_by_role("list", name="Labels").get_by_role("listitem")
+        legend.first.wait_for()
+        assert legend.all_inner_texts() == ["0 33.3 %", "1 33.3 %", "2 cat 33.3 %"]
+        page.get_by_text("black 0, white 4,799").wait_for()

@@ -17,7 +17,7 @@ from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
 from wids.browse.guard import Guard
-from wids.browse.handlers import ApiHandlers
+from wids.browse.handlers import ApiHandlers, UnreadableSampleError
 from wids.browse.source import SamplePlace
 from wids.browse.thumbnailpool import SIZES
 from wids.codecs.formats import OCTET_STREAM, media_type
@@ -178,6 +178,8 @@ def _json_of(answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
             found = await _in_thread(answer, request.query_params)
             # NaN is no JSON, and a browser would refuse the whole answer for it.
             text = json.dumps(found, allow_nan=False, separators=(",", ":"))
+        except UnreadableSampleError as error:
+            return _failure(error, 500, error.where)
         except (WidsError, OSError, ValueError, LookupError) as error:
             return _failure(error)
         return Response(text, media_type="application/json")
@@ -185,16 +187,18 @@ def _json_of(answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
     return send_json
 
 
-def _failure(error: Exception) -> Response:
-    """Say what went wrong: the request, something that is not there, or the data."""
-    status = 400 if isinstance(error, ValueError) else 404
-    if isinstance(error, WidsError | OSError):
-        status = 500
+def _failure(
+    error: Exception, status: int | None = None, more: Mapping[str, Any] | None = None
+) -> Response:
+    """Answer with what went wrong: the request, something that is not there, or the data."""
+    if status is None:
+        status = 400 if isinstance(error, ValueError) else 404
+        status = 500 if isinstance(error, WidsError | OSError) else status
     # The text of a KeyError is its argument in quotes.
     message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
     # Names of files may be no Unicode, and messages name files.
     text = message.encode("utf-8", "backslashreplace").decode()
-    return JSONResponse({"error": text[:2000]}, status)
+    return JSONResponse({"error": text[:2000], **(more or {})}, status)
 
 
 def _thumbnail_of(handlers: ApiHandlers, broken: bytes) -> Endpoint:

@@ -20,7 +20,7 @@ from wids.display.safejson import safe_text
 from wids.display.thumbnails import Thumbnail
 from wids.errors import WidsError
 
-__all__ = ["ApiHandlers"]
+__all__ = ["ApiHandlers", "UnreadableSampleError"]
 
 Query = Mapping[str, str]
 
@@ -33,6 +33,19 @@ _MOST_WAITS = 3
 _PICTURE_SECONDS = 0.5  # that a sample waits for its pictures; the page asks for those that follow
 # Enough for a fair picture, few enough to be read while one looks; the rest on request.
 _FIRST_LOOK_SHARDS = 32
+
+
+class UnreadableSampleError(Exception):
+    """A sample whose shard cannot be read.
+
+    Args:
+        message: What is wrong.
+        where: `index`, `position` and `total`, as in the answer for a sample that can be read.
+    """
+
+    def __init__(self, message: str, where: Mapping[str, Any]) -> None:
+        super().__init__(message)
+        self.where = where
 
 
 @dataclass
@@ -120,11 +133,17 @@ class ApiHandlers:
             index = order.slice(position, 1)[0]
         else:
             index = _number(query, "i", 0)
-        place = self.source.place(index)
-        page = sample_page(self.source, place, self._views, _number(query, "from", 0))
+        from_front = index % max(total, 1) if position is None else index
+        where = {"index": from_front, "position": position, "total": total}
+        try:
+            place = self.source.place(index)
+            page = sample_page(self.source, place, self._views, _number(query, "from", 0))
+        except (WidsError, OSError) as error:
+            # What is known of a sample that cannot be read leads to its neighbours.
+            raise UnreadableSampleError(str(error), where) from error
         self._try_pictures(place, page["fields"])
         whole = place.shard_index in self.source.fetched_whole
-        return {**page, "position": position, "total": total, "fetched_whole": int(whole)}
+        return {**page, **where, "fetched_whole": int(whole)}
 
     def picture(self, query: Query) -> dict[str, Any]:
         """Wait for the picture of field `f` of sample `i`, and describe it.

@@ -14,7 +14,7 @@ export async function ask(name, query = {}, signal = undefined) {
     throw new Error("The server does not answer. Was `wids browse` ended?");
   }
   const answer = await response.json().catch(() => ({ error: `status ${response.status}` }));
-  if (!response.ok) throw new Error(answer.error ?? `status ${response.status}`);
+  if (!response.ok) throw Object.assign(new Error(answer.error ?? `status ${response.status}`), { answer });
   return answer;
 }
 

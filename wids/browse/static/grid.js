@@ -124,9 +124,9 @@ function pictureOf(tile, size) {
 }
 
 /** Give the tile of a sample the focus, so that one goes on where one was; if it is on this page. */
-export function focusTile(view, sample) {
+export function focusTile(view, sample, preventScroll) {
   const place = sample.p ?? sample.i;
-  view.querySelector(`.tile[data-place="${CSS.escape(place ?? "")}"]`)?.focus();
+  view.querySelector(`.tile[data-place="${CSS.escape(place ?? "")}"]`)?.focus({ preventScroll });
 }
 
 /** Show an image of few pixels, such as a digit, as large as its tile, and its pixels as squares. */

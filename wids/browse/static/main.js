@@ -27,7 +27,8 @@ function nameOf(state) {
 
 const VIEWS = { dataset: showDataset, grid: showGrid, sample: showSample, search: showSearch };
 
-async function render() {
+/** Show the state; `top` is how far down, in pixels. */
+async function render(top = 0) {
   const state = current();
   const name = nameOf(state);
   // What the last view still asks for is of no use any more.
@@ -45,10 +46,10 @@ async function render() {
   const shown = () => {
     told();
     view.removeAttribute("aria-busy");
-    if (arrived || !changed) return;
+    if (arrived) return;
     arrived = true;
-    scrollTo(0, 0);
-    if (name === "grid") focusTile(view, before);
+    scrollTo(0, top);
+    if (name === "grid" && changed) focusTile(view, before, top > 0);
   };
   try {
     await VIEWS[name]({ view, state, dataset, signal: leave.signal, shown });
@@ -114,8 +115,7 @@ listen(help, query);
 try {
   dataset = await ask("dataset");
   fillHead();
-  onChange(render);
-  await render();
+  await render(onChange(render));
 } catch (error) {
   showFailure(error);
 }

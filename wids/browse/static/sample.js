@@ -14,15 +14,34 @@ const ORDER = ["image", "video", "audio", "array", "class", "text", "json", "byt
 export async function showSample({ view, state, dataset, signal, shown }) {
   const byPosition = "p" in state;
   const query = byPosition ? { ...orderPart(state), p: state.p } : { i: state.i };
-  const sample = await askUntilFound(query, signal);
+  const sample = await askUntilFound(query, signal).catch((error) => {
+    if (!("index" in (error.answer ?? {}))) throw error;
+    return error.answer;
+  });
   const here = byPosition ? sample.position : sample.index;
   const total = byPosition ? sample.total : dataset.num_samples;
+  if (sample.error) {
+    showDamaged({ view, state, sample, here, total, byPosition });
+    shown();
+    return;
+  }
   const article = h("article", { class: "sample" },
     head(sample, state, here, total, byPosition), tellWhole(sample.fetched_whole));
   addCards(article, sample, signal);
   view.replaceChildren(article);
   shown();
   announce(`Sample ${sample.index}, key ${sample.key}`);
+}
+
+/** A sample that cannot be read is no dead end: its neighbours are where they always are. */
+function showDamaged({ view, state, sample, here, total, byPosition }) {
+  view.replaceChildren(h("article", { class: "sample" },
+    h("header", { class: "sample-head" },
+      steps(state, here, total, byPosition),
+      h("h2", {}, `Sample ${number(sample.index)}`)),
+    h("section", { class: "failure" },
+      h("h3", {}, "This sample cannot be read"),
+      h("p", { class: "problem", role: "alert" }, sample.error))));
 }
 
 /** Show fields, and what brings more of a sample that has very many. */
@@ -57,20 +76,25 @@ async function askUntilFound(query, signal) {
   }
 }
 
-function head(sample, state, here, total, byPosition) {
+/** The links to the grid, to the sample before and to the one behind. */
+function steps(state, here, total, byPosition) {
   const grid = gridPart(state);
   const to = (place) => link({ ...grid, at: state.at, [byPosition ? "p" : "i"]: place });
   const step = (text, place, key, label) => (place >= 0 && place < total
     ? h("a", { class: "button", href: to(place), "data-key": key, "aria-label": label }, text)
     : h("span", { class: "button off", "aria-hidden": "true" }, text));
+  return h("div", { class: "steps" },
+    h("a", { class: "button", href: link({ ...grid, at: pageOf(state, here) }), "data-key": "Escape" }, "Grid"),
+    step("‹", here - 1, "ArrowLeft", "Previous sample"),
+    step("›", here + 1, "ArrowRight", "Next sample"));
+}
+
+function head(sample, state, here, total, byPosition) {
   const place = byPosition
     ? `position ${number(here)} of ${number(total)}, sample ${number(sample.index)}`
     : `sample ${number(sample.index)} of ${number(total)}`;
   return h("header", { class: "sample-head" },
-    h("div", { class: "steps" },
-      h("a", { class: "button", href: link({ ...grid, at: pageOf(state, here) }), "data-key": "Escape" }, "Grid"),
-      step("‹", here - 1, "ArrowLeft", "Previous sample"),
-      step("›", here + 1, "ArrowRight", "Next sample")),
+    steps(state, here, total, byPosition),
     h("h2", {}, sample.key || "(no key)"),
     h("p", { class: "muted" }, `${place} · ${bytes(sample.nbytes)} · sample ${number(sample.local_index)} of `,
       h("a", { href: link({ view: "dataset", at: String(Math.floor(sample.shard / 100) * 100) }) }, `shard ${number(sample.shard)}`),

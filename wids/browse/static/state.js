@@ -43,20 +43,37 @@ export function orderPart(state) {
 
 /** Go to another state; `replace` leaves no step to come back to. */
 export function go(state, { replace = false } = {}) {
-  history[replace ? "replaceState" : "pushState"](null, "", link(state));
-  listener();
+  arrive(link(state), replace);
 }
 
-/** Call a function whenever the state changes. */
+/** Call a function whenever the state changes, with how far down the new one is to be shown. */
 export function onChange(call) {
   listener = call;
-  addEventListener("popstate", () => call());
+  history.scrollRestoration = "manual";
+  addEventListener("popstate", (event) => call(event.state?.top ?? 0));
+  // Each step of the history keeps how far down it was; written after scrolling, as browsers allow
+  // few changes of the history in a row.
+  let timer = null;
+  addEventListener("scroll", () => {
+    clearTimeout(timer);
+    timer = setTimeout(keepTop, 100);
+  });
   document.addEventListener("click", (event) => {
     const anchor = event.target.closest("a[href^='?']");
     const plain = event.button === 0 && !(event.metaKey || event.ctrlKey || event.shiftKey);
     if (!anchor || !plain || anchor.target) return;
     event.preventDefault();
-    history.pushState(null, "", anchor.getAttribute("href"));
-    call();
+    arrive(anchor.getAttribute("href"), false);
   });
+  return history.state?.top ?? 0;
+}
+
+function keepTop() {
+  history.replaceState({ top: scrollY }, "");
+}
+
+function arrive(url, replace) {
+  if (!replace) keepTop();
+  history[replace ? "replaceState" : "pushState"]({ top: 0 }, "", url);
+  listener(replace ? scrollY : 0);
 }
