@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids import ShardListDataset
-from wids.specs.naming import name_of
+from wids.specs.locations import name_of
 
 
 @pytest.fixture

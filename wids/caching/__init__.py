@@ -1,1 +1,1 @@
-"""The cache folder: shards fetched once, unpacked, checked, bounded, shared by all processes."""
+"""Cache folder for fetched shards, shared by all processes of a machine."""

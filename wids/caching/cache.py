@@ -1,4 +1,4 @@
-"""`ShardCache`: from the URL of a shard to a local file that is whole."""
+"""`ShardCache`: complete local files for the URLs of shards."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _OTHER_VERSION = "put the right file there, or make the spec anew (`wids create`
 
 
 class ShardCache:
-    """Local files for the shards of any number of datasets, shared by all processes.
+    """Cache of shards in one folder, shared by all datasets and processes.
 
     Shards on this machine are used where they lie. Others are fetched once, checked, and kept in
     one folder under names that no two URLs share.
@@ -88,7 +88,7 @@ class ShardCache:
         return is_local(url)
 
     def make_ready(self, urls: Iterable[str]) -> None:
-        """Import what fetching these takes, for a thread of a process that may be forked."""
+        """Import the modules that fetching these URLs takes, before this process is forked."""
         self.fetcher.make_ready(urls)
         load_libraries()
 
@@ -197,7 +197,7 @@ class ShardCache:
     def sidecar_path(
         self, url: str, path: Path, suffix: str, *, renew: bool = False
     ) -> Path | None:
-        """Return where the sidecar of a shard belongs.
+        """Return the path of the sidecar of a shard.
 
         Args:
             url: The shard, as it was given to `get`.
@@ -222,7 +222,7 @@ class ShardCache:
         return self.cache_dir / f"{entry.name}{suffix}"
 
     def derived_path(self, shard: ShardRef | str, suffix: str) -> Path | None:
-        """Return where something that is made from a shard belongs, such as a column of it.
+        """Return the path of a file derived from a shard, such as a column of it.
 
         Always in the cache folder, so that nobody else put it there, and never fetches the shard.
         The path changes when a local shard does, or what is promised of a remote one.
@@ -252,7 +252,7 @@ class ShardCache:
         return self.cache_dir / f"{Entry.of(self.cache_dir, url, entry.name).name}{suffix}"
 
     def shards(self) -> list[CachedShard]:
-        """Return what lies in the folder, of all datasets, the least recently used first."""
+        """Return the shards in the folder, of all datasets, the least recently used first."""
         return self._store.shards()
 
     def verify(self) -> list[CachedShard]:
@@ -292,7 +292,7 @@ class ShardCache:
         return entry.path
 
     def _entry_of_remote(self, shard: ShardRef) -> Entry:
-        """Name a shard by URL and version, so that a new version never meets the old file."""
+        """Return the entry of a shard by URL and version: a new version is a new file."""
         return Entry.of(self.cache_dir, shard.url, shard.version)
 
     def _entry_of_local(self, path: Path) -> Entry:
@@ -307,7 +307,7 @@ class ShardCache:
         return self._store.lease(entry)
 
     def _fill(self, entry: Entry, job: Download | Unpacking) -> None:
-        """Publish a shard that is not there, and lease it."""
+        """Download or unpack a shard that is not there, publish and lease it."""
         with self._fetching_alone(entry, job.shown, entry.path):
             if self._store.lease(entry):  # another process was faster
                 return
@@ -334,7 +334,7 @@ class ShardCache:
         )
 
     def _fetch_to(self, path: Path, shard: ShardRef, stopped: Callable[[], bool]) -> None:
-        """Fetch a shard to the place that `localname` gave it."""
+        """Fetch a shard to the path that `localname` gave it."""
         self._store.check()
         entry = Entry.of(self.cache_dir, str(path.absolute()), "")
         with self._fetching_alone(entry, display_url(shard.url), path):
@@ -352,7 +352,7 @@ class ShardCache:
 
 
 def _checked_size(cache_size: int | None) -> int | None:
-    """Refuse a bound that cannot be meant; a text would fail only when the first shard comes."""
+    """Return a valid `cache_size`; a text would otherwise fail only at the first download."""
     if cache_size is None:
         return None
     if isinstance(cache_size, bool) or not isinstance(cache_size, (int, float)):

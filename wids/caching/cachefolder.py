@@ -1,4 +1,4 @@
-"""The cache folder: where it is, whether it is safe, and which files an entry has there."""
+"""Cache folder: its path, its safety, and the files of an entry in it."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 
 
 def open_cached(path: Path) -> int:
-    """Open a file of the folder to read it; follows no link and waits for no pipe's writer.
+    """Open a file of the folder for reading, without following links or waiting for a pipe.
 
     Raises:
         OSError: It is not there, is a link, or may not be read.
@@ -118,7 +118,7 @@ def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
 
 @dataclass(frozen=True)
 class Record:
-    """What is known of a shard in the cache; lies beside it as JSON.
+    """Size, date, origin and digests of a shard in the cache, kept beside it as JSON.
 
     Attributes:
         size: Bytes of the file.
@@ -158,7 +158,7 @@ class Record:
 
 @dataclass(frozen=True)
 class Entry:
-    """One entry of the cache: a shard, its record, and what else lies beside it.
+    """Entry of the cache: a shard, its record, and the other files beside it.
 
     When a shard was last used is the modification time of its record; only this class reads and
     sets it.
@@ -176,7 +176,7 @@ class Entry:
 
     @classmethod
     def of(cls, folder: Path, source: str, version: str) -> Entry:
-        """Return the entry for what comes from a source in a version, such as a digest."""
+        """Return the entry of a source, such as a URL, in a version, such as a digest."""
         # The whole URL, as two folders may hold shards of one name; a zero byte, which none has,
         # ends it.
         key = hashlib.sha256(f"{source}\0{version}".encode(errors="surrogateescape")).hexdigest()
@@ -248,12 +248,12 @@ class Entry:
 
 
 def parts_of(target: Path) -> list[Path]:
-    """Return the parts that processes, living or dead, have begun for a file."""
+    """Return the partial files that processes, living or dead, have begun for a file."""
     return sorted(target.parent.glob(f".{glob.escape(target.name)}.*.part"))
 
 
 def last_written(target: Path) -> float:
-    """Return when a part of a file was last written to, in seconds since 1970."""
+    """Return when a partial file was last written to, in seconds since 1970."""
     times = [0.0]
     for part in parts_of(target):
         with suppress(OSError):
@@ -262,7 +262,7 @@ def last_written(target: Path) -> float:
 
 
 def claim_part(target: Path) -> Path:
-    """Return the path for a file to grow under, with what a dead process left of it if any.
+    """Return the path of a partial file, which may hold what a dead process left.
 
     Only one process can take a part over: it is renamed first, and who comes second finds nothing.
     """

@@ -1,4 +1,4 @@
-"""How a shard comes into the cache: downloaded or unpacked into a part, and checked."""
+"""Download, decompression and check of one shard for the cache."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CHUNK_NBYTES = 4 << 20  # the most that comes at once
 
 
 class Download:
-    """The download of one shard into a part beside its place, checked and unpacked.
+    """Download of one shard to a partial file, which is checked and unpacked.
 
     Args:
         shard: Where it comes from, and what was promised of it.
@@ -105,14 +105,14 @@ class Download:
     # What the fetcher reports: see `DownloadObserver`.
 
     def reserve(self, size: int | None) -> None:
-        """Check that the disk has space for a size, and make room for what comes first."""
+        """Check the disk space for a size, and make room for the first bytes."""
         self._display.begin(size)
         if size is not None:
             self._store.check_space(self._part, size)
         self._make_room()
 
     def progress(self, nbytes: int) -> None:
-        """Show how many bytes are here, and make room for the next ones."""
+        """Show how many bytes have come, and make room for the next ones."""
         self._display.at(nbytes)
         if nbytes + _CHUNK_NBYTES > self._room:
             self._make_room()
@@ -123,7 +123,7 @@ class Download:
 
 
 class Unpacking:
-    """The decompression of one shard into a part beside its place.
+    """Decompression of one shard to a partial file, which is checked.
 
     Args:
         source: The compressed file.
@@ -190,14 +190,14 @@ class ProgressDisplay:
         self._bar: Any = None
 
     def begin(self, size: int | None) -> None:
-        """Note the size, None where nobody says; called again by each try."""
+        """Set the size, None for an unknown one; called again by each try."""
         self._size = size
         if self._bar is None and self._foreground:
             name = self._shown.rpartition("/")[2]
             self._bar = progress_bar(total=size, desc=f"fetching {name}", unit="B", scale=True)
 
     def at(self, nbytes: int) -> None:
-        """Show how many bytes are here: fewer than before, where the download began anew."""
+        """Show how many bytes have come: fewer than before, if the download started over."""
         if self._bar is not None:
             self._bar.update(nbytes - self._bar.n)
         elif time.monotonic() - self._reported > self._report_seconds:
@@ -205,7 +205,7 @@ class ProgressDisplay:
             _log.info("fetching %s: %d of %s bytes", self._shown, nbytes, self._size or "?")
 
     def done(self, nbytes: int) -> None:
-        """Log that all bytes are here."""
+        """Log that the download is complete."""
         seconds = time.monotonic() - self._began
         rate = nbytes / max(seconds, 1e-9) / 1e6
         _log.info("fetched %s: %d bytes, %.1f s, %.0f MB/s", self._shown, nbytes, seconds, rate)
@@ -231,7 +231,7 @@ def starts_tar(head: bytes) -> bool:
 
 
 def check_tar(part: PartFile, content_type: str = "", *, delimited: bool = True) -> None:
-    """Refuse what is no tar, such as a login page, and a tar that may have been cut.
+    """Refuse a file that is no tar, such as a login page, and a tar that may be incomplete.
 
     Args:
         part: What came.

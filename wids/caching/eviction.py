@@ -1,4 +1,4 @@
-"""Eviction: the least recently used shards make room for new ones."""
+"""Eviction of the least recently used shards."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def _is_left_over(shard: CachedShard) -> bool:
 
 
 def room_for(nbytes: int) -> int:
-    """Return the bytes to reserve for a download of which so many bytes have come.
+    """Return how many bytes to reserve for a download, from how many have come.
 
     Room is made as bytes come: the size that a server states is a claim, by which it could have
     every shard evicted.
@@ -120,7 +120,7 @@ def room_for(nbytes: int) -> int:
 
 
 def evictable_nbytes(folder: Path, max_nbytes: int, wanted_nbytes: int) -> int:
-    """Return the bytes that eviction would free for a file of a size.
+    """Return how many bytes eviction would free for a file of a size.
 
     Args:
         folder: The cache folder.
@@ -159,7 +159,7 @@ def shrink(folder: Path, max_nbytes: int) -> int:
 
 
 def _reserved_nbytes(folder: Path) -> int:
-    """Return the bytes that downloads under way have, and will have soon."""
+    """Return how many bytes the present downloads have, and will have soon."""
     total = 0
     for path, status in _files(folder):
         if parse_part_name(path.name) is not None:
@@ -223,7 +223,7 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
 
 
 def _is_resumable(part: Path, target: Path) -> bool:
-    """Return whether a part can be resumed, and its file is not there yet."""
+    """Return whether a partial file can be resumed, and its file is not there yet."""
     return part.with_name(part.name + _STATE_SUFFIX).exists() and not target.exists()
 
 

@@ -26,7 +26,7 @@ class StartingFolder:
         self._folder = _working_folder()
 
     def path_of(self, location: str | os.PathLike[str]) -> Path:
-        """Return the path that a plain path or a `file:` URL means.
+        """Return the path of a plain path or a `file:` URL.
 
         A relative one stays as it was given for as long as nobody has left the folder, since it is
         what messages name.

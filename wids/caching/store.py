@@ -1,4 +1,4 @@
-"""The shards in the cache folder: found, leased to their readers, published, evicted.
+"""Store of shards in the cache folder: leases, publication, disk space, eviction.
 
 Waiting for the disk before a shard may be used would cost more than its download where the network
 is fast. So a shard gets its name as soon as it is checked, and its record says in which boot of the
@@ -46,7 +46,7 @@ _log = logging.getLogger(__name__)
 
 
 class Store:
-    """The shards in one cache folder, which all processes of the machine share.
+    """Shards in one cache folder, which all processes of the machine share.
 
     Args:
         folder: The cache folder.
@@ -74,7 +74,7 @@ class Store:
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """Start without what belongs to one process only."""
+        """Initialise what belongs to one process only."""
         self._pid = os.getpid()
         self._boot = _boot_token()
         self._leases = _LastLease()
@@ -270,7 +270,7 @@ class Store:
 
 
 class _Lease:
-    """A read lease: a shared lock on an open shard, by which evictors leave it alone.
+    """Read lease: a shared lock on an open shard, which keeps it from eviction.
 
     Args:
         descriptor: Of the open shard; this object closes it.

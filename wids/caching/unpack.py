@@ -1,4 +1,4 @@
-"""Compressed shards: `.tar.gz` and `.tar.zst` made plain, once and within bounds."""
+"""Decompression of `.tar.gz` and `.tar.zst` shards, within bounds."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUFFIXES = {".tgz": ".tar", ".tzst": ".tar", ".gz": "", ".zst": ""}
 
 
 def compression_of(head: bytes) -> str | None:
-    r"""Name the compression that a file's first bytes show, or None.
+    r"""Return the compression that a file's first bytes show, or None.
 
     >>> compression_of(b"\x1f\x8b\x08"), compression_of(b"0001.jpg")
     ('gzip', None)
@@ -35,7 +35,7 @@ def compression_of(head: bytes) -> str | None:
 
 
 def is_compressed_name(name: str) -> bool:
-    """Tell whether a name promises a compressed shard.
+    """Return whether a file name is that of a compressed shard.
 
     >>> is_compressed_name("a.tar.gz"), is_compressed_name("a.TGZ"), is_compressed_name("a.tar")
     (True, True, False)
@@ -44,12 +44,12 @@ def is_compressed_name(name: str) -> bool:
 
 
 def load_libraries() -> None:
-    """Import what unpacking takes, where it is installed; else the shard's reader is told so."""
+    """Import the libraries for decompression, where they are installed."""
     load_if_present("zstandard")
 
 
 def plain_name(name: str) -> str:
-    """Return what a shard is called once it is unpacked.
+    """Return the file name of a shard without the suffix of its compression.
 
     >>> plain_name("a.tar.zst"), plain_name("a.tgz"), plain_name("a.tar")
     ('a.tar', 'a.tar', 'a.tar')
@@ -61,7 +61,7 @@ def plain_name(name: str) -> str:
 
 
 def unpack(source: Path, part: PartFile, shown: str) -> None:
-    """Decompress a file, to its end and with its checksums verified.
+    """Decompress a whole file and verify its checksums.
 
     Args:
         source: A file of gzip members or zstd frames.

@@ -101,7 +101,7 @@ def import_(args: Arguments) -> int:
     from wids.base.progress import progress
     from wids.importing.importers import open_source
     from wids.importing.source import ImportOptions
-    from wids.specs.overwriting import refuse_overwriting
+    from wids.specs.newspec import refuse_overwriting
     from wids.tools.reshard import spec_path_for
     from wids.writing.shardwriter import ShardWriter
 

@@ -1,1 +1,1 @@
-"""From a URL to bytes: every scheme, retries, resumption; knows nothing of tars or caches."""
+"""Bytes behind URLs: all schemes, retries, resumption; no knowledge of tars or caches."""

@@ -1,4 +1,4 @@
-"""`Fetcher`: the bytes behind URLs of all schemes, with retries and resumption."""
+"""`Fetcher`: reads and downloads URLs of all schemes, with retries and resumption."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class Fetcher:
             self._sources.pop(key).close()
 
     def read(self, url: str, max_nbytes: int = _MAX_DOCUMENT_NBYTES) -> bytes:
-        """Return a small document whole.
+        """Return the content of a small document.
 
         Raises:
             FetchError: The server refuses, all tries failed, or it is larger than `max_nbytes`.
@@ -168,7 +168,7 @@ class Fetcher:
         max_gap_nbytes: int = 16 << 10,
         version: FileVersion | None = None,
     ) -> list[bytes]:
-        """Return some byte ranges of one version of a file, in a few concurrent requests.
+        """Return byte ranges of one version of a file, in a few concurrent requests.
 
         However many threads call this, `policy.connections` requests at most are under way.
 
@@ -277,7 +277,7 @@ class Fetcher:
         return self._parallel_chunks(url, stream, size)
 
     def _parallel_chunks(self, url: str, stream: Stream, size: int) -> Iterator[bytes | bytearray]:
-        """Yield segments in order while the next ones are on their way.
+        """Yield segments in order while the next ones are being fetched.
 
         The open stream brings the first one, and all of them if it is fast. Segments that come
         early wait in memory, at most one for each connection.
@@ -316,7 +316,7 @@ class Fetcher:
             pool.close()
 
     def _while_fast(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield pieces until they come slowly; the time that the consumer takes does not count."""
+        """Yield pieces while they come fast; the time that the consumer takes does not count."""
         policy = self.policy
         came, waited = 0, 0.0
         while waited < policy.judge_after_seconds or came >= policy.fast_nbytes_per_second * waited:
@@ -408,7 +408,7 @@ class Fetcher:
 
 
 class _Wanted:
-    """Flag that says whether somebody still waits for what threads are fetching."""
+    """Flag by which threads stop fetching what nobody waits for any more."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -423,7 +423,7 @@ class _Wanted:
 
 
 def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:
-    """Return a small document, such as a JSON spec, from a path or URL.
+    """Return the content of a small document, such as a JSON spec, at a path or URL.
 
     Args:
         url: A plain path, or a URL of any scheme that `Fetcher` knows.

@@ -1,7 +1,7 @@
-"""HTTP and HTTPS: one request, its answer judged, its bytes as they come.
+"""Source of `http:` and `https:` URLs: one request, its checked response, its bytes.
 
-An answer that will not get better by asking again is a `FetchError`; one that may is a
-`ConnectionError`, and it is for the caller to ask again.
+A response that another try will not better is a `FetchError`; one that it may is a
+`ConnectionError`, and the caller tries again.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _LENGTH = re.compile(r"\d{1,19}", re.ASCII)
 
 
 class ServerBusyError(AnsweredError):
-    """The server asks to come back later; `retry_after_seconds` says when, if it said so."""
+    """The server asks to try again later; `retry_after_seconds` says when, if it said so."""
 
     def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -53,7 +53,7 @@ class ServerBusyError(AnsweredError):
 
 
 def parse_retry_after(value: str | None, now: float) -> float | None:
-    """Return the seconds to wait that a Retry-After header names, by number or by date.
+    """Return the seconds to wait by a Retry-After header, which has a number or a date.
 
     Args:
         value: The header, or None.
@@ -101,7 +101,7 @@ class HttpSource:
         validator: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Stream:
-        """Ask for the bytes `[start, stop)` of a URL, as `Source.open` says.
+        """Request the bytes `[start, stop)` of a URL; see `Source.open`.
 
         Args:
             url: An http or https URL.
@@ -174,7 +174,7 @@ class HttpSource:
 
 
 def _cause(error: Exception) -> str:
-    """Name the innermost reason without the URL, whose query must not be shown."""
+    """Return the innermost reason of an error, without the URL, which may hold secrets."""
     while error.args and isinstance(error.args[0], Exception):
         error = error.args[0]
     reason = getattr(error, "reason", None)
@@ -205,7 +205,7 @@ def _check_status(response: Response, url: str) -> None:
 
 
 def _names_compressed_file(url: str) -> bool:
-    """Tell whether the encoding is the file's own: servers say gzip of any `.tar.gz`."""
+    """Return whether the URL names a compressed file, whose encoding is its own."""
     return url.partition("?")[0].lower().endswith((".gz", ".tgz", ".zst"))
 
 

@@ -1,4 +1,4 @@
-"""`hf://` URLs: files of the Hugging Face Hub, over its plain HTTPS interface."""
+"""Source of `hf://` URLs: files of the Hugging Face Hub, by its HTTPS interface."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ class HubSource:
     def open(
         self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
     ) -> Stream:
-        """Open a file of the hub, as `Source.open` says."""
+        """Request a file of the hub; see `Source.open`."""
         token = _token(os.environ)
         headers = {"Authorization": f"Bearer {token}"} if token else {}
         location = hub_location(url, os.environ)

@@ -1,4 +1,4 @@
-"""Objects for a process that was forked: a helper process opens them, and pipes carry the bytes.
+"""Source of objects for forked processes: a helper process opens them, pipes carry the bytes.
 
 obstore runs threads of its own. A fork does not copy them, so in the child every call would wait
 for ever; and the workers of a DataLoader are forked, from a process that may have read its spec
@@ -40,7 +40,7 @@ _MAIN = "from wids.fetching.objecthelper import main; main()"
 
 
 class _Ancestors:
-    """Whether the library was loaded in a process that this one was forked from."""
+    """Flag: obstore was loaded in a process that this one was forked from."""
 
     loaded = False
 
@@ -53,7 +53,7 @@ os.register_at_fork(after_in_child=_note_fork)
 
 
 def object_source(policy: FetchPolicy) -> Source:
-    """Return what opens objects in this process.
+    """Return a source of objects that works in this process.
 
     Args:
         policy: Its time limits.
@@ -62,7 +62,7 @@ def object_source(policy: FetchPolicy) -> Source:
 
 
 class HelpedSource:
-    """Opens objects through helpers: as many as there are streams open at once, kept for the next.
+    """Opens objects through helper processes, one for each stream that is open at once.
 
     Args:
         policy: Its time limits.
@@ -73,14 +73,14 @@ class HelpedSource:
         self._idle: list[_Helper] = []
 
     def close(self) -> None:
-        """End the helpers that have nothing to do."""
+        """End the idle helpers."""
         while self._idle:
             self._idle.pop().close()
 
     def open(
         self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
     ) -> Stream:
-        """Ask for the bytes `[start, stop)` of an object, as `Source.open` says.
+        """Request the bytes `[start, stop)` of an object; see `Source.open`.
 
         Raises:
             FetchError: There is no such object, no permission, or no obstore.
@@ -105,7 +105,7 @@ class HelpedSource:
 
 
 class _Reply:
-    """The bytes of one answer; its helper is free again once all have come."""
+    """The bytes of one response; its helper is free again once all have come."""
 
     def __init__(self, helper: _Helper, idle: list[_Helper]) -> None:
         self._helper: _Helper | None = helper
@@ -128,7 +128,7 @@ class _Reply:
 
 
 class _Helper:
-    """One helper process; serves one request at a time."""
+    """A helper process, which serves one request at a time."""
 
     def __init__(self, policy: FetchPolicy) -> None:
         command, environment = fresh_python("-c", _MAIN, json.dumps(asdict(policy)))
@@ -189,7 +189,7 @@ def _there(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
-    """Answer requests until they end.
+    """Serve requests until they end.
 
     Args:
         requests: Lines of JSON.
@@ -221,7 +221,7 @@ def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
 
 
 def _send(stream: Stream, answers: IO[bytes]) -> None:
-    """Send the pieces of an object; one that breaks off after it began is told from a whole one."""
+    """Send the pieces of an object, and a mark where it breaks off."""
     try:
         for chunk in stream.chunks:
             answers.write(_LENGTH.pack(len(chunk)))
@@ -236,7 +236,7 @@ def _send(stream: Stream, answers: IO[bytes]) -> None:
 
 
 def main() -> None:
-    """Be the helper process: requests come on standard input, answers go to standard output."""
+    """Run the helper process: requests on standard input, responses on standard output."""
     policy = FetchPolicy(**json.loads(sys.argv[1]))
     with suppress(BrokenPipeError, KeyboardInterrupt):
         serve(sys.stdin.buffer, sys.stdout.buffer, ObjectSource(policy))

@@ -1,4 +1,4 @@
-"""`s3://`, `gs://` and `az://` through obstore, which finds credentials and signs requests."""
+"""Source of `s3://`, `gs://` and `az://` URLs, by the library obstore."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _CREDENTIALS = {
 
 
 class ObjectSource:
-    """Opens objects; one store is kept for each bucket.
+    """Opens objects of object stores; keeps one store for each bucket.
 
     Args:
         policy: Its time limits.
@@ -67,13 +67,13 @@ class ObjectSource:
             import obstore.store  # noqa: F401
 
     def close(self) -> None:
-        """Forget the stores; the library closes their connections."""
+        """Drop the stores; the library closes their connections."""
         self._stores.clear()
 
     def open(
         self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
     ) -> Stream:
-        """Ask for the bytes `[start, stop)` of an object, as `Source.open` says.
+        """Request the bytes `[start, stop)` of an object; see `Source.open`.
 
         Raises:
             FetchError: There is no such object, no permission, or no obstore.
@@ -133,11 +133,11 @@ def _body(result: GetResult) -> Iterator[bytes]:
 
 
 def _nothing() -> None:
-    """Close nothing: the library gives up a body that nobody reads."""
+    """Close nothing: the library closes a response that nobody reads."""
 
 
 def _plain_http_endpoint() -> bool:
-    """Return whether the endpoint that the user has set is plain http, which then is meant."""
+    """Return whether the user has set an endpoint with plain http."""
     return any(os.environ.get(name, "").lower().startswith("http:") for name in _ENDPOINTS)
 
 
@@ -163,7 +163,7 @@ def _translated_errors(url: str) -> Iterator[None]:
 
 
 def _refuse_anonymous(url: str, error: Exception) -> None:
-    """Raise at once where the library found no credentials: asking again finds none either."""
+    """Raise an error at once where the library found no credentials."""
     text = str(error)
     if _NO_CREDENTIALS.search(text) and not _MAY_PASS.search(text):
         wanted = _CREDENTIALS[_EXTRAS[scheme_of(url)]]
@@ -171,5 +171,5 @@ def _refuse_anonymous(url: str, error: Exception) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    """Shorten an error of the library, whose text goes on with its own source code."""
+    """Return the first line of an error of the library; its source code follows."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]

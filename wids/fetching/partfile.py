@@ -1,4 +1,4 @@
-"""The file a download grows in: appended, hashed as it grows, and fit to be resumed."""
+"""`PartFile`: partial file of a download, hashed as it grows, which can be resumed."""
 
 import errno
 import json
@@ -20,7 +20,7 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class PartFile:
-    """A file in the making; a context manager that closes it and leaves it where it is.
+    """Partial file of a download; a context manager, which closes it and leaves it there.
 
     What is needed to go on after a crash lies beside it as `<path>.json`: the validator and the
     size the server named. Opening a part that has both continues it; else it starts at 0.
@@ -75,19 +75,19 @@ class PartFile:
 
     @property
     def state_path(self) -> Path:
-        """The JSON beside the part."""
+        """JSON file with the state, beside the partial file."""
         return self.path.with_name(self.path.name + ".json")
 
     @property
     def resumable(self) -> bool:
-        """Whether it can be told if the server still has the file that the part was begun with."""
+        """Whether it can be determined that the server still has the same file."""
         # Else the second half could be another file's, and without a digest nobody would notice.
         return self.validator is not None or (
             self.size is not None and bool(self.expected.digest_to_check)
         )
 
     def begin(self, size: int | None, validator: str | None) -> None:
-        """Note what the server says of the whole file, for whoever must continue it.
+        """Save what the server says of the whole file, so that the download can be resumed.
 
         Raises:
             IntegrityError: The size is not the promised one.
@@ -133,14 +133,14 @@ class PartFile:
             return stream.read(nbytes)
 
     def restart(self) -> None:
-        """Throw away what is there and begin at 0."""
+        """Delete the content and start over."""
         self._stream.truncate(0)
         self.nbytes = 0
         self._digests.close()
         self._digests = self._new_digests()
 
     def finish(self) -> None:
-        """Check the whole against what was promised, and write out what is buffered.
+        """Compare the complete file with what was promised, and flush it.
 
         `digests` then has the digest that was promised, or a CRC-32 to notice damage by later.
 
@@ -154,11 +154,11 @@ class PartFile:
             self._stream.flush()
 
     def publish(self, target: Path) -> None:
-        """Give the finished part its final name."""
+        """Rename the complete file to its final name."""
         self.path.replace(target)
 
     def discard(self) -> None:
-        """Remove the part and what lies beside it."""
+        """Remove the file and its state."""
         for path in (self.path, self.state_path):
             with suppress(OSError):  # gone, or else swept once this process has ended
                 path.unlink()
@@ -183,7 +183,7 @@ class PartFile:
 
 
 class _SpaceGuard:
-    """Turns "no space left" into an error that says where and how much."""
+    """Translation of "no space left" into an error that says where and how much."""
 
     def __init__(self, path: Path, wanted_nbytes: int | None) -> None:
         self._path = path
@@ -203,7 +203,7 @@ class _SpaceGuard:
 
 
 def no_space(path: Path, wanted_nbytes: int | None, cause: str) -> CacheError:
-    """Return the error for a disk that is full: what, where, how much, what to do."""
+    """Return the error for a full disk."""
     stat = os.statvfs(path.parent)
     wanted = "of unknown size" if wanted_nbytes is None else f"of {wanted_nbytes} bytes"
     return CacheError(

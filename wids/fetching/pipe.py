@@ -1,4 +1,4 @@
-"""`pipe:` URLs: what a command writes to its standard output, without a shell."""
+"""Source of `pipe:` URLs: the standard output of a command, run without a shell."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ class PipeSource:
     def open(
         self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
     ) -> Stream:
-        """Start the command; its output begins with the first byte, whatever was asked.
+        """Start the command; its output begins with the first byte, whatever was requested.
 
         Raises:
             FetchError: There is no such command, or it needs a shell.
@@ -99,7 +99,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 def _arguments(url: str) -> list[str]:
-    """Split the command as a shell would, but run nothing through one.
+    """Return the arguments of the command, split as by a shell.
 
     Old specs write `{local}` for the file to make; the command's standard output takes its place.
     """

@@ -1,4 +1,4 @@
-"""Byte ranges of one version of a file: joined, cut, and compared with what came."""
+"""Byte ranges of one version of a file: joined, cut, and checked."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["FileVersion", "Span", "check_length", "check_range", "coalesce", "cu
 
 @dataclass
 class Span:
-    """One request: the bytes `[start, stop)` that cover the ranges with the numbers `members`."""
+    """Request for the bytes `[start, stop)`, which cover the ranges with the numbers `members`."""
 
     start: int
     stop: int

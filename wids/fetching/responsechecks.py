@@ -1,4 +1,4 @@
-"""Checks of a response before its bytes are believed, and the messages of what they find."""
+"""Checks of responses, and the messages of their errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def encoded_range(url: str, encoding: str) -> str:
 
 
 def unlike_promised(error: IntegrityError, content_type: str, head: bytes) -> IntegrityError:
-    """Return an error with what came in place of the file: often a page that says why.
+    """Return an error with the beginning of the response, often a page that says why.
 
     Args:
         error: The error without it.
@@ -73,7 +73,7 @@ def read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
 
 
 def skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[bytes | bytearray]:
-    """Yield the bytes after the known ones, which the stream must repeat first.
+    """Yield the bytes after the known ones, with which the stream must begin.
 
     Raises:
         ChangedError: They do not.

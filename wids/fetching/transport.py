@@ -1,4 +1,4 @@
-"""What all URL sources have in common: the `Source` protocol, its streams, errors and limits."""
+"""`Source`, the protocol of URL sources, with its streams, errors and limits."""
 
 from __future__ import annotations
 
@@ -58,11 +58,11 @@ class AnsweredError(ConnectionError):
 
 
 class StoppedError(Exception):
-    """A download was given up, since nobody wants it any more."""
+    """A download was stopped, since nobody wants it any more."""
 
 
 class ChangedError(Exception):
-    """The file behind a URL is no longer the one that was begun."""
+    """The file at a URL is no longer the one of the first response."""
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -78,7 +78,7 @@ def is_unreachable(error: BaseException) -> bool:
 
 @dataclass
 class Stream:
-    """A response: the bytes of a file, or of its rest, still to be read; a context manager.
+    """Response with the bytes of a file, or of its rest, still to be read; a context manager.
 
     Attributes:
         start: Offset of the first byte to come.
@@ -109,12 +109,12 @@ class Stream:
 
 
 class Source(Protocol):
-    """Opens the URLs of some schemes, from several threads at once."""
+    """Source of the URLs of some schemes, used by several threads at once."""
 
     def open(
         self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
     ) -> Stream:
-        """Ask for the bytes `[start, stop)` of a URL, or for all of it.
+        """Request the bytes `[start, stop)` of a URL, or the whole file.
 
         Args:
             url: A URL of a scheme that the source knows.
@@ -132,14 +132,14 @@ class Source(Protocol):
         """
 
     def close(self) -> None:
-        """Close what is kept open."""
+        """Close the connections."""
 
 
 class DownloadObserver(Protocol):
-    """Follows one download: makes room for it, shows how far it is, may give it up."""
+    """Observer of one download, which makes room for it, shows its progress, may stop it."""
 
     def reserve(self, size: int | None) -> None:
-        """Prepare for a file of a size before its bytes come, None where nobody says the size.
+        """Prepare for a file of a size, None for an unknown one, before its bytes come.
 
         Called again by each try.
 
@@ -148,10 +148,10 @@ class DownloadObserver(Protocol):
         """
 
     def progress(self, nbytes: int) -> None:
-        """Note how many bytes are here: fewer than before, where the download began anew."""
+        """Note how many bytes have come: fewer than before, if the download started over."""
 
     def stopped(self) -> bool:
-        """Return whether to give up; asked as bytes come and while a failed try is waited out."""
+        """Return whether to stop; called as bytes come and in the wait after a failed try."""
 
 
 @dataclass(frozen=True)

@@ -32,8 +32,7 @@ from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.readahead import ReadAhead
 from wids.reading.samplesequence import SampleLocation
 from wids.reading.shardopener import ShardOpener
-from wids.specs.locations import folder_of
-from wids.specs.naming import name_of
+from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
 from wids.specs.sources import load_spec
 from wids.tar.sidecar import IndexRules

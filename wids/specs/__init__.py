@@ -1,1 +1,1 @@
-"""The JSON shard-spec: read, resolved, held in columns, made from shards, changed, written back."""
+"""JSON specs of datasets: parsed, held in columns, built from shards, edited."""

@@ -1,4 +1,4 @@
-"""From shards to a spec: count, size, digests and sidecars of many, in parallel."""
+"""Specs built from shards: sample counts, sizes and digests, in parallel."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from wids.base.urls import base_name, is_local, local_path
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
-from wids.specs.entries import name_in_spec, new_spec, shard_entry
 from wids.specs.headers import merged_header
+from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.sources import load_spec
 from wids.tar.interchange import save_foreign_indexes
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -47,7 +47,7 @@ _WRITER_PART = re.compile(r"-\d+-of-\d+\.json$")  # the spec of one of several p
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """What a spec says of one shard, and what was odd about it.
+    """Entry of one shard for a spec, and what was unusual about the shard.
 
     Attributes:
         url: The shard, as it was given.
@@ -64,7 +64,7 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class Build:
-    """A spec made from shards, and what went wrong on the way.
+    """Spec built from shards, and the errors of those that could not be read.
 
     Attributes:
         spec: The spec of the shards that could be read, sorted by URL.
@@ -85,7 +85,7 @@ def index_shard(
     indexes: Collection[str] = (),
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> ShardRecord:
-    """Read one shard: verify its headers, count its samples, digest its bytes.
+    """Index one shard: verify its headers, count its samples, compute its digests.
 
     A pure function of its arguments, picklable with its result, for executors of any kind.
 
@@ -125,7 +125,7 @@ def _save_indexes(url: str, path: Path, index: TarIndex, indexes: Collection[str
 
 
 def stored_file(url: str, path: Path) -> Path | None:
-    """Find the file that a spec's `filesize` and digests speak of: the shard as it is stored.
+    """Return the file that `filesize` and digests of a spec are of: the shard as stored.
 
     Args:
         url: Path or URL of the shard.
@@ -141,7 +141,7 @@ def stored_file(url: str, path: Path) -> Path | None:
 
 @contextmanager
 def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Iterator[Path]:
-    """Have a shard on this machine for a while.
+    """Provide a local file of a shard for the duration of a `with` block.
 
     Args:
         url: Path or URL of the shard; a local one is used where it lies.
@@ -266,7 +266,7 @@ def merge_specs(
 
 
 def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None) -> dict[str, str]:
-    """Map the name that each shard has in a spec to the shard."""
+    """Return a dict from the name that each shard has in a spec to the shard."""
     names: dict[str, str] = {}
     for shard in shards:
         name = name_in_spec(shard, folder)
@@ -280,7 +280,7 @@ def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None)
 
 
 def default_name(shard: str) -> str:
-    """Name a dataset after its first shard: its words, without what is only a number.
+    """Return the name of a dataset by its first shard: its words, without numbers.
 
     >>> default_name("data/imagenet-train-{000000..001281}.tar")
     'data-imagenet-train'

@@ -1,4 +1,4 @@
-"""Columns of text and bytes: a million rows without a million Python objects."""
+"""Columns of text and bytes, without a Python object for each row."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _UTF8 = ("utf-8", "surrogateescape")  # names that are no UTF-8 come back as the
 
 @dataclass(frozen=True)
 class Parts:
-    """What a column of bytes is made of; all of it may lie in a mapped file.
+    """Parts of a column of bytes, all of which may lie in a mapped file.
 
     Attributes:
         num_rows: How many rows there are.
@@ -37,7 +37,7 @@ class Parts:
     ends: NDArray[np.integer[Any]] | None
 
     def check(self) -> None:
-        """Verify that every row lies inside the blob, as parts of a file's making need not.
+        """Verify that every row lies inside the blob; a file's parts may be damaged.
 
         Raises:
             ValueError: One does not.
@@ -59,7 +59,7 @@ class Parts:
 
 
 class BytesColumn(Sequence[bytes]):
-    """An immutable sequence of byte strings in three parts: common prefix, blob, common suffix.
+    """Immutable sequence of byte strings in three parts: common prefix, blob, common suffix.
 
     URLs of one dataset share their beginning and end, digests share nothing; both fit. A row is
     cut out of the blob when it is asked for. Pickles as small as it is.
@@ -81,7 +81,7 @@ class BytesColumn(Sequence[bytes]):
 
     @property
     def nbytes(self) -> int:
-        """Memory that the column holds, in bytes."""
+        """Memory of the column in bytes."""
         parts = self.parts
         table = 0 if parts.ends is None else parts.ends.nbytes
         return len(parts.prefix) + len(parts.suffix) + len(parts.blob) + table
@@ -136,7 +136,7 @@ class BytesColumn(Sequence[bytes]):
 
 
 class TextColumn(Sequence[str]):
-    """An immutable sequence of strings, held as UTF-8 in a `BytesColumn`.
+    """Immutable sequence of strings, held as UTF-8 in a `BytesColumn`.
 
     >>> list(TextColumn(["a.tar", "b.tar"]))
     ['a.tar', 'b.tar']
@@ -153,12 +153,12 @@ class TextColumn(Sequence[str]):
 
     @property
     def parts(self) -> Parts:
-        """What the column is made of, as UTF-8."""
+        """Parts of the column, as UTF-8."""
         return self._rows.parts
 
     @property
     def nbytes(self) -> int:
-        """Memory that the column holds, in bytes."""
+        """Memory of the column in bytes."""
         return self._rows.nbytes
 
     def __len__(self) -> int:
@@ -208,7 +208,7 @@ def _parts_of(rows: list[bytes]) -> Parts:
 
 
 def _shared(first: bytes, last: bytes) -> bytes:
-    """Return what two strings have in common from the start on."""
+    """Return the common prefix of two strings."""
     for place, (one, other) in enumerate(zip(first, last, strict=False)):
         if one != other:
             return first[:place]
@@ -216,7 +216,7 @@ def _shared(first: bytes, last: bytes) -> bytes:
 
 
 def _shared_end(rows: list[bytes]) -> bytes:
-    """Return what all strings end with."""
+    """Return the common suffix of all strings."""
     end = rows[0]
     for row in rows:
         # Nearly always true; a shorter end is looked for only where it is not.

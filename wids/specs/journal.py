@@ -1,4 +1,4 @@
-"""Notes of what a long run has done already, for the run that goes on after a crash."""
+"""Journal of a long run: the entries of finished shards, read when it resumes after a crash."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Journal", "is_left_over"]
 
 
 class Journal:
-    """Spec entries noted one by one, so that a crash loses none; gone when the spec is there.
+    """Journal of spec entries, appended one by one and removed when the spec is written.
 
     >>> Journal(None).entries()
     {}
@@ -30,7 +30,7 @@ class Journal:
         self._path = path
 
     def entries(self) -> dict[str, dict[str, Any]]:
-        """Read what was noted, by URL."""
+        """Return the entries in the journal, by URL."""
         return {row["url"]: row for row in self._rows() if isinstance(row.get("url"), str)}
 
     def note(self, entry: dict[str, Any]) -> None:
@@ -42,7 +42,7 @@ class Journal:
                 stream.write(f"\n{json.dumps(entry)}\n")  # after a cut line, a line of its own
 
     def begin(self, paths: Iterable[Path]) -> None:
-        """Begin anew, and note the files that an earlier run left where this one will write.
+        """Start over, and note the files that an earlier run left where this one will write.
 
         They stay until they are replaced, so whoever goes on after a crash must know them from
         those of this run.
@@ -60,7 +60,7 @@ class Journal:
             self.remove()
 
     def left_over(self) -> set[tuple[str, str]]:
-        """Read which files were there before: each one's name and stamp, see `is_left_over`."""
+        """Return name and stamp of each file that was there before; see `is_left_over`."""
         return {
             (row["left"], row["stamp"])
             for row in self._rows()
@@ -68,7 +68,7 @@ class Journal:
         }
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        """Read all lines; one that a crash cut off, or that is none of ours, is passed over."""
+        """Yield all lines, without one that a crash cut off."""
         if self._path is None or not self._path.exists():
             return
         for line in self._path.read_bytes().splitlines():
@@ -80,13 +80,13 @@ class Journal:
                 yield row
 
     def remove(self) -> None:
-        """Remove it: the spec says the same."""
+        """Remove the journal, once the spec is written."""
         if self._path is not None:
             self._path.unlink(missing_ok=True)
 
 
 def is_left_over(path: Path, left: set[tuple[str, str]]) -> bool:
-    """Tell whether a file is one that an earlier run left, and not replaced since.
+    """Return whether an earlier run left a file, and it was not replaced since.
 
     Args:
         path: The file.
@@ -96,7 +96,7 @@ def is_left_over(path: Path, left: set[tuple[str, str]]) -> bool:
 
 
 def _stamp(path: Path) -> str:
-    """Say what changes when a file is replaced."""
+    """Return a text that changes when a file is replaced."""
     status = path.stat()
     # Not the inode: a file system that has one free gives it to the file that comes next.
     return f"{status.st_mtime_ns}-{status.st_size}"

@@ -1,12 +1,17 @@
-"""How a relative location is resolved against the folder or URL that it counts from."""
+"""Locations in specs: resolved against their base, and the dataset names derived from them."""
 
+import base64
+import hashlib
 import os
 import posixpath
-from urllib.parse import urlsplit, urlunsplit
+import re
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from wids.base.urls import scheme_of
+from wids.base.urls import display_url, is_local, local_path, scheme_of
 
-__all__ = ["folder_of", "join", "join_all"]
+__all__ = ["folder_of", "join", "join_all", "name_of"]
 
 # In lines of locations: parts that normalising would remove, or that say where a path begins.
 _TO_TAKE_APART = (
@@ -14,10 +19,13 @@ _TO_TAKE_APART = (
     *("/\n", "/.\n", "/..\n", "\n.\n", "\n..\n", "\n~"),
 )
 _IN_URLS = ("?", "#")
+_SUFFIX = re.compile(r"\.(json|tar|tar\.gz|tgz|tar\.zst)$", re.IGNORECASE)
+_SLASH_IN_BRACES = re.compile(r"\{[^}]*/")
+_TELLING = re.compile(r"[^\W_]")  # "*" and "{}" alone say nothing
 
 
 def folder_of(location: str) -> str:
-    """Name the folder that a location lies in; a query does not belong to it.
+    """Return the folder that a location lies in, without a query.
 
     >>> folder_of("https://host/sets/train.json?key=1"), folder_of("sets/train.json")
     ('https://host/sets', 'sets')
@@ -29,7 +37,7 @@ def folder_of(location: str) -> str:
 
 
 def join(base: str, location: str) -> str:
-    """Resolve a location against the folder `base`; one that is absolute stays as it is.
+    """Return a location resolved against the folder `base`, unless it is absolute.
 
     As in a browser, a path from the root replaces the path of a URL base and keeps its host.
 
@@ -51,7 +59,7 @@ def join(base: str, location: str) -> str:
 
 
 def join_all(base: str, locations: list[str]) -> list[str]:
-    """Do as `join` for many locations without line breaks, quickly where none is special.
+    """Return many locations, none with a line break, resolved as by `join`, but faster.
 
     >>> join_all("/data", ["a.tar", "b.tar"]), join_all("/data", ["https://host/a.tar"])
     (['/data/a.tar', '/data/b.tar'], ['https://host/a.tar'])
@@ -72,3 +80,55 @@ def join_all(base: str, locations: list[str]) -> list[str]:
 def _split_query(location: str) -> tuple[str, str]:
     cut = min((i for i in (location.find("?"), location.find("#")) if i >= 0), default=None)
     return (location, "") if cut is None else (location[:cut], location[cut:])
+
+
+def name_of(source: Any, urls: Sequence[str]) -> str:
+    """Return the default name of a dataset: that of its spec, folder, pattern or shard.
+
+    The name is for people: two datasets may well have the same.
+
+    Args:
+        source: What the dataset was opened from, as for `wids.specs.sources.load_spec`.
+        urls: Its shards.
+
+    Returns:
+        The name; 16 characters of a digest of the URLs where nothing tells one.
+
+    >>> name_of("https://host/cats/train.json?key=1", []), name_of("cats/*.tar", [])
+    ('train', 'cats')
+    >>> name_of(["/cats/a.tar", "/cats/b.tar"], ["/cats/a.tar", "/cats/b.tar"])
+    'cats'
+    """
+    if not isinstance(source, str | os.PathLike):
+        # An open file knows its path, unless it was opened by number or lies in memory.
+        source = getattr(source, "name", None)
+    found = _from_location(os.fspath(source)) if isinstance(source, str | os.PathLike) else ""
+    return found or _from_urls(urls) or _digest(urls)
+
+
+def _from_urls(urls: Sequence[str]) -> str:
+    if len(urls) == 1:
+        return _from_location(urls[0])
+    # The first and the last stand for all: a list may hold a million.
+    folder, other = folder_of(urls[0]), folder_of(urls[-1])
+    return _from_location(folder or os.curdir) if folder == other else ""
+
+
+def _from_location(location: str) -> str:
+    """Return the last part of a location that has letters or digits, without its suffix."""
+    if scheme_of(location) == "pipe":  # a command, which may hold secrets
+        return ""
+    if is_local(location):
+        # Not resolve(): who opened a link called "train" thinks of it as that.
+        path = os.path.abspath(local_path(location))  # noqa: PTH100
+    else:
+        path = unquote(urlsplit(display_url(location)).path)
+    # Where braces hold slashes, no part is a name; the folder of the shards may be.
+    parts = [] if _SLASH_IN_BRACES.search(path) else path.split("/")
+    names = (_SUFFIX.sub("", part) for part in reversed(parts))
+    return next(filter(_TELLING.search, names), "")
+
+
+def _digest(urls: Sequence[str]) -> str:
+    digest = hashlib.sha256("\n".join(urls).encode("utf-8", "surrogateescape")).digest()
+    return base64.urlsafe_b64encode(digest)[:16].decode("ascii")

@@ -1,4 +1,4 @@
-"""The shards that a spec lists, checked: all at once where they are alike, else one by one.
+"""Checks of the shards that a spec lists: all at once where they are alike, else one by one.
 
 A list of a million shards nearly always holds a million of the same kind. Looked at column by
 column they take two microseconds each. Where anything is unusual or wrong, `columns_if_plain` says
@@ -70,7 +70,7 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
 
 
 def _plain_urls(urls: list[str], base: str) -> list[str]:
-    """Resolve URLs that are printable text; a ValueError or TypeError where one is not."""
+    """Return the resolved URLs; a ValueError or TypeError where one is not printable text."""
     text = "".join(urls)  # a TypeError where one is no text
     # No control character is printable; what else is not, a lone surrogate say, is looked at.
     if not text.isprintable() or "" in urls:
@@ -91,7 +91,7 @@ def _plain_counts(shards: Sequence[Mapping[str, Any]], field: str) -> NDArray[np
 
 
 def _plain_digests(found: list[Any], ndigits: int) -> BytesColumn:
-    """Pack digests; without a table of their ends where every shard has one."""
+    """Return a column of digests; a ValueError or TypeError where a shard has none."""
     if all(map(operator.eq, map(len, found), repeat(ndigits))):
         blob = bytes.fromhex("".join(found))  # a TypeError for a list, a ValueError for no digits
         if 2 * len(blob) == ndigits * len(found):  # else there were spaces among the digits
@@ -100,7 +100,7 @@ def _plain_digests(found: list[Any], ndigits: int) -> BytesColumn:
 
 
 def as_row(shard: Any, source: str, number: int) -> dict[str, Any]:
-    """Take a dict as it is, a `(url, nsamples)` pair or a location as what they mean.
+    """Return the entry that a dict, a `(url, nsamples)` pair or a location stands for.
 
     Raises:
         SpecError: It is none of these.
@@ -122,7 +122,7 @@ def as_row(shard: Any, source: str, number: int) -> dict[str, Any]:
 
 
 def check_shard(row: dict[str, Any], source: str, number: int) -> None:
-    """Check what a shard says of itself, and bring its counts to plain integers.
+    """Check the entry of a shard, and convert its counts to plain integers.
 
     Raises:
         SpecError: Something is malformed; the message names source, shard, field and value.
@@ -149,7 +149,7 @@ def check_shard(row: dict[str, Any], source: str, number: int) -> None:
 
 
 def check_location(location: Any, where: str, field: str) -> None:
-    """Refuse what is no path and no URL.
+    """Refuse a value that is neither path nor URL.
 
     Raises:
         SpecError: It is no text, empty, or holds control characters.

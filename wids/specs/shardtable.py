@@ -32,7 +32,7 @@ COLUMNS = ("url", "nsamples", "filesize", *DIGESTS)
 
 
 class ShardTable(Sequence[ShardRef]):
-    """The shards of a spec: a read-only sequence of references, held in columns.
+    """Read-only sequence of the shards of a spec, held in columns.
 
     A million shards take some tens of megabytes and no Python object each; a row is made when it
     is asked for.
@@ -78,7 +78,7 @@ class ShardTable(Sequence[ShardRef]):
         digests: Mapping[str, BytesColumn],
         extras: TextColumn | None = None,
     ) -> ShardTable:
-        """Make a table of columns that are there already, all of one length.
+        """Return a table of columns, all of one length.
 
         Args:
             urls: As the attribute.
@@ -99,7 +99,7 @@ class ShardTable(Sequence[ShardRef]):
 
     @classmethod
     def joined(cls, tables: Sequence[ShardTable]) -> ShardTable:
-        """Lay tables end to end."""
+        """Return the concatenation of tables."""
         if len(tables) == 1:
             return tables[0]
         fields = [field for field in DIGESTS if any(field in each.digests for each in tables)]
@@ -119,7 +119,7 @@ class ShardTable(Sequence[ShardRef]):
         )
 
     def inheriting(self, fields: Mapping[str, Any]) -> ShardTable:
-        """Give each shard those of the fields that it does not have itself."""
+        """Return a table in which each shard has these fields, unless it has its own."""
         if not fields:
             return self
         # Shards of one dataset mostly say the same, so each text is put together once.
@@ -199,7 +199,7 @@ def _known(count: np.int64) -> int | None:
 
 
 def extras_of(row: Mapping[str, Any], number: int) -> str:
-    """Write the keys of a shard that have no column as JSON, "" where there are none.
+    """Return the keys of a shard that have no column as JSON, "" where there are none.
 
     Raises:
         SpecError: A value is none that JSON has; the message names the shard by its number.
@@ -217,7 +217,7 @@ def extras_of(row: Mapping[str, Any], number: int) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """Turn what a program puts into a list of shards into what JSON has for it."""
+    """Return the JSON form of a value that a program may put into a list of shards."""
     if hasattr(value, "__fspath__"):
         return value.__fspath__()
     if isinstance(value, np.generic):

@@ -1,4 +1,4 @@
-"""What a dataset can be opened from: a JSON spec, or the shards themselves."""
+"""Specs from all that a dataset can be opened from: a JSON spec, or the shards themselves."""
 
 import glob
 import io
@@ -26,7 +26,7 @@ def load_spec(
     allow_local: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> DatasetSpec:
-    """Load a spec from whatever names a dataset.
+    """Return the spec of a path, a URL, an open file or a list of shards.
 
     Args:
         source: One of
@@ -75,7 +75,7 @@ def load_spec(
 def _parsed_once(
     location: str, parse: Callable[..., DatasetSpec], kept: SpecCache | None
 ) -> DatasetSpec:
-    """Parse a JSON spec, unless what came of it is kept."""
+    """Return the spec of a JSON file: its kept columns, else parsed."""
     spec = None if kept is None else kept.load()
     if spec is not None:
         return spec
@@ -95,7 +95,7 @@ def _parsed_once(
 
 
 def find_shards(location: str) -> list[str] | None:
-    """List the shards that a folder, a pattern or a shard's own name means.
+    """Return the shards of a folder, a pattern or a shard's own name.
 
     Returns:
         Their locations in sorted order, or None where `location` means a JSON spec.
@@ -122,7 +122,7 @@ def find_shards(location: str) -> list[str] | None:
 
 
 def expand_braces(pattern: str) -> list[str]:
-    """Expand a brace pattern as a shell does, however many names it makes.
+    """Return the names of a brace pattern, expanded as by a shell.
 
     >>> expand_braces("train-{08..10}.tar")
     ['train-08.tar', 'train-09.tar', 'train-10.tar']
@@ -134,7 +134,7 @@ def expand_braces(pattern: str) -> list[str]:
 
 
 def read_document(location: str) -> bytes:
-    """Read a JSON spec from a path or URL.
+    """Return the content of a JSON spec at a path or URL.
 
     Raises:
         SpecError: There is no such file.
@@ -162,7 +162,7 @@ def _not_empty(shards: list[str], location: str, what: str) -> list[str]:
 
 
 def _expanded(shards: Iterable[Any]) -> list[Any]:
-    """Replace each location in a list by the shards it means; leave dicts and pairs alone."""
+    """Return a list with each location replaced by its shards; dicts and pairs stay."""
     expanded: list[Any] = []
     for shard in shards:
         if isinstance(shard, str | os.PathLike):

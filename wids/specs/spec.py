@@ -1,4 +1,4 @@
-"""The JSON shard-spec: parsed, resolved, checked, held in columns, and written back.
+"""`DatasetSpec`: the JSON spec of a dataset, parsed, resolved and checked.
 
 A spec names the shards of a dataset and how many samples each holds:
 
@@ -32,7 +32,7 @@ Read = Callable[[str], bytes]
 
 
 class DatasetSpec:
-    """A parsed shard-spec: what the dataset is called, and its table of shards.
+    """Parsed spec of a dataset: its name and its table of shards.
 
     Attributes:
         shards: The table of shards, in order, with resolved URLs.
@@ -99,7 +99,7 @@ class DatasetSpec:
         base: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> "DatasetSpec":
-        """Make a spec from a list of dicts, `(url, nsamples)` pairs, paths or URLs.
+        """Return the spec of a list of dicts, `(url, nsamples)` pairs, paths or URLs.
 
         Args:
             shards: `{"url": ..., "nsamples": ...}` dicts, pairs, or plain locations.
@@ -125,7 +125,7 @@ class DatasetSpec:
         )
 
     def to_json(self) -> str:
-        """Write the spec as JSON v1, nested datasets laid out flat; `parse` reads it back.
+        """Return the spec as JSON v1, with nested datasets flattened; `parse` reads it back.
 
         >>> print(DatasetSpec.from_list([("a.tar", 3)]).to_json())
         {
@@ -152,7 +152,7 @@ class DatasetSpec:
 
 
 class _Parser:
-    """What holds for one spec and all that it refers to."""
+    """Parser of one spec and of all that it refers to."""
 
     def __init__(self, read: Read | None, *, allow_local: bool) -> None:
         self._read = read
@@ -237,7 +237,7 @@ class _Parser:
         return table
 
     def _may_name(self, urls: Sequence[str], source: str) -> bool:
-        """Tell at a glance that no URL could be one that a spec from a server may not name."""
+        """Return whether a spec from a server may name all of the URLs."""
         return self._allow_local or is_local(source) or not any(map(is_local, urls))
 
     def _shard(self, listed: Any, source: str, number: int, base: str) -> dict[str, Any]:
@@ -263,7 +263,7 @@ class _Parser:
             )
 
     def _own_base(self, document: dict[str, Any], folder: str, where: str) -> str | None:
-        """Find the base that a document names itself; None where it names none."""
+        """Return the base that a document names itself, or None."""
         base = document.get("base")
         if base in (None, ""):
             base = document.get("base_path")
@@ -275,7 +275,7 @@ class _Parser:
         return joined
 
     def _refuse_local(self, location: str, source: str, field: str) -> None:
-        """Keep what came from a server from pointing into this machine."""
+        """Refuse a local file in a spec that came from a server."""
         if is_local(location) and not (is_local(source) or self._allow_local):
             raise SpecError(
                 f"{source}: {field}: {location!r} is a file of this machine, which a spec from a "
@@ -291,7 +291,7 @@ class _Parser:
 
 
 def _lies_below(url: str, base: str, given: str) -> bool:
-    """Tell whether a relative URL stayed inside a base folder that the user chose."""
+    """Return whether a relative URL stays inside a base folder that the user chose."""
     return (
         bool(base) and not given.startswith(("/", "~")) and url.startswith(base.rstrip("/") + "/")
     )
@@ -308,7 +308,7 @@ def _load_json(text: str | bytes, source: str) -> Any:
 
 
 def _as_object(document: Any, where: str) -> dict[str, Any]:
-    """Take a JSON object as it is, and a bare list of shards as the `shardlist` of one."""
+    """Return a JSON object; a bare list of shards becomes the `shardlist` of one."""
     if isinstance(document, list):
         return {"shardlist": document}
     if not isinstance(document, dict):

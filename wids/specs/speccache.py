@@ -1,4 +1,4 @@
-"""Large specs, kept in the column form that they take in memory: mapped instead of parsed.
+"""`SpecCache`: large specs kept as columns, which are mapped instead of parsed.
 
 A JSON of a million shards takes seconds to parse and a gigabyte on the way. So what came of it is
 kept in the folder `specs` of the cache folder, under the name of the JSON; as long as size and
@@ -44,7 +44,7 @@ _log = logging.getLogger("wids")
 
 
 class SpecCache:
-    """The place in the cache folder where the columns of one JSON spec are kept.
+    """Columns of one JSON spec, kept in the cache folder.
 
     >>> SpecCache.of("no_such_spec.json", None, None) is None
     True
@@ -71,7 +71,7 @@ class SpecCache:
     def of(
         cls, location: str, base: str | None, cache_dir: str | os.PathLike[str] | None
     ) -> SpecCache | None:
-        """Find the place for a JSON; None for one that is small or no local file.
+        """Return the cache of a JSON spec; None for one that is small or no local file.
 
         Args:
             location: Path of the JSON.
@@ -86,7 +86,7 @@ class SpecCache:
             return None
 
     def _look(self) -> list[int]:
-        """Tell which file the JSON is, and in which state."""
+        """Return numbers that change with the JSON file."""
         status = self._location.stat()
         return [
             status.st_dev,
@@ -97,7 +97,7 @@ class SpecCache:
         ]
 
     def load(self) -> DatasetSpec | None:
-        """Map the columns; None where there are none of the JSON as it is now."""
+        """Return the spec of the kept columns; None where there are none of the present JSON."""
         try:
             check_folder(self._folder, shared=False)
             about, columns = read_arrays(self._path)
@@ -114,7 +114,7 @@ class SpecCache:
             return None
 
     def save(self, spec: DatasetSpec) -> None:
-        """Keep what came of the JSON, unless it changed on the way; failing to is no error."""
+        """Keep the columns of the spec, unless the JSON has changed; a failure is no error."""
         try:
             now = self._look()
             settled = time.time_ns() - max(now[-2:]) > _SETTLED_NS
@@ -129,14 +129,14 @@ class SpecCache:
             _log.debug("%s: its columns are not kept: %s", self._location, error)
 
     def _drop_old(self) -> None:
-        """Keep the folder small: specs come and go, and their columns are quickly made again."""
+        """Remove all but the most recent columns, which are quickly made again."""
         files = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
         for path in files[:-MOST_FILES]:
             path.unlink(missing_ok=True)
 
 
 def give_back_memory() -> None:
-    """Return freed memory to the system, where the C library would keep it for later.
+    """Return freed memory to the system.
 
     Parsing a million shards frees a gigabyte in small pieces, of which glibc keeps a hundred
     megabytes; with eight workers that are forked, that is each one's.
@@ -146,7 +146,7 @@ def give_back_memory() -> None:
 
 
 def _packed(table: ShardTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Take a table apart into what JSON says of its columns, and arrays."""
+    """Return a description of a table for JSON, and its columns as arrays."""
     about: dict[str, Any] = {"num_rows": len(table), "parts": {}}
     columns: dict[str, NDArray[Any]] = {
         "nsamples": table.nsamples,
@@ -163,7 +163,7 @@ def _packed(table: ShardTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
 
 
 def _unpacked(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> ShardTable:
-    """Put a table together.
+    """Return the table of a description and columns.
 
     Raises:
         ValueError: Its columns do not fit each other, or hold what no spec may.

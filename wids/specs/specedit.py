@@ -1,4 +1,4 @@
-"""Changes to an existing JSON spec: names, bases and folders, without reading a shard."""
+"""Edits of a JSON spec: names, bases and folders, without reading a shard."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["edit_spec", "read_document", "rebase", "rename_folder"]
 def edit_spec(
     path: Path, changes: dict[str, Any], *, folder: str | None = None, rebased: bool = False
 ) -> dict[str, Any] | None:
-    """Change a spec in place; the old one stays beside it as `<name>.bak`.
+    """Edit a spec in place; the old one stays beside it as `<name>.bak`.
 
     Args:
         path: The JSON spec.
@@ -53,7 +53,7 @@ def edit_spec(
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Read a JSON spec as it stands, nothing in it resolved.
+    """Return a JSON spec as it stands, with nothing resolved.
 
     Args:
         path: The JSON spec.
@@ -74,7 +74,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def rename_folder(shardlist: list[dict[str, Any]], folder: str) -> None:
-    """Put another folder in place of that of each shard's URL, and sort by URL.
+    """Replace the folder of each shard's URL, and sort by URL.
 
     >>> shards = [{"url": "https://host/old/a.tar"}]
     >>> rename_folder(shards, "/data")
@@ -93,7 +93,7 @@ def _file_of(url: str) -> str:
 
 
 def rebase(shardlist: list[dict[str, Any]], source: str, base: str | None) -> str:
-    """Find the one folder that all shards lie in.
+    """Return the one folder that all shards lie in.
 
     Args:
         shardlist: The shards, with URLs that count from `base`.

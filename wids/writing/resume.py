@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from wids.base.hashing import hash_file
-from wids.specs.entries import shard_entry
+from wids.specs.newspec import shard_entry
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:

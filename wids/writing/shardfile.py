@@ -9,7 +9,7 @@ from typing import IO, TYPE_CHECKING, Any, TypedDict
 from wids.base.files import remove_parts
 from wids.base.hashing import DIGESTS, RunningDigests
 from wids.base.outputfile import OutputFile
-from wids.specs.entries import name_in_spec, shard_entry
+from wids.specs.newspec import name_in_spec, shard_entry
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 from wids.writing.memberwriter import SampleArchive

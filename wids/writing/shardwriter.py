@@ -14,8 +14,8 @@ from typing import Any, Self, Unpack
 
 from wids.base.files import remove_parts
 from wids.base.outputfile import write_output
-from wids.specs.entries import name_in_spec, new_spec
 from wids.specs.journal import Journal, is_left_over
+from wids.specs.newspec import name_in_spec, new_spec
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.writing.memberwriter import member_nbytes
 from wids.writing.resume import WholeShards

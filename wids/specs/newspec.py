@@ -1,8 +1,9 @@
-"""What a new spec says of its shards, whoever made them: the writer or `wids create`."""
+"""New specs: the entries and names of their shards."""
 
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ from wids.specs.spec import DatasetSpec
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-__all__ = ["name_in_spec", "new_spec", "shard_entry"]
+__all__ = ["name_in_spec", "new_spec", "refuse_overwriting", "shard_entry"]
 
 _KIND = {"__kind__": "wids-shard-index-v1"}  # the old widsindex wrote it into its specs
 _DIGEST_FIELDS = {kind.algorithm: name for name, kind in DIGESTS.items()}
@@ -22,7 +23,7 @@ _DIGEST_FIELDS = {kind.algorithm: name for name, kind in DIGESTS.items()}
 def shard_entry(
     url: str, nsamples: int, filesize: int, digests: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Describe one shard as a spec does.
+    """Return the entry of one shard in a spec.
 
     Args:
         url: The shard, as `name_in_spec` names it.
@@ -38,7 +39,7 @@ def shard_entry(
 
 
 def new_spec(entries: Iterable[dict[str, Any]], header: Mapping[str, Any]) -> DatasetSpec:
-    """Make a spec of entries.
+    """Return a spec of entries.
 
     Args:
         entries: One per shard, in order.
@@ -49,7 +50,7 @@ def new_spec(entries: Iterable[dict[str, Any]], header: Mapping[str, Any]) -> Da
 
 
 def name_in_spec(shard: str, folder: str | os.PathLike[str] | None) -> str:
-    """Name a shard so that a spec in `folder` finds it, also after both were moved together.
+    """Return the name of a shard in a spec in `folder`, relative where both may move together.
 
     Args:
         shard: Path or URL, as it was given.
@@ -68,3 +69,32 @@ def name_in_spec(shard: str, folder: str | os.PathLike[str] | None) -> str:
     if path.is_relative_to(home):
         return path.relative_to(home).as_posix()
     return str(path) if Path(shard).is_absolute() else Path(os.path.relpath(path, home)).as_posix()
+
+
+def refuse_overwriting(pattern: str, sources: Iterable[str]) -> None:
+    """Refuse to write new shards over those that are still to be read.
+
+    Args:
+        pattern: Path of the new shards, with a place for their number.
+        sources: Paths and URLs of what is read.
+
+    Raises:
+        ValueError: A new shard could get the name of one of them, and replace it.
+    """
+    try:
+        target_name = Path(pattern % 0).name
+    except (TypeError, ValueError):
+        return  # no pattern at all, which the writer says
+    begin = target_name.partition("0")[0]
+    for source in sources:
+        # Most names differ in their first letters: they are told apart without asking the disk.
+        if not is_local(source) or not local_path(source).name.startswith(begin):
+            continue
+        path = local_path(source)
+        for digits in set(re.findall(r"\d+", str(path))):
+            target = Path(pattern % int(digits))
+            if target.name == path.name and target.resolve() == path.resolve():
+                raise ValueError(
+                    f"{pattern}: would replace {path}, from which samples are read; write the new "
+                    "shards into another folder, or under another name"
+                )
