@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "reading": "base caching codecs errors fetching log ordering specs tar display",
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",
-    "tools": "base codecs errors ordering reading specs tar display writing",
+    "tools": "base caching codecs errors ordering reading specs tar display writing",
     "browse": "base codecs errors fetching log ordering reading specs tar tools display",
     "commands": (
         "base browse caching codecs display errors importing log ordering reading specs tools "

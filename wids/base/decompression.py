@@ -100,15 +100,19 @@ def decompressed(
     """
     gathered: list[bytes] = []
     waiting = nbytes = 0
-    for piece in _pieces(blocks, compression):
-        nbytes += len(piece)
-        if nbytes > max_nbytes:
-            raise TooLargeError(f"{compression}: decompresses to more than {max_nbytes} bytes")
-        gathered.append(piece)
-        waiting += len(piece)
-        if waiting >= _PIECE_NBYTES:
-            yield b"".join(gathered)
-            gathered, waiting = [], 0
+    try:
+        for piece in _pieces(blocks, compression):
+            nbytes += len(piece)
+            if nbytes > max_nbytes:
+                raise TooLargeError(f"{compression}: decompresses to more than {max_nbytes} bytes")
+            gathered.append(piece)
+            waiting += len(piece)
+            if waiting >= _PIECE_NBYTES:
+                yield b"".join(gathered)
+                gathered, waiting = [], 0
+    except DecompressionError:
+        yield b"".join(gathered)  # all that came before the damage
+        raise
     yield b"".join(gathered)
 
 

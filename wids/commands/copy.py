@@ -13,10 +13,13 @@ from wids.commands.terminal import (
     FAULTY,
     Arguments,
     add_command,
+    add_json,
     add_workers,
     complain,
     message_of,
     note,
+    out,
+    print_json,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +42,7 @@ _UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 
 def add_copy_commands(commands: Any) -> None:
     """Declare them."""
-    for add in (_add_import, _add_export, _add_reshard):
+    for add in (_add_import, _add_export, _add_reshard, _add_repair):
         add(commands)
 
 
@@ -233,6 +236,38 @@ def _add_import(commands: Any) -> None:
     _add_concatenated(parser)
     parser.add_argument("--rekey", action="store_true", help="number the samples anew")
     _add_strict(parser)
+
+
+def repair(args: Arguments) -> int:
+    """Copy the whole samples of a damaged shard."""
+    from wids.base.text import clean
+    from wids.tools.repair import repair_shard
+
+    done = repair_shard(args.shard, args.output)
+    if args.json:
+        print_json({"entry": done.entry, "left_out": [each.as_dict() for each in done.left_out]})
+    else:
+        out(clean(str(each)) for each in done.left_out)
+    if not done.left_out:
+        note(f"{args.shard}: nothing is damaged, nothing was written")
+        return DONE
+    if done.entry is None:
+        complain(f"{args.shard}: holds no whole sample, nothing was written")
+        return FAULTY
+    note(f"{args.output}: {done.entry['nsamples']} samples; {len(done.left_out)} parts left out")
+    return DONE
+
+
+def _add_repair(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        repair,
+        "copy the whole samples of a damaged shard into a new one",
+        ["wids repair train-000017.tar -o repaired/train-000017.tar"],
+    )
+    parser.add_argument("shard", metavar="SHARD", help="path or URL of a tar, packed or not")
+    parser.add_argument("-o", "--output", required=True, metavar="NEW", help="the new shard")
+    add_json(parser)
 
 
 def export(args: Arguments) -> int:

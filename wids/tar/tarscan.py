@@ -29,7 +29,7 @@ from wids.tar.tarheader import (
 )
 from wids.tar.tarruns import HeaderRuns
 
-__all__ = ["Members", "first_members", "read_member", "scan_tar"]
+__all__ = ["HeaderWalk", "Members", "first_members", "read_member", "scan_tar"]
 
 # Where members are long, a header is read with few bytes more than it takes.
 _WINDOW_NBYTES = 64 << 10
@@ -103,7 +103,7 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
     # One descriptor for size, time and headers: a file renamed over the name cannot mix with it.
     file_descriptor = _open_regular(path)
     try:
-        walk = _Walk(Path(path), file_descriptor, concatenated)
+        walk = HeaderWalk(Path(path), file_descriptor, concatenated)
         # The first header by itself: what is no tar at all is described by its first bytes.
         position = walk.step(0)
         while position is not None:
@@ -175,7 +175,7 @@ def first_members(path: str | os.PathLike[str], most_headers: int) -> list[tuple
     """
     file_descriptor = _open_regular(path)
     try:
-        walk = _Walk(Path(path), file_descriptor, concatenated=False)
+        walk = HeaderWalk(Path(path), file_descriptor, concatenated=False)
         position: int | None = 0
         for _ in range(most_headers):
             if position is not None:
@@ -194,8 +194,14 @@ def _open_regular(path: str | os.PathLike[str]) -> int:
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
-class _Walk:
-    """State of a walk over the headers of one file."""
+class HeaderWalk:
+    """State of a walk over the headers of one file.
+
+    Args:
+        path: The file, for messages.
+        file_descriptor: The file, open.
+        concatenated: Whether the walk goes on behind the end of an archive.
+    """
 
     def __init__(self, path: Path, file_descriptor: int, concatenated: bool) -> None:
         status = os.fstat(file_descriptor)
@@ -231,6 +237,32 @@ class _Walk:
             shard_nbytes=self._nbytes,
             shard_mtime_ns=self._mtime_ns,
         )
+
+    @property
+    def num_members(self) -> int:
+        """Number of members found so far."""
+        return len(self._spans) // 2
+
+    @property
+    def last_span(self) -> tuple[int, int]:
+        """Offset and size of the last member."""
+        return self._spans[-2], self._spans[-1]
+
+    @property
+    def pending(self) -> bool:
+        """Whether extended headers wait for their member."""
+        return self._extended.pending
+
+    def drop_last(self) -> None:
+        """Forget the last member."""
+        del self._spans[-2:]
+        del self._names[self._names.rfind(b"\0", 0, -1) + 1 :]
+        self._places.clear()
+        self._named_nbytes = 0
+
+    def forget_extended(self) -> None:
+        """Forget the extended headers that wait for their member."""
+        self._extended.use()
 
     def pass_plain(self, position: int) -> int:
         """Record the run of plain members at `position`; return the position behind it.
@@ -425,4 +457,5 @@ class _Walk:
         raise ShardFormatError(
             f"{self._path}: at byte {position}: expected {expected}, found {found}; "
             "fetch or pack the shard anew"
+            + (", or copy its whole samples with wids repair" if position else "")
         )

@@ -1,0 +1,186 @@
+"""`wids repair`: every whole sample of a damaged shard comes back, and nothing else."""
+
+import gzip
+import io
+import json
+import random
+import tarfile
+from pathlib import Path
+
+import pytest
+
+import wids
+from wids.cli import main
+from wids.tools.repair import repair_shard
+
+NUM_SAMPLES = 30
+
+
+def sample(number: int) -> dict[str, bytes]:
+    chance = random.Random(number)
+    return {
+        f"{number:04}.jpg": chance.randbytes(700 + 37 * number),
+        f"{number:04}.txt": b"text %d" % number,
+    }
+
+
+def tar_of(members: dict[str, bytes], form: int = tarfile.USTAR_FORMAT) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=form) as archive:
+        for name, data in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            archive.addfile(member, io.BytesIO(data))
+    return stream.getvalue()
+
+
+SAMPLES = [sample(number) for number in range(NUM_SAMPLES)]
+WHOLE = tar_of({name: data for each in SAMPLES for name, data in each.items()})
+
+
+def ends() -> list[tuple[int, int]]:
+    """Return where each sample begins and ends in the whole shard, by Python's tarfile."""
+    with tarfile.open(fileobj=io.BytesIO(WHOLE)) as archive:
+        members = archive.getmembers()
+    blocks = [(m.offset, m.offset_data + m.size + -m.size % 512) for m in members]
+    return [(first[0], last[1]) for first, last in zip(blocks[::2], blocks[1::2], strict=True)]
+
+
+def repaired(tmp_path: Path, data: bytes, name: str = "x.tar") -> list[str]:
+    """Repair a shard; check that each sample of the new one is one of the old, and name them."""
+    (tmp_path / name).write_bytes(data)
+    output = tmp_path / "new.tar"
+    output.unlink(missing_ok=True)
+    done = repair_shard(str(tmp_path / name), output)
+    assert done.left_out
+    if done.entry is None:
+        assert not output.exists()
+        return []
+    with tarfile.open(output) as archive:
+        found = {m.name: archive.extractfile(m).read() for m in archive.getmembers()}
+    keys = sorted({name.split(".")[0] for name in found})
+    for key in keys:
+        expected = SAMPLES[int(key)]
+        assert {name: found[name] for name in found if name.startswith(key)} == expected
+    assert done.entry["nsamples"] == len(keys)
+    return keys
+
+
+def test_truncated_shards_give_all_samples_before_the_cut(tmp_path: Path) -> None:
+    """Wherever the file ends, each sample that lies before the end comes back."""
+    chance = random.Random(1)
+    bounds = ends()
+    for cut in [*(chance.randrange(len(WHOLE)) for _ in range(60)), bounds[3][1], bounds[3][1] + 5]:
+        expected = [f"{i:04}" for i, (_, end) in enumerate(bounds) if end <= cut]
+        found = repaired(tmp_path, WHOLE[:cut])
+        if len(expected) < 2:
+            continue  # nothing tells which fields a sample has
+        # Of a sample whose last padding is cut off, all data may be there.
+        assert found[: len(expected)] == expected
+        assert len(found) <= len(expected) + 1 or cut > bounds[-1][1]
+
+
+def is_sound(path: Path, data: bytes) -> bool:
+    path.write_bytes(data)
+    try:
+        wids.TarIndex.from_tar(path)
+    except wids.ShardFormatError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_torn_shards_give_whole_samples_only(tmp_path: Path, seed: int) -> None:
+    """Bytes are lost, inserted, overwritten or zeroed: what comes back is right, and most does."""
+    chance = random.Random(seed)
+    start = chance.randrange(512, len(WHOLE) - 12_000)
+    length = chance.choice([1, 100, 512, 4096, 10_000])
+    ways = {
+        "lost": WHOLE[:start] + WHOLE[start + length :],
+        "inserted": WHOLE[:start] + chance.randbytes(length) + WHOLE[start:],
+        "doubled": WHOLE[: start + length] + WHOLE[start:],
+    }
+    # Data that are overwritten in place cannot be told from others; so headers are hit here.
+    # Zeros at the very end are an end of the archive like any other.
+    first = ends()[chance.randrange(NUM_SAMPLES - 3)][0]
+    ways["header"] = WHOLE[:first] + b"?" * 512 + WHOLE[first + 512 :]
+    ways["zeros"] = WHOLE[:first] + bytes(4096) + WHOLE[first + 4096 :]
+    for way, data in ways.items():
+        if is_sound(tmp_path / "sound.tar", data):
+            continue  # what was lost goes from one data byte to another, and headers still fit
+        found = repaired(tmp_path, data)
+        lost = NUM_SAMPLES - len(found)
+        touched = sum(begin < start + length and end > start for begin, end in ends())
+        if way in {"header", "zeros"}:
+            assert lost <= 6, way
+        else:
+            assert lost <= touched + 2, way
+
+
+def test_the_command_lists_what_it_leaves_out_by_byte(tmp_path: Path, capsys) -> None:
+    """Each gap has its bytes and its reason; the error of a damaged shard names the command."""
+    first, _ = ends()[5]
+    damaged = WHOLE[: first + 600] + WHOLE[first + 700 :]
+    (tmp_path / "x.tar").write_bytes(damaged)
+    with pytest.raises(wids.ShardFormatError, match="wids repair"):
+        wids.TarIndex.from_tar(tmp_path / "x.tar")
+    output = tmp_path / "new" / "x.tar"
+    assert main(["repair", str(tmp_path / "x.tar"), "-o", str(output)]) == 0
+    said = capsys.readouterr()
+    assert f"bytes [{first}, " in said.out
+    assert f"{output}: 29 samples" in said.err
+    keys = [each["__key__"] for each in wids.ShardListDataset(output, transformations="bytes")]
+    assert keys == [f"{i:04}" for i in range(NUM_SAMPLES) if i != 5]
+    assert main(["repair", str(tmp_path / "x.tar"), "-o", str(output), "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["entry"]["nsamples"] == 29
+    assert report["left_out"][0]["start"] == first
+
+
+def test_a_sound_shard_is_left_alone(tmp_path: Path, capsys) -> None:
+    """Nothing is written where nothing is damaged, and never over the shard itself."""
+    path = tmp_path / "x.tar"
+    path.write_bytes(WHOLE)
+    assert main(["repair", str(path), "-o", str(tmp_path / "new.tar")]) == 0
+    assert "nothing is damaged" in capsys.readouterr().err
+    assert not (tmp_path / "new.tar").exists()
+    path.write_bytes(WHOLE[:-20_000])
+    assert main(["repair", str(path), "-o", str(path)]) == 1
+    assert path.read_bytes() == WHOLE[:-20_000]
+
+
+@pytest.mark.parametrize("form", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
+def test_long_names_survive(tmp_path: Path, form: int) -> None:
+    """Extended headers before a member are part of it."""
+    members = {f"{'folder' * 30}/größe {i:04}.txt": b"x" * 600 for i in range(10)}
+    data = tar_of(members, form)
+    (tmp_path / "x.tar").write_bytes(data[:-12_000])
+    done = repair_shard(str(tmp_path / "x.tar"), tmp_path / "new.tar")
+    assert done.entry is not None
+    with tarfile.open(tmp_path / "new.tar") as archive:
+        names = archive.getnames()
+    assert names == list(members)[: len(names)]
+    assert len(names) >= 3
+
+
+def test_a_tar_inside_of_a_field_is_no_sample(tmp_path: Path) -> None:
+    """Behind damage, the headers of an archive that is a field are not taken for the shard's."""
+    inner = tar_of({"inner.txt": b"no sample"})
+    members = {f"{i}.tar": inner for i in range(5)}
+    data = bytearray(tar_of(members))
+    second = 512 + len(inner)
+    data[second + 20 : second + 40] = b"?" * 20
+    (tmp_path / "x.tar").write_bytes(data)
+    done = repair_shard(str(tmp_path / "x.tar"), tmp_path / "new.tar")
+    with tarfile.open(tmp_path / "new.tar") as archive:
+        names = archive.getnames()
+    assert set(names) <= {*members, "inner.txt"}
+    assert {"0.tar", "2.tar", "3.tar", "4.tar"} <= set(names) | {"0.tar"}
+    assert done.left_out
+
+
+def test_compressed_shards_are_unpacked_as_far_as_they_go(tmp_path: Path) -> None:
+    """A `.tar.gz` that breaks off gives the samples that it still holds."""
+    packed = gzip.compress(WHOLE)
+    found = repaired(tmp_path, packed[: len(packed) // 2], "x.tar.gz")
+    assert NUM_SAMPLES // 4 < len(found) < NUM_SAMPLES

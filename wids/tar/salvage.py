@@ -1,0 +1,183 @@
+"""Members of a damaged tar: every header that can be found, and the bytes in which none was.
+
+A walk over the headers ends where one is missing or wrong. Here it goes on at the next header that
+can be found, at whatever byte it stands, and a gap is kept in mind.
+"""
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from wids.base.mapping import map_file
+from wids.errors import ShardFormatError
+from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
+from wids.tar.tarscan import HeaderWalk, Members
+
+__all__ = ["Gap", "salvage_tar"]
+
+_MAGIC = b"ustar"  # of all headers since 1988, behind 257 bytes of name and numbers
+_MAGIC_START = 257
+# Fewer zero bytes behind a member's data may stand there by chance.
+_SURE_PADDING = 16
+_MAX_PADDING = 20 * BLOCK_SIZE  # that tar programs put behind the end of an archive
+
+
+@dataclass(frozen=True)
+class Gap:
+    """Bytes `[start, end)` of a damaged tar in which no member was found.
+
+    Attributes:
+        start: First byte.
+        end: Byte behind the last one.
+        num_before: Number of members that were found before it.
+        reason: What is wrong at its start.
+        sure_before: Whether the data of the member before it are proven to end where they should.
+    """
+
+    start: int
+    end: int
+    num_before: int
+    reason: str
+    sure_before: bool
+
+
+def salvage_tar(path: str | os.PathLike[str]) -> tuple[Members, list[Gap]]:
+    """Read the members of a damaged tar, as far as headers can be found.
+
+    Args:
+        path: A local, uncompressed tar.
+
+    Returns:
+        The members in archive order, and the gaps between them.
+
+    Raises:
+        ShardFormatError: It is no regular file.
+        OSError: It cannot be opened.
+    """
+    if not Path(path).is_file():
+        raise ShardFormatError(f"{path}: expected a regular file, found none")
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        with map_file(descriptor) as data:
+            search = _Search(Path(path), descriptor, data)
+            search.run()
+            return search.walk.members(), search.gaps
+    finally:
+        os.close(descriptor)
+
+
+class _Search:
+    """Walk that goes on behind damage."""
+
+    def __init__(self, path: Path, descriptor: int, data: memoryview) -> None:
+        self.walk = HeaderWalk(path, descriptor, concatenated=True)
+        self.gaps: list[Gap] = []
+        self._data = data
+
+    def run(self) -> None:
+        """Walk from the first byte to the last."""
+        position: int | None = 0
+        begin = 0  # of the entry at `position`, with the extended headers before it
+        while position is not None and position < len(self._data):
+            try:
+                following = self.walk.step(position)
+            except ShardFormatError as error:
+                position = self._pass_gap(begin, position, str(error))
+                begin = position or 0
+                continue
+            if self._is_zero(position):
+                self._check_zeros(position, len(self._data) if following is None else following)
+            position = following
+            if position is not None and not self.walk.pending:
+                position = begin = self.walk.pass_plain(position)
+        if position is not None:
+            self._add_gap(position, position, "the end of the archive is missing")
+
+    def _pass_gap(self, start: int, position: int, reason: str) -> int | None:
+        """Record a gap; return where the next header stands, None if there is none."""
+        self.walk.forget_extended()
+        torn = self._header_inside_last(position)
+        if torn is not None:
+            offset, _ = self.walk.last_span
+            self.walk.drop_last()
+            self._add_gap(offset - BLOCK_SIZE, torn, "a member whose data break off")
+            return torn
+        following = next(self._headers_from(position + 1), None)
+        self._add_gap(start, len(self._data) if following is None else following, reason)
+        return following
+
+    def _add_gap(self, start: int, end: int, reason: str) -> None:
+        sure = end == len(self._data) or self._is_padded()
+        self.gaps.append(Gap(start, end, self.walk.num_members, reason, sure))
+
+    def _header_inside_last(self, position: int) -> int | None:
+        """Return the header inside of the last member's data that leads beyond its end."""
+        if not self.walk.num_members:
+            return None
+        offset, _ = self.walk.last_span
+        # A tar that is a field leads to its own end; the next header of this one leads further.
+        return next(
+            (
+                each
+                for each in self._headers_from(offset, position)
+                if self._leads_to(each, position)
+            ),
+            None,
+        )
+
+    def _headers_from(self, start: int, end: int | None = None) -> Iterator[int]:
+        """Yield the positions in `[start, end)` at which a valid header stands."""
+        mapped: Any = self._data.obj  # a map finds bytes, a view of it does not
+        end = len(self._data) if end is None else end
+        found = mapped.find(_MAGIC, start + _MAGIC_START)
+        while found >= 0 and found - _MAGIC_START < end:
+            header = bytes(self._data[found - _MAGIC_START : found - _MAGIC_START + BLOCK_SIZE])
+            if len(header) == BLOCK_SIZE and checksum_matches(header):
+                yield found - _MAGIC_START
+            found = mapped.find(_MAGIC, found + 1)
+
+    def _leads_to(self, header_position: int, end: int) -> bool:
+        """Return whether headers follow each other from one position to another, or beyond."""
+        position = header_position
+        while position < end:
+            header = bytes(self._data[position : position + BLOCK_SIZE])
+            if len(header) < BLOCK_SIZE or not checksum_matches(header):
+                return False
+            try:
+                size = parse_number(header[124:136])
+            except ValueError:
+                return False
+            position += BLOCK_SIZE + size + -size % BLOCK_SIZE
+        return True
+
+    def _is_zero(self, position: int) -> bool:
+        return not any(self._data[position : position + BLOCK_SIZE])
+
+    def _check_zeros(self, start: int, end: int) -> None:
+        """Record a gap where zeros took the place of members, rather than end an archive."""
+        # Where archives were joined, that is a false alarm; it costs a line of the report.
+        if end < len(self._data) or (end - start > _MAX_PADDING and self._ends_in_zeros()):
+            if self.walk.num_members and self._ends_in_zeros():
+                offset, _ = self.walk.last_span
+                self.walk.drop_last()
+                start = offset - BLOCK_SIZE
+            self._add_gap(start, end, "zeros in place of members")
+
+    def _ends_in_zeros(self) -> bool:
+        """Return whether the last block of the last member holds zeros alone."""
+        if not self.walk.num_members:
+            return False
+        offset, size = self.walk.last_span
+        return size > 0 and not any(
+            self._data[offset + (size - 1) // BLOCK_SIZE * BLOCK_SIZE : offset + size]
+        )
+
+    def _is_padded(self) -> bool:
+        """Return whether the padding of the last member proves where its data end."""
+        if not self.walk.num_members:
+            return True
+        offset, size = self.walk.last_span
+        padding = self._data[offset + size : offset + size + -size % BLOCK_SIZE]
+        return len(padding) >= _SURE_PADDING and not any(padding)
