@@ -458,28 +458,22 @@ def test_shards_with_sidecars_are_not_said_to_come_whole(folder: Path, shard_ser
         assert server.ask("sample", i=0)["fetched_whole"] == 0
 
 
-@pytest.fixture
-def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the page give up on servers soon, as no test should wait for long."""
-    quick = FetchPolicy(stall_timeout_seconds=1.0, attempts=2, backoff_seconds=0.01)
-    monkeypatch.setattr("wids.browse.source._PATIENCE", quick)
+# No test waits for long.
+IMPATIENT = FetchPolicy(stall_timeout_seconds=1.0, attempts=2, backoff_seconds=0.01)
 
 
 @pytest.mark.parametrize("stall_at", [None, 0], ids=["refused", "stalled"])
 @pytest.mark.parametrize("sidecars", [True, False])
-@pytest.mark.usefixtures("impatient")
 def test_a_server_that_keeps_silent_is_waited_for_once(
     folder: Path,
     shard_server: ShardServer,
-    monkeypatch: pytest.MonkeyPatch,
     stall_at: int | None,
     sidecars: bool,
 ):
     """Its shards are unreachable, not damaged; local ones are shown; once healed, all are."""
     rows = [(str(folder / "s-0.tar"), 10)]
     rows += serve_remotely(folder, shard_server, sidecars=sidecars)[1:]
-    monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 3600)
-    with browsing(rows) as server:
+    with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
         shard_server.requests.clear()
         shard_server.faults = Faults(stall_at=stall_at, refuse=stall_at is None)
         # A server that stalls says at once that there is no sidecar, and falls silent after that.
@@ -496,25 +490,24 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
         assert server.get("thumb", i=15, f=0, s=96).headers["Content-Type"] == "image/svg+xml"
         assert server.get("api/sample", i=15).status_code == 500
         assert len(shard_server.requests) == num_requests
-        monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 0)
+        server.handlers.source.failures.retry_seconds = 0
         shard_server.heal()
         assert not any("error" in tile for tile in server.ask("page")["tiles"])
         states = [row["state"] for row in server.ask("shards")["shards"]]
         assert states == ["local", *(["remote"] if sidecars else ["cached"]) * 2]
 
 
-def test_a_server_that_answers_again_is_held_against_no_shard(
-    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch, impatient: None
-):
+def test_a_server_that_answers_again_is_held_against_no_shard(folder: Path, shard_server: Any):
     """One shard that could be opened tells that the others there can be tried."""
     rows = serve_remotely(folder, shard_server)
-    with browsing(rows) as server:
+    with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
         shard_server.faults = Faults(refuse=True)
         assert server.get("api/sample", i=5).status_code == 500
         shard_server.heal()
-        with monkeypatch.context() as later:
-            later.setattr("wids.browse.failures._RETRY_SECONDS", 0)
-            assert server.ask("sample", i=15)["key"] == "part1/005"
+        failures = server.handlers.source.failures
+        failures.retry_seconds = 0
+        assert server.ask("sample", i=15)["key"] == "part1/005"
+        failures.retry_seconds = 3600
         assert server.ask("sample", i=5)["key"] == "part0/005"
         assert [row["state"] for row in server.ask("shards")["shards"]] == ["remote"] * 3
 
@@ -549,14 +542,12 @@ def test_while_a_shard_is_on_its_way_the_page_can_tell(
 
 
 @pytest.mark.parametrize("faults", [Faults(status=500, times=2), Faults(cut_at=10, times=2)])
-@pytest.mark.usefixtures("impatient")
 def test_a_shard_that_a_server_fails_to_send_is_held_against_no_other(
-    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch, faults: Faults
+    folder: Path, shard_server: Any, faults: Faults
 ):
     """The server answers, so the other shards of the page are asked for, and shown."""
     rows = serve_remotely(folder, shard_server)
-    monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 3600)
-    with browsing(rows) as server:
+    with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
         shard_server.faults = faults
         tiles = server.ask("page")["tiles"]
         assert ["error" in tile for tile in tiles] == [True] * 10 + [False] * 20
@@ -564,14 +555,10 @@ def test_a_shard_that_a_server_fails_to_send_is_held_against_no_other(
         assert states == ["unreachable", "remote", "remote"]
 
 
-@pytest.mark.usefixtures("impatient")
-def test_a_server_that_fails_for_many_shards_is_not_asked_for_all(
-    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_server_that_fails_for_many_shards_is_not_asked_for_all(folder: Path, shard_server: Any):
     """After three of them nobody waits for the rest, one after the other."""
     rows = serve_remotely(folder, shard_server) * 4
-    monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 3600)
-    with browsing(rows) as server:
+    with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
         shard_server.faults = Faults(status=500)
         asked = len(shard_server.requests)
         assert all("HTTP status 500" in each["error"] for each in server.ask("page")["tiles"])
@@ -626,9 +613,7 @@ def test_how_much_of_a_shard_has_come_is_told(
         assert asked.result().status_code == 200
 
 
-def test_a_server_that_fails_is_asked_once_for_a_page(
-    folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_server_that_fails_is_asked_once_for_a_page(folder: Path, shard_server: Any):
     """What is wrong stands on every tile, without new tries for each; later it is tried anew."""
     rows = serve_remotely(folder, shard_server)
     with browsing(rows) as server:
@@ -640,7 +625,7 @@ def test_a_server_that_fails_is_asked_once_for_a_page(
         assert server.get("thumb", i=6, f=0, s=96).headers["Cache-Control"] == "no-store"
         assert len(shard_server.requests) - before <= 3
         shard_server.heal()
-        monkeypatch.setattr("wids.browse.failures._RETRY_SECONDS", 0)
+        server.handlers.source.failures.retry_seconds = 0
         assert all("error" not in tile for tile in server.ask("page", at=5, count=5)["tiles"])
 
 

@@ -444,12 +444,10 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
     spec: Path, chromium: Any, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ):
     """What is here is shown, what is not says so, and while it waits the page tells for what."""
-    quick = FetchPolicy(attempts=1)
-    monkeypatch.setattr("wids.browse.source._PATIENCE", quick)
     rows = [(str(spec.parent / "page-0.tar"), 50), (f"{shard_server.url}/a.tar", 50)]
     shard_server.faults = Faults(refuse=True)
     go_on = threading.Event()
-    with browsing(rows) as server:
+    with browsing(rows, patience=FetchPolicy(attempts=1)) as server:
         dataset = server.handlers.source.dataset
         locate = dataset.locate_sample
 

@@ -20,10 +20,10 @@ from wids.fetching.transport import (
     is_unreachable,
 )
 
-__all__ = ["Failure", "Failures"]
+__all__ = ["RETRY_SECONDS", "Failure", "Failures"]
 
 # Long enough for a page and a search to end, and yet soon after what failed was mended.
-_RETRY_SECONDS = 10.0
+RETRY_SECONDS = 10.0
 # A server may stumble over a shard or two; one that fails for so many fails for the others, too.
 _MOST_STUMBLES = 3
 
@@ -51,20 +51,23 @@ class Failure:
         """Whether nothing is known of the shard, as nothing came of it."""
         return self.kind in ("silent", "failing")
 
-    @property
-    def is_recent(self) -> bool:
-        """Whether it is too early to try again."""
-        return time.monotonic() - self.at < _RETRY_SECONDS
-
     def error(self) -> WidsError:
         """Make the error that a new try would most likely end in."""
         return (ShardFormatError if self.kind == "damaged" else FetchError)(self.message)
 
 
 class Failures:
-    """What failed, by shard; and which servers did not answer."""
+    """What failed, by shard; and which servers did not answer.
 
-    def __init__(self) -> None:
+    Args:
+        retry_seconds: How long what failed is not tried again.
+
+    Attributes:
+        retry_seconds: The same; may be changed.
+    """
+
+    def __init__(self, retry_seconds: float = RETRY_SECONDS) -> None:
+        self.retry_seconds = retry_seconds
         self._of_shards: dict[int, Failure] = {}
         self._of_servers: dict[str, Failure] = {}
         self._stumbles: dict[str, set[int]] = {}
@@ -85,7 +88,7 @@ class Failures:
             WidsError: It did.
         """
         failure = self.of_shard(shard_index, url)
-        if failure is not None and failure.is_recent:
+        if failure and time.monotonic() - failure.at < self.retry_seconds:
             raise failure.error()
 
     def forget(self, shard_index: int, url: str) -> None:

@@ -14,7 +14,7 @@ import numpy as np
 
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url
-from wids.browse.failures import Failures
+from wids.browse.failures import RETRY_SECONDS, Failures
 from wids.browse.shownshards import ShownShards
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
@@ -26,7 +26,7 @@ from wids.tar.shard import ReadableShard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
-__all__ = ["FieldPlace", "KeptBytes", "SamplePlace", "Source"]
+__all__ = ["PATIENCE", "FieldPlace", "KeptBytes", "SamplePlace", "Source"]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -82,7 +82,7 @@ _PIECE_NBYTES = 1 << 20
 _PIECE_FAR_NBYTES = 8 << 20  # each piece of a remote field costs a request
 _ROWS_A_REQUEST = 256
 # Somebody looks at the page and waits: what a night's training sits out is told at once here.
-_PATIENCE = FetchPolicy(connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2)
+PATIENCE = FetchPolicy(connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2)
 
 
 class FieldPlace(NamedTuple):
@@ -141,6 +141,8 @@ class Source:
     Args:
         dataset: The dataset; its transformations do not matter. From here on it gives up sooner
             on servers that do not answer.
+        patience: How long to wait for servers, and how often to try.
+        retry_seconds: How long what failed is not tried again.
 
     Attributes:
         dataset: The same.
@@ -148,9 +150,15 @@ class Source:
         fetched_whole: Remote shards that were fetched whole to be shown, for want of a sidecar.
     """
 
-    def __init__(self, dataset: ShardList) -> None:
+    def __init__(
+        self,
+        dataset: ShardList,
+        *,
+        patience: FetchPolicy = PATIENCE,
+        retry_seconds: float = RETRY_SECONDS,
+    ) -> None:
         self.dataset = dataset
-        self.failures = Failures()
+        self.failures = Failures(retry_seconds)
         if isinstance(dataset, ShownShards) and dataset.uncounted:
             for number, url in enumerate(dataset.shards.urls):
                 if url in dataset.uncounted:
@@ -159,7 +167,7 @@ class Source:
         self._opened_before: set[int] = set()
         self._waits: dict[int, tuple[int, float]] = {}
         fetcher = dataset.cache.fetcher
-        dataset.cache.fetcher = Fetcher(_PATIENCE, allow_pipe=fetcher.allow_pipe)
+        dataset.cache.fetcher = Fetcher(patience, allow_pipe=fetcher.allow_pipe)
         fetcher.close()
         self._salt = secrets.token_hex(4)
         self._kept: KeptBytes[tuple[SamplePlace, int], memoryview] = KeptBytes(_KEPT_NBYTES)
