@@ -1,6 +1,6 @@
 #!/bin/sh
-# Install the tar programs of Debian that are missing and may be installed: tests/specs/test_archives.py
-# packs with each of them, and compares what they read with what we read.
+# Install the tar programs of Debian that are missing and may be installed:
+# tests/tar/test_archives.py packs with each of them, and compares what they read with what we read.
 set -eu
 missing=
 for pair in bsdtar:libarchive-tools busybox:busybox cpio:cpio pax:pax; do
