@@ -16,12 +16,11 @@ from wids.codecs.documents import (
     decode_json,
     decode_msgpack,
     decode_text,
-    decode_torch,
     refuse_pickle,
+    refuse_torch,
     unpickle,
     unpickle_torch,
 )
-from wids.errors import DecodeError
 
 VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -151,34 +150,16 @@ class Marker:
         return open, (self.path, "w")
 
 
-def test_tensors_are_read_from_torch_files():
-    """Tensors and plain containers need no opt-in."""
-    torch = pytest.importorskip("torch")
-    stream = io.BytesIO()
-    torch.save({"w": torch.arange(3), "names": ["a", "b"]}, stream)
-    value = decode_torch(memoryview(stream.getvalue()))
-    assert value["names"] == ["a", "b"]
-    assert torch.equal(value["w"], torch.arange(3))
-
-
-def test_code_in_torch_files_does_not_run(tmp_path):
-    """An object in a torch file is refused with the name of the opt-in, and not built."""
+def test_torch_files_are_refused_unread_and_read_only_by_the_other_function(tmp_path):
+    """Files of torch.save are pickles: refusing does not look at them, the opt-in reads them."""
     torch = pytest.importorskip("torch")
     stream = io.BytesIO()
     torch.save({"x": Marker(str(tmp_path / "trace"))}, stream)
-    with pytest.raises(DecodeError, match="allow_pickle=True"):
-        decode_torch(stream.getvalue())
+    with pytest.raises(PermissionError, match="allow_pickle=True"):
+        refuse_torch(stream.getvalue())
     assert not (tmp_path / "trace").exists()
     unpickle_torch(stream.getvalue())["x"].close()
     assert (tmp_path / "trace").exists()
-
-
-def test_a_torch_that_cannot_refuse_code_is_not_used(monkeypatch):
-    """Before 2.6 the safe reader had a hole, so that nothing is read with it."""
-    torch = pytest.importorskip("torch")
-    monkeypatch.setattr(torch, "__version__", "2.5.1")
-    with pytest.raises(PermissionError, match=r"2\.6"):
-        decode_torch(b"")
 
 
 def test_pickles_are_refused_unread_and_read_only_by_the_other_function(tmp_path):

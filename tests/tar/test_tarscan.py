@@ -6,6 +6,7 @@ import io
 import os
 import shutil
 import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -264,6 +265,13 @@ def test_hard_link_by_gnu_long_link(scan):
     assert listed(scan(content + END))[1] == ("b.txt", listed(scan(content + END))[0][1], 3)
 
 
+def negative_size(content):
+    """Return a member whose header states a size of -3, as GNU tar writes numbers below zero."""
+    block = bytearray(content[:512])
+    block[124:136] = b"\xff" * 11 + b"\xfd"
+    return repair_checksum(block) + content[512:]
+
+
 @pytest.mark.parametrize(
     ("content", "why"),
     [
@@ -277,6 +285,9 @@ def test_hard_link_by_gnu_long_link(scan):
         (pax({b"path": b"a/"}) + member(b"a", b""), "of a directory"),
         (member(b"d/", b"abc"), "expected no data of the directory"),
         (pax({b"size": b"3"}, kind=b"g") + member(b"a", b"abc"), "global PAX header"),
+        (pax({b"path": b"n" * 5000}, kind=b"g") + member(b"a", b""), "'path' of at most 4096"),
+        (pax({b"linkpath": b"n" * 5000}, kind=b"g") + member(b"a", b""), "'linkpath' of at most"),
+        (pax({b"size": b"3"}) + negative_size(member(b"a", b"abc")), "at least 0"),
         (
             pax({b"mtime": b"1"})[:523] + b"9 path=a;".ljust(501) + member(b"a", b""),
             "behind its end",
@@ -629,3 +640,22 @@ def test_any_names_as_gnu_tar_lists_them(tmp_path, members, tar_format):
     listing = subprocess.run(command, check=True, capture_output=True)
     found = [os.fsencode(name) for name, *_ in listed(scan_tar(path))]
     assert found == listing.stdout.split(b"\n")[:-1]
+
+
+@pytest.mark.parametrize("key", [b"path", b"linkpath"])
+def test_a_long_global_name_is_not_copied_to_each_member(tmp_path, key):
+    """A megabyte of global name and a thousand members are refused within 300 MiB of memory."""
+    kind = b"0" if key == b"path" else b"1"
+    entries = b"".join(header(b"%d.txt" % i, 0, kind=kind) for i in range(1000))
+    path = tmp_path / "a.tar"
+    path.write_bytes(pax({key: b"n" * 1_000_000}, kind=b"g") + entries + END)
+    code = (
+        "import resource, sys; from wids import ShardFormatError, TarIndex\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (300 << 20, 300 << 20))\n"
+        "try: TarIndex.from_tar(sys.argv[1])\n"
+        "except ShardFormatError as error: print(error)"
+    )
+    run = subprocess.run(
+        [sys.executable, "-c", code, str(path)], capture_output=True, text=True, check=True
+    )
+    assert "global PAX" in run.stdout

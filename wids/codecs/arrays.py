@@ -12,6 +12,7 @@ import ast
 import io
 import math
 import zipfile
+import zlib
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 NPY_MAGIC = b"\x93NUMPY"
+_STEP_NBYTES = 1 << 20  # that are read of a zip member at once
 NPY_HEADER_LIMIT = 1 << 16  # bytes; structured types with hundreds of fields stay far below
 
 
@@ -199,15 +201,36 @@ def decode_npz(data: bytes | memoryview, *, max_nbytes: int) -> dict[str, np.nda
                 raise DecodeError(
                     f"npz: the members unpack to {nbytes} bytes, max_nbytes is {max_nbytes}"
                 )
-            # zipfile reads no more than file_size of a member, so the sum above is a bound.
-            # Bytearrays, as their memory is the arrays' own and may be written to.
             unpacked = {
-                member.filename.removesuffix(".npy"): bytearray(archive.read(member))
+                member.filename.removesuffix(".npy"): _read_member(archive, member)
                 for member in members
             }
-    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError) as error:
+    except (zipfile.BadZipFile, RuntimeError, NotImplementedError, EOFError, zlib.error) as error:
         raise DecodeError(f"npz: {error}") from error
     return {name: decode_npy(memoryview(content)) for name, content in unpacked.items()}
+
+
+def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
+    """Read a member of a zip archive, and no more than the size that it states.
+
+    Returns:
+        Its content; a bytearray, as its memory is the array's own and may be written to.
+
+    Raises:
+        DecodeError: It is compressed by anything but deflate, which is all that numpy writes.
+    """
+    # What zipfile decompresses by bzip2 and LZMA has no bound, and is cut to the stated size after.
+    if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+        raise DecodeError(
+            f"npz: member {member.filename!r}: expected it stored or deflated, found compression "
+            f"method {member.compress_type}"
+        )
+    content = bytearray()
+    with archive.open(member) as stream:
+        # In steps: asked for all at once, zipfile decompresses everything before it cuts.
+        while block := stream.read(_STEP_NBYTES):
+            content += block
+    return content
 
 
 def encode_npz(arrays: Mapping[str, Any]) -> bytes:

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from wids.codecs.compressed import WRAPPERS, unpack_field
+from wids.codecs.documents import DEFAULT_MAX_NBYTES
 from wids.codecs.formats import Decoder, DecoderSettings, builtin_decoders
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
@@ -19,7 +20,6 @@ __all__ = ["Decoder", "ErrorHandler", "SampleDecoder", "decode_field"]
 ErrorHandler = Callable[[DecodeError, str, dict[str, Any]], Any]
 
 MEMO_LIMIT = 10_000  # extensions; a shard of strange names must not fill the memory
-MAX_NBYTES = 512 << 20  # what one compressed field may unpack to, unless the user says otherwise
 # For `repr`, which shows what differs, and for pickling, which passes all of them on.
 DEFAULTS = {
     "allow_pickle": False,
@@ -27,7 +27,7 @@ DEFAULTS = {
     "on_error": "raise",
     "media": False,
     "copy": True,
-    "max_nbytes": MAX_NBYTES,
+    "max_nbytes": DEFAULT_MAX_NBYTES,
 }
 
 
@@ -42,8 +42,8 @@ class SampleDecoder:
             where there are several, channels; in the image's own mode, so mostly uint8), "torch"
             (3, height, width; uint8, RGB), an `ImageDecoder` for anything else, or "raw" to leave
             them binary streams. The case of the letters is ignored.
-        allow_pickle: Decode `.pkl`, `.pickle`, all kinds of `.pt` and `.pth`, and object arrays in
-            `.npy`. Whoever made the shard can then run code here.
+        allow_pickle: Decode `.pkl`, `.pickle`, `.pt` and `.pth`, and object arrays in `.npy`.
+            Whoever made the shard can then run code here.
         decoders: Further or other entries for the table: extension (with its leading dot, of one
             component or more) to a function from the field's bytes, as a memoryview, to its value.
             None leaves a field a binary stream.
@@ -56,7 +56,8 @@ class SampleDecoder:
         media: Decode sound and video too; otherwise they stay binary streams.
         copy: Arrays of `.npy`, `.safetensors`, `.ten` and `.tb` own their memory and can be written
             to. False makes them read-only views of the shard, which stays mapped while they live.
-        max_nbytes: Most bytes that one compressed field may unpack to.
+        max_nbytes: Most bytes that one compressed field may decompress to, and that the value of a
+            document, an archive of arrays, sound or video may take.
 
     >>> decode = SampleDecoder()
     >>> decode({"__key__": "a", ".cls": b"3", ".TXT": b"three"})
@@ -72,7 +73,7 @@ class SampleDecoder:
         on_error: str | Mapping[str, Any] | ErrorHandler = "raise",
         media: bool = False,
         copy: bool = True,
-        max_nbytes: int = MAX_NBYTES,
+        max_nbytes: int = DEFAULT_MAX_NBYTES,
     ) -> None:
         self.images = images
         self.allow_pickle = allow_pickle
@@ -112,8 +113,6 @@ class SampleDecoder:
                     decoded[extension] = decode(data)
                 elif decode is not io.BytesIO and hasattr(data, "read"):
                     decoded[extension] = decode(data.read())
-            except MemoryError:  # the machine's fault, not the field's
-                raise
             except Exception as error:  # noqa: BLE001 (a decoder may fail in any way)
                 decoded[extension] = self.answer(error, extension, sample, decoded)
         return decoded

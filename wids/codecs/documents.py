@@ -15,12 +15,12 @@ from wids.base.optional import load, load_if_present
 from wids.errors import DecodeError
 
 __all__ = [
+    "DEFAULT_MAX_NBYTES",
     "decode_cbor",
     "decode_class",
     "decode_json",
     "decode_msgpack",
     "decode_text",
-    "decode_torch",
     "encode_cbor",
     "encode_class",
     "encode_json",
@@ -29,9 +29,20 @@ __all__ = [
     "encode_text",
     "encode_torch",
     "refuse_pickle",
+    "refuse_torch",
     "unpickle",
     "unpickle_torch",
 ]
+
+# Most bytes that a value may take, or that a compressed field may decompress to, by default.
+DEFAULT_MAX_NBYTES = 512 << 20
+# Upper bounds of the memory that a byte of a document stands for: its slot in a list, the object,
+# its share of a dict. The worst are empty containers of one byte each in binary formats.
+_TEXT_COSTS = {b",": 48, b":": 130, b"[": 80, b"{": 100}
+_MOST_TEXT_COST = 50
+_BINARY_COST, _CONTAINER_COST = 8, 96
+_CONTAINERS = {"msgpack": bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])}
+_CONTAINERS["cbor"] = bytes(range(0x80, 0xC0))
 
 # orjson turns integers beyond 64 bits into floats. They have at least 20 digits in a row; digits
 # become "0" and all else "." so that one substring search tells, ten times faster than a regex.
@@ -63,17 +74,28 @@ def decode_class(data: bytes | memoryview) -> int:
     return int(str(data, "utf-8"))
 
 
-def decode_json(data: bytes | memoryview) -> Any:
+def decode_json(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) -> Any:
     """Decode JSON, by orjson where it is installed; the result is that of `json.loads` always.
 
     Args:
         data: The whole document. NaN, infinities and integers of any size are read, though JSON
             itself has no such numbers, or no bound for them.
+        max_nbytes: Most bytes that the value may take.
+
+    Raises:
+        DecodeError: It might take more than `max_nbytes`.
+        ValueError: It is no JSON.
 
     >>> decode_json(b'{"x": [1, NaN, 18446744073709551616]}')
     {'x': [1, nan, 18446744073709551616]}
     """
     document = bytes(data)  # json.loads takes no memoryview
+    # A list of empty lists takes forty times the memory of its text. The characters are counted
+    # within strings, too: never too few of them.
+    if len(document) * _MOST_TEXT_COST > max_nbytes:
+        width = 1 if document.isascii() else 4
+        counted = sum(cost * document.count(mark) for mark, cost in _TEXT_COSTS.items())
+        _check_nbytes("json", width * len(document) + counted, max_nbytes)
     orjson = load_if_present("orjson")
     if orjson is not None and LONG_NUMBER not in document.translate(DIGITS):
         try:
@@ -83,53 +105,53 @@ def decode_json(data: bytes | memoryview) -> Any:
     return json.loads(document)
 
 
-def decode_msgpack(data: bytes | memoryview) -> Any:
+def _check_binary(kind: str, data: bytes | memoryview, max_nbytes: int) -> None:
+    """Refuse a binary document that might take more memory than is allowed."""
+    if len(data) * (_BINARY_COST + _CONTAINER_COST) > max_nbytes:
+        content = bytes(data)
+        num_containers = len(content) - len(content.translate(None, _CONTAINERS[kind]))
+        nbytes = _BINARY_COST * len(content) + _CONTAINER_COST * num_containers
+        _check_nbytes(kind, nbytes, max_nbytes)
+
+
+def _check_nbytes(kind: str, nbytes: int, max_nbytes: int) -> None:
+    if nbytes > max_nbytes:
+        raise DecodeError(
+            f"{kind}: its values might take {nbytes} bytes, max_nbytes is {max_nbytes}; raise "
+            "max_nbytes if it is no bomb"
+        )
+
+
+def decode_msgpack(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) -> Any:
     """Decode one msgpack object; raw strings are read as UTF-8 text.
 
     Args:
         data: The whole object. Keys of its maps may be numbers too, as those of CBOR may.
+        max_nbytes: Most bytes that the value may take.
 
     Raises:
+        DecodeError: It might take more than `max_nbytes`.
         ModuleNotFoundError: msgpack is not installed.
     """
+    _check_binary("msgpack", data, max_nbytes)
     # Strict, it would refuse numbers as keys, which fill a dict as fast as text does: of all those
     # that msgpack has, only some thirty share a hash.
     return load("msgpack", "msgpack").unpackb(data, raw=False, strict_map_key=False)
 
 
-def decode_cbor(data: bytes | memoryview) -> Any:
+def decode_cbor(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) -> Any:
     """Decode one CBOR object.
 
     Args:
         data: The whole object.
+        max_nbytes: Most bytes that the value may take.
 
     Raises:
+        DecodeError: It might take more than `max_nbytes`.
         ModuleNotFoundError: cbor2 is not installed.
     """
+    _check_binary("cbor", data, max_nbytes)
     return load("cbor2", "cbor").loads(bytes(data))
-
-
-def decode_torch(data: bytes | memoryview) -> Any:
-    """Decode what `torch.save` wrote, if it holds tensors and plain containers only.
-
-    Args:
-        data: The whole file; tensors come to the CPU.
-
-    Raises:
-        DecodeError: The installed torch has no safe reader, or the file needs more than that.
-        ModuleNotFoundError: torch is not installed.
-    """
-    torch = load("torch", "torch")
-    # Before 2.6 the safe reader had a hole (CVE-2025-32434).
-    if tuple(int(part) for part in torch.__version__.split(".")[:2]) < (2, 6):
-        raise PermissionError(f"torch {torch.__version__} has no safe torch.load; use 2.6 or newer")
-    try:
-        return torch.load(io.BytesIO(data), map_location="cpu", weights_only=True)
-    except pickle.UnpicklingError as error:
-        raise DecodeError(
-            f"torch.load(weights_only=True) refuses it; pass allow_pickle=True if you trust the "
-            f"shard ({str(error).splitlines()[0]})"
-        ) from error
 
 
 def unpickle_torch(data: bytes | memoryview) -> Any:
@@ -162,6 +184,24 @@ def refuse_pickle(data: bytes | memoryview) -> Any:
     raise PermissionError(
         f"a pickle ({len(data)} bytes) can run code when it is read; pass allow_pickle=True if you "
         f"trust whoever made the shard, or fields= to leave it out"
+    )
+
+
+def refuse_torch(data: bytes | memoryview) -> Any:
+    """Refuse what `torch.save` wrote, whatever it holds.
+
+    Args:
+        data: The whole file, which is not looked at.
+
+    Raises:
+        PermissionError: Always; the message names the opt-in.
+    """
+    # torch.load(weights_only=True) runs no code, but 400 bytes of such a pickle make it take all
+    # memory, or hours.
+    raise PermissionError(
+        f"a file of torch.save ({len(data)} bytes) is a pickle, which can run code or take all "
+        f"memory; pass allow_pickle=True if you trust whoever made the shard, or fields= to leave "
+        f"it out; .npy, .npz and .safetensors need no such trust"
     )
 
 

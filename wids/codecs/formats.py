@@ -19,7 +19,6 @@ from wids.codecs.documents import (
     decode_json,
     decode_msgpack,
     decode_text,
-    decode_torch,
     encode_cbor,
     encode_class,
     encode_json,
@@ -28,6 +27,7 @@ from wids.codecs.documents import (
     encode_text,
     encode_torch,
     refuse_pickle,
+    refuse_torch,
     unpickle,
     unpickle_torch,
 )
@@ -119,8 +119,9 @@ def _decode_npy_or_pickle(decode: Decoder, data: memoryview) -> Any:
         return np.load(io.BytesIO(data), allow_pickle=True)
 
 
-def _npz(settings: DecoderSettings) -> Decoder:
-    return partial(decode_npz, max_nbytes=settings.max_nbytes)
+def _bounded(decode: Callable[..., Any]) -> Callable[[DecoderSettings], Decoder]:
+    """Return a factory of a decoder with the bound `max_nbytes`."""
+    return lambda settings: partial(decode, max_nbytes=settings.max_nbytes)
 
 
 def _pickle(settings: DecoderSettings) -> Decoder:
@@ -128,7 +129,7 @@ def _pickle(settings: DecoderSettings) -> Decoder:
 
 
 def _torch(settings: DecoderSettings) -> Decoder:
-    return unpickle_torch if settings.allow_pickle else decode_torch
+    return unpickle_torch if settings.allow_pickle else refuse_torch
 
 
 def _image(settings: DecoderSettings) -> Decoder | None:
@@ -166,13 +167,13 @@ FORMATS = (
     Format((".caption", ".csv", ".htm", ".html", ".jsonl", ".log", ".md", ".srt"), "text"),
     Format((".svg", ".tsv", ".vtt", ".xml", ".yaml", ".yml"), "text"),
     Format((".cls", ".cls2"), "class", _always(decode_class), encode_class),
-    Format((".json",), "json", _always(decode_json), encode_json),
-    Format((".mp", ".msgpack"), "json", _always(decode_msgpack), encode_msgpack),
-    Format((".cbor",), "json", _always(decode_cbor), encode_cbor),
+    Format((".json",), "json", _bounded(decode_json), encode_json),
+    Format((".mp", ".msgpack"), "json", _bounded(decode_msgpack), encode_msgpack),
+    Format((".cbor",), "json", _bounded(decode_cbor), encode_cbor),
     Format((".pickle", ".pkl"), "bytes", _pickle, encode_pickle),
     Format((".pt", ".pth"), "bytes", _torch, encode_torch),
     Format((".npy",), "array", _npy, encode_npy),
-    Format((".npz",), "array", _npz, encode_npz),
+    Format((".npz",), "array", _bounded(decode_npz), encode_npz),
     Format((".safetensors",), "array", _array(decode_safetensors), encode_safetensors),
     Format((".tb", ".ten"), "array", _array(decode_tenbin), encode_tenbin),
     Format((".avif",), "image", _image, media_type="image/avif"),

@@ -16,6 +16,7 @@ from wids.errors import DecodeError
 
 __all__ = ["decode_safetensors", "encode_safetensors", "safetensors_metadata"]
 
+MAX_NDIM = 64  # what numpy allows
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the reference implementation
 NUMPY_DTYPES = {
     "BOOL": "?",
@@ -104,8 +105,9 @@ def _tensor(name: str, entry: dict[str, Any], data: bytes | memoryview, start: i
     """Build one tensor over its range, which lies inside `data`."""
     begin, end = entry["data_offsets"]
     kind, shape = entry["dtype"], entry["shape"]
-    if any(type(n) is not int or n < 0 for n in shape):
-        raise DecodeError(f"safetensors: tensor {name!r}: impossible shape {shape}")
+    # Counted first: the product of a million sizes takes minutes.
+    if len(shape) > MAX_NDIM or any(type(n) is not int or n < 0 for n in shape):
+        raise DecodeError(f"safetensors: tensor {name!r}: impossible shape {shape[:MAX_NDIM]}")
     if math.prod(shape) * _itemsize(kind) != end - begin:
         raise DecodeError(
             f"safetensors: tensor {name!r}: shape {shape} of {kind} does not fill the range "

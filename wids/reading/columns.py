@@ -152,8 +152,6 @@ class ColumnReader:
                 continue
             try:
                 value = decode(data)
-            except MemoryError:  # the machine's fault, not the field's
-                raise
             except Exception as error:  # noqa: BLE001 (the sample decoder says what it means)
                 value = opened.answer_error(self.decoder, error, self.extension, place)
             value = _followed(value, self.path)

@@ -202,8 +202,6 @@ class Gathering:
         for row, (slot, view) in enumerate(fields):
             try:
                 values[slot] = decode(view)
-            except MemoryError:  # the machine's fault, not the field's
-                raise
             except Exception as error:  # noqa: BLE001 (the sample decoder says what it means)
                 opened, place = self._at(row)
                 values[slot] = opened.answer_error(decoder, error, extension, place)

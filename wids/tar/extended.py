@@ -24,6 +24,8 @@ EXTENDED_TYPES = b"xXgLK"
 # comes near, and nothing larger is ever allocated on a header's word.
 MAX_EXTENDED_NBYTES = 1 << 20
 MAX_EXTENDED_HEADERS = 16
+# As long as a path may be on Linux.
+MAX_GLOBAL_NBYTES = 4096
 
 
 @dataclass
@@ -78,8 +80,10 @@ class Statements:
         Raises:
             ValueError: Its size is no number.
         """
+        # Read where PAX overrides it, too: the common readers refuse a negative one all the same.
+        own = parse_number(header[124:136])
         stated = self.records.get(b"size")
-        return parse_number(header[124:136]) if stated is None else parse_pax_size(stated)
+        return own if stated is None else parse_pax_size(stated)
 
     def link(self, header: bytes) -> bytes:
         """Return the name that the member, a link, points to.
@@ -158,6 +162,13 @@ class ExtendedHeaders:
     def _take_for_all(self, records: dict[bytes, bytes]) -> None:
         if b"size" in records:
             raise ValueError("a global PAX header states a size; readers disagree on what of")
+        for key in (b"path", b"linkpath"):
+            # Each member that follows has it: a megabyte of name, a million times.
+            if len(records.get(key, b"")) > MAX_GLOBAL_NBYTES:
+                raise ValueError(
+                    f"expected a global PAX {key.decode()!r} of at most {MAX_GLOBAL_NBYTES} bytes, "
+                    f"found {len(records[key])}"
+                )
         # Only what changes a member is kept: comments, of which there may be tens of thousands,
         # would be merged with the records of every member that follows.
         self._for_all |= {key: value for key, value in records.items() if _matters(key)}

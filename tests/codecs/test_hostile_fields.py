@@ -1,0 +1,145 @@
+"""Small fields that would take all memory or hours: refused within a gibibyte and seconds."""
+
+import gzip
+import io
+import json
+import struct
+import subprocess
+import sys
+import zipfile
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import zstandard
+
+MEBIBYTE = 1 << 20
+LIMIT = 1 << 30  # bytes of address space
+NOISE = np.random.default_rng(0).bytes(10_000_000)
+
+# Decodes one field of standard input; prints the error, and the kilobytes that it took.
+DECODE = f"""
+import resource, sys
+from wids import DecodeError, SampleDecoder
+import {"cbor2, msgpack, zstandard"}
+data = sys.stdin.buffer.read()
+resource.setrlimit(resource.RLIMIT_AS, ({LIMIT}, {LIMIT}))
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+sample = {{"__key__": "0001", "__shard__": "a.tar", sys.argv[1]: data}}
+seen = []
+def answer(error, extension, sample):
+    seen.append(extension)
+    raise error
+try:
+    SampleDecoder("numpy", on_error=answer)(sample)
+except DecodeError as error:
+    if not isinstance(error.__cause__, (ImportError, PermissionError)):
+        assert seen == [sys.argv[1]], seen
+    print(error)
+else:
+    print("decoded")
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+def decoded(extension: str, data: bytes) -> tuple[str, int]:
+    """Decode a field in a process of a gibibyte; return what it said, and the bytes it took."""
+    run = subprocess.run(
+        [sys.executable, "-c", DECODE, extension],
+        input=data,
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert run.returncode == 0, run.stderr.decode()[-2000:]
+    said, taken = run.stdout.decode().rsplit("\n", 2)[:2]
+    return said, int(taken) << 10
+
+
+def lying_npz(method: int, stated: int) -> bytes:
+    """Make a .npz whose only member states another size than it has."""
+    content = bytes(100 * MEBIBYTE)
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w", method) as archive:
+        archive.writestr("a.npy", content)
+    data = bytearray(stream.getvalue())
+    size = struct.pack("<I", len(content))
+    assert size in data
+    return bytes(data.replace(size, struct.pack("<I", stated)))
+
+
+def long_shape() -> bytes:
+    """Make a .safetensors whose one tensor has a million sizes."""
+    tensor = {"dtype": "U8", "shape": [2**31] * 700_000 + [0], "data_offsets": [0, 0]}
+    header = json.dumps({"a": tensor}).encode()
+    return struct.pack("<Q", len(header)) + header
+
+
+BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
+    "empty lists": (".json.gz", lambda: pack(b"[" + b"[]," * (30 << 20) + b"0]"), "max_nbytes"),
+    "empty dicts": (".json.gz", lambda: pack(b"[" + b"{}," * (30 << 20) + b"0]"), "max_nbytes"),
+    "pairs": (".json.gz", lambda: pack(b"[" + b'{"a":[]},' * (10 << 20) + b"0]"), "max_nbytes"),
+    "plain lists": (".json", lambda: b"[" + b"[]," * (8 << 20) + b"0]", "max_nbytes"),
+    "empty maps": (".msgpack.gz", lambda: pack(array32(b"\x80" * (32 << 20))), "max_nbytes"),
+    "no values": (".msgpack.gz", lambda: pack(array32(b"\xc0" * (96 << 20))), "max_nbytes"),
+    "zstd of empty maps": (
+        ".mp.zst",
+        lambda: zstandard.compress(array32(b"\x80" * (32 << 20))),
+        "max_nbytes",
+    ),
+    "CBOR maps": (".cbor.gz", lambda: pack(b"\x9f" + b"\xa0" * (32 << 20) + b"\xff"), "max_nbytes"),
+    "bzip2 in npz": (".npz", lambda: lying_npz(zipfile.ZIP_BZIP2, 1000), "deflated"),
+    "LZMA in npz": (".npz", lambda: lying_npz(zipfile.ZIP_LZMA, 1000), "deflated"),
+    "deflate in npz": (".npz", lambda: lying_npz(zipfile.ZIP_DEFLATED, 1000), "npz: "),
+    "long shape": (".safetensors", long_shape, "impossible shape"),
+    "torch": (".pth", lambda: b"PK\x03\x04", "allow_pickle=True"),
+    "old torch": (".pt", lambda: b"\x80\x02", "allow_pickle=True"),
+}
+
+
+def pack(content: bytes) -> bytes:
+    return gzip.compress(content, 1, mtime=0)
+
+
+def array32(content: bytes) -> bytes:
+    return b"\xdd" + struct.pack(">I", len(content)) + content
+
+
+@pytest.mark.parametrize("name", BOMBS)
+def test_a_bomb_is_refused_within_bounds(name: str) -> None:
+    """The error names the field and what was too much; memory and time stay bounded."""
+    extension, make, reason = BOMBS[name]
+    said, taken = decoded(extension, make())
+    assert f"cannot decode field '{extension}' of key '0001', shard 'a.tar'" in said
+    assert reason in said
+    assert taken < 700 * MEBIBYTE
+
+
+@pytest.mark.parametrize(
+    ("extension", "data"),
+    [
+        (".json", json.dumps({"box": list(range(300_000)), "text": "a" * 5_000_000}).encode()),
+        (".json.gz", pack(json.dumps(["a" * 20_000_000]).encode())),
+        (".msgpack", b"\xc6" + struct.pack(">I", 20_000_000) + NOISE + NOISE),
+        (".cbor", b"\x5a" + struct.pack(">I", 10_000_000) + NOISE),
+    ],
+)
+def test_large_documents_are_decoded(extension: str, data: bytes) -> None:
+    """Documents of tens of megabytes are no bombs."""
+    assert decoded(extension, data)[0] == "decoded"
+
+
+def test_lack_of_memory_is_the_fields_error() -> None:
+    """What takes all memory before any bound is an error that names sample, shard and field."""
+    said, _ = decoded(".txt.gz", pack(bytes(450 * MEBIBYTE)))
+    assert said == "decoded" or "MemoryError" in said
+    if "MemoryError" in said:
+        assert "key '0001', shard 'a.tar'" in said
+
+
+def test_arrays_within_their_size_are_decoded() -> None:
+    """Honest archives, stored and deflated, decode as ever."""
+    for save in (np.savez, np.savez_compressed):
+        stream = io.BytesIO()
+        save(stream, a=np.zeros((1000, 1000)))
+        assert decoded(".npz", stream.getvalue())[0] == "decoded"
