@@ -75,10 +75,10 @@ def main(folder: Path) -> None:
     run("quickstart.py", train_url)
     run("browse_by_index.py", train_url, "1237", "-1")
 
-    step(3, "Train a small network: DataLoader, 2 workers, ChunkedSampler")
+    step(3, "Train a small network: DataLoader, 2 workers, shards in a new order each epoch")
     train(train_url, test_url)
 
-    step(4, "Train on 2 ranks under torchrun: DistributedChunkedSampler, every epoch exact")
+    step(4, "Train on 2 ranks under torchrun: DistributedShardSampler, every epoch exact")
     run("train_ddp.py", train_url, test_url, ranks=2)
     check_requests(server.requests)
     step(5, "Done. What to try next")

@@ -18,7 +18,9 @@ def main(spec: str) -> None:
         sample = dataset[index]
         print(f"dataset[{index}] is {sample['__key__']}: a {sample['.cls']}, {sample['.png'].size}")
 
-    sampler = wids.ChunkedSampler(dataset, chunksize=500, seed=1)  # shuffles, yet reads in runs
+    sampler = wids.DistributedShardSampler(
+        dataset, seed=1
+    )  # shuffles, yet reads few shards at a time
     for index in itertools.islice(sampler, 3):
         print(f"shuffled: {index} is a {dataset[index]['.cls']}")
 

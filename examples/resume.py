@@ -15,11 +15,9 @@ from collections import Counter
 import wids
 
 
-def samplers(dataset: wids.ShardListDataset, ranks: int) -> list[wids.DistributedChunkedSampler]:
+def samplers(dataset: wids.ShardListDataset, ranks: int) -> list[wids.DistributedShardSampler]:
     """Make the sampler of every rank."""
-    return [
-        wids.DistributedChunkedSampler(dataset, ranks, rank, chunksize=100) for rank in range(ranks)
-    ]
+    return [wids.DistributedShardSampler(dataset, ranks, rank) for rank in range(ranks)]
 
 
 def main(spec: str) -> None:

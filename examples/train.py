@@ -61,7 +61,7 @@ def accuracy(network: nn.Module, loader: DataLoader) -> float:
 def train(train_spec: str, test_spec: str, epochs: int = 3) -> Iterator[tuple[int, float]]:
     """Yield the number of samples seen and the test accuracy: before training, then per epoch."""
     digits = open_digits(train_spec)
-    sampler = wids.ChunkedSampler(digits, chunksize=1000, seed=1)  # reshuffles each epoch
+    sampler = wids.DistributedShardSampler(digits, seed=1)  # reshuffles each epoch
     loader = DataLoader(digits, batch_size=64, sampler=sampler, num_workers=2)
     test_loader = DataLoader(open_digits(test_spec), batch_size=256)
     network = make_network()

@@ -43,7 +43,7 @@ def main(train_spec: str, test_spec: str) -> bool:
     """Train; return whether all epochs were exact."""
     dist.init_process_group("gloo")
     digits = open_digits(train_spec)
-    sampler = wids.DistributedChunkedSampler(digits, chunksize=500, shuffle=True)
+    sampler = wids.DistributedShardSampler(digits)
     loader = DataLoader(digits, batch_size=64, sampler=sampler, num_workers=1)
     network = DistributedDataParallel(make_network())
     optimizer = torch.optim.Adam(network.parameters(), lr=1e-3)

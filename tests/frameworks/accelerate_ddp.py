@@ -15,9 +15,8 @@ import wids
 def main():
     folder = os.environ["RECORDS"]
     accelerator = Accelerator(cpu=True)
-    sampler = wids.ChunkedSampler(
-        Echo(), lengths=Echo.lengths, partition="global", interleave=3, chunksize=None
-    )
+    # The order of all ranks together, which Accelerate deals out.
+    sampler = wids.DistributedShardSampler(Echo(), num_replicas=1, rank=0, interleave=3)
     loader = accelerator.prepare(DataLoader(Echo(), BATCH, sampler=sampler, num_workers=2))
     for epoch in range(2):
         loader.set_epoch(epoch)

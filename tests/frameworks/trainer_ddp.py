@@ -32,9 +32,7 @@ class OrderedTrainer(Trainer):
 
     def _get_train_sampler(self, train_dataset=None):
         dataset = self.train_dataset if train_dataset is None else train_dataset
-        return wids.ChunkedSampler(
-            dataset, lengths=dataset.lengths, chunksize=None, partition="global", interleave=3
-        )
+        return wids.DistributedShardSampler(dataset, num_replicas=1, rank=0, interleave=3)
 
 
 def main():

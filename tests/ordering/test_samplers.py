@@ -357,6 +357,21 @@ def test_shards_without_samples_keep_their_ranges():
     assert ShardListSampler(None, lengths=[0]).ranges == [(0, 0)]
 
 
+def test_a_sampler_says_what_its_order_is():
+    """The representation names the kind of order, the rank and where it stands."""
+    sampler = DistributedShardSampler(Shards(), 4, 2, interleave=2, lanes=2, seed=5)
+    sampler.set_epoch(3)
+    assert repr(sampler) == (
+        "DistributedShardSampler(101 samples, chunks of about 33, 2 mixed at a time, "
+        "partition 'global', 2 lanes, rank 2 of 4, seed 5, epoch 3)"
+    )
+    assert repr(ChunkedSampler(range(10), partition="uniform")) == (
+        "ChunkedSampler(10 samples, fully shuffled, seed 0, epoch 0)"
+    )
+    assert "in storage order" in repr(ChunkedSampler(range(0), shuffle=False))
+    assert "one after the other" in repr(ShardListSampler(Shards()))
+
+
 def test_torch_names_of_the_numbers():
     """`num_samples` and `total_size` mean what they mean in torch's own class."""
     ours = DistributedChunkedSampler(range(10), 4, 1)

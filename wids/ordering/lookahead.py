@@ -9,8 +9,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from wids.ordering.order import EpochOrder, RankShare
-from wids.ordering.passes import OrderState
+from wids.ordering.passes import OrderState, Planner
 from wids.ordering.permute import Integers
 
 __all__ = ["Foreseeable", "Lookahead", "Visit"]
@@ -26,17 +25,16 @@ class Foreseeable(Protocol):
         lanes: Parts of the order that advance side by side.
     """
 
-    num_replicas: int
-    lanes: int
+    @property
+    def num_replicas(self) -> int:
+        """Number of ranks."""
 
-    def plan(self, state: OrderState) -> tuple[EpochOrder, RankShare]:
-        """The order that a pass from `state` follows, and the part of it that is this rank's."""
+    @property
+    def lanes(self) -> int:
+        """Parts of the order that advance side by side."""
 
-    def course(self) -> tuple[OrderState, int]:
-        """Where the pass under way began, or the next one will; how many indexes it handed out."""
-
-    def following(self, state: OrderState) -> OrderState:
-        """Where the pass after one from `state` begins, if nobody sets another epoch."""
+    def __planner__(self) -> Planner:
+        """What the sampler will draw."""
 
 
 class Visit(NamedTuple):
@@ -77,7 +75,7 @@ class Lookahead(Iterator[list[Visit]]):
     def __init__(self, sampler: Foreseeable, ends: Integers) -> None:
         self._sampler = sampler
         self._ends = ends
-        state, _ = sampler.course()
+        state, _ = sampler.__planner__().course()
         # Step 0 of each pass that is foreseen: of the one under way and of the next.
         self._starts = {state: 0}
         self._done = 0
@@ -97,7 +95,7 @@ class Lookahead(Iterator[list[Visit]]):
         That is another epoch than the next, a changed seed, a state restored: a new `Lookahead`
         then knows.
         """
-        state, handed_out = self._sampler.course()
+        state, handed_out = self._sampler.__planner__().course()
         start = self._starts.get(state)
         # By equality with what was foreseen: whatever the user changed shows in the state.
         return None if start is None else start + handed_out
@@ -105,16 +103,17 @@ class Lookahead(Iterator[list[Visit]]):
     def _begin(self, state: OrderState) -> None:
         self._state = state
         self._first_step = self._starts[state]
-        self._order, self._share = self._sampler.plan(state)
+        self._order, self._share = self._sampler.__planner__().plan(state)
         self._done = 0
 
     def _begin_next(self) -> bool:
         """Go on to the pass after this one; False as long as that is too far ahead."""
-        under_way, _ = self._sampler.course()
+        planner = self._sampler.__planner__()
+        under_way, _ = planner.course()
         # Two epochs ahead nothing is worth its room, and a small dataset would never end.
         if self._state != under_way or self._share.count == 0:
             return False
-        state = self._sampler.following(self._state)
+        state = planner.following(self._state)
         self._starts = {
             self._state: self._first_step,
             state: self._first_step + self._share.count,

@@ -1,10 +1,10 @@
 """One pass over an epoch on one rank: what `iter(sampler)` returns, and the state it stands in."""
 
 import operator
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, asdict, dataclass, fields, replace
 from itertools import chain
-from typing import Any, Protocol, SupportsIndex, cast
+from typing import Any, SupportsIndex, cast
 
 from wids.ordering.order import ORDER_VERSION, PARTITIONS, EpochOrder, RankShare
 
@@ -132,19 +132,24 @@ def check_count(name: str, value: int, most: int | None = None) -> int:
     return number
 
 
-class Planner(Protocol):
-    """What a pass needs from its sampler."""
+@dataclass(frozen=True)
+class Planner:
+    """What a sampler tells its passes, and those who look ahead of it.
 
-    num_replicas: int
+    Attributes:
+        plan: The order that a pass from a state follows, and the part of it that is this rank's.
+        course: Where the pass under way began, or the next one will, and how many indexes it has
+            handed out; from any thread.
+        following: Where the pass after one from a state begins, if nobody sets another epoch.
+        begun: To be called when a pass is about to hand out its first index.
+        ended: To be called when a pass has handed out its last index.
+    """
 
-    def plan(self, state: OrderState) -> tuple[EpochOrder, RankShare]:
-        """The order that a pass from `state` follows, and the part of it that is this rank's."""
-
-    def begun(self, progress: "Progress") -> None:
-        """Take note that a pass is about to hand out its first index."""
-
-    def ended(self, progress: "Progress") -> None:
-        """Take note that a pass has handed out its last index."""
+    plan: Callable[[OrderState], tuple[EpochOrder, RankShare]]
+    course: Callable[[], tuple[OrderState, int]]
+    following: Callable[[OrderState], OrderState]
+    begun: "Callable[[Progress], None]"
+    ended: "Callable[[Progress], None]"
 
 
 class Progress(Iterator[Iterator[int]]):
@@ -155,8 +160,8 @@ class Progress(Iterator[Iterator[int]]):
         exhausted: True once the last index was handed out and the next one was asked for.
     """
 
-    def __init__(self, sampler: Planner, start: OrderState) -> None:
-        self._sampler = sampler
+    def __init__(self, planner: Planner, start: OrderState) -> None:
+        self._planner = planner
         self.restart(start)
 
     def restart(self, start: OrderState) -> None:
@@ -170,14 +175,14 @@ class Progress(Iterator[Iterator[int]]):
     def __next__(self) -> Iterator[int]:
         # The tables of an epoch are made with the first index, so an unused iterator costs nothing.
         if self._plan is None:
-            self._plan = self._sampler.plan(self.start)
-            self._sampler.begun(self)
+            self._plan = self._planner.plan(self.start)
+            self._planner.begun(self)
         order, share = self._plan
         computed, _ = self._computed
         stop = min(share.count, computed + min(max(_FIRST_BLOCK, 4 * computed), _LAST_BLOCK))
         if stop == computed:
             self.exhausted = True
-            self._sampler.ended(self)
+            self._planner.ended(self)
             raise StopIteration
         block: Iterator[int] = iter(order.at(share.positions(computed, stop)).tolist())
         self._computed = (stop, block)
@@ -197,7 +202,9 @@ class Progress(Iterator[Iterator[int]]):
         # All ranks then say the same, also where some have had one index less than others.
         if self.exhausted and consumed >= self.handed_out:
             return self.start.moved(self.start.n)
-        return self.start.moved(self.start.position + consumed * self._sampler.num_replicas)
+        # Of a pass that has not begun nothing was consumed.
+        ranks = 0 if self._plan is None else self._plan[1].num_replicas
+        return self.start.moved(self.start.position + consumed * ranks)
 
 
 class EpochPass(chain[int]):
@@ -214,9 +221,9 @@ class EpochPass(chain[int]):
     progress: Progress
 
     @classmethod
-    def begin(cls, sampler: Planner, start: OrderState) -> "EpochPass":
+    def begin(cls, planner: Planner, start: OrderState) -> "EpochPass":
         """Make a pass of a sampler from a state on."""
-        progress = Progress(sampler, start)
+        progress = Progress(planner, start)
         # In a chain no Python code runs between two indexes of a block; a generator takes twice
         # the time, a class with `__next__` five times.
         this = cast("EpochPass", cls.from_iterable(progress))

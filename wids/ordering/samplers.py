@@ -20,7 +20,7 @@ import numpy as np
 
 from wids.ordering.chunks import Layout, chunk_layout
 from wids.ordering.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
-from wids.ordering.passes import MAX_LANES, EpochPass, OrderState, Progress, check_count
+from wids.ordering.passes import MAX_LANES, EpochPass, OrderState, Planner, Progress, check_count
 from wids.ordering.permute import Integers
 from wids.ordering.replicas import Replica, check_lanes, number_of_lanes
 
@@ -97,6 +97,7 @@ class ChunkedSampler(Sampler[int]):
 
     rank = 0
     num_replicas = 1
+    _lanes_by: str | None = None  # "rank" or "node", until their number is known for good
 
     def __init__(
         self,
@@ -184,7 +185,32 @@ class ChunkedSampler(Sampler[int]):
         if progress is not None:
             left = not progress.exhausted and not self._pinned
             self._set_place(max(self._epoch, progress.start.epoch + left))
-        return EpochPass.begin(self, self._place())
+        return EpochPass.begin(self.__planner__(), self._place())
+
+    def __planner__(self) -> Planner:
+        """What passes, and those who look ahead, ask of this sampler."""
+        return Planner(self._plan, self._course, self._following, self._begun, self._ended)
+
+    def __repr__(self) -> str:
+        parts = [f"{self._layout.num_samples:,} samples", *self._words_of_the_order()]
+        if self.num_replicas > 1:
+            parts.append(f"rank {self.rank} of {self.num_replicas}")
+        return f"{type(self).__name__}({', '.join(parts)}, seed {self.seed}, epoch {self.epoch})"
+
+    def _words_of_the_order(self) -> list[str]:
+        if not self.shuffle:
+            return ["in storage order"]
+        if self.partition == "uniform":
+            return ["fully shuffled"]
+        layout, mixed = self._layout, min(self.interleave, self._layout.num_chunks)
+        # Not counted here, which may take a word with all ranks.
+        lanes = f"a lane a {self._lanes_by}" if self._lanes_by else f"{self._lanes} lanes"
+        return [
+            f"chunks of about {min(layout.typical_size, layout.num_samples):,}",
+            f"{mixed} mixed at a time" if mixed > 1 else "one after the other",
+            f"partition {self.partition!r}",
+            *([lanes] if self._lanes_by or self._lanes > 1 else []),
+        ]
 
     @property
     def partition(self) -> str:
@@ -358,7 +384,7 @@ class ChunkedSampler(Sampler[int]):
             lanes = 1
         return RankShare(n, self.rank, self.num_replicas, lanes, state.position, self._tail)
 
-    def plan(self, state: OrderState) -> tuple[EpochOrder, RankShare]:
+    def _plan(self, state: OrderState) -> tuple[EpochOrder, RankShare]:
         """The order that a pass from `state` follows, and the part of it that is this rank's."""
         share = self._share(state)
         shuffle_chunks = state.shufflefirst or state.epoch > 0
@@ -367,7 +393,7 @@ class ChunkedSampler(Sampler[int]):
         )
         return order, share
 
-    def course(self) -> tuple[OrderState, int]:
+    def _course(self) -> tuple[OrderState, int]:
         """Where the pass under way began, or the next one will; how many indexes it handed out.
 
         May be asked from another thread than the one that draws indexes.
@@ -377,15 +403,15 @@ class ChunkedSampler(Sampler[int]):
             return self._state(), 0
         return progress.start, progress.handed_out
 
-    def following(self, state: OrderState) -> OrderState:
+    def _following(self, state: OrderState) -> OrderState:
         """Where the pass after one from `state` begins, if nobody sets another epoch."""
         return self._epoch_start(state.epoch + 1)
 
-    def begun(self, progress: Progress) -> None:
+    def _begun(self, progress: Progress) -> None:
         """Take note that a pass is about to hand out its first index."""
         self._progress = progress
 
-    def ended(self, progress: Progress) -> None:
+    def _ended(self, progress: Progress) -> None:
         """Take note that a pass has handed out its last index."""
         # Two passes side by side count as one; one that `set_epoch` overtook does not count.
         if progress.start.epoch == self._epoch:
@@ -539,10 +565,9 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         self._take(dataset, num_samples, chunksize, lengths)
         tail: Tail = "drop" if drop_last else "pad" if pad else "ragged"
         check_lanes(lanes)
-        # "rank" or "node", until their number is known for good.
         lanes_by = lanes if isinstance(lanes, str) else None
         self._order_by(seed, partition, interleave, 1 if isinstance(lanes, str) else lanes, tail)
-        self._lanes_by: str | None = lanes_by
+        self._lanes_by = lanes_by
         # All ranks make their samplers, so here they can agree; later only one of them may ask.
         if lanes_by is not None and self._replica.settled:
             self.lanes = number_of_lanes(lanes_by, self.num_replicas)

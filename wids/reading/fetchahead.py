@@ -127,7 +127,7 @@ class FetchAhead:
         try:
             self._look_anew()
             while not self._closed.is_set():
-                self._waits.follow(*self._sampler.course(), self.num_fetched)
+                self._waits.follow(*self._sampler.__planner__().course(), self.num_fetched)
                 if not self._advance():
                     self._closed.wait(_POLL_SECONDS)
         except ReferenceError:
@@ -416,7 +416,7 @@ def check_foreseeable(sampler: object, length: int, *, by_range: bool) -> None:
         TypeError: It is no sampler of this library.
         ValueError: It draws from another number of samples, or no shards are fetched.
     """
-    if not all(hasattr(sampler, name) for name in ("plan", "course", "following")):
+    if not hasattr(sampler, "__planner__"):
         raise TypeError(
             f"fetch_ahead needs a sampler that can say what it will draw, such as "
             f"wids.DistributedShardSampler; got {type(sampler).__name__}"
