@@ -748,7 +748,7 @@ cache_dir.mkdir(exist_ok=True, mode=0o700)
 part = PartFile(new_part_path(entry.path), ShardRef("a"))
 part.begin({len(SHARD)}, {validator!r})
 part.append((cache_dir.parent / "data").read_bytes())
-part._stream.flush()
+part.tail(0)  # written out
 os.kill(os.getpid(), 9)
 """
     subprocess.run([sys.executable, "-c", code], check=False)

@@ -4,6 +4,7 @@ import hashlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from wids.caching.cache import ShardCache
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.objecthelper import HelpedSource, serve
+from wids.fetching.objectstore import ObjectSource
 from wids.fetching.ranges import FileVersion
 from wids.fetching.transport import ReplacedError, SizeMismatchError, Stream
 
@@ -120,15 +122,15 @@ def test_ranges_are_of_one_version_of_an_object(bucket: Any) -> None:
 
 def test_a_changed_object_is_fetched_anew(cache: ShardCache, bucket: Any) -> None:
     """A part of an older object is not continued with the newer one."""
-    source = Fetcher(QUICK)
+    source = ObjectSource(QUICK)
     url = bucket("a.tar", SHARD)
-    with source._source(url).open(url) as first:
+    with source.open(url) as first:
         validator = first.validator
-    with source._source(url).open(url, 1000, validator=validator) as same:
+    with source.open(url, 1000, validator=validator) as same:
         assert (same.start, same.size) == (1000, len(SHARD))
         assert b"".join(same.chunks) == SHARD[1000:]
     bucket("a.tar", tar_of(3))
-    with source._source(url).open(url, 1000, validator=validator) as other:
+    with source.open(url, 1000, validator=validator) as other:
         assert (other.start, b"".join(other.chunks)) == (0, tar_of(3))
 
 
@@ -204,6 +206,7 @@ def test_missing_credentials_are_named_at_once(
 FORKING = """
 import os, signal
 from wids.fetching.fetch import Fetcher
+from wids.fetching.objecthelper import object_source
 fetcher = Fetcher()
 assert fetcher.read("s3://shards/a.tar") == b"first"
 child = os.fork()
@@ -218,9 +221,11 @@ if child == 0:
             fetcher.read(url)
         except Exception as error:
             print(type(error).__name__, error, flush=True)
-    with fetcher._source("s3://").open("s3://shards/b.tar") as stream:
+    source = object_source(fetcher.policy)
+    with source.open("s3://shards/b.tar") as stream:
         print(stream.size, stream.ranges, len(next(stream.chunks)) > 0, flush=True)
     assert fetcher.read("s3://shards/a.tar") == b"first"
+    source.close()
     fetcher.close()
     print("read", flush=True)
     os._exit(0)
@@ -303,14 +308,24 @@ def test_a_helper_tells_a_whole_object_from_one_that_broke_off(
         assert text.endswith(str(error))
 
 
-def test_a_helper_that_dies_is_a_broken_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_helper_that_dies_is_a_broken_connection(bucket: Any) -> None:
     """Whoever asks may try again, and a new helper is started."""
-    monkeypatch.setattr("wids.fetching.objecthelper._MAIN", "raise SystemExit")
-    policy = FetchPolicy(attempts=2, backoff_seconds=0.0)
-    fetcher = Fetcher(policy)
-    fetcher._sources[os.getpid(), "s3"] = HelpedSource(policy)
-    with pytest.raises(FetchError, match="gave up after 2 attempts.*helper process has ended"):
-        fetcher.read("s3://bucket/a.tar")
+    url, source, before = bucket("a.tar", SHARD), HelpedSource(QUICK), _children()
+    with source.open(url) as stream:
+        assert b"".join(stream.chunks) == SHARD
+    (helper,) = _children() - before
+    os.kill(helper, signal.SIGKILL)
+    with pytest.raises(ConnectionError, match="helper process has ended"):
+        source.open(url)
+    with source.open(url) as stream:
+        assert b"".join(stream.chunks) == SHARD
+    source.close()
+
+
+def _children() -> set[int]:
+    """List the processes that threads of this one started and that still run."""
+    lists = Path("/proc/self/task").glob("*/children")
+    return {int(child) for each in lists for child in each.read_text().split()}
 
 
 @pytest.mark.parametrize("url", ["gs://bucket/a.tar", "az://container/a.tar", "abfs://c/a.tar"])

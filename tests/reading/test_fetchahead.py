@@ -276,6 +276,11 @@ def test_an_eviction_right_after_the_fetch_ends_nothing(
     assert read_all(dataset, sampler) == list(range(3 * NSAMPLES))
 
 
+def threads_ahead() -> list[threading.Thread]:
+    """Return the threads that fetch shards ahead in this process."""
+    return [each for each in threading.enumerate() if each.name == "wids-fetch-ahead"]
+
+
 def test_a_forgotten_sampler_ends_the_thread(remote: OpenRemote) -> None:
     """Nothing need be closed: with the sampler goes the thread that followed it."""
     dataset = remote(3)
@@ -284,15 +289,19 @@ def test_a_forgotten_sampler_ends_the_thread(remote: OpenRemote) -> None:
     assert eventually(lambda: ahead.num_fetched == 3)
     del sampler
     gc.collect()
-    assert eventually(lambda: not ahead._thread.is_alive())
+    assert eventually(lambda: not threads_ahead())
 
 
 def test_a_new_sampler_takes_the_place_of_the_old(remote: OpenRemote) -> None:
     """One thread a dataset: the second call ends what the first began."""
     dataset = remote(3)
     samplers = [wids.ShardListSampler(dataset) for _ in range(2)]
-    first, second = (dataset.fetch_ahead(sampler) for sampler in samplers)
-    assert (first._thread.is_alive(), second._thread.is_alive()) == (False, True)
+    first = dataset.fetch_ahead(samplers[0])
+    (before,) = threads_ahead()
+    second = dataset.fetch_ahead(samplers[1])
+    assert first is not second
+    (after,) = threads_ahead()
+    assert after is not before
 
 
 def test_local_shards_need_no_thread(make_shard: Callable[..., Path]) -> None:
@@ -301,7 +310,7 @@ def test_local_shards_need_no_thread(make_shard: Callable[..., Path]) -> None:
     with ShardList([path]) as dataset:
         ahead = dataset.fetch_ahead(wids.ShardListSampler(dataset))
         assert (ahead.num_fetched, ahead.waited_seconds) == (0, 0.0)
-        assert not [each for each in threading.enumerate() if each.name == "wids-fetch-ahead"]
+        assert not threads_ahead()
     assert not dataset.cache_dir.exists() or not list(dataset.cache_dir.glob(".waits*"))
 
 
