@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 import wids
-from wids.reading.readahead import ReadAhead
+from wids.reading.gather import ReadAhead
 
 LENGTHS = [5, 0, 1, 12, 7]
 TOTAL = sum(LENGTHS)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.reading.columnvalues import fill_in, join, pack
-from wids.reading.ragged import Ragged, RaggedText
+from wids.reading.ragged import Ragged, RaggedText, fill_in, join, pack
 
 BIG = 2**53
 SCALARS = (

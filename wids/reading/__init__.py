@@ -1,1 +1,1 @@
-"""The dataset: a global index to a sample, through the shards that are open."""
+"""The dataset: random access to samples by global index."""

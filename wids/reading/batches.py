@@ -1,4 +1,4 @@
-"""What makes a batch of a list of indexes: field by field where that can be, else by sample.
+"""Batches of a dataset: made field by field where that can be, else sample by sample.
 
 raw       the dataset hands fields over raw: one buffer a field, filled from the maps
 decoded   the dataset decodes: `.npy` and `.cls` for the whole batch, other fields one by one
@@ -8,25 +8,34 @@ samples   everything else: the samples are read as they are, and collated
 from __future__ import annotations
 
 import threading
+import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from wids.base.processes import num_cores
-from wids.reading.bufferpool import BufferPool
 from wids.reading.collate import collate
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    import numpy as np
+    import numpy.typing as npt
 
     from wids.reading.pipeline import BatchKind
     from wids.reading.samplesequence import SampleSequence
 
-__all__ = ["Batch", "Pools", "batch_maker", "useful_threads"]
+__all__ = ["Batch", "BufferPool", "Pools", "batch_maker", "useful_threads"]
 
 Batch = Any
 
 MOST_THREADS = 8  # by default; beyond, Python's own work keeps more of them from running at once
+
+# Spare buffers that are kept; batches that a caller hoarded and then dropped are let go.
+_MOST_SPARE = 16
+
+# Batches differ in size. With some room each buffer soon fits every batch.
+_HEADROOM = 1.25
 
 
 def batch_maker(
@@ -49,7 +58,7 @@ def batch_maker(
 
 
 def useful_threads(dataset: Any, collate_fn: object) -> int:
-    """Say how many threads make batches faster than fewer do.
+    """Return the number of threads beyond which batches are made no faster.
 
     One copies raw fields as fast as Python lets any number of them; decoders and what users write
     can use as many as there are cores.
@@ -65,13 +74,13 @@ def _kind(dataset: SampleSequence | Any) -> BatchKind:
 
 
 class Pools:
-    """A pool of memory for each field: batches of one field are of much the same size."""
+    """Buffer pools by field, since batches of one field have about the same size."""
 
     def __init__(self) -> None:
         self._pools: dict[str, BufferPool] = {}
 
     def __call__(self, field: str) -> Callable[[int], np.ndarray]:
-        """Return what allocates memory for batches of a field."""
+        """Return the allocator for batches of a field."""
         return self._pools.setdefault(field, BufferPool()).allocate
 
     def __reduce__(self) -> tuple[type[Pools], tuple[()]]:
@@ -80,7 +89,7 @@ class Pools:
 
 
 class _SampleBatches:
-    """Reads samples, and collates them."""
+    """Makes a batch by reading its samples and collating them."""
 
     def __init__(
         self, dataset: Any, collate_fn: Callable[[list[Any]], Batch] | None, pools: Pools | None
@@ -108,7 +117,7 @@ class _SampleBatches:
 
 
 class _FieldBatches:
-    """Gathers the fields of a batch, one after the other."""
+    """Makes a batch field by field."""
 
     def __init__(
         self, dataset: SampleSequence, by_sample: _SampleBatches, pools: Pools | None
@@ -124,3 +133,42 @@ class _FieldBatches:
         batch = self._dataset.gather_fields(indexes, self._pools, self._turn)
         # Where the samples differ, the message about it is made where each one is seen.
         return self._by_sample(indexes) if batch is None else batch
+
+
+class BufferPool:
+    """Memory for batches, reused once the last view of a batch is gone.
+
+    Fresh memory has to be cleared by the kernel page by page, which takes longer than copying a
+    batch into it. Nobody has to say when a batch is done with: as long as an array, a view, or a
+    tensor made of one refers to it, its memory is not touched. May be shared by threads.
+
+    >>> pool = BufferPool()
+    >>> batch = pool.allocate(1000)
+    >>> address, view = batch.ctypes.data, batch[10:20]
+    >>> del batch
+    >>> pool.allocate(1000).ctypes.data == address
+    False
+    >>> del view
+    >>> pool.allocate(1000).ctypes.data == address
+    True
+    """
+
+    def __init__(self) -> None:
+        self._spare: deque[npt.NDArray[np.uint8]] = deque(maxlen=_MOST_SPARE)
+
+    def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        """Return an uninitialised array of `nbytes` bytes."""
+        owner = self._take(nbytes)
+        # An array over a memoryview is where views of it end: they refer to it and not to what is
+        # behind. So when it goes, nothing looks at the memory any more.
+        lease = np.frombuffer(owner.data, np.uint8)
+        weakref.finalize(lease, self._spare.append, owner).atexit = False
+        return lease[:nbytes]
+
+    def _take(self, nbytes: int) -> npt.NDArray[np.uint8]:
+        try:
+            owner = self._spare.pop()
+        except IndexError:
+            return np.empty(max(1, int(nbytes * _HEADROOM)), np.uint8)
+        # One that is too small is dropped for a larger one, so that sizes settle.
+        return owner if len(owner) >= nbytes else np.empty(int(nbytes * _HEADROOM), np.uint8)

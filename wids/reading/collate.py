@@ -1,4 +1,4 @@
-"""From samples to a batch: what can be one array or tensor becomes one, all else a list."""
+"""Collation: stacks the values of each field into an array or tensor, else keeps a list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Allocate = Callable[[int], np.ndarray]
 
 
 def collate(samples: Sequence[Any], allocate: Allocate | None = None) -> Any:
-    """Turn a list of samples into a batch, as a DataLoader does, and without ever giving up.
+    """Return the batch of a list of samples; values that cannot be stacked stay a list.
 
     Dicts become a dict of columns, tuples a list of columns, anything else one column. Numbers
     become an array; arrays of one type and shape, and tensors, are stacked; whatever is left (text,

@@ -23,7 +23,7 @@ from wids.reading.ragged import Ragged, RaggedText
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from wids.reading.columnvalues import Values
+    from wids.reading.ragged import Values
     from wids.tar.sidecar import IndexRules
 
 __all__ = ["ColumnPart", "ColumnSource", "load_column", "save_column"]
@@ -36,11 +36,11 @@ KINDS: dict[str, type[Ragged] | None] = {"array": None, "ragged": Ragged, "text"
 
 @dataclass(frozen=True)
 class ColumnSource:
-    """What a column was made from; another source means another file.
+    """The inputs that a kept column depends on; other inputs mean another file.
 
     Attributes:
         extension: The field.
-        path: Which value in the field: keys and places, from the outermost one on.
+        path: Which value in the field: keys and indexes, from the outermost one on.
         decoder: Name of what decoded it, with its settings.
         rules: How members were gathered into samples.
         num_samples: Samples of the shard.
@@ -53,11 +53,11 @@ class ColumnSource:
     num_samples: int
 
     def as_json(self) -> str:
-        """Return it as text, the same for equal sources."""
+        """Return the source as JSON text; equal sources give equal text."""
         return json.dumps(asdict(self), sort_keys=True)
 
     def suffix(self) -> str:
-        """Return what the file's name adds to its shard's.
+        """Return the suffix of the file's name behind the shard's name.
 
         >>> from wids.tar.sidecar import Source
         >>> ColumnSource(".cls", (), "", Source(0, 0).rules, 3).suffix()
@@ -74,7 +74,7 @@ class ColumnPart:
 
     Attributes:
         values: Those of the samples that have one, in order.
-        missing: Places of the samples that have none; int64, ascending.
+        missing: Local indexes of the samples that have none; int64, ascending.
     """
 
     values: Values
@@ -82,7 +82,7 @@ class ColumnPart:
 
 
 def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
-    """Write a column, whole or not at all.
+    """Write a column to a file, atomically.
 
     Args:
         path: Where.
@@ -151,7 +151,7 @@ def _verified(path: Path, source: ColumnSource) -> ColumnPart:
 
 
 def _checked_part(kind: str, arrays: dict[str, npt.NDArray[Any]], num_samples: int) -> ColumnPart:
-    """Build a column whose parts fit each other and the shard; `Ragged` checks its offsets."""
+    """Return the column, after checking that its arrays fit each other and the shard."""
     values, missing = arrays["values"], arrays["missing"]
     wrapper = KINDS[kind]
     column = values if wrapper is None else wrapper(values, arrays["offsets"])

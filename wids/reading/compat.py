@@ -1,4 +1,4 @@
-"""What code written for wids 0.1.11 expects: fields as binary streams."""
+"""Compatibility with wids 0.1.11: fields as binary streams."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Sample = dict[str, Any]
 
 
 class StreamedShard(Sequence[Sample]):
-    """A shard whose samples have binary streams for fields, as `get_shard` always gave them."""
+    """Shard whose samples have binary streams as fields, as 0.1.11 gave them."""
 
     def __init__(self, shard: ReadableShard) -> None:
         self.shard = shard
@@ -29,14 +29,14 @@ class StreamedShard(Sequence[Sample]):
     def __getitem__(self, local_index: slice) -> list[Sample]: ...
     def __getitem__(self, local_index: int | slice) -> Sample | list[Sample]:
         if isinstance(local_index, slice):
-            return [self[place] for place in range(*local_index.indices(len(self)))]
+            return [self[each] for each in range(*local_index.indices(len(self)))]
         sample = self.shard.read(local_index)
         wrap_in_streams(sample)
         return sample
 
 
 def wrap_in_streams(sample: Sample) -> None:
-    """Make a binary stream of each raw field of a sample.
+    """Replace each raw field of a sample by a binary stream.
 
     >>> sample = {"__key__": "a", ".txt": b"one"}
     >>> wrap_in_streams(sample)
@@ -50,7 +50,7 @@ def wrap_in_streams(sample: Sample) -> None:
 
 
 def note_decoded_field(error: Exception) -> None:
-    """Add to the error of code that reads a decoded field as a stream how it stays a stream.
+    """Add a hint to the error of code that reads a decoded field as a stream.
 
     Args:
         error: What a transformation raised; others than that are left alone.

@@ -1,4 +1,4 @@
-"""`ShardListDataset`: the sequence of samples, as torch knows it.
+"""`ShardListDataset`: a `ShardList` that is a `torch.utils.data.Dataset`.
 
 Where torch is installed it is a `torch.utils.data.Dataset`; elsewhere it works alike, without.
 All it does stands in `shardlist.py`: the command line, the indexer and the browser use that, so
@@ -19,7 +19,7 @@ else:
     except ImportError:
 
         class Dataset:
-            """Stands in for torch's class of that name, which adds nothing that we need."""
+            """Replacement for torch's class where torch is not installed."""
 
             def __class_getitem__(cls, _item: Any) -> type:
                 return cls

@@ -1,4 +1,4 @@
-"""What a dataset shows of itself: a line of text, a page for notebooks, and single samples.
+"""Display of a dataset: its `repr`, its page in notebooks, and single samples.
 
 Nothing here fetches a shard unless a sample of it is asked for.
 """
@@ -50,7 +50,7 @@ class ShardedDataset(SampleSequence, Protocol):
 
 
 def summary_line(dataset: ShardedDataset) -> str:
-    """Return the line that is the `repr` of a dataset."""
+    """Return the `repr` of a dataset."""
     facts = _facts(dataset)
     counts = ((facts.nsamples, "sample"), (facts.nshards, "shard"))
     parts = [
@@ -65,7 +65,7 @@ def summary_line(dataset: ShardedDataset) -> str:
 
 
 def html_page(dataset: ShardedDataset) -> str:
-    """Return the page that a notebook shows of a dataset."""
+    """Return the HTML that a notebook shows of a dataset."""
     from wids.display.notebook import dataset_html
 
     first = range(min(GRID_SAMPLES, len(dataset)))
@@ -144,7 +144,7 @@ def _fields_of_first_sample(dataset: ShardedDataset) -> list[tuple[str, int]] | 
 
 
 def nbytes_of(shards: ShardTable, *, look: bool = True) -> int | None:
-    """Add up the bytes of all shards: as the spec says them, else of the files of this machine.
+    """Return the total size of all shards, from the spec or from local files.
 
     Args:
         shards: The shards.

@@ -1,4 +1,4 @@
-"""Fetching shards before they are read: the sampler's coming ones, in order, by one thread.
+"""Prefetching: one thread fetches the coming shards of a sampler, in order.
 
 The sampler lives in the main process, whatever number of workers read; so it is there that the
 future is known and the shards are fetched. Workers find them in the cache folder. Several ranks on
@@ -52,7 +52,7 @@ _LAST_BATCHES_SECONDS = 2.0
 
 
 class FetchAhead:
-    """Keeps the coming shards of a sampler in the cache; `ShardListDataset.fetch_ahead` makes it.
+    """Thread that fetches the coming shards of a sampler into the cache.
 
     What it holds ready fits into the cache's bound, and counts as just used as long as it is still
     to come, so that others are evicted first. What cannot be fetched is left to its reader, who
@@ -113,7 +113,7 @@ class FetchAhead:
         return self._waits.seconds
 
     def close(self) -> None:
-        """End it; a download under way is given up. Harmless at any time."""
+        """Stop the thread and give up the download under way; harmless at any time."""
         # A forked worker has a copy of this object, but the thread is not its own.
         if self._pid != os.getpid() or self._thread is None:
             return
@@ -138,7 +138,7 @@ class FetchAhead:
                 raise
 
     def _look_anew(self) -> None:
-        """Plan from where the sampler stands now."""
+        """Start a new window at the position of the sampler."""
         room = self._room(self._sampler)
         self._step = 0
         self._lookahead = Lookahead(self._sampler, self._ends)
@@ -148,7 +148,7 @@ class FetchAhead:
         self._touched = time.monotonic()
 
     def _room(self, sampler: Foreseeable) -> int | None:
-        """Bytes that this rank may have in the cache; None for no bound."""
+        """Return the bytes that this rank may use of the cache; None for no bound."""
         cache = self._cache
         # Nothing is evicted from a cache without a bound, so there is no budget to keep.
         if cache.cache_size is None or cache.keep or cache.localname is not None:
@@ -171,7 +171,7 @@ class FetchAhead:
         return True
 
     def _touch(self) -> None:
-        """Let what is still to come count as used, what comes first as used last."""
+        """Mark the shards in the window as used, the first of them last."""
         # One that another process evicted is left to its reader: to fetch it again and again from
         # each other would help nobody.
         paths = {number: self._paths.get(number) for number in reversed(list(self._window))}
@@ -222,14 +222,14 @@ class FetchAhead:
 
 
 class _ShardSizes:
-    """Bytes of each shard: as found here, else as the spec says, else of the largest so far."""
+    """Sizes of shards: measured, else from the spec, else that of the largest so far."""
 
     def __init__(self, shards: ShardTable) -> None:
         self._promised = shards.filesize
         self._found: dict[int, int] = {}
 
     def note(self, shard_index: int, nbytes: int) -> None:
-        """Take note of the size that a shard was found to have."""
+        """Record the measured size of a shard."""
         self._found[shard_index] = nbytes
 
     def __call__(self, shard_index: int) -> int:
@@ -238,7 +238,7 @@ class _ShardSizes:
 
 
 def _remote_visits(lookahead: Lookahead, shards: ShardTable) -> Iterator[list[Visit]]:
-    """Yield the coming visits of shards that are not files of this machine, where there are any."""
+    """Yield the coming visits of remote shards, in blocks that are not empty."""
     for visits in lookahead:
         remote = [visit for visit in visits if not is_local(shards.urls[visit.shard_index])]
         if remote:
@@ -246,7 +246,7 @@ def _remote_visits(lookahead: Lookahead, shards: ShardTable) -> Iterator[list[Vi
 
 
 class _EpochWaits:
-    """Tells the epochs of a sampler apart, and logs at the end of each how long readers waited.
+    """Waiting time of readers by epoch, logged at the end of each.
 
     Args:
         log: The waits of this process.
@@ -267,7 +267,7 @@ class _EpochWaits:
         return self._log.seconds(self._began) if self._final is None else self._final
 
     def follow(self, state: OrderState, handed_out: int, num_fetched: int) -> None:
-        """Take note of where the sampler stands.
+        """Record the position of the sampler.
 
         Args:
             state: Where its pass began, or the next one will.
@@ -304,7 +304,7 @@ class _EpochWaits:
 
 
 def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:
-    """Bytes of the shards that are needed side by side, at the step that needs the most.
+    """Return the most bytes of shards that are needed at one step.
 
     Args:
         visits: Coming shards, looked at together.
@@ -321,7 +321,7 @@ def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:
 
 
 class Window:
-    """The shards needed from the present step on, taken in one by one as others are done with.
+    """Sliding window of the shards needed from the present step on.
 
     A shard that has been taken in keeps its room until its last step has passed, whether it could
     be fetched or not: what lies ahead of use is bounded, whatever happens.
@@ -358,11 +358,11 @@ class Window:
         return len(self._held)
 
     def __iter__(self) -> Iterator[int]:
-        """The shards in the window, the one taken in first before the others."""
+        """Yield the shards in the window, in the order in which they were taken."""
         return iter(self._held)
 
     def take(self, step: int) -> int | None:
-        """Let go of what is done with, and take in the next shard; None where there is no room.
+        """Drop the shards that are done with and return the next one; None if it has no room.
 
         Args:
             step: The present step; never goes back.
@@ -376,7 +376,7 @@ class Window:
         return visit.shard_index
 
     def _next(self, step: int) -> Visit | None:
-        """The next shard that is to be taken in, left where it is."""
+        """Return the next shard to take, without taking it."""
         while self._coming or self._look_ahead():
             visit = self._coming[0]
             held = self._held.get(visit.shard_index)
@@ -405,7 +405,7 @@ class Window:
 
 
 def check_foreseeable(sampler: object, length: int, *, by_range: bool) -> None:
-    """Refuse a sampler whose coming shards cannot be known, or are not fetched.
+    """Refuse a sampler whose coming shards are unknown, or are not fetched.
 
     Args:
         sampler: What was given.

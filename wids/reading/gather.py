@@ -1,11 +1,12 @@
-"""A batch of fields at once: found by numpy, copied into one piece of memory."""
+"""Fields of a batch at once: found by numpy, announced to the kernel, copied into one buffer."""
 
 from __future__ import annotations
 
 import io
+import resource
 from bisect import bisect_right
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Collection, Iterable, Iterator
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any
@@ -19,20 +20,18 @@ from wids.codecs.documents import decode_class
 from wids.codecs.stacks import Windows, stack_classes, stack_npy
 from wids.errors import DecodeError
 from wids.reading.collate import column_of
-from wids.reading.columnvalues import Values, pack
-from wids.reading.ragged import Ragged
+from wids.reading.ragged import Ragged, Values, pack
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Sequence
     from contextlib import AbstractContextManager
 
     from wids.codecs.decode import Decoder, SampleDecoder
-    from wids.reading.openshards import OpenShard, OpenShards, Places
+    from wids.reading.openshards import OpenShard, OpenShards, ShardSamples
     from wids.reading.pipeline import Pipeline
-    from wids.reading.readahead import ReadAhead
     from wids.tar.shard import ReadableShard
 
-__all__ = ["Allocate", "Gathering", "gather_fields"]
+__all__ = ["Allocate", "Gathering", "ReadAhead", "gather_fields"]
 
 Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
@@ -48,9 +47,19 @@ _STACKS: dict[Any, Callable[[Windows], npt.NDArray[Any] | None]] = {
     decode_class: stack_classes,
 }
 
+# This thread's own figures where the system counts them apart, as Linux does.
+_WHO = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
+
+# Batches that are announced after the last that had to be read from a disk.
+_COLD_BATCHES = 4
+
+# Of smaller samples several share a page, or what the kernel reads around one: mostly the next
+# batches want that too, and announcing page by page was measured to take twice as long.
+_SCATTERED_NBYTES = 16384
+
 
 class Gathering:
-    """A batch that was located: which samples of which shards it is made of.
+    """A located batch: its samples, grouped by shard.
 
     Args:
         indexes: Global indexes in `[0, total)`; shape `(batch,)`, int64.
@@ -88,28 +97,28 @@ class Gathering:
 
     @property
     def _groups(self) -> Iterable[tuple[OpenShard, Integers]]:
-        """The shards of the batch, with the ascending places in each."""
+        """The shards of the batch, with the ascending local indexes in each."""
         return self._open_groups() if self._kept is None else self._kept
 
-    def places(self) -> Iterator[Places]:
-        """Yield the shards of the batch, with the places in each."""
-        for opened, places in self._groups:
-            yield opened, places.tolist()
+    def shard_samples(self) -> Iterator[ShardSamples]:
+        """Yield the shards of the batch, with the local indexes in each."""
+        for opened, local_indexes in self._groups:
+            yield opened, local_indexes.tolist()
 
     def announced(self, fields: Collection[str] | None) -> AbstractContextManager[None]:
         """Have the kernel fetch fields (None: all) while they are read, if it helps."""
-        return self._read_ahead.batch(self.places(), fields)
+        return self._read_ahead.batch(self.shard_samples(), fields)
 
     def samples(self) -> Iterator[tuple[int, OpenShard, int]]:
-        """Yield each sample as it comes in storage: its place in the batch, shard, and place there.
+        """Yield `(slot in the batch, open shard, local index)` in the order of storage.
 
         A shard is closed at any time behind its last sample; its memory stays as long as it is
         held.
         """
         slots = iter(self._order.tolist())
-        for opened, places in self._groups:
-            for place in places.tolist():
-                yield next(slots), opened, place
+        for opened, local_indexes in self._groups:
+            for local_index in local_indexes.tolist():
+                yield next(slots), opened, local_index
 
     @property
     def indexes(self) -> Integers:
@@ -121,7 +130,9 @@ class Gathering:
     @property
     def keys(self) -> list[str]:
         """The samples' keys, in the order of the batch."""
-        found = (opened.shard.index.keys_at(places) for opened, places in self._groups)
+        found = (
+            opened.shard.index.keys_at(local_indexes) for opened, local_indexes in self._groups
+        )
         keys = [""] * len(self._order)
         for slot, key in zip(self._order.tolist(), chain.from_iterable(found), strict=True):
             keys[slot] = key
@@ -164,7 +175,7 @@ class Gathering:
             decoder: What decodes it, and answers what cannot be decoded.
 
         Returns:
-            What `wids.reading.columnvalues.pack` makes of the values.
+            What `wids.reading.ragged.pack` makes of the values.
 
         Raises:
             DecodeError: A sample lacks the field, or it is damaged; the message names it.
@@ -203,8 +214,8 @@ class Gathering:
             try:
                 values[slot] = decode(view)
             except Exception as error:  # noqa: BLE001 (the sample decoder says what it means)
-                opened, place = self._at(row)
-                values[slot] = opened.answer_error(decoder, error, extension, place)
+                opened, local_index = self._at(row)
+                values[slot] = opened.answer_error(decoder, error, extension, local_index)
         return values
 
     def field_names(self, fields: Collection[str] | None = None) -> list[str] | None:
@@ -215,8 +226,8 @@ class Gathering:
         """
         found: list[set[str]] = []
         names: list[str] = []
-        for opened, places in self._groups:
-            for extensions in opened.shard.index.extensions_at(places):
+        for opened, local_indexes in self._groups:
+            for extensions in opened.shard.index.extensions_at(local_indexes):
                 names = [name for name in extensions if fields is None or name in fields]
                 # As sets: fields may stand in another order in another shard, and are the same
                 # batch.
@@ -224,32 +235,32 @@ class Gathering:
         return names if all(each == found[0] for each in found) else None
 
     def _at(self, row: int) -> tuple[OpenShard, int]:
-        """Return the shard of a row in the order of storage, and the sample's place in it."""
+        """Return the shard of a row in the order of storage, and the sample's local index."""
         opened = self._open_shard(self._shard_indexes[bisect_right(self._bounds, row) - 1])
         return opened, int(self._ascending[row]) - opened.start
 
     def find(self, extensions: Sequence[str]) -> None:
-        """Find fields that are wanted soon, which takes less time together than one by one.
+        """Look up several fields at once, which is faster than one by one.
 
         Raises:
             DecodeError: A sample lacks one; the message names it.
         """
         names = tuple(extensions)
         memories, spans = [], [np.empty((0, len(names), 2), np.int64)]
-        for opened, places in self._groups:
+        for opened, local_indexes in self._groups:
             memory = opened.shard.memory
             if self._crowded or memory is None:
-                memory, found = _fetch(opened.shard, places, names)
+                memory, found = _fetch(opened.shard, local_indexes, names)
             else:
-                found = opened.shard.index.find_spans(places, names)
+                found = opened.shard.index.find_spans(local_indexes, names)
             memories.append(memory)
             spans.append(found)
         joined = np.concatenate(spans)
         if (joined < 0).any():
-            row, place = np.argwhere(joined[:, :, 0] < 0)[0].tolist()
-            raise self._missing(names[place], row)
-        for place, name in enumerate(names):
-            self._found[name] = Windows(memories, self._bounds, joined[:, place])
+            row, column = np.argwhere(joined[:, :, 0] < 0)[0].tolist()
+            raise self._missing(names[column], row)
+        for column, name in enumerate(names):
+            self._found[name] = Windows(memories, self._bounds, joined[:, column])
 
     def _find(self, extension: str) -> Windows:
         if extension not in self._found:
@@ -310,14 +321,14 @@ def gather_fields(
 
 
 def _fetch(
-    shard: ReadableShard, places: Integers, names: tuple[str, ...]
+    shard: ReadableShard, local_indexes: Integers, names: tuple[str, ...]
 ) -> tuple[memoryview, Integers]:
-    """Copy some fields of some samples of a shard that lies elsewhere, or will be closed.
+    """Copy fields of a shard that is not mapped, or will be closed, into one buffer.
 
     Returns:
         The bytes, and the spans of the fields there; -1 for a missing field.
     """
-    samples = shard.read_many(places.tolist(), names)
+    samples = shard.read_many(local_indexes.tolist(), names)
     fields = [sample.get(name) for sample in samples for name in names]
     # By what came: the index may have been exchanged for a newer one while it was read.
     sizes = np.array([len(field or b"") for field in fields], np.int64)
@@ -328,7 +339,55 @@ def _fetch(
 
 
 def _core(decode: Decoder | None) -> Any:
-    """Return the function that decodes, without what makes its result own its memory."""
+    """Return the decoding function inside of a partial that copies its result."""
     if isinstance(decode, partial) and decode.args and not decode.keywords:
         return decode.args[-1]
     return decode
+
+
+class ReadAhead:
+    """Read-ahead of batches by the kernel, while batches come from a disk.
+
+    A page that is not in memory stops the thread that touches it, and the kernel then reads far
+    more around it than a random read wants: megabytes a page, on some machines. Announced together,
+    the pages of a batch are fetched side by side and nothing else is. Pages in memory need no
+    announcement, and it would cost as much as reading a small sample; so the blocks that this
+    thread made the kernel read are counted, and tell when it pays. The first batches are announced.
+
+    Instances may be shared by threads and pickled.
+
+    >>> ahead = ReadAhead()
+    >>> with ahead.batch([]):
+    ...     pass
+    """
+
+    def __init__(self) -> None:
+        self._cold_batches = _COLD_BATCHES
+
+    @contextmanager
+    def batch(
+        self, wanted: Iterable[ShardSamples], fields: Collection[str] | None = None
+    ) -> Iterator[None]:
+        """Context in which a batch is read; announces it first where that helps.
+
+        Args:
+            wanted: What is about to be read.
+            fields: The extensions that will be read; None: all.
+        """
+        before = _blocks_read()
+        if self._cold_batches > 0:
+            self._cold_batches -= 1
+            for opened, local_indexes in wanted:
+                shard = opened.shard
+                if shard.nbytes >= _SCATTERED_NBYTES * len(shard):
+                    shard.announce(local_indexes, fields)
+        yield
+        if _blocks_read() > before:
+            self._cold_batches = _COLD_BATCHES
+
+
+def _blocks_read() -> int:
+    """Return a count of this thread's reads from disks; only its growth has a meaning."""
+    usage = resource.getrusage(_WHO)
+    # File systems that do not count blocks still count the faults that waited.
+    return usage.ru_inblock + usage.ru_majflt

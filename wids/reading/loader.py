@@ -1,4 +1,4 @@
-"""`Loader`: batches made by threads of this process, straight from the maps of the shards."""
+"""`Loader`: batches made by threads, straight from the mapped shards."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Number = TypeVar("Number", int, float)
 
 
 class Loader:
-    """Batches of a dataset, made by threads; what DataLoader is for processes.
+    """Iterable over the batches of a dataset, made by threads.
 
     It takes the arguments of `torch.utils.data.DataLoader` where they mean the same, yields the
     same samples in the same order, and needs no pickling, no shared memory and no start-up: fields
@@ -124,7 +124,7 @@ class Loader:
         )
 
     def __iter__(self) -> LoaderPass:
-        """Begin an epoch, or go on with the one that was restored."""
+        """Start an epoch, or continue the one that was restored."""
         # What is pinned is copied once more, and its memory is kept by torch.
         pools = self._pools if self.reuse else None
         make = batch_maker(self.dataset, self.collate_fn, pools)
@@ -172,7 +172,7 @@ class Loader:
         sampler.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the loader stands: behind the batches that came out of it, whatever was prefetched.
+        """Return the position behind the batches that were yielded, not those prefetched.
 
         The state is that of the sampler, the same on all ranks, and can be restored on another
         number of them, and with another batch size.
@@ -190,7 +190,7 @@ class Loader:
         return {"sampler": sampler.state_dict(consumed=progress.consumed)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Let the next pass begin where the state was taken.
+        """Let the next pass start where the state was taken.
 
         Raises:
             ValueError: It is no state of a loader, or of other data.
@@ -227,7 +227,7 @@ class Loader:
 
 @dataclass
 class _Progress:
-    """How far a pass has come; a loader keeps this and not the pass, which ends with its loop."""
+    """Progress of a pass, which the loader keeps when the pass is gone."""
 
     start: dict[str, Any] = field(default_factory=dict)
     consumed: int = 0
@@ -235,7 +235,7 @@ class _Progress:
 
 
 class LoaderPass(Iterator[Batch]):
-    """One pass of a `Loader`: its batches in order. Leaving the loop over it ends its threads."""
+    """Iterator over one pass of a `Loader`; leaving the loop over it ends its threads."""
 
     def __init__(
         self,
@@ -266,7 +266,7 @@ class LoaderPass(Iterator[Batch]):
 def _finishing(
     make: Callable[[Sequence[int]], Batch], *, tensors: bool, pin_memory: bool
 ) -> Callable[[Sequence[int]], Batch]:
-    """Add to the making of a batch what the user wants of it."""
+    """Wrap a function that makes batches so that they become tensors, pinned if wanted."""
     if not tensors:
         return make
     if not pin_memory:

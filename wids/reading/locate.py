@@ -1,4 +1,4 @@
-"""From a global index to a shard and a place in it."""
+"""`Locator`: maps a global index to a shard and a local index."""
 
 from __future__ import annotations
 

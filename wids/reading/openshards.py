@@ -1,4 +1,4 @@
-"""The open shards of a dataset: a bounded set, least recently used out first."""
+"""`OpenShards`: a bounded set of open shards with least-recently-used eviction."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
 
-__all__ = ["NumberedShards", "OpenShard", "OpenShards", "Places", "default_max_open_shards"]
+__all__ = ["NumberedShards", "OpenShard", "OpenShards", "ShardSamples", "default_max_open_shards"]
 
 # The mapped tar and the mapped sidecar each keep a descriptor while they are open.
 DESCRIPTORS_PER_SHARD = 2
@@ -31,7 +31,7 @@ MOST_OPEN_SHARDS = 4096
 
 @dataclass(slots=True)  # attributes of a slotted class are the fastest to get at
 class OpenShard:
-    """An open shard, and what every sample of it repeats.
+    """An open shard with the labels that all its samples share.
 
     Attributes:
         shard: The shard, mapped or read by range.
@@ -48,7 +48,7 @@ class OpenShard:
     uses: int = 0
 
     def label(self, sample: Sample, local_index: int) -> Sample:
-        """Add to the fields of a sample where they come from; returns the sample."""
+        """Add dataset, index, shard and local index to a sample; returns the sample."""
         sample["__dataset__"] = self.dataset
         sample["__index__"] = self.start + local_index
         sample["__shard__"] = self.url
@@ -64,7 +64,7 @@ class OpenShard:
             decoder: What was to decode the field; its `on_error` decides.
             error: What its decoding raised.
             extension: The field.
-            local_index: The sample's place in the shard.
+            local_index: The sample's index in the shard.
 
         Raises:
             DecodeError: Nothing stands for it.
@@ -83,8 +83,8 @@ class OpenShard:
         return self.shard.is_evicted()
 
 
-# Some samples of one shard, by their places in it.
-Places = tuple[OpenShard, list[int]]
+# Some samples of one shard, by their local indexes.
+ShardSamples = tuple[OpenShard, list[int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,7 +137,7 @@ def default_max_open_shards() -> int:
 
 
 class OpenShards(dict[int, OpenShard]):
-    """Keeps the shards that were used last open; opens others when they are asked for.
+    """Dict of open shards by number that opens missing ones and bounds their number.
 
     `opened[shard_index]` is an open shard; the caller adds to its `uses`. A hit is a look-up in a
     dict and moves nothing: shards that were used since the last time get a second chance when one
@@ -188,7 +188,7 @@ class OpenShards(dict[int, OpenShard]):
         return opened
 
     def open_anew(self, shard_index: int) -> OpenShard:
-        """Open a shard that is not to be kept open, such as one whose pages are read once."""
+        """Open a shard without keeping it open."""
         if self._evictable:
             # What was evicted keeps its space on the disk for as long as it is mapped.
             self.drop(OpenShard.is_evicted, spare_used=True)
@@ -205,7 +205,7 @@ class OpenShards(dict[int, OpenShard]):
         return self.setdefault(shard_index, self.open_anew(shard_index))
 
     def _gives_way(self, error: OSError) -> bool:
-        """Drop what may hold the resource that was lacking; False where nothing does."""
+        """Drop shards that may hold the lacking resource; return whether any did."""
         if isinstance(error, CacheError):
             # The disk may be full of what was evicted for this very shard.
             return self.drop(OpenShard.is_evicted) > 0
@@ -216,7 +216,7 @@ class OpenShards(dict[int, OpenShard]):
         return True
 
     def drop(self, useless: Callable[[OpenShard], bool], *, spare_used: bool = False) -> int:
-        """Drop shards that are useless by now; returns how many.
+        """Drop the shards for which `useless` returns True; returns how many.
 
         Args:
             useless: Returns whether a shard should rather not be kept.

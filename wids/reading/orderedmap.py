@@ -1,4 +1,4 @@
-"""A function applied to a stream of tasks by threads, its results in the order of the tasks."""
+"""`OrderedMap`: a parallel map over a stream of tasks, with results in order."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATIENCE_SECONDS = 2.0
 
 
 class _Job(Generic[Task, Result]):
-    """One task on its way through a thread."""
+    """One task and its result or error."""
 
     __slots__ = ("done", "error", "result", "task")
 
@@ -115,7 +115,7 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
         return job.result  # type: ignore[return-value]  # a job without an error has a result
 
     def close(self) -> None:
-        """End the threads, once each has finished what it is at; harmless at any time."""
+        """End the threads once each has finished its task; harmless at any time."""
         self._tasks = None
         self._pending.clear()
         if self._finalizer.detach():
@@ -141,7 +141,7 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
 
 
 def _work(queue: SimpleQueue[Any], function: Callable[[Any], Any]) -> None:
-    """Do jobs until there is None."""
+    """Run jobs from a queue until it yields None."""
     while (job := queue.get()) is not None:
         job.run(function)
         # Else this name would keep a finished batch alive while waiting for the next.
@@ -151,7 +151,7 @@ def _work(queue: SimpleQueue[Any], function: Callable[[Any], Any]) -> None:
 def _end(
     queue: SimpleQueue[Any], threads: list[threading.Thread], pid: int, patience: float | None
 ) -> None:
-    """Let the threads run out of jobs, and wait for them."""
+    """Empty the queue, end the threads and wait for them."""
     # After a fork the threads are not here, and their queue may be locked for ever.
     if pid != os.getpid():
         return

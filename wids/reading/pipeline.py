@@ -1,4 +1,4 @@
-"""`Pipeline`: from the raw fields of a sample to what the dataset returns for it."""
+"""`Pipeline`: makes the sample that a dataset returns from its raw fields."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ RAW_KINDS = ("bytes", "memoryview")
 
 
 class Pipeline:
-    """The steps between the fields of a sample as they are stored and the sample as it is returned.
+    """Fields to read and transformations to apply to each sample.
 
     Args:
         transformations: As for `ShardList`.
@@ -93,7 +93,7 @@ class Pipeline:
         on_error: str | Mapping[str, Any] | ErrorHandler,
         allow_pickle: bool,
     ) -> Self:
-        """Make the pipeline of a dataset from the options of the dataset.
+        """Return the pipeline for the options of a dataset.
 
         Raises:
             ValueError: There are options for decoding, and nothing is decoded.
@@ -114,7 +114,7 @@ class Pipeline:
         return Pipeline(transformations, self._decoder, self.fields)
 
     def finish(self, sample: Any) -> Any:
-        """Make of raw fields and labels what the dataset returns.
+        """Apply the transformations to a raw, labelled sample.
 
         Raises:
             DecodeError: A field could not be decoded.

@@ -1,4 +1,4 @@
-"""Samples of a remote shard by byte range, through its tar index, without the shard."""
+"""`RangeShard`: reads samples of a remote shard by byte range, through its tar index."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ MOST_SHARDS_AT_ONCE = 8
 
 
 class RangeShard(ReadableShard):
-    """A shard that stays where it is: only the bytes of the samples asked for come over the wire.
+    """Remote shard of which only the bytes of the samples asked for are fetched.
 
     Every field is fetched together with the headers in front of it. Before its bytes are handed
     out, its name and size must be those of the index, and the shard must be of the size that the
@@ -114,7 +114,7 @@ class RangeShard(ReadableShard):
             copy: Return `bytes` instead of memoryviews.
 
         Raises:
-            IndexError: There is no such place.
+            IndexError: There is no such sample.
             FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
             ShardFormatError: What lies there is not what the index says.
         """
@@ -130,7 +130,7 @@ class RangeShard(ReadableShard):
         """Return several samples in a few concurrent requests; neighbours share one.
 
         Raises:
-            IndexError: One of the places does not exist.
+            IndexError: One of the samples does not exist.
             FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
             ShardFormatError: What lies there is not what the index says.
         """
@@ -152,7 +152,7 @@ class RangeShard(ReadableShard):
         whole, where the server has byte ranges.
 
         Raises:
-            IndexError: There is no such place, or `[start, stop)` lies outside the field.
+            IndexError: There is no such sample, or `[start, stop)` lies outside the field.
             KeyError: The sample has no such field.
             FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
             ShardFormatError: What lies there is not what the index says.
@@ -204,7 +204,7 @@ class RangeShard(ReadableShard):
         return part
 
     def _checked(self, read: Callable[[_Basis], T]) -> T:
-        """Read; if the sidecar is not this shard's, once more by a new sidecar.
+        """Read; if the sidecar does not fit the shard, retry once with a new sidecar.
 
         A kept sidecar is as old as the day it was fetched, and a spec without digests does not say
         that shard and sidecar were replaced since. Once samples were handed out, their numbers are
@@ -336,14 +336,14 @@ class RangeShard(ReadableShard):
             samples.append({"__key__": basis.index.key(local_index)})
             for field in basis.index.fields(local_index):
                 if fields is None or field[0] in fields:
-                    samples[slot][field[0]] = None  # holds the field's place in the order
+                    samples[slot][field[0]] = None  # keeps the order of the fields
                     wanted.append(self._locate(basis.index, slot, local_index, field))
         return samples, wanted
 
     def _locate(
         self, index: TarIndex, slot: int, local_index: int, field: tuple[str, int, int]
     ) -> WantedField:
-        """Believe no offset of a sidecar that cannot be one of its shard."""
+        """Return the field to fetch, after checking that it lies within the shard."""
         extension, offset, size = field
         if not BLOCK_SIZE <= offset <= offset + size <= index.source.nbytes:
             raise ShardFormatError(
@@ -357,7 +357,7 @@ class RangeShard(ReadableShard):
         return WantedField(slot, extension, offset, size, start, name)
 
     def _verify(self, field: WantedField, block: bytes) -> None:
-        """Demand that a block is the field that the index says, its headers in front."""
+        """Check that a block holds the headers and the field that the index says."""
         self._verify_headers(field, block[: field.offset - field.start])
 
     def _verify_headers(self, field: WantedField, headers: bytes) -> None:
@@ -387,14 +387,14 @@ class RangeShard(ReadableShard):
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """What a shard is read by: its tar index, and the version that all its answers must be of."""
+    """The tar index in use, and the file version that all responses must have."""
 
     index: TarIndex
     version: FileVersion
 
 
 class WantedField(NamedTuple):
-    """A field to fetch: of the sample in a slot of those asked for, where it lies, its name.
+    """A field to fetch: its slot in the request, its extension, position and name.
 
     Its headers begin at `start`, its data at `offset`.
     """
@@ -416,7 +416,7 @@ def _shown(name: bytes) -> str:
 
 
 def sidecar_url(url: str, suffix: str) -> str:
-    """Say where the sidecar of a remote shard is looked for: beside it, its query kept.
+    """Return the URL of the sidecar beside a remote shard, with the shard's query.
 
     >>> sidecar_url("https://host/a.tar?key=1", ".widx")
     'https://host/a.tar.widx?key=1'
@@ -428,7 +428,7 @@ def sidecar_url(url: str, suffix: str) -> str:
 def fetch_index(
     url: str, suffix: str, cache: ShardCache, shard: ShardRef, *, anew: bool = False
 ) -> TarIndex:
-    """Map the sidecar at a URL, fetched into the cache folder once.
+    """Return the tar index from a sidecar URL, fetched into the cache folder once.
 
     Args:
         url: Where the sidecar lies.
@@ -469,10 +469,10 @@ def read_samples(
     *,
     copy: bool = False,
 ) -> list[dict[str, Any]]:
-    """Read samples of several shards at once, the remote ones side by side.
+    """Read samples of several shards, with concurrent requests to remote ones.
 
     Args:
-        requests: `(shard, place in the shard)` of each sample, in any order.
+        requests: `(shard, local index)` of each sample, in any order.
         fields: The extensions wanted; None for all.
         copy: Return `bytes` instead of memoryviews.
 
@@ -483,19 +483,19 @@ def read_samples(
         FetchError: A server refuses, or all tries failed.
         ShardFormatError: What lies there is not what an index says.
     """
-    # By identity: two shards may be equal in all they say, and lie at two places in the spec.
-    places_of: dict[int, list[int]] = {}
-    for place, (shard, _) in enumerate(requests):
-        places_of.setdefault(id(shard), []).append(place)
+    # By identity: two shards may be equal in all they say, and stand twice in the spec.
+    slots_of: dict[int, list[int]] = {}
+    for slot, (shard, _) in enumerate(requests):
+        slots_of.setdefault(id(shard), []).append(slot)
     samples: list[dict[str, Any]] = [{}] * len(requests)
 
-    def read_group(places: list[int]) -> None:
-        shard = requests[places[0]][0]
-        local_indexes = [requests[place][1] for place in places]
+    def read_group(slots: list[int]) -> None:
+        shard = requests[slots[0]][0]
+        local_indexes = [requests[slot][1] for slot in slots]
         found = shard.read_many(local_indexes, fields, copy=copy)
-        for place, sample in zip(places, found, strict=True):
-            samples[place] = sample
+        for slot, sample in zip(slots, found, strict=True):
+            samples[slot] = sample
 
     with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as crew:
-        list(crew.map(read_group, places_of.values()))
+        list(crew.map(read_group, slots_of.values()))
     return samples

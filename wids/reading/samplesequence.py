@@ -1,4 +1,4 @@
-"""`SampleSequence`: what samplers, loaders and displays need of a dataset."""
+"""`SampleSequence`: the protocol that samplers, loaders and displays use."""
 
 from __future__ import annotations
 
@@ -12,11 +12,10 @@ if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
     from wids.display.sampleview import SampleView
     from wids.ordering.lookahead import Foreseeable
-    from wids.reading.columnvalues import Values
     from wids.reading.fetchahead import FetchAhead
     from wids.reading.gather import Allocate
     from wids.reading.pipeline import BatchKind
-    from wids.reading.ragged import Ragged
+    from wids.reading.ragged import Ragged, Values
 
 __all__ = ["SampleLocation", "SampleSequence"]
 
@@ -62,7 +61,7 @@ class SampleSequence(Protocol):
 
     @property
     def lengths(self) -> Sequence[int]:
-        """How many adjacent samples lie in one shard, run after run; the sum is the length."""
+        """Lengths of the runs of adjacent samples that lie in one shard, in order."""
 
     def locate(self, index: int) -> SampleLocation:
         """Return where a sample lies, without opening its shard."""
@@ -89,7 +88,7 @@ class SampleSequence(Protocol):
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How a batch is made: of "raw" or "decoded" fields at once, or of its "samples"."""
+        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
 
     def gather_fields(
         self,

@@ -1,7 +1,7 @@
-"""A list of shards as one sequence of samples; free of torch.
+"""`ShardList`: a list of shards as one sequence of samples, without torch.
 
 `ShardList.__getitem__` is the whole story of the library: a global index becomes a shard and a
-place in it, the shard is opened (and fetched and indexed before, where need be), its fields are
+local index, the shard is opened (and fetched and indexed before, where need be), its fields are
 cut out of the memory map, and the transformations make of them what the caller wants.
 """
 
@@ -20,16 +20,15 @@ from wids.caching.cache import ShardCache
 from wids.display.classnames import find_class_names
 from wids.log import logger, show_if_verbose
 from wids.reading import describe
-from wids.reading.columns import ColumnReader
+from wids.reading.columnreader import ColumnReader
 from wids.reading.compat import StreamedShard
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
-from wids.reading.gather import Gathering, gather_fields
+from wids.reading.gather import Gathering, ReadAhead, gather_fields
 from wids.reading.locate import Locator
 from wids.reading.openshards import NumberedShards, OpenShards, default_max_open_shards
 from wids.reading.pickling import allow_pickling_views
 from wids.reading.pipeline import Pipeline
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
-from wids.reading.readahead import ReadAhead
 from wids.reading.samplesequence import SampleLocation
 from wids.reading.shardopener import ShardOpener
 from wids.specs.locations import folder_of, name_of
@@ -48,11 +47,10 @@ if TYPE_CHECKING:
     from wids.codecs.decode import Decoder, ErrorHandler
     from wids.display.sampleview import SampleView
     from wids.ordering.lookahead import Foreseeable
-    from wids.reading.columnvalues import Values
     from wids.reading.gather import Allocate
-    from wids.reading.openshards import OpenShard, Places
+    from wids.reading.openshards import OpenShard, ShardSamples
     from wids.reading.pipeline import BatchKind, Sample, Transformation, Transformations
-    from wids.reading.ragged import Ragged
+    from wids.reading.ragged import Ragged, Values
     from wids.reading.shardopener import OnUncounted
     from wids.specs.shardtable import ShardTable
     from wids.tar.grouping import Grouping, KeyRule
@@ -71,7 +69,7 @@ class ShardList:
     """A sequence of samples over a list of tar shards, read at random: a `SampleSequence`.
 
     A sample is a dict of fields by extension (`.jpg`, `.cls`), plus `__key__`, `__index__` (its
-    global number), `__shard__` (the shard's URL), `__shardindex__` (its place in the shard) and
+    global number), `__shard__` (the shard's URL), `__shardindex__` (its index in the shard) and
     `__dataset__`.
 
     Args:
@@ -264,14 +262,14 @@ class ShardList:
                 yield from self._read_by_range(groups)
                 continue
             with self._read_ahead.batch(groups, pipeline.fields):
-                for opened, places in groups:
+                for opened, local_indexes in groups:
                     read = opened.shard.read
-                    for place in places:
-                        sample = read(place, pipeline.fields, pipeline.copies)
-                        yield pipeline.finish(opened.label(sample, place))
+                    for local_index in local_indexes:
+                        sample = read(local_index, pipeline.fields, pipeline.copies)
+                        yield pipeline.finish(opened.label(sample, local_index))
 
     def _open_side_by_side(self, indexes: list[int]) -> None:
-        """Open the shards of a batch: each needs a sidecar, and to fetch one takes a round trip."""
+        """Open the shards of a batch concurrently, as each may take a round trip."""
         shard_indexes = set(map(self._locator.shard_of, indexes))
         closed = [number for number in sorted(shard_indexes) if number not in self._opened]
         # More than may be open at once would only close each other again.
@@ -279,12 +277,12 @@ class ShardList:
             with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as pool:
                 list(pool.map(self._opened.__getitem__, closed[: self._opened.limit]))
 
-    def _by_shard(self, indexes: list[int]) -> Iterator[list[Places]]:
-        """Yield the shards that hold ascending indexes, with the places in each.
+    def _by_shard(self, indexes: list[int]) -> Iterator[list[ShardSamples]]:
+        """Yield the shards that hold ascending indexes, with the local indexes in each.
 
         They come as a list of as many as may be open at once; mostly that is all of them.
         """
-        groups: list[Places] = []
+        groups: list[ShardSamples] = []
         stop = 0
         for index in indexes:
             if index >= stop:
@@ -298,14 +296,18 @@ class ShardList:
             groups[-1][1].append(index - opened.start)
         yield groups
 
-    def _read_by_range(self, groups: list[Places]) -> Iterator[Any]:
+    def _read_by_range(self, groups: list[ShardSamples]) -> Iterator[Any]:
         """Read a batch with the requests to remote shards running side by side."""
         pipeline = self._pipeline
-        flat = [(opened, place) for opened, places in groups for place in places]
-        requests = [(opened.shard, place) for opened, place in flat]
+        flat = [
+            (opened, local_index)
+            for opened, local_indexes in groups
+            for local_index in local_indexes
+        ]
+        requests = [(opened.shard, local_index) for opened, local_index in flat]
         raw = read_samples(requests, pipeline.fields, copy=pipeline.copies)
-        for sample, (opened, place) in zip(raw, flat, strict=True):
-            yield pipeline.finish(opened.label(sample, place))
+        for sample, (opened, local_index) in zip(raw, flat, strict=True):
+            yield pipeline.finish(opened.label(sample, local_index))
 
     def __iter__(self) -> Iterator[Any]:
         # Not inherited from the sequence protocol, which would ask for one sample beyond the end.
@@ -343,7 +345,7 @@ class ShardList:
         Args:
             extension: The field, such as ".cls".
             path: For one value inside of the field, such as `"label"` in `.json`: the keys and
-                places that lead to it.
+                indexes that lead to it.
             fill: What stands for a field or value that a sample lacks, or that is null.
 
         Returns:
@@ -438,7 +440,7 @@ class ShardList:
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How a batch is made: of "raw" or "decoded" fields at once, or of its "samples"."""
+        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
         if self._overrides_getitem or self._opener.by_range:
             return "samples"
         return self._pipeline.batch_kind
@@ -496,7 +498,7 @@ class ShardList:
         return self._opened.use(shard_index), local_index
 
     def locate_sample(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
-        """Find where a sample lies: `(shard, place in the shard, the spec's entry of the shard)`.
+        """Return `(open shard, local index, ShardRef)` of a sample.
 
         Raises:
             IndexError: There is no such sample.
@@ -506,7 +508,7 @@ class ShardList:
         return opened.shard, local_index, self.shards[shard_index]
 
     def get_shard(self, index: int) -> tuple[StreamedShard, int, ShardRef]:
-        """Do as `locate_sample`, for old code: `shard[place]` has binary streams for fields.
+        """Return the same for 0.1.11 code: `shard[local_index]` has binary streams as fields.
 
         Raises:
             IndexError: There is no such sample.
@@ -515,7 +517,7 @@ class ShardList:
         return StreamedShard(shard), local_index, ref
 
     def drop_if_changed(self, shard_index: int) -> None:
-        """Forget an open shard that was written to or replaced; the next use opens it anew.
+        """Drop an open shard that was written to or replaced; the next use reopens it.
 
         Reading a sample does not look for this, which would cost more than the sample. It is for
         programs that stay open for hours, beside others that write shards.
@@ -679,7 +681,7 @@ class ShardList:
 def _counted(
     shards: ShardTable, opener: ShardOpener, on_uncounted: OnUncounted | None
 ) -> ShardTable:
-    """Return the table with the number of samples of each shard, counted where it is not said."""
+    """Return the table with the number of samples of each shard, counted where unknown."""
     unknown = np.flatnonzero(shards.nsamples == UNKNOWN).tolist()
     if not unknown:
         return shards

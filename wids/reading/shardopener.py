@@ -1,4 +1,4 @@
-"""`ShardOpener`: from the entry of a shard in the spec to the open shard."""
+"""`ShardOpener`: opens the shard that a `ShardRef` names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _MOST_SPANS = 1 << 16
 
 
 class WaitLog:
-    """The times at which readers of this process began and ceased to wait for shards.
+    """Spans of time in which readers of this process waited for shards.
 
     Shared by threads, without a lock, which a forked worker might find held. A pickled copy is
     empty.
@@ -56,7 +56,7 @@ class WaitLog:
         self._spans: deque[tuple[float, float]] = deque(maxlen=_MOST_SPANS)
 
     def note(self, began: float, ended: float) -> None:
-        """Note a wait, unless it was too short to be one; both in seconds of `time.monotonic`."""
+        """Record a wait, in seconds of `time.monotonic`, unless it was very short."""
         if ended - began >= _SHORTEST_SECONDS:
             self._spans.append((began, ended))
 
@@ -74,7 +74,7 @@ class WaitLog:
 
 
 def covered_seconds(spans: Iterable[tuple[float, float]], since: float) -> float:
-    """Return how much time lies in at least one of some spans, from a time on.
+    """Return the length of the union of spans, from a time on.
 
     >>> covered_seconds([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)], since=0.5)
     3.5
@@ -104,7 +104,7 @@ class ShardOpener:
     waits: WaitLog = field(default_factory=WaitLog, compare=False, repr=False)
 
     def open(self, ref: ShardRef) -> ReadableShard:
-        """Open a shard: mapped, or by range where that is wanted and can be.
+        """Open a shard: by range where that is wanted and possible, else mapped.
 
         Args:
             ref: What the spec says of it.
@@ -264,7 +264,7 @@ class ShardOpener:
         return counts
 
     def _count_alone(self, shards: Sequence[ShardRef], seconds: float) -> list[int]:
-        """Count the first shards from their sidecars, until one has none or time is over."""
+        """Count shards from their sidecars in this thread, until one has none or time is up."""
         # To start threads and hand over to them takes longer than to look into thirty sidecars on
         # a disk of this machine. On a slow one, threads wait side by side.
         counts: list[int] = []
@@ -277,7 +277,7 @@ class ShardOpener:
         return counts
 
     def _kept_count(self, ref: ShardRef) -> int | None:
-        """Return the number of samples that a sidecar at hand says; None where there is none."""
+        """Return the number of samples from a sidecar at hand; None if there is none."""
         url, cache = ref.url, self.cache
         if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
             return None
