@@ -789,3 +789,48 @@ def test_a_sample_of_very_many_fields_comes_in_pieces(tmp_path: Path):
     assert statistics["num_fields"] == 450
     assert statistics["fields"][0]["name"] == ".f449"
     assert len(statistics["fields"]) < 100
+
+
+@pytest.mark.parametrize(
+    ("question", "name"),
+    [
+        ("api/page", "offset"), ("api/page", "i"), ("api/sample", "index"), ("api/dataset", "x"),
+        ("api/search", "text"), ("api/statistics", "every"), ("api/shards", "at"), ("raw", "n"),
+        ("thumb", "size"), ("api/faults", "at"), ("api/picture", "field"), ("api/waiting", "q"),
+    ],
+)  # fmt: skip
+def test_parameters_that_are_not_known_are_refused(served: Browsing, question: str, name: str):
+    """A misspelt parameter would silently be without effect; the answer names those there are."""
+    response = served.get(question, **{name: "1"})
+    assert response.status_code == 400
+    assert f"unknown parameter '{name}'" in response.json()["error"]
+
+
+def test_no_credentials_are_shown(tmp_path: Path, shard_server: ShardServer, caplog):
+    """Users, passwords and signatures of URLs are in no answer and in no line of the log."""
+    shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "x"}])
+    shard_server.put("a.tar", shard.read_bytes())
+    address = shard_server.url.removeprefix("http://")
+    rows = [
+        {"url": f"http://me:SECRET@{address}/{name}.tar?sig=SECRET", "nsamples": 1}
+        for name in ("a", "missing")
+    ]
+    spec = tmp_path / "spec.json"
+    base = f"http://me:SECRET@{address}/?sig=SECRET"
+    spec.write_text(json.dumps({"wids_version": 1, "base": base, "shardlist": rows}))
+    said = []
+    report = {
+        "num_shards": 2, "num_errors": 1,
+        "faults": [{"shard": rows[1]["url"], "place": "", "what": f"no {rows[1]['url']}",
+                    "cure": "", "severity": "error"}],
+    }  # fmt: skip
+    with browsing(str(spec), title=base, report=report) as server:
+        for question in (
+            "api/dataset", "api/page", "api/sample?i=0", "api/sample?i=1", "api/shards",
+            "api/faults", "api/search?q=a", "api/statistics", "api/statistics", "api/waiting",
+            "thumb?i=1&f=0&s=96", "raw?i=1&f=0", "api/picture?i=1&f=0", "",
+        ):  # fmt: skip
+            response = server.get(question)
+            said.append(response.text + str(response.headers))
+    assert "SECRET" not in "".join(said)
+    assert "SECRET" not in caplog.text

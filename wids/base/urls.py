@@ -6,11 +6,20 @@ from urllib.parse import unquote, urlsplit
 
 from wids.errors import FetchError
 
-__all__ = ["base_name", "check_url", "display_url", "is_local", "local_path", "scheme_of"]
+__all__ = [
+    "base_name",
+    "check_url",
+    "display_url",
+    "hide_credentials",
+    "is_local",
+    "local_path",
+    "scheme_of",
+]
 
 # With two slashes, as "a:1.tar" is a name; only `file:` and `pipe:` are in use without.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
+_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_LENGTH = 60  # leaves room for a digest and a suffix under the 255 bytes of a file name
 
@@ -69,6 +78,17 @@ def display_url(url: str) -> str:
     host, slash, path = rest.partition("/")
     shown = head + separator + host.rpartition("@")[2] + slash + path.partition("#")[0]
     return _CONTROL.sub("?", shown + ("?..." if query else ""))
+
+
+def hide_credentials(text: str) -> str:
+    """Return a message in which each URL is as `display_url` shows it.
+
+    Messages of other libraries quote whole URLs, and specs hold them.
+
+    >>> hide_credentials("no answer from 'https://me:secret@host/a.tar?signature=abc', give up")
+    "no answer from 'https://host/a.tar?...', give up"
+    """
+    return _URL_IN_TEXT.sub(lambda found: display_url(found[0]), text)
 
 
 def base_name(url: str) -> str:

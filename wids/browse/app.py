@@ -4,6 +4,7 @@ import asyncio
 import functools
 import json
 import re
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib import resources
@@ -16,8 +17,10 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Route
 
+from wids.base.urls import hide_credentials
+from wids.browse.failures import message_of
 from wids.browse.guard import Guard
-from wids.browse.handlers import ApiHandlers, UnreadableSampleError
+from wids.browse.handlers import ApiHandlers, UnreadableSampleError, check_parameters
 from wids.browse.source import SamplePlace
 from wids.browse.thumbnailpool import SIZES
 from wids.codecs.formats import OCTET_STREAM, media_type
@@ -121,7 +124,10 @@ def make_app(
         Route("/", _file(files, "index.html")),
         Route("/favicon.ico", _file(files, "icon.svg")),
         *(Route(f"/static/{name}", _file(files, name)) for name in files),
-        *(Route(f"/api/{name}", _answered(_json_of(answer))) for name, answer in questions.items()),
+        *(
+            Route(f"/api/{name}", _answered(_json_of(name, answer)))
+            for name, answer in questions.items()
+        ),
         Route("/thumb", _answered(_thumbnail_of(handlers, files["broken.svg"]))),
         Route("/raw", _answered(_raw_of(handlers))),
     ]
@@ -135,8 +141,9 @@ def _answered(endpoint: Endpoint) -> Endpoint:
         try:
             return await endpoint(request)
         except Exception as error:  # noqa: BLE001 (whatever it is, the page must hear of it)
-            logger.exception("%s", request.url.path)
-            return JSONResponse({"error": f"a fault of the server: {error!r}"[:2000]}, 500)
+            logger.error("%s: %s", request.url.path, hide_credentials(traceback.format_exc()))
+            message = f"a fault of the server: {type(error).__name__}: {message_of(error)}"
+            return JSONResponse({"error": message}, 500)
 
     return answer
 
@@ -171,10 +178,11 @@ def _file(files: Mapping[str, bytes], name: str) -> Endpoint:
     return send_file
 
 
-def _json_of(answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
+def _json_of(name: str, answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
     async def send_json(request: Request) -> Response:
         try:
             # A shard may have to be opened, or fetched; meanwhile others are answered.
+            check_parameters(name, request.query_params)
             found = await _in_thread(answer, request.query_params)
             # NaN is no JSON, and a browser would refuse the whole answer for it.
             text = json.dumps(found, allow_nan=False, separators=(",", ":"))
@@ -194,16 +202,13 @@ def _failure(
     if status is None:
         status = 400 if isinstance(error, ValueError) else 404
         status = 500 if isinstance(error, WidsError | OSError) else status
-    # The text of a KeyError is its argument in quotes.
-    message = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
-    # Names of files may be no Unicode, and messages name files.
-    text = message.encode("utf-8", "backslashreplace").decode()
-    return JSONResponse({"error": text[:2000], **(more or {})}, status)
+    return JSONResponse({"error": message_of(error), **(more or {})}, status)
 
 
 def _thumbnail_of(handlers: ApiHandlers, broken: bytes) -> Endpoint:
     async def send_thumbnail(request: Request) -> Response:
         try:
+            check_parameters("thumb", request.query_params)
             drawn, version = await _drawn(handlers, request)
         except (ValueError, LookupError) as error:
             if not isinstance(error, WidsError):
@@ -243,6 +248,7 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
 def _raw_of(handlers: ApiHandlers) -> Endpoint:
     async def send_raw(request: Request) -> Response:
         try:
+            check_parameters("raw", request.query_params)
             place, number = await _in_thread(_asked_for, handlers, request)
             field = place.field(number)
             asked = parse_range(request.headers.get("range"), field.nbytes)

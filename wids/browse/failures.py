@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 from urllib.parse import urlsplit
 
-from wids.base.urls import is_local
+from wids.base.urls import hide_credentials, is_local
+from wids.display.safejson import safe_text
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.transport import (
     AbsentError,
@@ -20,7 +21,7 @@ from wids.fetching.transport import (
     is_unreachable,
 )
 
-__all__ = ["RETRY_SECONDS", "Failure", "Failures"]
+__all__ = ["RETRY_SECONDS", "Failure", "Failures", "message_of"]
 
 # Long enough for a page and a search to end, and yet soon after what failed was mended.
 RETRY_SECONDS = 10.0
@@ -28,6 +29,17 @@ RETRY_SECONDS = 10.0
 _MOST_STUMBLES = 3
 
 Kind = Literal["silent", "failing", "missing", "denied", "damaged"]
+
+
+def message_of(error: Exception, most_characters: int = 2000) -> str:
+    """Return the message of an error as a page may show it: valid Unicode, without credentials.
+
+    >>> message_of(FetchError("https://me:secret@host/a.tar: no answer"))
+    'https://host/a.tar: no answer'
+    """
+    # The text of a KeyError is its argument in quotes.
+    text = str(error.args[0]) if isinstance(error, KeyError) and error.args else str(error)
+    return safe_text(hide_credentials(text), most_characters)
 
 
 @dataclass(frozen=True)
@@ -99,7 +111,7 @@ class Failures:
 
     def note(self, shard_index: int, url: str, error: Exception) -> None:
         """Remember what went wrong with a shard."""
-        failure = Failure(str(error), _kind_of(error), time.monotonic())
+        failure = Failure(message_of(error), _kind_of(error), time.monotonic())
         self._of_shards[shard_index] = failure
         server = _server_of(url)
         if not failure.unreachable:

@@ -7,7 +7,9 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
+from wids.base.urls import hide_credentials
 from wids.browse.decoders import Decoders
+from wids.browse.failures import message_of
 from wids.browse.orders import Grid
 from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, shard_rows, spread
 from wids.browse.samplepages import FieldViews, sample_page, tiles
@@ -16,11 +18,10 @@ from wids.browse.search import search_keys
 from wids.browse.source import SamplePlace, Source
 from wids.browse.thumbnailpool import LARGE, Thumbnails
 from wids.display.fieldview import class_name
-from wids.display.safejson import safe_text
 from wids.display.thumbnails import Thumbnail
 from wids.errors import WidsError
 
-__all__ = ["ApiHandlers", "UnreadableSampleError"]
+__all__ = ["ApiHandlers", "UnreadableSampleError", "check_parameters"]
 
 Query = Mapping[str, str]
 
@@ -46,6 +47,41 @@ class UnreadableSampleError(Exception):
     def __init__(self, message: str, where: Mapping[str, Any]) -> None:
         super().__init__(message)
         self.where = where
+
+
+# What each question may say; whatever else a request says was meant to have an effect.
+_ORDER = "order seed epoch rank replicas interleave lanes chunksize where"
+PARAMETERS = {
+    "dataset": "",
+    "faults": "from",
+    "page": f"at count {_ORDER}",
+    "picture": "i f",
+    "raw": "i f save v",
+    "sample": f"i p from {_ORDER}",
+    "search": "q whole shard place",
+    "shards": "from count",
+    "statistics": "all",
+    "thumb": "i f s v",
+    "waiting": "",
+}
+
+
+def check_parameters(question: str, query: Query) -> None:
+    """Refuse parameters that a question does not know.
+
+    Raises:
+        ValueError: There is one; the message names those that are known.
+
+    >>> check_parameters("picture", {"i": "3", "field": "0"})
+    Traceback (most recent call last):
+    ...
+    ValueError: unknown parameter 'field'; 'picture' takes f, i
+    """
+    known = {*PARAMETERS[question].split(), "token"}
+    for name in query:
+        if name not in known:
+            takes = ", ".join(sorted(known - {"token"})) or "none"
+            raise ValueError(f"unknown parameter {name[:40]!r}; {question!r} takes {takes}")
 
 
 @dataclass
@@ -86,7 +122,11 @@ class ApiHandlers:
         checked = None
         if self.report is not None:
             checked = {name: self.report[name] for name in ("num_shards", "num_errors")}
-        return {**dataset_facts(self.source), "title": self.title, "checked": checked}
+        return {
+            **dataset_facts(self.source),
+            "title": hide_credentials(self.title),
+            "checked": checked,
+        }
 
     def waiting(self, _query: Query) -> dict[str, Any]:
         """Tell for which shards answers wait, the longest first: a page may take a while."""
@@ -140,7 +180,7 @@ class ApiHandlers:
             page = sample_page(self.source, place, self._views, _number(query, "from", 0))
         except (WidsError, OSError) as error:
             # What is known of a sample that cannot be read leads to its neighbours.
-            raise UnreadableSampleError(str(error), where) from error
+            raise UnreadableSampleError(message_of(error), where) from error
         self._try_pictures(place, page["fields"])
         whole = place.shard_index in self.source.fetched_whole
         return {**page, **where, "fetched_whole": int(whole)}
@@ -182,7 +222,7 @@ class ApiHandlers:
         except TimeoutError:
             raise
         except (WidsError, OSError, ImportError) as error:
-            return {"error": safe_text(str(error), _MOST_MESSAGE)}
+            return {"error": message_of(error, _MOST_MESSAGE)}
         names = self.class_names
         labels = [[*label, class_name(names, label.value)] for label in drawn.labels]
         return {"error": None, "labels": labels, "value_range": drawn.value_range}
@@ -226,7 +266,11 @@ class ApiHandlers:
         """List what `wids check` found."""
         start = max(0, _number(query, "from", 0))
         faults = [] if self.report is None else self.report["faults"]
-        return {"num_faults": len(faults), "faults": faults[start : start + _MOST_ROWS]}
+        shown = [
+            {name: hide_credentials(text) for name, text in fault.items()}
+            for fault in faults[start : start + _MOST_ROWS]
+        ]
+        return {"num_faults": len(faults), "faults": shown}
 
 
 def _number(query: Query, name: str, default: int) -> int:

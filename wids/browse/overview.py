@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from wids.base.shardref import ShardRef
-from wids.base.urls import display_url, is_local, local_path
+from wids.base.urls import display_url, hide_credentials, is_local, local_path
 from wids.browse.source import Source
 from wids.reading.describe import nbytes_of
 from wids.specs.shardtable import UNKNOWN
@@ -123,7 +123,7 @@ def _row(source: Source, number: int, faults: dict[str, list[dict[str, str]]]) -
     entry = source.dataset.shards[number]
     state, nbytes = _state(source, entry)
     found = faults.get(entry["url"], [])
-    messages = [f"{fault['place']}: {fault['what']}" for fault in found]
+    messages = [hide_credentials(f"{fault['place']}: {fault['what']}") for fault in found]
     failure = source.failures.of_shard(number, entry["url"])
     if failure is not None:
         messages.insert(0, failure.message)

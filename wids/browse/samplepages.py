@@ -6,6 +6,7 @@ from typing import Any
 
 from wids.base.threads import DaemonThreadPool
 from wids.browse.decoders import Decoders
+from wids.browse.failures import message_of
 from wids.browse.source import FieldPlace, SamplePlace, Source
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
 from wids.display.fieldview import FieldView, hex_rows, is_packed, outline_arrays, view_field
@@ -71,7 +72,7 @@ def _tile(
 ) -> dict[str, Any]:
     tile: dict[str, Any] = {"position": position, "index": index}
     if isinstance(place, Exception):
-        return {**tile, "key": None, "error": safe_text(str(place), 500)}
+        return {**tile, "key": None, "error": message_of(place, 500)}
     tile["version"] = place.version
     tile["key"] = safe_text(place.key, _MOST_KEY)
     tile["fields"] = [safe_text(field.extension, 40) for field in place.fields[:12]]
@@ -82,7 +83,7 @@ def _tile(
             if number is not None and name not in tile:
                 tile[name] = _short(source, place, number, class_names)
     except (WidsError, OSError) as error:
-        tile["error"] = safe_text(str(error), 500)
+        tile["error"] = message_of(error, 500)
     return tile
 
 
@@ -257,7 +258,7 @@ class FieldViews:
             data = self._source.read(place, number)
             return view_field(field.extension, data, class_names=self._class_names)
         except (WidsError, OSError) as error:
-            return _failed(field, str(error))
+            return _failed(field, message_of(error))
 
 
 def _needs_decoder(extension: str) -> bool:

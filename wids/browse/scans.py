@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
+from wids.browse.failures import message_of
 from wids.errors import WidsError
 
 __all__ = ["Scan", "Scans", "Visitor"]
@@ -103,7 +104,7 @@ class Scan:
 
 def _reason(error: Exception) -> str:
     known = isinstance(error, WidsError | OSError | ValueError)
-    return str(error) if known else f"{type(error).__name__}: {error}"
+    return message_of(error) if known else f"{type(error).__name__}: {message_of(error)}"
 
 
 class Scans:

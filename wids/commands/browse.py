@@ -14,6 +14,7 @@ from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.urls import hide_credentials
 from wids.commands.terminal import DONE, Arguments, add_command, note, out
 
 if TYPE_CHECKING:
@@ -114,7 +115,7 @@ class _Teller(logging.Handler):
         self._counts[record.msg] += 1
         count = self._counts[record.msg]
         if count <= _MOST_ALIKE:
-            note(f"wids: {record.getMessage()}")
+            note(f"wids: {hide_credentials(record.getMessage())}")
         if count == _MOST_ALIKE:
             note("wids: more of this kind is not repeated")
 

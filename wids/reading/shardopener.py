@@ -204,11 +204,15 @@ class ShardOpener:
             # A server that keeps silent would only be waited for once more, minutes in all.
             if is_unreachable(error) and not ref.index:
                 raise
-            logger.warning("%s: is fetched whole, for want of a sidecar: %s", url, error)
+            logger.warning(
+                "%s: is fetched whole, for want of a sidecar: %s", display_url(url), error
+            )
             return None
         if index.source.rules != self.rules:
             made_by = index.source.rules
-            logger.warning("%s: is fetched whole: its sidecar was made by %s", url, made_by)
+            logger.warning(
+                "%s: is fetched whole: its sidecar was made by %s", display_url(url), made_by
+            )
             return None
         bound = self.cache.cache_size
         return RangeShard(
