@@ -23,8 +23,14 @@ from wids.errors import WidsError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.reading.shardlist import ShardList
 
+# Sixty processes on two cores keep a server busy for long; it is not silent for that.
 POLICY = FetchPolicy(
-    stall_timeout_seconds=5.0, backoff_seconds=0.01, segment_nbytes=65_536, parallel_nbytes=400_000
+    connect_timeout_seconds=60.0,
+    header_timeout_seconds=60.0,
+    stall_timeout_seconds=60.0,
+    backoff_seconds=0.01,
+    segment_nbytes=65_536,
+    parallel_nbytes=400_000,
 )
 
 

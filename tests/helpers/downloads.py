@@ -10,10 +10,14 @@ from wids.caching.cache import ShardCache
 from wids.fetching.fetch import FetchPolicy
 
 # A server that is slow since the machine is busy must not be taken for one that keeps silent.
-QUICK = FetchPolicy(backoff_seconds=0.01, max_wait_seconds=0.4)
+PATIENT = FetchPolicy(
+    connect_timeout_seconds=60.0, header_timeout_seconds=60.0, stall_timeout_seconds=60.0
+)
+QUICK = replace(PATIENT, backoff_seconds=0.01, max_wait_seconds=0.4)
 # For servers that do keep silent.
 IMPATIENT = replace(QUICK, header_timeout_seconds=0.3, stall_timeout_seconds=0.3)
-SEGMENTS = FetchPolicy(
+SEGMENTS = replace(
+    PATIENT,
     backoff_seconds=0.01,
     segment_nbytes=65_536,
     parallel_nbytes=100_000,
