@@ -162,3 +162,66 @@ def test_damage_is_a_value_error_or_harmless(folder: Path) -> None:
         except ValueError as error:
             outcomes.add("refused" if str(shard) in str(error) else str(error))
     assert outcomes == {"read", "refused"}
+
+
+def write_mds(folder: Path, encoding: str, data: bytes, packed: str = "") -> None:
+    """Write a shard of one sample with one column, from the description of the format."""
+    import struct
+
+    import pyarrow as pa
+
+    sample = struct.pack("<I", len(data)) + data
+    shard = struct.pack("<3I", 1, 12, 12 + len(sample)) + sample
+    entry: dict[str, Any] = {
+        "column_encodings": [encoding],
+        "column_names": ["x"],
+        "column_sizes": [None],
+        "compression": packed or None,
+        "format": "mds",
+        "hashes": [],
+        "raw_data": {"basename": "shard.mds", "bytes": len(shard), "hashes": {}},
+        "samples": 1,
+        "size_limit": 1 << 26,
+        "version": 2,
+        "zip_data": None,
+    }
+    folder.mkdir(exist_ok=True)
+    if packed:
+        codec = {"br:11": "brotli", "snappy": "snappy"}[packed]
+        stored = pa.Codec(codec).compress(shard, asbytes=True)
+        entry["zip_data"] = {"basename": "shard.mds.z", "bytes": len(stored), "hashes": {}}
+        (folder / "shard.mds.z").write_bytes(stored)
+    else:
+        (folder / "shard.mds").write_bytes(shard)
+    (folder / "index.json").write_text(json.dumps({"shards": [entry], "version": 2}))
+
+
+@pytest.mark.parametrize("packed", ["br:11", "snappy"])
+def test_brotli_and_snappy_are_unpacked(tmp_path: Path, packed: str) -> None:
+    """What pyarrow's codecs packed comes back, and no more than the index states."""
+    text = "größe " * 1000
+    write_mds(tmp_path, "str", text.encode(), packed)
+    (sample,) = samples_of(tmp_path)
+    assert sample[".json"] == {"x": text}
+    edit(tmp_path, lambda shard: shard["raw_data"].update(bytes=100))
+    with pytest.raises(ValueError, match=r"shard\.mds"):
+        samples_of(tmp_path)
+    (tmp_path / "shard.mds.z").write_bytes(b"junk" * 50)
+    with pytest.raises(ValueError, match="cannot be unpacked"):
+        samples_of(tmp_path)
+
+
+@pytest.mark.parametrize("mode", ["CMYK", "F", "YCbCr", "LAB", "L", "I;16"])
+def test_raw_images_of_every_mode_keep_their_pixels(tmp_path: Path, mode: str) -> None:
+    """Where PNG lacks the mode, the field is a TIFF; pixels and mode are those that were kept."""
+    import struct
+
+    image = Image.frombytes(
+        mode, (3, 2), bytes(range(24))[: 6 * len(Image.new(mode, (1, 1)).tobytes())]
+    )
+    name = mode.encode()
+    write_mds(tmp_path, "pil", struct.pack("<3I", 3, 2, len(name)) + name + image.tobytes())
+    (sample,) = samples_of(tmp_path)
+    (data,) = (value for key, value in sample.items() if key in {".png", ".tif"})
+    found = Image.open(io.BytesIO(data))
+    assert (found.mode, found.tobytes()) == (mode, image.tobytes())

@@ -6,6 +6,7 @@ may write at once with the same bytes; output that a user named is written by
 `wids.base.outputfile`, by one process at a time.
 """
 
+import errno
 import hashlib
 import os
 import re
@@ -21,12 +22,16 @@ __all__ = [
     "host_token",
     "is_newer",
     "is_running",
+    "named_write_errors",
     "new_part_path",
     "parse_part_name",
     "remove_parts",
     "sync_folder",
     "write_atomically",
 ]
+
+# A full disk or quota, a file too large for its file system or its limit, a broken disk.
+_WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
 _NAME_NBYTES = 120  # of the 255 that a file name may have; a part's name needs 36 more
 
@@ -132,6 +137,27 @@ def remove_parts(
 
 
 @contextmanager
+def named_write_errors(path: Path | str) -> Iterator[None]:
+    """Name the file in errors of a write that do not, such as that of a full disk.
+
+    Args:
+        path: The file that the block writes.
+
+    >>> import errno
+    >>> with named_write_errors("a.tar"):
+    ...     raise OSError(errno.ENOSPC, "No space left on device")
+    Traceback (most recent call last):
+    OSError: [Errno 28] No space left on device: 'a.tar'
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None and error.errno in _WRITE_ERRORS:
+            raise OSError(error.errno, error.strerror, str(path)) from error
+        raise
+
+
+@contextmanager
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a stream whose content becomes a file when the block ends without an error.
 
@@ -146,7 +172,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     part = new_part_path(path)
     try:
         # Exclusively: nobody else can have that name, so whatever lies there is no file of ours.
-        with part.open("xb") as stream:
+        with named_write_errors(path), part.open("xb") as stream:
             yield stream
         part.replace(path)
     finally:

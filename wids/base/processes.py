@@ -221,14 +221,27 @@ def _run_with(
             try:
                 running[executor.submit(function, item)] = place
             except BrokenExecutor as broken:
-                yield place, broken
-                yield from ((rest, broken) for rest, _ in waiting)  # it takes no more
+                for rest in (place, *(each for each, _ in waiting)):  # it takes no more
+                    yield rest, _not_done(broken)
         if not running:
             return
         for future in wait(running, return_when=FIRST_COMPLETED).done:
             place = running.pop(future)
             error: Any = future.exception()
+            if isinstance(error, BrokenExecutor):
+                error = _not_done(error)
             yield place, future.result() if error is None else error
+
+
+def _not_done(broken: BrokenExecutor) -> ChildProcessError:
+    """Return the error of an item that a broken executor did not finish."""
+    # The executor does not tell whose work ended the process, and all that waited is lost with it.
+    error = ChildProcessError(
+        "not done: a process of the executor died or was killed (out of memory?), and it takes no "
+        "more work; run what is missing again with a new executor, or with none"
+    )
+    error.__cause__ = broken
+    return error
 
 
 def fresh_python(*arguments: str) -> tuple[list[str], dict[str, str]]:

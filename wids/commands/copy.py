@@ -101,6 +101,7 @@ def _writer_options(args: Arguments) -> dict[str, Any]:
 
 def import_(args: Arguments) -> int:
     """Make shards of a dataset in another form."""
+    from wids.base.files import named_write_errors
     from wids.base.progress import progress
     from wids.importing.importers import open_source
     from wids.importing.source import ImportOptions
@@ -125,7 +126,8 @@ def import_(args: Arguments) -> int:
     spec = spec_path_for(args.output)
     refuse_overwriting(args.output, imported.shards)
     samples = _some_samples(args, imported)
-    with ShardWriter(args.output, spec=spec, **_writer_options(args)) as writer:
+    writing = ShardWriter(args.output, spec=spec, **_writer_options(args))
+    with named_write_errors(args.output), writing as writer:
         writer.header |= imported.header
         shown = progress(samples, total=imported.total, desc="importing", unit="sample")
         for place, sample in enumerate(shown):

@@ -48,6 +48,7 @@ _ARRAY_TYPES = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32",
     33: "int32", 34: "float32", 64: "uint64", 65: "int64", 66: "float64",
 }  # fmt: skip
+_TIFF_MODES = {"CMYK", "F", "LAB", "YCbCr"}
 _SHAPE_TYPES = ("<u1", "<u2", "<u4", "<u8")
 
 
@@ -219,12 +220,35 @@ def _unpacked(packed: bytes, kind: str, shard: _Shard) -> bytes:
             stream = io.BytesIO(packed)
             with load("zstandard", "zstd").ZstdDecompressor().stream_reader(stream) as reader:
                 return bytes(reader.read(most))
+        if kind == "br":
+            with load("pyarrow", "parquet").CompressedInputStream(
+                io.BytesIO(packed), "brotli"
+            ) as reader:
+                return bytes(reader.read(most))
+        if kind == "snappy":
+            return _unpack_snappy(packed, shard.nbytes)
     except (OSError, EOFError, zlib.error) as error:
         raise ValueError(f"{shard.packed_path}: cannot be unpacked ({error})") from error
     raise ValueError(
         f"{shard.packed_path}: packed by {kind!r}, which is not read here; unpack it to "
         f"{shard.path} first"
     )
+
+
+def _unpack_snappy(packed: bytes, nbytes: int) -> bytes:
+    """Unpack Snappy's raw format, which states its length first."""
+    stated = shift = 0
+    for byte in packed[:5]:
+        stated |= (byte & 0x7F) << shift
+        shift += 7
+        if byte < 0x80:
+            break
+    if stated != nbytes:
+        raise OSError(f"expected {nbytes} bytes, it states {stated}")
+    data: bytes = (
+        load("pyarrow", "parquet").Codec("snappy").decompress(packed, nbytes, asbytes=True)
+    )
+    return data
 
 
 def _kind_of(name: str, encoding: str, where: str) -> str:
@@ -272,7 +296,7 @@ def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
 
 
 def _raw_image(data: memoryview) -> Blob:
-    """Make a PNG of an image that was kept as its pixels."""
+    """Make a PNG of an image that was kept as its pixels, a TIFF where PNG lacks the mode."""
     width, height, num_mode = struct.unpack_from("<3I", data)
     mode = bytes(data[12 : 12 + num_mode]).decode("ascii")
     pixels = data[12 + num_mode :]
@@ -280,6 +304,10 @@ def _raw_image(data: memoryview) -> Blob:
     if width * height > 8 * max(len(pixels), 1):
         raise ValueError(f"{len(pixels)} bytes of pixels for {width} x {height}")
     image = Image.frombytes(mode, (width, height), bytes(pixels))
+    if mode in _TIFF_MODES:
+        stream = io.BytesIO()
+        image.save(stream, "TIFF")
+        return Blob(".tif", stream.getvalue())
     return Blob(".png", encode_field(".png", image))
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.hashing import DIGESTS
 from wids.base.urls import is_local, local_path
+from wids.specs.rows import check_location
 from wids.specs.spec import DatasetSpec
 
 if TYPE_CHECKING:
@@ -60,7 +61,11 @@ def name_in_spec(shard: str, folder: str | os.PathLike[str] | None) -> str:
     ('a.tar', '../a.tar')
     >>> name_in_spec("/mnt/a.tar", "/data"), name_in_spec("s3://bucket/a.tar", "data")
     ('/mnt/a.tar', 's3://bucket/a.tar')
+
+    Raises:
+        SpecError: No spec can name the shard, since its path holds a line break or the like.
     """
+    check_location(shard, "rename the shard", "url")
     if folder is None or not is_local(shard):
         return shard
     # Not resolve(): a link is named, not what it points to.

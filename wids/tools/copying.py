@@ -6,6 +6,7 @@ import time
 from copy import copy
 from typing import TYPE_CHECKING, Any, Self
 
+from wids.base.files import named_write_errors
 from wids.writing.headers import BLOCK, member_header, padded
 from wids.writing.shardfile import NewShard
 
@@ -79,10 +80,11 @@ class PartWriter:
         # Subclasses may make samples of their own, and remote ones have no memory to take from.
         copying = self._copy if self._reader.batch_kind != "samples" else self._read
         try:
-            for start in range(0, len(part.indexes), _WINDOW):
-                window = part.indexes[start : start + _WINDOW]
-                copying(window, part.first_place + start, shard.archive)
-            return shard.publish(path.parent)
+            with named_write_errors(path):
+                for start in range(0, len(part.indexes), _WINDOW):
+                    window = part.indexes[start : start + _WINDOW]
+                    copying(window, part.first_place + start, shard.archive)
+                return shard.publish(path.parent)
         finally:
             shard.discard()
 

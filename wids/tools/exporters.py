@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.files import remove_parts, write_atomically
+from wids.base.files import named_write_errors, remove_parts, write_atomically
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.outputfile import OutputFile
@@ -116,8 +116,9 @@ def export_table(
     # As a whole or not at all: half a table looks like a whole one.
     out = OutputFile(path)
     try:
-        writers[suffix](out.stream, rows, columns)
-        out.publish()
+        with named_write_errors(path):
+            writers[suffix](out.stream, rows, columns)
+            out.publish()
     finally:
         out.discard()
     return len(dataset)

@@ -1,0 +1,76 @@
+"""Errors of a full disk name the file that was being written, in every command that writes."""
+
+import os
+import resource
+import subprocess
+import sys
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import wids
+from wids.base.processes import run_each
+from wids.cli import main
+
+MakeShard = Callable[..., Path]
+
+
+def limited() -> None:
+    """Let no file of this process grow beyond 20 kB, as a full disk would."""
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, 20_000))
+
+
+COMMANDS = [
+    (["import", "t.csv", "-o", "out/x-%d.tar"], "out/x-"),
+    (["reshard", "x.tar", "-o", "out/x-%d.tar", "--workers", "1"], "out/x-0.tar"),
+    (["export", "x.tar", "out/files"], "out/files/"),
+    (["export", "x.tar", "out/t.csv", "--values", "txt"], "out/t.csv"),
+]
+
+
+@pytest.mark.parametrize(("command", "name"), COMMANDS)
+def test_a_full_disk_is_told_with_the_file(
+    make_shard: MakeShard, command: list[str], name: str
+) -> None:
+    """One line says which file could not be written, and no half of it stays."""
+    path = make_shard("x.tar", [{"__key__": f"{i}", ".txt": "x" * 30_000} for i in range(3)])
+    folder = path.parent
+    (folder / "t.csv").write_text("text\n" + "y" * 60_000 + "\n")
+    run = subprocess.run(
+        [sys.executable, "-m", "wids", *command],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=limited,
+        env={**os.environ, "PYTHONPATH": str(Path(wids.__file__).parents[1])},
+    )
+    assert run.returncode == 1
+    assert name in run.stderr, run.stderr
+    assert "File too large" in run.stderr
+    assert not list((folder / "out").rglob("*.tar"))
+
+
+def die(_item: int) -> int:
+    os._exit(1)
+
+
+def test_a_dead_worker_of_a_callers_pool_is_told_with_its_cure() -> None:
+    """Each item that was not done says so, and what to do; none is missing from the results."""
+    with ProcessPoolExecutor(1) as executor:
+        outcomes = run_each(die, [1, 2, 3], executor=executor)
+    assert len(outcomes) == 3
+    for outcome in outcomes:
+        assert isinstance(outcome, ChildProcessError)
+        assert "run what is missing again with a new executor" in str(outcome)
+
+
+def test_shards_that_no_spec_can_name_are_refused(make_shard: MakeShard, monkeypatch, capsys):
+    """A line break in a file name would make a spec that no reader opens."""
+    path = make_shard("a\nb.tar", [{"__key__": "a", ".txt": "x"}])
+    monkeypatch.chdir(path.parent)
+    assert main(["create", ".", "-o", "x.json"]) == 1
+    assert "holds control characters" in capsys.readouterr().err
+    assert not Path("x.json").exists()
