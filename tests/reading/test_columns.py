@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.specs.columns import BytesColumn, TextColumn
+from wids.specs.textcolumns import BytesColumn, TextColumn
 
 
 @given(st.lists(st.binary(max_size=12)))

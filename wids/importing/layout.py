@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from wids.base.magic import file_type
 from wids.base.omissions import Omissions
 from wids.codecs.formats import IMAGE_EXTENSIONS
 
@@ -35,22 +36,8 @@ __all__ = [
 _TEXTS = {"plain", "number"}  # kinds of columns that are no field of their own
 KEY_COLUMNS = ("__key__", "key", "id")
 _LABELS = {"class", "cls", "fine_label", "label", "labels", "target"}
-
-# The first bytes of the formats that datasets hold, from the public registries of such numbers.
-_MAGIC = (
-    (b"\xff\xd8\xff", ".jpg"),
-    (b"\x89PNG\r\n\x1a\n", ".png"),
-    (b"GIF8", ".gif"),
-    (b"II*\0", ".tif"),
-    (b"MM\0*", ".tif"),
-    (b"fLaC", ".flac"),
-    (b"OggS", ".ogg"),
-    (b"ID3", ".mp3"),
-    (b"\xff\xfb", ".mp3"),
-    (b"\x93NUMPY", ".npy"),
-    (b"%PDF", ".pdf"),
-)
-_RIFF = {b"WEBP": ".webp", b"WAVE": ".wav", b"AVI ": ".avi"}
+# Kinds of file types that become fields of their own; others stay `.bin`.
+_FIELD_KINDS = {"image", "sound", "video", "array", "document"}
 
 
 class Blob(NamedTuple):
@@ -66,21 +53,13 @@ class Blob(NamedTuple):
 
 
 def sniffed(data: bytes | memoryview) -> Blob:
-    """Take bytes of an unknown kind for what their first bytes say, `.bin` if nothing.
+    """Return bytes with the suffix of the type that their first bytes show, else `.bin`.
 
     >>> sniffed(b"GIF89a...").suffix, sniffed(b"RIFF....WAVE").suffix, sniffed(b"?").suffix
     ('.gif', '.wav', '.bin')
     """
-    head = bytes(data[:16])
-    if head.startswith(b"RIFF"):
-        return Blob(_RIFF.get(head[8:12], ".bin"), data)
-    # Letters that a text may begin with, too, so more has to fit: MP4 and its kin begin with the
-    # length of their first box.
-    if head[4:8] == b"ftyp" and head[:2] == b"\0\0":
-        return Blob(".mp4", data)
-    if head.startswith(b"BM") and head[6:10] == bytes(4):
-        return Blob(".bmp", data)
-    return Blob(next((kind for magic, kind in _MAGIC if head.startswith(magic)), ".bin"), data)
+    known = file_type(bytes(data[:16]))
+    return Blob(known.suffix if known and known.kind in _FIELD_KINDS else ".bin", data)
 
 
 def family_of(blob: Blob) -> str:

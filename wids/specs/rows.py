@@ -18,7 +18,6 @@ import numpy as np
 from wids.base.hashing import DIGESTS
 from wids.errors import SpecError
 from wids.specs import locations
-from wids.specs.columns import BytesColumn, Parts, TextColumn
 from wids.specs.shardtable import (
     COLUMNS,
     MOST_SAMPLES,
@@ -26,6 +25,7 @@ from wids.specs.shardtable import (
     ShardTable,
     extras_of,
 )
+from wids.specs.textcolumns import BytesColumn, Parts, TextColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

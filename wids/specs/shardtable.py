@@ -12,7 +12,7 @@ import numpy as np
 from wids.base.hashing import DIGESTS
 from wids.base.shardref import ShardRef
 from wids.errors import SpecError
-from wids.specs.columns import BytesColumn, Parts, TextColumn
+from wids.specs.textcolumns import BytesColumn, Parts, TextColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

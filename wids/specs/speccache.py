@@ -22,9 +22,9 @@ import numpy as np
 from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.hashing import DIGESTS
 from wids.caching.cachefolder import SPECS_FOLDER, check_folder, choose_folder
-from wids.specs.columns import BytesColumn, Parts, TextColumn
 from wids.specs.shardtable import MOST_SAMPLES, UNKNOWN, ShardTable
 from wids.specs.spec import DatasetSpec
+from wids.specs.textcolumns import BytesColumn, Parts, TextColumn
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
