@@ -25,7 +25,11 @@ import pytest
 from helpers.shards import REPOSITORY, write_shard
 from PIL import Image
 
-DOCUMENTS = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
+DOCUMENTS = [
+    REPOSITORY / "README.md",
+    REPOSITORY / "CONTRIBUTING.md",
+    *sorted((REPOSITORY / "docs").glob("*.md")),
+]
 BLOCK = re.compile(r"^```([^\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 SHOWN = ("", "text", "json", "console", "toml", "diff")  # shown only; json must parse
 OPTED_OUT = re.compile(r"<!-- not run: (.+?) -->\n+$", re.DOTALL)
