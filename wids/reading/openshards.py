@@ -7,6 +7,7 @@ import resource
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from wids.base.urls import display_url
 from wids.errors import CacheError, DecodeError, SampleCountError
 from wids.reading.pipeline import Sample, while_reading
 from wids.specs.shardtable import UNKNOWN
@@ -117,8 +118,9 @@ class NumberedShards:
         # Before any sample: a wrong count would shift the index of all that follow.
         if expected not in {UNKNOWN, len(shard)}:
             raise SampleCountError(
-                f"{ref.url}: shard {shard_index}: the spec says {expected} samples, the "
-                f"shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may help"
+                f"{display_url(ref.url)}: shard {shard_index}: the spec says {expected} samples, "
+                f"the shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may "
+                "help"
             )
         dataset = ref.dataset or self.dataset_name
         return OpenShard(shard, ref.url, dataset, int(self.ends[shard_index]) - len(shard))

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 import numpy as np
 
 from wids.base.threads import DaemonThreadPool
+from wids.base.urls import display_url
 from wids.caching.cache import ShardCache
 from wids.display.classnames import find_class_names
 from wids.log import logger, show_if_verbose
@@ -654,7 +655,7 @@ class ShardList:
         """One line that describes the dataset."""
         nbytes = int(self.shards.filesize[self.shards.filesize != UNKNOWN].sum())
         return (
-            f"{self.dataset_name} base: {self.base} name: {self._header['name']} "
+            f"{self.dataset_name} base: {display_url(self.base)} name: {self._header['name']} "
             f"nfiles: {len(self.shards)} nbytes: {nbytes} samples: {self._locator.total} "
             f"cache: {self.cache_dir}"
         )

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.files import remove_parts
 from wids.base.hashing import hash_file
 from wids.base.processes import run_each
-from wids.base.urls import base_name, is_local, local_path
+from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
@@ -118,8 +118,9 @@ def index_shard(
 def _save_indexes(url: str, path: Path, index: TarIndex, indexes: Collection[str]) -> None:
     if not is_local(url) or not path.samefile(local_path(url)):
         raise ShardFormatError(
-            f"{url}: expected a plain tar of this machine to write {' and '.join(indexes)} indexes "
-            "beside, found one that was fetched or unpacked; those tools could not use them"
+            f"{display_url(url)}: expected a plain tar of this machine to write "
+            f"{' and '.join(indexes)} indexes beside, found one that was fetched or unpacked; "
+            "those tools could not use them"
         )
     save_foreign_indexes(path, index, indexes)
 
@@ -246,7 +247,7 @@ def merge_specs(
     """
     specs = [load_spec(source) for source in sources]
     header = merged_header(
-        {source: spec.header for source, spec in zip(sources, specs, strict=True)}
+        {display_url(source): spec.header for source, spec in zip(sources, specs, strict=True)}
     )
     parts = all(map(_WRITER_PART.search, sources))
     several = len({spec.name for spec in specs}) > 1 and not parts
@@ -272,8 +273,8 @@ def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None)
         name = name_in_spec(shard, folder)
         if name in names:
             raise ValueError(
-                f"{shard}: is listed twice (as {names[name]!r} before); its samples would be in "
-                "the dataset twice"
+                f"{display_url(shard)}: is listed twice (as {display_url(names[name])!r} before); "
+                "its samples would be in the dataset twice"
             )
         names[name] = shard
     return names

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.hashing import DIGESTS
+from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.specs import locations
 from wids.specs.shardtable import (
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["as_row", "check_location", "check_shard", "columns_if_plain"]
 
+_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"]+", re.IGNORECASE)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _SINGLY = {"weight", "index"}  # each value of these needs a check of its own
 _MOST_KEY_SETS = 16  # a list with more sets of keys is not of one kind
@@ -114,7 +116,7 @@ def as_row(shard: Any, source: str, number: int) -> dict[str, Any]:
     else:
         raise SpecError(
             f"{source}: shard {number}: expected an object with 'url' and 'nsamples', "
-            f"found {shard!r:.60}"
+            f"found {_shown(shard)}"
         )
     if hasattr(row.get("url"), "__fspath__"):
         row["url"] = row["url"].__fspath__()
@@ -129,7 +131,7 @@ def check_shard(row: dict[str, Any], source: str, number: int) -> None:
     """
     where = f"{source}: shard {number}"
     if "url" not in row:
-        raise SpecError(f"{where}: url: is missing; the shard says {row!r:.80}")
+        raise SpecError(f"{where}: url: is missing; its entry has the keys {list(row)!r:.80}")
     check_location(row["url"], where, "url")
     for field in ("nsamples", "filesize"):
         if row.get(field) is not None:
@@ -155,13 +157,18 @@ def check_location(location: Any, where: str, field: str) -> None:
         SpecError: It is no text, empty, or holds control characters.
     """
     if not isinstance(location, str) or not location:
-        raise SpecError(f"{where}: {field}: expected a path or URL, found {location!r:.80}")
+        raise SpecError(f"{where}: {field}: expected a path or URL, found {_shown(location)}")
     if _CONTROL_CHARACTER.search(location):
-        raise SpecError(f"{where}: {field}: {location!r:.80} holds control characters")
+        raise SpecError(f"{where}: {field}: {_shown(location)} holds control characters")
     try:
         location.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise SpecError(f"{where}: {field}: {location!r:.80} is no text") from None
+        raise SpecError(f"{where}: {field}: {_shown(location)} is no text") from None
+
+
+def _shown(value: Any) -> str:
+    """Return a value as messages show it: shortened, and URLs without credentials."""
+    return f"{_URL.sub(lambda found: display_url(found[0]), repr(value)):.80}"
 
 
 def _check_weight(weight: Any, where: str) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from wids.base.hashing import DIGESTS
 from wids.base.shardref import ShardRef
+from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.specs.textcolumns import BytesColumn, Parts, TextColumn
 
@@ -211,8 +212,8 @@ def extras_of(row: Mapping[str, Any], number: int) -> str:
         return json.dumps(extras, default=_as_json)
     except (TypeError, ValueError) as error:
         raise SpecError(
-            f"shard {number}: {row['url']!r}: expected values that JSON can hold ({error}), "
-            f"found {extras!r:.80}"
+            f"shard {number}: {display_url(row['url'])!r}: expected values that JSON can hold "
+            f"({error}) under the keys {list(extras)!r:.80}"
         ) from None
 
 

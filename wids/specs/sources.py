@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any
 
-from wids.base.urls import base_name, is_local, local_path
-from wids.errors import SpecError
+from wids.base.urls import base_name, display_url, is_local, local_path
+from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import open_url
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import SpecCache, give_back_memory
 
 __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
 
+_MAX_EXPANSION = 2_000_000
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 
@@ -50,7 +51,7 @@ def load_spec(
     """
     base = None if base is None else os.fspath(base)
     parse = partial(
-        DatasetSpec.parse, base=base, options=options, read=read_document, allow_local=allow_local
+        DatasetSpec.parse, base=base, options=options, read=_read_named, allow_local=allow_local
     )
     if isinstance(source, io.IOBase) or hasattr(source, "read"):
         name = getattr(source, "name", "")
@@ -83,7 +84,7 @@ def _parsed_once(
 
     def read(url: str) -> bytes:
         others.append(url)
-        return read_document(url)
+        return _read_named(url)
 
     spec = parse(read_document(location), location, read=read)
     # What other documents say may change without this one; and mapped columns take less memory.
@@ -124,13 +125,19 @@ def find_shards(location: str) -> list[str] | None:
 def expand_braces(pattern: str) -> list[str]:
     """Return the names of a brace pattern, expanded as by a shell.
 
+    Raises:
+        SpecError: There are more than two million.
+
     >>> expand_braces("train-{08..10}.tar")
     ['train-08.tar', 'train-09.tar', 'train-10.tar']
     """
     # Here, as few specs have braces and every command would wait for it.
     import bracex
 
-    return list(bracex.expand(pattern, limit=0))
+    try:
+        return list(bracex.expand(pattern, limit=_MAX_EXPANSION))
+    except bracex.ExpansionLimitException as error:
+        raise SpecError(f"{display_url(pattern)}: {error}") from error
 
 
 def read_document(location: str) -> bytes:
@@ -140,15 +147,28 @@ def read_document(location: str) -> bytes:
         SpecError: There is no such file.
         FetchError: The URL could not be read.
     """
-    if not is_local(location):
-        return open_url(location)
     try:
-        return local_path(location).read_bytes()
-    except OSError as error:
+        return open_url(location)
+    except FetchError as error:
+        if not is_local(location) or not isinstance(error.__cause__, OSError):
+            raise
         raise SpecError(
-            f"{location}: cannot be read as a shard-spec ({error.strerror}); expected a JSON file, "
+            f"{display_url(location)}: cannot be read as a shard-spec "
+            f"({error.__cause__.strerror}); expected a JSON file, "
             "a folder with .tar shards, a pattern such as train-{000..146}.tar, or a list"
         ) from error
+
+
+def _read_named(location: str) -> bytes:
+    """Return the content of a spec that another one names.
+
+    Raises:
+        SpecError: It is no regular file: a device or a pipe may have no end.
+        FetchError: The URL could not be read.
+    """
+    if is_local(location) and local_path(location).exists() and not local_path(location).is_file():
+        raise SpecError(f"{location}: expected a JSON file, found a folder, pipe or device")
+    return read_document(location)
 
 
 def _is_shard(name: str) -> bool:
@@ -157,7 +177,7 @@ def _is_shard(name: str) -> bool:
 
 def _not_empty(shards: list[str], location: str, what: str) -> list[str]:
     if not shards:
-        raise SpecError(f"{location}: holds no shards: {what}")
+        raise SpecError(f"{display_url(location)}: holds no shards: {what}")
     return shards
 
 

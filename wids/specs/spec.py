@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from wids.base.urls import is_local
+from wids.base.urls import display_url, is_local
 from wids.errors import SpecError
 from wids.specs import locations
 from wids.specs.headers import merged_classes
@@ -27,6 +27,7 @@ __all__ = ["DatasetSpec"]
 # A spec may come from a stranger, and name itself, or a tree without end.
 MAX_NESTING = 8
 MAX_COMPONENTS = 10_000
+MAX_DOCUMENTS_NBYTES = 256 << 20
 
 Read = Callable[[str], bytes]
 
@@ -88,7 +89,7 @@ class DatasetSpec:
             SpecError: Anything is malformed; the message names source, shard, field and value.
         """
         parser = _Parser(read, allow_local=allow_local)
-        document = _as_object(_load_json(text, source), source)
+        document = _as_object(_load_json(text, display_url(source)), display_url(source))
         return parser.dataset({**document, **(options or {})}, source, base)
 
     @classmethod
@@ -166,9 +167,10 @@ class _Parser:
         self, document: dict[str, Any], source: str, base: str | None, depth: int = 0
     ) -> DatasetSpec:
         """Parse one document: its own shards first, then those of its `datasets`."""
+        folder = locations.folder_of(source)
+        source = display_url(source)  # from here on, for messages: without credentials
         _check_version(document, source)
         if base is None:
-            folder = locations.folder_of(source)
             base = self._own_base(document, folder, source) or folder
         tables = []
         headers = {source: document}
@@ -215,7 +217,8 @@ class _Parser:
             source_url = locations.join(base, source_url)
             self._refuse_local(source_url, where, "source_url")
             # Relative URLs in it count from where it lies, not from the spec that named it.
-            document = _as_object(_load_json(self._fetch(source_url, where), source_url), where)
+            text = self._fetch(source_url, where)
+            document = _as_object(_load_json(text, display_url(source_url)), where)
             spec = self.dataset(document, source_url, own_base, depth)
             name = component.get("name") or spec.name
         # What the outer spec says of a part wins over what the part says of itself.
@@ -284,9 +287,15 @@ class _Parser:
 
     def _fetch(self, url: str, where: str) -> bytes:
         if self._read is None:
-            raise SpecError(f"{where}: source_url: {url!r} cannot be read from here")
+            shown = display_url(url)
+            raise SpecError(f"{where}: source_url: {shown!r} cannot be read from here")
         if url not in self._documents:
             self._documents[url] = self._read(url)
+            if sum(map(len, self._documents.values())) > MAX_DOCUMENTS_NBYTES:
+                raise SpecError(
+                    f"{where}: the specs that it names have more than {MAX_DOCUMENTS_NBYTES} bytes "
+                    "in all; merge them (`wids merge`) and open the merged one"
+                )
         return self._documents[url]
 
 

@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 from wids.base.outputfile import write_output
+from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.specs.locations import folder_of, join
 
@@ -110,6 +111,7 @@ def rebase(shardlist: list[dict[str, Any]], source: str, base: str | None) -> st
     folders = sorted({folder_of(join(home, shard["url"])) for shard in shardlist})
     if len(folders) != 1:
         raise SpecError(
-            f"{source}: expected all shards in one folder, found {len(folders)}: {folders[:5]}"
+            f"{source}: expected all shards in one folder, found {len(folders)}: "
+            f"{[display_url(each) for each in folders[:5]]}"
         )
     return folders[0]
