@@ -10,11 +10,11 @@ from threading import Thread
 
 import pytest
 import urllib3
-from browsing import Command
-from conftest import write_shard
-from pictures import draw, save
+from helpers.browsing import Command
+from helpers.pictures import draw, save
+from helpers.shards import write_shard
+from helpers.specimens import npy, png_bomb, specimens, tone
 from PIL import Image
-from specimens import npy, png_bomb, specimens, tone
 
 from wids.browse.decoders import DecoderLimits, Decoders, NoMemoryError, TookLongError
 from wids.display.fieldview import view_field
