@@ -15,7 +15,7 @@ import wids
 from wids.base.files import host_token
 from wids.cli import main
 from wids.importing.folders import open_image_folder
-from wids.importing.source import ImportOptions
+from wids.importing.options import ImportOptions
 from wids.importing.tables import open_tables
 
 FACTS = ("offset", "size")

@@ -7,7 +7,7 @@ import pytest
 import wids
 from wids.cli import main
 from wids.importing.lmdb import open_lmdb
-from wids.importing.source import ImportOptions
+from wids.importing.options import ImportOptions
 
 library = pytest.importorskip("lmdb")
 FIELDS = {"image": "jpg", "label": "txt"}

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 import wids
 from wids.base.optional import load
 from wids.cli import main
-from wids.importing.source import ImportOptions
+from wids.importing.options import ImportOptions
 from wids.importing.tfrecord import open_tfrecords, parse_example, read_records
 
 WRITTEN = REPOSITORY / "tests" / "data" / "importing"

@@ -14,9 +14,8 @@ from hypothesis import strategies as st
 
 import wids
 from wids.base.processes import run_each
-from wids.tools.copying import PartWriter
+from wids.tools.copying import Part, PartWriter, Target
 from wids.tools.reshard import reshard
-from wids.tools.reshardplan import Part, Target
 from wids.writing.shardfile import shard_options
 
 FOLDER_NAME = "folder/" * 20  # with a key, this fits ustar's prefix and name only

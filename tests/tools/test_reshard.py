@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 import wids
 from wids.cli import main
 from wids.tools import reshard as resharding
+from wids.tools.copying import Part, plan_parts
 from wids.tools.reshard import reshard, shuffled, spec_path_for, split_order
-from wids.tools.reshardplan import Part, plan_parts
 
 MakeShard = Callable[..., Path]
 

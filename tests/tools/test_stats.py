@@ -14,8 +14,7 @@ from hypothesis import strategies as st
 
 from wids.cli import main
 from wids.specs.sources import load_spec
-from wids.tools.stats import SizeStats, Stats, spec_stats, stats_lines
-from wids.tools.statsplot import plot_stats
+from wids.tools.stats import SizeStats, Stats, plot_stats, spec_stats, stats_lines
 
 MakeShard = Callable[..., Path]
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from wids.importing.source import Imported
+    from wids.importing.options import Imported
     from wids.reading.shardlist import ShardList
     from wids.tools.reshard import Resharded
     from wids.writing.shardwriter import ShardWriter
@@ -104,7 +104,7 @@ def import_(args: Arguments) -> int:
     from wids.base.files import named_write_errors
     from wids.base.progress import progress
     from wids.importing.importers import open_source
-    from wids.importing.source import ImportOptions
+    from wids.importing.options import ImportOptions
     from wids.specs.newspec import refuse_overwriting
     from wids.tools.reshard import spec_path_for
     from wids.writing.shardwriter import ShardWriter
@@ -142,7 +142,7 @@ def import_(args: Arguments) -> int:
 
 def _classes(text: str | None) -> list[str] | str | None:
     """Parse --classes: names with commas between, a file with one a line, or "auto"."""
-    from wids.importing.source import SORTED_CLASSES
+    from wids.importing.options import SORTED_CLASSES
 
     if text is None or text == SORTED_CLASSES:
         return text
@@ -320,7 +320,7 @@ def _add_export(commands: Any) -> None:
 def reshard(args: Arguments) -> int:
     """Copy samples into new shards."""
     from wids.reading.shardlist import ShardList
-    from wids.specs.headers import merged_header
+    from wids.specs.merging import merged_header
     from wids.specs.sources import load_spec
     from wids.tools import reshard as resharding
 

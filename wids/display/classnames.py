@@ -8,7 +8,7 @@ from typing import Any
 
 from wids.base.urls import is_local, local_path
 from wids.errors import SpecError
-from wids.specs.headers import as_class_names, class_names
+from wids.specs.merging import as_class_names, class_names
 
 __all__ = ["find_class_names", "parse_class_names"]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.omissions import Omissions
 from wids.codecs.formats import FORMAT_OF, IMAGE_EXTENSIONS
 from wids.importing.layout import clean_key, family_of, sniffed
-from wids.importing.source import (
+from wids.importing.options import (
     SORTED_CLASSES,
     Imported,
     ImportOptions,

@@ -11,7 +11,7 @@ from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.codecs.encode import encode_field
 from wids.importing.layout import Blob, Layout, is_label, media_columns, sniffed
-from wids.importing.source import Imported, ImportOptions, choose_split
+from wids.importing.options import Imported, ImportOptions, choose_split
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from wids.base.urls import is_local
-from wids.importing.source import Imported, ImportOptions, is_documentation
+from wids.importing.options import Imported, ImportOptions, is_documentation
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.layout import clean_key, sniffed
-from wids.importing.source import Imported, ImportOptions
+from wids.importing.options import Imported, ImportOptions
 from wids.tar.grouping import split_name
 
 if TYPE_CHECKING:

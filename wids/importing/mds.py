@@ -25,7 +25,7 @@ from PIL import Image
 from wids.base.optional import load
 from wids.codecs.encode import encode_field
 from wids.importing.layout import Blob, Layout, is_label, sniffed
-from wids.importing.source import Imported, ImportOptions
+from wids.importing.options import Imported, ImportOptions
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

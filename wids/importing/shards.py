@@ -12,7 +12,7 @@ from typing import IO, TYPE_CHECKING, Any
 from wids.base.omissions import Omissions
 from wids.caching.unpack import compression_of
 from wids.errors import ShardFormatError
-from wids.importing.source import Imported, ImportOptions
+from wids.importing.options import Imported, ImportOptions
 from wids.specs.build import local_copy
 from wids.specs.sources import find_shards
 from wids.tar.shard import Shard

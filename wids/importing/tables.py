@@ -17,7 +17,7 @@ from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.importers import table_files
 from wids.importing.layout import Layout, is_label, media_columns, read_listed_file, sniffed
-from wids.importing.source import (
+from wids.importing.options import (
     SORTED_CLASSES,
     Imported,
     ImportOptions,

@@ -23,7 +23,7 @@ from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.importers import tfrecord_files
 from wids.importing.layout import Blob, Layout, family_of, is_label, sniffed
-from wids.importing.source import Imported, ImportOptions
+from wids.importing.options import Imported, ImportOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

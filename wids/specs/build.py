@@ -16,7 +16,7 @@ from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
-from wids.specs.headers import merged_header
+from wids.specs.merging import merged_header
 from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.sources import load_spec
 from wids.tar.interchange import save_foreign_indexes

@@ -18,7 +18,7 @@ from typing import Any
 from wids.base.urls import display_url, is_local
 from wids.errors import SpecError
 from wids.specs import locations
-from wids.specs.headers import merged_classes
+from wids.specs.merging import merged_classes
 from wids.specs.rows import as_row, check_location, check_shard, columns_if_plain
 from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 

@@ -16,7 +16,7 @@ from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.outputfile import OutputFile
 from wids.base.progress import progress
-from wids.specs.headers import merged_header
+from wids.specs.merging import merged_header
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

@@ -16,12 +16,11 @@ from wids.base.outputfile import write_output
 from wids.base.processes import run_each
 from wids.base.progress import progress
 from wids.ordering.permute import derive_key, permute
-from wids.specs.headers import merged_header
 from wids.specs.journal import Journal, is_left_over
+from wids.specs.merging import merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tools.copying import PartWriter
-from wids.tools.reshardplan import Part, Target, plan_parts
+from wids.tools.copying import Part, PartWriter, Target, plan_parts
 from wids.writing.resume import WholeShards
 from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
 from wids.writing.shardwriter import ShardWriter

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import Counter
 from dataclasses import dataclass, field
 from functools import partial, reduce
@@ -10,24 +11,31 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.optional import load
 from wids.base.processes import run_each
+from wids.base.text import clean, format_nbytes, table
 from wids.specs.build import local_copy
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
 
     from wids.specs.spec import DatasetSpec
 
-__all__ = ["SizeStats", "Stats", "spec_stats", "stats_lines"]
+__all__ = ["SizeStats", "Stats", "plot_stats", "spec_stats", "stats_lines"]
 
 _NUM_BINS = 64  # a size in [2**b, 2**(b + 1)) falls into bin b + 1, zero into bin 0
 _MAX_VALUE_NBYTES = 200
 _BARS = " ▁▂▃▄▅▆▇█"
+MAX_FIELDS = 24  # rows of sizes; those with the most bytes are drawn
+MAX_VALUES = 40  # bars; the commonest are drawn
+MAX_LABEL = 32  # columns of a field's name or a value
+COLOUR = "#4878a8"
+INCHES_PER_ROW = 0.32
 
 
 @dataclass(frozen=True)
@@ -190,8 +198,6 @@ def stats_lines(
         max_values: Most values to list, the commonest first.
         names: What stands beside a value, such as the name of a class.
     """
-    from wids.base.text import format_nbytes, table
-
     rows: list[tuple[Any, ...]] = [
         ("field", "count", "total", "smallest", "mean", "largest", "sizes by powers of two")
     ]
@@ -215,3 +221,66 @@ def _histogram(bins: tuple[int, ...]) -> str:
         filled.pop(0)
     top = max(filled, default=1)
     return "".join(_BARS[-(-count * (len(_BARS) - 1) // top)] for count in filled)
+
+
+def plot_stats(stats: Stats, path: Path, names: Mapping[str, str] | None = None) -> None:
+    """Draw the histograms of the field sizes, and the counts of the values, into a file.
+
+    Args:
+        stats: The figures.
+        path: Where the image goes; its suffix says of what kind.
+        names: What stands beside a value, such as the name of a class.
+
+    Raises:
+        ModuleNotFoundError: matplotlib is not installed.
+        ValueError: There is no such kind of image.
+    """
+    fields = sorted(stats.fields.items(), key=lambda item: -item[1].nbytes)[:MAX_FIELDS]
+    values = stats.values.most_common(MAX_VALUES)
+    rows = (1 + len(fields), 1 + len(values)) if values else (1 + len(fields),)
+    # The figure stands alone, without pyplot, which would look for a display and keep it alive.
+    figure = load("matplotlib.figure", "plot").Figure(
+        figsize=(8, 1.5 + INCHES_PER_ROW * sum(rows)), layout="constrained"
+    )
+    axes = figure.subplots(len(rows), 1, squeeze=False, height_ratios=rows)[:, 0]
+    shown = "" if len(fields) == len(stats.fields) else f", {len(fields)} fields of the most bytes"
+    total = f"{stats.samples.count:,} samples, {format_nbytes(stats.samples.nbytes)}{shown}"
+    axes[0].set_title(total, loc="left", fontsize="medium")
+    _draw_sizes(axes[0], fields)
+    if values:
+        _draw_values(axes[1], values, names or {}, len(stats.values))
+    with warnings.catch_warnings():
+        # A letter that the font lacks is drawn as a box; a line a letter would tell nobody more.
+        warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
+        figure.savefig(path, dpi=120)
+
+
+def _draw_sizes(axes: Any, fields: Sequence[tuple[str, SizeStats]]) -> None:
+    """Draw one row a field, all on one scale of bytes; each is as high as its fullest bin."""
+    for row, (_, sizes) in enumerate(fields):
+        edges = [0, *(2**b for b in range(len(sizes.bins)))]
+        top = max(sizes.bins, default=0) or 1
+        heights = [row + 0.4 - 0.8 * count / top for count in sizes.bins]
+        axes.stairs(heights, edges, baseline=row + 0.4, fill=True, color=COLOUR)
+    axes.set(xscale="symlog", xlabel="bytes of a field", ylim=(len(fields) - 0.4, -0.6))
+    _label_rows(axes, [f"{clean(name, MAX_LABEL)}  {sizes.count:,}" for name, sizes in fields])
+
+
+def _draw_values(
+    axes: Any, values: Sequence[tuple[str, int]], names: Mapping[str, str], total: int
+) -> None:
+    """Draw one bar a value, the commonest above."""
+    counts = [count for _, count in values]
+    axes.barh(range(len(values)), counts, color=COLOUR)
+    more = "" if len(values) == total else f", the {len(values)} commonest of {total:,} values"
+    axes.set(xlabel=f"samples{more}", ylim=(len(values) - 0.4, -0.6))
+    labels = [f"{value} {names[value]}" if value in names else value for value, _ in values]
+    _label_rows(axes, [clean(label, MAX_LABEL) for label in labels])
+
+
+def _label_rows(axes: Any, labels: Sequence[str]) -> None:
+    axes.set_yticks(range(len(labels)), labels)
+    for label in axes.get_yticklabels():
+        label.set_parse_math(False)  # "$x" is a stranger's text, and no formula
+    axes.tick_params(axis="y", length=0)
+    axes.spines[["top", "right", "left"]].set_visible(False)

@@ -115,7 +115,7 @@ def stats(args: Arguments) -> int:
     else:
         out(stats_lines(found, names=names))
     if args.plot:
-        from wids.tools.statsplot import plot_stats
+        from wids.tools.stats import plot_stats
 
         plot_stats(found, Path(args.plot), names)
     return FAULTY if found.failures or (values and not found.values) else DONE
