@@ -25,6 +25,7 @@ from helpers.spawned import read_all, read_as_rank
 import wids
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
+from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.reading.shardlist import ShardList
 
 NSAMPLES = 20
@@ -254,6 +255,21 @@ def test_closing_waits_for_no_server_that_is_busy(
     dataset.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "wids-fetch-ahead"]
     assert len(shard_server.requests) == 1
+
+
+@pytest.mark.parametrize("faults", [Faults(stall_at=0), Faults(stall_at=20_000)])
+def test_closing_does_not_wait_for_a_silent_server(
+    remote: OpenRemote, shard_server: ShardServer, faults: Faults
+) -> None:
+    """The download under way is aborted, however patient its fetcher, and no thread is left."""
+    shard_server.faults = faults
+    dataset = remote(2)
+    patient = FetchPolicy(header_timeout_seconds=3600.0, stall_timeout_seconds=3600.0)
+    dataset.cache.fetcher = Fetcher(patient)
+    dataset.fetch_ahead(wids.ShardListSampler(dataset))
+    assert eventually(lambda: len(shard_server.requests) == 1)
+    dataset.close()
+    assert not [thread for thread in threading.enumerate() if thread.name == "wids-fetch-ahead"]
 
 
 def test_an_eviction_right_after_the_fetch_ends_nothing(

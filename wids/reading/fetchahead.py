@@ -46,7 +46,7 @@ _POLL_SECONDS = 0.05
 _TOUCH_SECONDS = 2.0
 # A full disk stays full for a while; to try at once would fill the log and nothing else.
 _AFTER_FULL_DISK_SECONDS = 10.0
-_FAREWELL_SECONDS = 10.0
+_FAREWELL_SECONDS = 1.0
 # Readers are a few batches behind the sampler: what they wait for then belongs to this epoch.
 _LAST_BATCHES_SECONDS = 2.0
 
@@ -119,8 +119,12 @@ class FetchAhead:
             return
         self._closed.set()
         # It looks up whenever bytes come and while it waits to try again, but not while a server
-        # keeps silent or another process fetches. Then it ends later, or with the process.
+        # keeps silent: its connection is closed then. Where another process fetches, it ends
+        # later, or with this process.
         self._thread.join(_FAREWELL_SECONDS)
+        if self._thread.is_alive():
+            self._cache.fetcher.close()
+            self._thread.join(_FAREWELL_SECONDS)
         self._waits.close()
 
     def _run(self) -> None:
