@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import random
+import re
 import subprocess
 import sys
 import tarfile
@@ -21,6 +22,7 @@ import pytest
 from helpers.shards import REPOSITORY, write_shard
 
 import wids
+from wids.codecs.formats import FORMAT_OF
 from wids.wids import (
     IndexedTarSamples,
     ShardListDataset,
@@ -312,6 +314,17 @@ def test_the_old_default_restores_the_old_formats(make_shard: Maker) -> None:
     assert sample[".png"].size == (2, 1)
     with pytest.raises(ValueError, match="expected 'PIL' or 'numpy', got 'torch'"):
         default_decoder({}, format="torch")
+
+
+def test_the_page_lists_the_formats_that_were_streams() -> None:
+    """It names what 0.1.11 decoded, and all that is decoded by default besides."""
+    page = (REPOSITORY / "docs" / "coming-from-wids-0.1.11.md").read_text()
+    section = page.partition("## Formats that were streams")[2].partition("```")[0]
+    old, new = (set(re.findall(r"`(\.\w+)`", part)) for part in section.split("All\nother fields"))
+    decode = wids.SampleDecoder()
+    decoded = {suffix for suffix in FORMAT_OF if decode.decoder_of(suffix) is not io.BytesIO}
+    assert old <= decoded
+    assert new == decoded - old | {".zst"}
 
 
 @pytest.mark.parametrize(
