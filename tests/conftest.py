@@ -8,11 +8,12 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
+from helpers.chromium import chromium, open_page
 from helpers.server import shard_server
 from helpers.shards import Sample, write_shard
 from hypothesis import HealthCheck, settings
 
-__all__ = ["shard_server"]
+__all__ = ["chromium", "open_page", "shard_server"]
 
 # A busy machine must not fail a test: hypothesis would by its deadline of 200 ms, and by how long
 # inputs take to make. The same inputs each time, so that a run that fails failed for its change;

@@ -834,3 +834,26 @@ def test_no_credentials_are_shown(tmp_path: Path, shard_server: ShardServer, cap
             said.append(response.text + str(response.headers))
     assert "SECRET" not in "".join(said)
     assert "SECRET" not in caplog.text
+
+
+def test_names_of_classes_lie_beside_a_remote_spec(tmp_path: Path, shard_server: ShardServer):
+    """A file of names is found where the spec is, as beside a local one."""
+    shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": "1"}])
+    shard_server.put("a.tar", shard.read_bytes())
+    shard_server.put("classes.txt", b"cat\ndog\n")
+    spec = {"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 1}]}
+    url = shard_server.put("spec.json", json.dumps(spec).encode())
+    with Command(url, tmp_path) as server:
+        label = server.get("api/page").json()["tiles"][0]["label"]
+        assert label == {"value": 1, "name": "dog"}
+
+
+def test_a_tile_shows_the_likeliest_picture(tmp_path: Path):
+    """The photograph of a sample goes before its depth and its mask, whatever their order."""
+    stream = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(stream, "PNG")
+    data = stream.getvalue()
+    sample = {"__key__": "a", ".depth.png": data, ".png": data, ".seg.jpg": data, ".jpg": data}
+    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
+        (tile,) = server.ask("page")["tiles"]
+        assert tile["fields"][tile["picture"]] == ".jpg"

@@ -5,12 +5,9 @@ import socket
 import pytest
 import requests
 from helpers.browsing import Command, browsing
-from helpers.chromium import chromium, open_page
 from helpers.shards import write_shard
 
 from wids.browse.guard import host_name, new_token
-
-__all__ = ["chromium", "open_page"]
 
 
 @pytest.fixture
@@ -131,10 +128,10 @@ def test_a_program_sends_the_token_with_each_question(tmp_path):
     """Scripts without cookies are answered at once, where the token is the right one."""
     path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
     with browsing([str(path)], host="0.0.0.0", token=True) as server:
-        for question in ("api/dataset", "api/sample", "raw"):
+        for question in ("api/dataset", "api/sample?i=0", "raw?i=0&f=0"):
             server.session.cookies.clear()
-            assert server.get(question, token=server.token, i=0, f=0).status_code == 200
-            assert server.get(question, token="wrong", i=0, f=0).status_code == 403
+            assert server.get(question, token=server.token).status_code == 200
+            assert server.get(question, token="wrong").status_code == 403
 
 
 def test_tokens_are_long_and_never_the_same():
@@ -173,4 +170,19 @@ def test_the_token_can_be_switched_off(tmp_path):
     path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
     with Command(path, tmp_path) as server:
         assert "token" not in server.url
+        assert server.get("api/dataset").status_code == 200
+
+
+def test_silent_connections_are_closed(tmp_path, monkeypatch):
+    """Connections that send nothing, or half a request, end; those that are used stay."""
+    monkeypatch.setattr("wids.browse.server._REQUEST_SECONDS", 0.5)
+    path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
+    with browsing([str(path)]) as server:
+        host, port = server.url.removeprefix("http://").strip("/").split(":")
+        half = b"GET /api/dataset HTTP/1.1\r\nHost: localhost\r\n"
+        for sent in (b"", half, half + b"\r\n" + half):
+            with socket.create_connection((host, int(port)), timeout=60) as connection:
+                connection.sendall(sent)
+                while connection.recv(1 << 16):
+                    pass
         assert server.get("api/dataset").status_code == 200

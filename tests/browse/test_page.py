@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
 from helpers.browsing import Browsing, browsing
-from helpers.chromium import WAIT_MILLISECONDS, chromium, open_page, wait_until
+from helpers.chromium import WAIT_MILLISECONDS, wait_until
 from helpers.hostile import hostile_samples, write_hostile
 from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
@@ -22,8 +22,6 @@ from PIL import Image
 from wids import TarIndex
 from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
-
-__all__ = ["chromium", "open_page"]
 
 Open = Callable[..., Any]
 
@@ -564,3 +562,17 @@ def test_a_mask_has_a_legend(tmp_path: Path, open_page: Open):
         legend.first.wait_for()
         assert legend.all_inner_texts() == ["0 33.3 %", "1 33.3 %", "2 cat 33.3 %"]
         page.get_by_text("black 0, white 4,799").wait_for()
+
+
+def test_numbers_of_any_size_fit_the_page(tmp_path: Path, open_page: Open):
+    """The least float32 has a few digits, and values a float cannot subtract make a plot."""
+    wide, low = BytesIO(), BytesIO()
+    np.save(wide, np.array([1e308, -1e308] * 20))
+    np.save(low, np.full(40, np.finfo(np.float32).min))
+    sample = {"__key__": "a", ".a.npy": wide.getvalue(), ".b.npy": low.getvalue()}
+    with browsing([str(write_shard(tmp_path / "a.tar", [sample]))]) as server:
+        page = open_page(f"{server.url}?i=0", width=400)
+        page.locator(".plot").first.wait_for()
+        assert "NaN" not in page.locator("#view").inner_html()
+        assert max(map(len, page.locator(".figures dd").all_inner_texts())) < 14
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")

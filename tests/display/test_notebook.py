@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from helpers.chromium import chromium, open_page
 from helpers.pictures import draw, save
 from helpers.specimens import npy, specimens
 from hypothesis import given, settings
@@ -22,8 +21,6 @@ import wids
 from wids import ShardListDataset, ShardWriter, TarIndex
 from wids.display.notebook import DatasetFacts, Markup, dataset_html, sample_html, tag
 from wids.display.sampleview import SampleView
-
-__all__ = ["chromium", "open_page"]
 
 MakeShard = Callable[..., Path]
 

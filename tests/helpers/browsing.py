@@ -75,7 +75,7 @@ def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsin
 class Command:
     """`wids browse` in a process of its own, so that its memory can be seen."""
 
-    def __init__(self, spec: Path, cache: Path, *options: str, token: bool = False) -> None:
+    def __init__(self, spec: Path | str, cache: Path, *options: str, token: bool = False) -> None:
         self.process = subprocess.Popen(
             [sys.executable, "-m", "wids", "browse", str(spec), "--json", "--port", "0", *options]
             + ["--no-token"] * (not token),

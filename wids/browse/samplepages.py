@@ -1,5 +1,6 @@
 """Samples as JSON: a tile of the grid, and the page of one sample with all its fields."""
 
+import re
 import time
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -10,6 +11,7 @@ from wids.browse.failures import message_of
 from wids.browse.source import FieldPlace, SamplePlace, Source
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
 from wids.display.fieldview import FieldView, hex_rows, is_packed, outline_arrays, view_field
+from wids.display.pixels import names_labels
 from wids.display.safejson import safe_text
 from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError
@@ -28,6 +30,9 @@ _MOST_KEY = 300
 # browser has one, reads what it needs.
 _MOST_VIEW_NBYTES = 64 << 20
 _HEAD_NBYTES = 4096
+# Suffixes of images, those of photographs first; words in names of images made from others.
+_LIKELY = (".jpg", ".jpeg", ".webp", ".avif", ".png")
+_DERIVED = re.compile(r"depth|normal|flow|edge|alpha|disparity|thumb")
 _VIEW_THREADS = 8
 _VIEW_SECONDS = 3.0  # that a page waits for the headers of its fields
 _DECODED_KINDS = ("image", "audio", "video", "array")
@@ -115,7 +120,10 @@ def _first(place: SamplePlace, kinds: tuple[str, ...], most_nbytes: int) -> int 
 
 
 def _picture(place: SamplePlace) -> int | None:
-    number = _first(place, ("image", "array"), 1 << 62)
+    images = [n for n, field in enumerate(place.fields) if field_kind(field.extension) == "image"]
+    if images:
+        return min(images, key=lambda number: _likelihood(place.fields[number].extension))
+    number = _first(place, ("array",), 1 << 62)
     if number is not None:
         return number
     # Of a film or a sound all bytes are read to draw it, which is much where they must come first.
@@ -123,6 +131,13 @@ def _picture(place: SamplePlace) -> int | None:
     number = _first(place, ("video", "audio"), most)
     drawn = number is not None and makes_picture(place.fields[number].extension)
     return number if drawn else None
+
+
+def _likelihood(extension: str) -> tuple[bool, int]:
+    """Return a rank that is less for images that look like the sample: photographs before masks."""
+    derived = names_labels(extension) or _DERIVED.search(extension.lower()) is not None
+    suffix = format_suffix(extension)
+    return derived, _LIKELY.index(suffix) if suffix in _LIKELY else len(_LIKELY)
 
 
 def _labels(place: SamplePlace) -> int | None:

@@ -1,11 +1,14 @@
 """Starting and ending the server: a socket, a URL, and what to type on another machine."""
 
+import asyncio
 import errno
 import logging
 import socket
 from contextlib import suppress
+from typing import Any
 
 import uvicorn
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wids.browse.app import make_app
 from wids.browse.guard import LOOPBACK, new_token
@@ -17,6 +20,8 @@ DEFAULT_PORT = 8765
 _BACKLOG = 128
 # A player may hold a connection open for hours; the end of the server does not wait for it.
 _GRACE_SECONDS = 1
+_REQUEST_SECONDS = 10.0
+_MAX_CONNECTIONS = 400  # below the 1,024 descriptors that a process usually has
 
 
 def is_loopback(host: str) -> bool:
@@ -61,6 +66,41 @@ def bind(host: str, port: int | None) -> socket.socket:
     raise OSError(f"no port to listen on at {host}")
 
 
+class _Connection(H11Protocol):
+    """Connection that is closed if its client does not send a whole request in time.
+
+    uvicorn waits for ever for the first byte and for the end of the headers, so that some hundred
+    silent connections take all descriptors of the process.
+    """
+
+    _timer: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self._await_request()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        self._await_request()
+
+    def _await_request(self) -> None:
+        if self._timer is None:
+            self._timer = self.loop.call_later(_REQUEST_SECONDS, self._close_if_silent)
+
+    def _close_if_silent(self) -> None:
+        self._timer = None
+        cycle: Any = self.cycle  # None before the first request, which its type does not say
+        if cycle is None or cycle.response_complete:
+            self.transport.close()
+        else:
+            self._await_request()  # an answer is under way; the next request has its own time
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        super().connection_lost(exc)
+
+
 class BrowseServer:
     """One dataset on one port.
 
@@ -101,6 +141,8 @@ class BrowseServer:
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
+                http=_Connection,
+                limit_concurrency=_MAX_CONNECTIONS,
                 # Faults are logged by the application; at its end uvicorn calls every request that
                 # is under way an error.
                 log_level="critical",

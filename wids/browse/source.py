@@ -13,15 +13,17 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 
 from wids.base.shardref import ShardRef
-from wids.base.urls import display_url
+from wids.base.urls import display_url, is_local
 from wids.browse.failures import RETRY_SECONDS, Failures
 from wids.browse.shownshards import ShownShards
+from wids.display.classnames import fetch_class_names
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
 from wids.reading.columnfile import ColumnPart
 from wids.reading.rangeshard import fetch_index, sidecar_url
 from wids.reading.shardlist import ShardList
+from wids.specs.locations import folder_of
 from wids.tar.shard import ReadableShard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
@@ -174,6 +176,15 @@ class Source:
 
     def __len__(self) -> int:
         return len(self.dataset)
+
+    def class_names(self) -> dict[int, str]:
+        """Return names of classes by number: of the dataset, or of a file beside remote shards."""
+        names: dict[int, str] = self.dataset.class_names
+        first = folder_of(self.dataset.shards.urls[0]) if self.num_shards else ""
+        base = self.dataset.base or first
+        if names or not base or is_local(base):
+            return names
+        return fetch_class_names(base, self.dataset.cache.fetcher.read)
 
     @property
     def num_shards(self) -> int:

@@ -166,9 +166,10 @@ def _handlers(args: Arguments, dataset: Any) -> ApiHandlers:
     from wids.browse.source import Source
     from wids.display.classnames import parse_class_names
 
-    names = parse_class_names(Path(args.class_names)) if args.class_names else dataset.class_names
+    source = Source(dataset)
+    names = parse_class_names(Path(args.class_names)) if args.class_names else source.class_names()
     report = read_report(Path(args.check)) if args.check else find_report(args.spec)
-    return ApiHandlers(Source(dataset), dataset.dataset_name, names, report)
+    return ApiHandlers(source, dataset.dataset_name, names, report)
 
 
 def _announce(args: Arguments, url: str, port: int) -> None:

@@ -2,15 +2,17 @@
 
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from wids.base.threads import DaemonThreadPool
 from wids.base.urls import is_local, local_path
-from wids.errors import SpecError
+from wids.errors import FetchError, SpecError
+from wids.specs.locations import join
 from wids.specs.merging import as_class_names, class_names
 
-__all__ = ["find_class_names", "parse_class_names"]
+__all__ = ["fetch_class_names", "find_class_names", "parse_class_names"]
 
 _log = logging.getLogger(__name__)
 
@@ -62,20 +64,48 @@ def parse_class_names(path: Path) -> dict[int, str]:
         SpecError: It is JSON of another form, or broken.
         OSError: It cannot be read.
     """
+    return _parsed(str(path), path.read_bytes())
+
+
+def fetch_class_names(base: str, read: Callable[[str, int], bytes]) -> dict[int, str]:
+    """Look for a file of names in a remote folder; all that it may be called are asked for at once.
+
+    Args:
+        base: URL of the folder.
+        read: Gives the content at a URL, if it is at most so many bytes.
+
+    Returns:
+        Names by class number; empty if there is no such file, or none that can be read.
+    """
+
+    def look(name: str) -> dict[int, str]:
+        try:
+            return _parsed(name, read(join(base, name), _MOST_NBYTES))
+        except FetchError:
+            return {}
+        except SpecError as error:
+            _log.warning("classes have no names from a file beside the shards: %s", error)
+            return {}
+
+    with DaemonThreadPool(len(_FILES), "wids-class-names") as pool:
+        return next((names for names in list(pool.map(look, _FILES)) if names), {})
+
+
+def _parsed(name: str, data: bytes) -> dict[int, str]:
     # Editors on Windows put a byte order mark in front, which is no part of the first name.
-    text = path.read_text(encoding="utf-8-sig", errors="replace")
-    if path.suffix.lower() != ".json":
+    text = data.decode("utf-8-sig", errors="replace")
+    if not name.lower().endswith(".json"):
         lines = enumerate(map(str.strip, text.splitlines()))
         return {number: line for number, line in lines if line}
     try:
         names = as_class_names(json.loads(text))
     except (ValueError, RecursionError) as error:
-        raise SpecError(f"{path}: expected class names as JSON, found what is none: {error}") from (
+        raise SpecError(f"{name}: expected class names as JSON, found what is none: {error}") from (
             error
         )
     if not names:
         raise SpecError(
-            f"{path}: expected a list of class names, or an object from number to name or from "
+            f"{name}: expected a list of class names, or an object from number to name or from "
             f"name to number, found {text.strip()!r:.60}"
         )
     return names

@@ -55,12 +55,13 @@ export function valueHistogram({ low, high, counts }, name) {
 export function curve({ low, high }, shape, name) {
   const known = [...low, ...high].filter((value) => value !== null);
   if (!known.length) return null;
-  const least = Math.min(...known);
-  const most = Math.max(...known);
+  // Halved, as the difference of the extremes may be beyond a float.
+  const least = Math.min(...known) / 2;
+  const most = Math.max(...known) / 2;
   const step = WIDTH / low.length;
   // What differs by no more than rounding does is a level line in the middle, not a mountain range.
   const level = most - least <= 1e-9 * Math.max(Math.abs(least), Math.abs(most));
-  const y = (value) => (level ? HEIGHT / 2 : HEIGHT - ((value - least) / (most - least)) * (HEIGHT - 2) - 1);
+  const y = (value) => (level ? HEIGHT / 2 : HEIGHT - ((value / 2 - least) / (most - least)) * (HEIGHT - 2) - 1);
   const drawn = low.flatMap((value, place) => {
     if (value === null) return [];
     // Up to where the next part begins, so that steps do not tear the line apart.
@@ -72,7 +73,7 @@ export function curve({ low, high }, shape, name) {
   const length = Math.max(...shape);
   return svg("svg", {
     class: "plot", viewBox: `0 0 ${WIDTH} ${HEIGHT + 18}`, role: "img",
-    "aria-label": `Values of ${name} in their order, from ${number(least)} to ${number(most)}`,
+    "aria-label": `Values of ${name} in their order, from ${number(2 * least)} to ${number(2 * most)}`,
   }, svg("line", { x1: 0, x2: WIDTH, y1: HEIGHT + 0.5, y2: HEIGHT + 0.5 }), ...drawn,
   svg("text", { x: 0, y: HEIGHT + 14, "text-anchor": "start" }, "0"),
   svg("text", { x: WIDTH, y: HEIGHT + 14, "text-anchor": "end" }, number(length - 1)));
