@@ -1,4 +1,4 @@
-"""The command line `wids`; `widsindex` and `python -m wids` are the same.
+"""Command line `wids`, also called `widsindex` and `python -m wids`.
 
 Each command is one function from its arguments to an exit code: 0 done, 1 something was wrong with
 the data (the message says what); 2, from argparse, the command itself was wrong. What programs read
@@ -90,7 +90,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Arguments:
-    """Parse the arguments; the optional last positional may stand behind options, or begin with -.
+    """Parse the arguments; the optional last positional may follow options or begin with `-`.
 
     argparse gives an optional positional away at the first option, and takes `-5:` for one.
     """

@@ -1,1 +1,1 @@
-"""The command line's commands: each parses its options, calls the library, prints."""
+"""Commands of the command line: each parses its options, calls the library and prints."""

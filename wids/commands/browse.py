@@ -1,4 +1,4 @@
-"""The command that shows a dataset in a web browser: `wids browse`."""
+"""Command `wids browse`: a dataset in a web browser."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MOST_ALIKE = 3
 
 
 def add_browse_commands(commands: Any) -> None:
-    """Declare it."""
+    """Declare the command."""
     parser = add_command(
         commands,
         browse,
@@ -104,14 +104,14 @@ def browse(args: Arguments) -> int:
 
 
 class _Teller(logging.Handler):
-    """Says warnings of the library on standard error, a line each; of many alike, a few."""
+    """Log handler that prints warnings of the library on standard error, few of many alike."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._counts: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Say it; a dataset of thousands of shards may give as many reasons to."""
+        """Print a warning, unless many like it were printed."""
         self._counts[record.msg] += 1
         count = self._counts[record.msg]
         if count <= _MOST_ALIKE:
@@ -122,7 +122,7 @@ class _Teller(logging.Handler):
 
 @contextmanager
 def _warnings_told(*, quiet: bool) -> Iterator[None]:
-    """Let whoever typed the command see what the library warns of, and nothing of others."""
+    """Print the warnings of the library, and no others, on standard error."""
     from wids.log import logger
 
     # Pillow warns of damaged files, once for each tile: the page says it at the picture.
@@ -190,7 +190,7 @@ def _announce(args: Arguments, url: str, port: int) -> None:
 
 
 def _has_display() -> bool:
-    """Tell whether a browser would open before the user's eyes, not on a machine far away."""
+    """Return whether a browser would open on the user's own screen."""
     if "SSH_CONNECTION" in os.environ:
         return False
     return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

@@ -1,4 +1,4 @@
-"""The command that looks after the cache folder: `wids cache`."""
+"""Command `wids cache`: list, verify, trim or clear the cache folder."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["add_cache_commands"]
 
 
 def add_cache_commands(commands: Any) -> None:
-    """Declare it."""
+    """Declare the command."""
     parser = add_command(
         commands,
         cache,
@@ -45,7 +45,7 @@ def add_cache_commands(commands: Any) -> None:
 
 
 def cache(args: Arguments) -> int:
-    """Look after the cache folder."""
+    """List, verify, trim or clear the cache folder."""
     from wids.caching.cache import ShardCache
 
     if (args.action == "trim") != (args.nbytes is not None) or (args.nbytes or 0) < 0:

@@ -1,4 +1,4 @@
-"""The commands that go through all of a dataset: `wids check` and `wids stats`."""
+"""Commands that read whole datasets: `wids check`, `verify` and `stats`."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ CLASS_EXTENSIONS = {".cls", ".cls2"}
 
 
 def add_check_commands(commands: Any) -> None:
-    """Declare them."""
+    """Declare the commands."""
     for add in (_add_check, _add_verify, _add_stats):
         add(commands)
 
@@ -97,7 +97,7 @@ def _fault_lines(fault: Fault) -> list[str]:
 
 
 def stats(args: Arguments) -> int:
-    """Sum up fields, sizes and values."""
+    """Print counts, sizes and values of the fields."""
     from wids.specs.sources import load_spec
     from wids.tools.stats import spec_stats, stats_lines
 
@@ -122,7 +122,7 @@ def stats(args: Arguments) -> int:
 
 
 def _names_of_values(spec: DatasetSpec, values: str | None) -> dict[str, str]:
-    """Name the classes, where classes are counted; other numbers only look alike."""
+    """Return the names of the classes, if classes are counted."""
     from wids.display.classnames import find_class_names
     from wids.specs.locations import folder_of
 

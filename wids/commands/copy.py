@@ -1,4 +1,4 @@
-"""The commands that copy samples: `wids reshard`, `import` and `export`."""
+"""Commands that copy samples: `wids reshard`, `import`, `export` and `repair`."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _UNITS = {"": 1, "k": 1000, "M": 1000**2, "G": 1000**3, "T": 1000**4}
 
 
 def add_copy_commands(commands: Any) -> None:
-    """Declare them."""
+    """Declare the commands."""
     for add in (_add_import, _add_export, _add_reshard, _add_repair):
         add(commands)
 
@@ -161,7 +161,7 @@ def _list_omissions(lines: Iterable[str]) -> None:
 
 
 def _some_samples(args: Arguments, imported: Imported) -> Iterator[dict[str, Any]]:
-    """Look at the first sample: before there is one, nothing of an older run may be replaced."""
+    """Return the samples of a source, after reading the first one."""
     # Errors of most sources show with the first sample, too: nothing was replaced by then.
     samples = iter(imported.samples)
     first = next(samples, None)
@@ -174,7 +174,7 @@ def _some_samples(args: Arguments, imported: Imported) -> Iterator[dict[str, Any
 
 
 def _write(writer: ShardWriter, sample: dict[str, Any], place: int) -> None:
-    """Write a sample; where it cannot be written, say which of the source's it is."""
+    """Write a sample; an error names its number in the source."""
     try:
         writer.write(sample)
     except ValueError as error:
@@ -362,14 +362,14 @@ def reshard(args: Arguments) -> int:
 
 
 def _hint(args: Arguments) -> str:
-    """Say which option left no samples."""
+    """Return the advice on which options left no samples."""
     given = {name: getattr(args, name) for name in ("where", "range", "indexes", "split")}
     chosen = [f"--{name} {value}" for name, value in given.items() if value is not None]
     return f"; check {' '.join(chosen)}" if chosen else "; the dataset is empty"
 
 
 def _keep_specs(args: Arguments) -> None:
-    """Refuse to replace a spec that is read by that of the new shards."""
+    """Raise ValueError if the spec of the new shards would replace one that is read."""
     from wids.tools.reshard import spec_path_for
 
     for pattern in _shares(args):
@@ -399,7 +399,7 @@ def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
 
 
 def _chosen(args: Arguments, dataset: ShardList) -> NDArray[np.int64]:
-    """List the samples that were asked for, in order."""
+    """Return the indexes of the chosen samples, in order."""
     import numpy as np
 
     from wids.tools.reshard import matching
@@ -425,7 +425,7 @@ def _chosen(args: Arguments, dataset: ShardList) -> NDArray[np.int64]:
 
 
 def _parts(args: Arguments, indexes: NDArray[np.int64]) -> dict[str, NDArray[np.int64]]:
-    """Map each pattern to the samples that go there."""
+    """Return a dict from each output pattern to the indexes of its samples."""
     from wids.tools.reshard import split_order
 
     if args.split is None:
@@ -434,7 +434,7 @@ def _parts(args: Arguments, indexes: NDArray[np.int64]) -> dict[str, NDArray[np.
 
 
 def _shares(args: Arguments) -> dict[str, float]:
-    """Map each pattern to the share of the samples that goes there."""
+    """Return a dict from each output pattern to its share of the samples."""
     if args.split is None:
         return {args.output: 1.0}
     if "{split}" not in args.output:

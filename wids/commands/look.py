@@ -1,4 +1,4 @@
-"""The commands that look at a dataset: `wids info`, `ls`, `show`, `cat`, and the old `sample`."""
+"""Commands that show a dataset: `wids info`, `ls`, `show`, `cat` and the old `sample`."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ __all__ = ["add_look_commands"]
 
 
 def add_look_commands(commands: Any) -> None:
-    """Declare them."""
+    """Declare the commands."""
     for add in (_add_info, _add_ls, _add_show, _add_cat, _add_sample):
         add(commands)
 
 
 def info(args: Arguments) -> int:
-    """Sum up specs."""
+    """Print the totals of datasets."""
     from wids.tools.listing import dataset_facts, spec_lines, spec_table_row
 
     all_facts = [dataset_facts(source, args.cache_dir) for source in args.filenames]
@@ -95,7 +95,7 @@ def _sample_row(dataset: ShardList, index: int) -> dict[str, Any]:
 
 
 def _parse_range(text: str, total: int) -> range:
-    """Read `5`, `5:10`, `:10` or `-10:` as Python does."""
+    """Parse `5`, `5:10`, `:10` or `-10:` as a slice."""
     parts = text.split(":")
     try:
         bounds = [int(part) if part else None for part in parts]
@@ -133,7 +133,7 @@ def show(args: Arguments) -> int:
 
 
 def _draws_pictures() -> bool:
-    """Tell whether standard output is a terminal that shows colours."""
+    """Return whether standard output is a terminal that shows colours."""
     plain = "NO_COLOR" in os.environ or os.environ.get("TERM") == "dumb"
     output = standard_output()
     # The half blocks of a drawing exist in Unicode only.

@@ -1,4 +1,4 @@
-"""The commands that make and change specs: `wids create` and `update`."""
+"""Commands that make and change specs: `wids create`, `merge` and `update`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ __all__ = ["add_make_commands"]
 
 
 def add_make_commands(commands: Any) -> None:
-    """Declare them."""
+    """Declare the commands."""
     for add in (_add_create, _add_merge, _add_update):
         add(commands)
 
@@ -90,7 +90,7 @@ def _build(args: Arguments, shards: list[str]) -> Build:
 
 
 def _name_for(args: Arguments, shards: list[str]) -> str | None:
-    """Name the dataset as asked, else after what the user typed, else after the first shard."""
+    """Return the name of the dataset: as given, or of the argument, or of the first shard."""
     from wids.specs.build import default_name
 
     if args.name is not None:
@@ -115,7 +115,7 @@ def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
 
 
 def _listed(files: list[str]) -> list[str]:
-    """Take the list of shards from standard input when it is `-`."""
+    """Return the shards given, or those that standard input lists if `-` is given."""
     if files != ["-"]:
         return files
     listed = [line.strip() for line in sys.stdin if line.strip()]
@@ -125,14 +125,14 @@ def _listed(files: list[str]) -> list[str]:
 
 
 def _expand(files: list[str]) -> list[str]:
-    """Replace folders and patterns by the shards they mean."""
+    """Expand folders and patterns into shards."""
     from wids.specs.sources import find_shards
 
     return [shard for file in files for shard in find_shards(file) or [file]]
 
 
 def _journal(output: str) -> Journal:
-    """Keep notes beside the spec while it is being made."""
+    """Return the journal of a spec that is being made."""
     from wids.specs.journal import Journal
 
     # What goes to a pipe leaves nothing to go on from.
@@ -140,7 +140,7 @@ def _journal(output: str) -> Journal:
 
 
 def _check_writable(output: str) -> None:
-    """Find out now, and not hours later, that the spec cannot be written."""
+    """Raise OSError if the spec cannot be written, before any shard is read."""
     path = Path(output)
     if output == "-":
         return
@@ -152,7 +152,7 @@ def _check_writable(output: str) -> None:
 
 
 def _known(output: Path, digests: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Take the entries of earlier runs whose shards have not changed since they were read."""
+    """Return the entries of earlier runs whose shards have not changed since."""
     from wids.specs.specedit import read_document
 
     known = {}
@@ -245,7 +245,7 @@ def _add_create(commands: Any) -> None:
 
 
 def merge(args: Arguments) -> int:
-    """Make one spec of several."""
+    """Merge several specs into one."""
     from wids.base.outputfile import write_output
     from wids.specs.build import merge_specs
 

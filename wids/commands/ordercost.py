@@ -1,4 +1,4 @@
-"""The command that shows what an epoch's order costs before a run: `wids order`."""
+"""Command `wids order`: the cost of an epoch's order, before a run."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["add_order_commands"]
 
 
 def add_order_commands(commands: Any) -> None:
-    """Declare it."""
+    """Declare the command."""
     parser = add_command(
         commands,
         order,
@@ -53,7 +53,7 @@ def add_order_commands(commands: Any) -> None:
 
 
 def order(args: Arguments) -> int:
-    """Follow the order that the recommended sampler would give."""
+    """Print the cost of the order that the recommended sampler gives."""
     from wids.ordering.orderreport import Cluster, compare_interleaves, plot_order
 
     cluster = Cluster(

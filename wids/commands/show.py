@@ -1,4 +1,4 @@
-"""One sample for the terminal: a line of text a field, and pictures drawn with characters."""
+"""One sample as text: a line per field, and images drawn with characters."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ GREYS_START = 232  # and 24 greys, from almost black on
 
 
 def field_names(sample: Mapping[str, Any]) -> list[str]:
-    """Name the fields of a sample, without what says where it comes from.
+    """Return the names of a sample's fields, without keys such as `__key__`.
 
     >>> field_names({"__key__": "a", ".txt": b""})
     ['.txt']
@@ -42,7 +42,7 @@ def field_names(sample: Mapping[str, Any]) -> list[str]:
 def describe_sample(
     sample: Mapping[str, Any], class_names: ClassNames | None = None
 ) -> dict[str, Any]:
-    """Say what each field of a raw sample is; a bad field spoils no other.
+    """Return a description of each field of a raw sample; a damaged field affects no other.
 
     Args:
         sample: A sample as it was read, its fields as bytes.
@@ -81,7 +81,7 @@ def _describe_field(
 
 
 def _checked(view: FieldView, extension: str, data: bytes | memoryview) -> FieldView:
-    """Decode an image too: a cut one has a whole header, and must not pass for a whole image."""
+    """Return the view of a field, with an error if it is an image that cannot be decoded."""
     if view.kind != "image" or view.error is not None:
         return view
     try:
@@ -94,7 +94,7 @@ def _checked(view: FieldView, extension: str, data: bytes | memoryview) -> Field
 
 
 def _plain_value(view: FieldView) -> dict[str, Any]:
-    """Return the value of what JSON can hold whole, for programs."""
+    """Return the value of a field that JSON can hold."""
     if view.kind == "text" and view.summary["truncated"]:
         return {}
     names = {"class": "value", "json": "tree", "text": "text"}
@@ -103,7 +103,7 @@ def _plain_value(view: FieldView) -> dict[str, Any]:
 
 
 def sample_lines(description: Mapping[str, Any], total: int, width: int) -> list[str]:
-    """Lay out the description of a sample.
+    """Format the description of a sample as lines.
 
     Args:
         description: What `describe_sample` gave.
@@ -128,7 +128,7 @@ def sample_lines(description: Mapping[str, Any], total: int, width: int) -> list
 def draw_pictures(
     sample: Mapping[str, Any], columns: int, rows: int, *, true_colour: bool = True
 ) -> list[str]:
-    """Draw all fields of a raw sample that are pictures, each below its name.
+    """Draw the image fields of a raw sample, each below its name.
 
     Args:
         sample: A sample as it was read, its fields as bytes.
@@ -196,7 +196,7 @@ def _half_block_of_256(upper: list[int], lower: list[int]) -> str:
 
 
 def _nearest_of_256(colour: list[int]) -> int:
-    """Find the closest of the 256 colours that all terminals paint alike."""
+    """Return the closest of the 256 colours that all terminals have in common."""
     # The cube's levels are 0, 95, 135, 175, 215 and 255; the greys run 8, 18, ..., 238.
     steps = [0 if level < 48 else 1 if level < 115 else (level - 35) // 40 for level in colour]
     in_cube = [0 if step == 0 else 55 + 40 * step for step in steps]

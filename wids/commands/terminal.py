@@ -1,4 +1,4 @@
-"""What all commands share: how they are declared, what they print, how they end."""
+"""Declaration, output and exit codes of commands."""
 
 from __future__ import annotations
 
@@ -97,19 +97,19 @@ def print_json(value: Any) -> None:
 
 
 def note(message: str) -> None:
-    """Say in one line on standard error what was done; nothing in it drives the terminal."""
+    """Print one line on standard error, with control characters escaped."""
     from wids.base.text import clean
 
     sys.stderr.write(f"{clean(message)}\n")
 
 
 def complain(message: str) -> None:
-    """Say in one line on standard error what is wrong."""
+    """Print one line about an error on standard error."""
     note(f"wids: {message}")
 
 
 def message_of(error: BaseException) -> str:
-    r"""Put an error in one line.
+    r"""Format an error as one line.
 
     >>> message_of(KeyError("no such key")), message_of(ValueError("two\nlines"))
     ('no such key', 'two lines')

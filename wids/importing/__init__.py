@@ -1,1 +1,1 @@
-"""Samples out of what people have: one module per kind of source, and what they have in common."""
+"""Import of other formats: one module per kind of source, and the rules they share."""

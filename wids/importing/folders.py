@@ -177,7 +177,7 @@ def _classified(
 
 
 def _check_class(others: dict[str, bytes], number: int, path: Path) -> None:
-    """Refuse a file beside a picture that contradicts the class of its folder."""
+    """Raise ValueError if a file beside a picture contradicts the class of its folder."""
     told = others.get(".cls", b"%d" % number).strip()
     if told != b"%d" % number:
         raise ValueError(
@@ -302,7 +302,7 @@ def _walk(
 
 
 def _keys_of(files: list[Path], folder: Path) -> list[str]:
-    """Make keys of paths: without suffix, unless two files then share one; without dots."""
+    """Return keys for paths: without suffix, unless two files then share one, and without dots."""
     stems = [path.with_suffix("") for path in files]
     counts = Counter(stems)
     kept = [stem if counts[stem] == 1 else path for stem, path in zip(stems, files, strict=True)]
@@ -310,7 +310,7 @@ def _keys_of(files: list[Path], folder: Path) -> list[str]:
 
 
 def _check_differ(keys: list[str], files: list[Path]) -> None:
-    """Refuse two files of one key, while both can still be named."""
+    """Raise ValueError if two files have one key."""
     # A key keeps its folders, so files of different classes never meet.
     file_of: dict[str, Path] = {}
     for key, path in zip(keys, files, strict=True):

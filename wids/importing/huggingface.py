@@ -1,4 +1,4 @@
-"""Datasets of Hugging Face's `datasets`: pictures and sound undecoded, names of classes kept."""
+"""Importer of Hugging Face `datasets`: images and sound undecoded, class names kept."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ARRAYS = ("Array2D", "Array3D", "Array4D", "Array5D")
 
 
 def is_saved_dataset(folder: Path) -> bool:
-    """Tell whether a folder is one that `Dataset.save_to_disk` made."""
+    """Return whether a folder was made by `Dataset.save_to_disk`."""
     return any((folder / name).is_file() for name in _FILES)
 
 
 def load_saved(source: str, split: str | None = None) -> Any:
-    """Load a dataset by `datasets`.
+    """Load a dataset with the library `datasets`.
 
     Args:
         source: A folder that `save_to_disk` made, or what `datasets.load_dataset` takes.
@@ -119,7 +119,7 @@ def _samples(dataset: Any, features: Mapping[str, Any], layout: Layout) -> Itera
 
 
 def _kind_of(name: str, feature: Any) -> str:
-    """Tell what a column holds, in the words of `Layout`."""
+    """Return the kind of a column, as `Layout` names it."""
     kind = type(feature).__name__
     if kind == "ClassLabel":
         return "label"

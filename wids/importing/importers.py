@@ -1,4 +1,4 @@
-"""The table of importers, and the choice of one for a source.
+"""Table of importers, and the choice of one for a source.
 
 A new format is a module with a function from paths and options to an `Imported`, and one entry in
 `IMPORTERS`.
@@ -40,7 +40,7 @@ _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 @dataclass(frozen=True)
 class Importer:
-    """One kind of source.
+    """Importer of one kind of source.
 
     Attributes:
         kind: Its name, as `--from` takes it.
@@ -152,7 +152,7 @@ IMPORTERS = (
 def open_source(
     sources: Sequence[str], kind: str | None = None, options: ImportOptions | None = None
 ) -> Imported:
-    """Open what a user named.
+    """Open sources of any kind as one.
 
     Args:
         sources: Paths or URLs.
@@ -211,7 +211,7 @@ def _importer_for_folder(folder: Path, options: ImportOptions) -> Importer:
 
 
 def _check_described(folder: Path, names: Iterable[str], table: str) -> None:
-    """Refuse a table among pictures, unless its name says that it describes them."""
+    """Raise ValueError for a table among pictures, unless its name says that it describes them."""
     from wids.importing.folders import MEDIA_SUFFIXES
 
     if Path(table).name.lower() in _METADATA:
@@ -236,7 +236,7 @@ def _is_table_folder(folder: Path) -> bool:
 
 
 def _names_in(folder: Path, above: str = "") -> list[str]:
-    """List the files of a folder, with those of the subfolders in which the hub keeps tables."""
+    """Return the files of a folder, with the tables in the subfolders of the hub's layout."""
     names = []
     for entry in sorted(folder.iterdir()):
         if entry.is_file() and not entry.name.startswith("."):
@@ -265,7 +265,7 @@ def _option(name: str) -> str:
 
 
 def tfrecord_files(sources: Iterable[str | Path]) -> list[Path]:
-    """List the TFRecord files that are meant, those of a folder sorted."""
+    """Return the TFRecord files of sources, those of a folder sorted."""
     paths: list[Path] = []
     for source in sources:
         path = Path(source).expanduser()
@@ -277,5 +277,5 @@ def tfrecord_files(sources: Iterable[str | Path]) -> list[Path]:
 
 
 def table_files(folder: Path) -> list[Path]:
-    """List the tables of a folder, with those in the subfolders of the hub's layout."""
+    """Return the tables of a folder, with those in the subfolders of the hub's layout."""
     return [folder / name for name in _names_in(folder) if _matches(name, _TABLES)]

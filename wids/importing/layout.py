@@ -1,4 +1,4 @@
-"""From the columns of a source to the fields of a sample: the rules that all importers share.
+"""Mapping of the columns of a source to the fields of a sample, shared by all importers.
 
 `docs/importing.md` states them for users. What a source keeps as bytes (pictures, sound, arrays)
 becomes a field of its own with those very bytes; a class becomes `.cls`; all else becomes one
@@ -63,7 +63,7 @@ def sniffed(data: bytes | memoryview) -> Blob:
 
 
 def family_of(blob: Blob) -> str:
-    """Name what bytes are in one word, so that a picture beside raw bytes is the only picture.
+    """Return the kind of some bytes: "image", "bytes" or their suffix.
 
     >>> family_of(Blob(".png", b"")), family_of(Blob(".bin", b""))
     ('image', 'bytes')
@@ -74,7 +74,7 @@ def family_of(blob: Blob) -> str:
 
 
 def is_label(column: str) -> bool:
-    """Tell whether a column of integers is a class by its name.
+    """Return whether the name of a column of integers says that it holds classes.
 
     >>> is_label("image/class/label"), is_label("label"), is_label("width")
     (True, True, False)
@@ -84,7 +84,7 @@ def is_label(column: str) -> bool:
 
 
 def clean_key(text: str) -> str:
-    """Make a key of a text: dots of its last part, where an extension would begin, become `_`.
+    """Return a text as a key: dots of its last part, which begin extensions, become `_`.
 
     >>> clean_key("train/img.001")
     'train/img_001'
@@ -149,7 +149,7 @@ def read_listed_file(folder: Path, name: Any, where: str) -> Blob:
 
 
 class Layout:
-    """Which column becomes which field; the same for all samples of a source.
+    """Mapping of columns to fields, the same for all samples of a source.
 
     >>> layout = Layout({"image": "image", "label": "label", "width": "plain"})
     >>> layout.sample(7, {"image": Blob(".png", b"..."), "label": 3, "width": 28})
@@ -164,7 +164,7 @@ class Layout:
         where: str = "the source",
         omissions: Omissions | None = None,
     ) -> None:
-        """Lay out columns.
+        """Map columns to fields.
 
         Args:
             kinds: Column to what it holds: "label" (an int), "plain" (what JSON holds), "number"
@@ -195,7 +195,7 @@ class Layout:
         self._alone = {name for name, kind in kinds.items() if kind in alone}
 
     def sample(self, number: int, row: Mapping[str, Any]) -> dict[str, Any]:
-        """Make a sample of a row.
+        """Return the sample of a row.
 
         Args:
             number: Of the row, from 0 on; its key where no column has one.
@@ -278,7 +278,7 @@ class Layout:
         ]
 
     def _one(self, name: str, value: Any) -> int:
-        """Take a class; of several, none would be the class of the sample."""
+        """Return the class of a sample; raise ValueError if there are several."""
         if not isinstance(value, int | np.integer):
             raise ValueError(  # noqa: TRY004 (of data)
                 f"{self._where}: the column {name!r} is taken for a class, one whole number, and "
@@ -294,12 +294,12 @@ def _is_bytes(value: Any) -> bool:
 
 
 def _word(name: str) -> str:
-    """Make of a column's name what may stand in an extension."""
+    """Return a column's name with only characters that an extension may have."""
     return re.sub(r"[^\w-]+", "_", name).strip("_") or "column"
 
 
 def _as_field(value: Any, extension: str) -> Any:
-    """Give what the encoder of an extension takes: bytes, and of numbers the text if need be."""
+    """Return a value as the encoder of an extension takes it."""
     if isinstance(value, Blob):
         return value.data
     if extension.endswith(".json"):
@@ -316,7 +316,7 @@ def _number(text: Any) -> Any:
 
 
 def _as_json(value: Any) -> Any:
-    """Turn arrays into lists, and dates and the like into text, wherever they stand."""
+    """Return a value as JSON holds it: arrays as lists, dates as text."""
     if isinstance(value, dict):
         return {name: _as_json(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -1,4 +1,4 @@
-"""LMDB databases: keys and values, of which a convention makes samples.
+"""Importer of LMDB databases, whose keys follow one of several conventions.
 
 There is no one layout of a dataset in LMDB. Three are read: keys with an extension (`0001.jpg`,
 `0001.cls`), keys without (each value is a sample of one field), and any other by a pattern that
@@ -96,7 +96,7 @@ def _compiled(pattern: str) -> re.Pattern[str]:
 
 @contextmanager
 def _reading(library: Any, path: Path) -> Iterator[Any]:
-    """Have a view of the database as it is now, without a lock file beside it."""
+    """Context manager that opens a read transaction, without a lock file."""
     options = {"readonly": True, "lock": False, "subdir": path.is_dir(), "create": False}
     with library.open(str(path), **options, max_dbs=_MOST_NAMED) as database:
         _check_whole(database, path)
@@ -106,7 +106,7 @@ def _reading(library: Any, path: Path) -> Iterator[Any]:
 
 
 def _check_whole(database: Any, path: Path) -> None:
-    """Refuse a file that was cut off: it is mapped, and to touch what is missing ends the process.
+    """Raise ValueError for a truncated file: reading beyond its end would kill the process.
 
     Raises:
         ValueError: It was.
@@ -121,7 +121,7 @@ def _check_whole(database: Any, path: Path) -> None:
 
 
 def _refuse_named(library: Any, database: Any, view: Any, path: Path) -> None:
-    """Refuse databases that lie by name in this one: its values only say where they are.
+    """Raise ValueError for named databases inside of this one.
 
     Raises:
         ValueError: There is one.
@@ -150,7 +150,7 @@ def _keys(library: Any, path: Path) -> dict[str, bytes]:
 def _places(
     keys: Mapping[str, bytes], pattern: re.Pattern[str] | None, omissions: Omissions
 ) -> Iterator[Place]:
-    """List which key of the database is which field of which sample."""
+    """Yield the sample and field of each key of the database."""
     for name, raw in keys.items():
         if pattern is None:
             yield *_split(name), raw
@@ -184,7 +184,7 @@ def _note_missing_fields(places: Sequence[Place], omissions: Omissions) -> None:
 
 
 def _split(name: str) -> tuple[str, str]:
-    """Split a key as the name of a tar's member is split; one without a dot is a sample."""
+    """Split a key into sample and field, like the name of a tar member."""
     parts = split_name(name.encode())
     if isinstance(parts, str):  # the reason why it has no extension
         return name, ""

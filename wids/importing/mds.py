@@ -1,4 +1,4 @@
-"""MosaicML MDS: shards of samples in a row, described by an `index.json`.
+"""Importer of MosaicML MDS: shards of samples, described by an `index.json`.
 
 A shard begins with the number of its samples and where each begins and ends, as 32-bit numbers;
 then comes a description that the index repeats. A sample begins with the lengths of those of its
@@ -54,7 +54,7 @@ _SHAPE_TYPES = ("<u1", "<u2", "<u4", "<u8")
 
 @dataclass(frozen=True)
 class _Shard:
-    """One shard, as the index describes it."""
+    """Shard as the index describes it."""
 
     path: Path
     nbytes: int
@@ -112,7 +112,7 @@ def _read_index(folder: Path) -> list[_Shard]:
 
 
 def _described(folder: Path, shard: Mapping[str, Any]) -> _Shard:
-    """Take what an index says of a shard, if it can be."""
+    """Return the checked description of a shard."""
     if shard["format"] != "mds" or shard["version"] != 2:
         raise ValueError(f"format {shard['format']!r} {shard['version']!r}, expected 'mds' 2")
     raw, packed = shard["raw_data"], shard["zip_data"]
@@ -139,7 +139,7 @@ def _is_size(size: Any) -> bool:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Name a file of the folder; an index from elsewhere may not name others."""
+    """Return the path of a file in the folder; raise ValueError if it lies elsewhere."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(f"{name!r} lies outside the folder")
@@ -147,7 +147,7 @@ def _inside(folder: Path, name: str) -> Path:
 
 
 def _rows(shard: _Shard) -> Iterator[dict[str, Any]]:
-    """Cut the samples out of a shard."""
+    """Yield the rows of a shard."""
     data = memoryview(_whole(shard))
     if len(data) < 4 or struct.unpack_from("<I", data)[0] != shard.nsamples:
         raise ValueError(f"{shard.path}: expected {shard.nsamples} samples, found another number")
@@ -185,7 +185,7 @@ def _row(
 
 
 def _whole(shard: _Shard) -> bytes:
-    """Read a shard, unpacked, and check it against the index."""
+    """Return the decompressed bytes of a shard, checked against the index."""
     # Unpacked if there: streaming may leave both beside each other, and to unpack again costs more.
     if shard.path.exists() or shard.packed_path is None:
         data = shard.path.read_bytes()
@@ -208,7 +208,7 @@ def _whole(shard: _Shard) -> bytes:
 
 
 def _unpacked(packed: bytes, kind: str, shard: _Shard) -> bytes:
-    """Unpack a shard, and no more than it should hold: a small file may unpack to anything."""
+    """Decompress a shard, up to one byte more than it should hold."""
     # One more, to tell a shard that is too large from one that is just right.
     most = shard.nbytes + 1
     try:
@@ -236,7 +236,7 @@ def _unpacked(packed: bytes, kind: str, shard: _Shard) -> bytes:
 
 
 def _unpack_snappy(packed: bytes, nbytes: int) -> bytes:
-    """Unpack Snappy's raw format, which states its length first."""
+    """Decompress Snappy's raw format, which begins with its length."""
     stated = shift = 0
     for byte in packed[:5]:
         stated |= (byte & 0x7F) << shift
@@ -252,7 +252,7 @@ def _unpack_snappy(packed: bytes, nbytes: int) -> bytes:
 
 
 def _kind_of(name: str, encoding: str, where: str) -> str:
-    """Tell what a column holds, in the words of `Layout`."""
+    """Return the kind of a column, as `Layout` names it."""
     base = encoding.partition(":")[0]
     if base in _SCALARS or base == "str_int":
         return "label" if is_label(name) and "float" not in base else "plain"
@@ -264,7 +264,7 @@ def _kind_of(name: str, encoding: str, where: str) -> str:
 
 
 def _reader(encoding: str) -> Callable[[memoryview], Any]:
-    """Return what makes a value of the bytes of a column."""
+    """Return the function that decodes a column."""
     base, _, rest = encoding.partition(":")
     if base in _SCALARS:
         return lambda data: _one(np.frombuffer(data, _SCALARS[base]))
@@ -296,7 +296,7 @@ def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
 
 
 def _raw_image(data: memoryview) -> Blob:
-    """Make a PNG of an image that was kept as its pixels, a TIFF where PNG lacks the mode."""
+    """Encode raw pixels as PNG, or as TIFF if PNG lacks the mode."""
     width, height, num_mode = struct.unpack_from("<3I", data)
     mode = bytes(data[12 : 12 + num_mode]).decode("ascii")
     pixels = data[12 + num_mode :]
@@ -312,7 +312,7 @@ def _raw_image(data: memoryview) -> Blob:
 
 
 def _listed(read: Callable[[memoryview], Blob], start: int) -> Callable[[memoryview], list[Blob]]:
-    """Return what reads a number, so many lengths, and so many values, from a byte on."""
+    """Return a function that decodes a count, that many lengths, and that many values."""
 
     def read_list(data: memoryview) -> list[Blob]:
         (count,) = struct.unpack_from("<I", data, start)

@@ -1,4 +1,4 @@
-"""What all importers take and return: options and the opened source."""
+"""Options of an import, and the opened source."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class Imported:
-    """A source, opened.
+    """Opened source.
 
     Attributes:
         samples: Its samples for `ShardWriter`, in an order that the source alone decides.

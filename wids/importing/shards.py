@@ -1,4 +1,4 @@
-"""Shards as others wrote them: any tar, from anywhere, its members in any order."""
+"""Importer of tars: local or remote, plain or compressed, members in any order."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def open_shards(
     *,
     stdin: IO[bytes] | None = None,
 ) -> Imported:
-    """Open shards, one after the other.
+    """Open shards as one source.
 
     Args:
         sources: Paths, URLs, folders and patterns of tars, packed or not; `-` is the standard
@@ -76,7 +76,7 @@ def _samples(
 
 @contextmanager
 def _spooled(stream: IO[bytes]) -> Iterator[Path]:
-    """Have a stream as a file for a while, unpacked if need be."""
+    """Context manager that copies a stream to a temporary plain tar."""
     with TemporaryDirectory(prefix="wids-") as folder:
         head = stream.read(512)
         suffix = _SUFFIXES.get(compression_of(head) or "", ".tar")

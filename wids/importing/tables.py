@@ -40,7 +40,7 @@ _MAX_CELL_NBYTES = min(1 << 30, sys.maxsize)
 
 @dataclass(frozen=True)
 class _Schema:
-    """What is known of a table's columns before its rows are read.
+    """Kinds of a table's columns, known before its rows are read.
 
     Attributes:
         kinds: Column to kind, for the columns of which it is known.
@@ -52,7 +52,7 @@ class _Schema:
 
 
 def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
-    """Open tables, one after the other.
+    """Open tables as one source.
 
     Args:
         sources: Files, whose suffix says which kind they are, and folders of them.
@@ -88,7 +88,7 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
 
 
 def _chosen(sources: Sequence[str | Path], split: str | None) -> list[Path]:
-    """List the tables that are meant, those of one part of a folder."""
+    """Return the tables of sources, those of one part of a folder."""
     paths: list[Path] = []
     for source in sources:
         path = Path(source).expanduser()
@@ -106,7 +106,7 @@ def _chosen(sources: Sequence[str | Path], split: str | None) -> list[Path]:
 
 
 def _common_schema(paths: Sequence[Path]) -> _Schema:
-    """Return the columns that all tables have; refuse tables that differ."""
+    """Return the schema that all tables share; raise ValueError if they differ."""
     first = _schema(paths[0])
     columns = _columns(paths[0])
     for path in paths[1:]:
@@ -125,7 +125,7 @@ def _common_schema(paths: Sequence[Path]) -> _Schema:
 
 
 class _Rows:
-    """The rows of tables, made into samples."""
+    """Conversion of the rows of tables to samples."""
 
     def __init__(
         self,
@@ -202,12 +202,12 @@ def _check_column(where: Any, name: str, row: Mapping[str, Any]) -> None:
 
 
 def _file_of(column: str) -> str:
-    """Name the bytes behind a column of paths; in an extension both read the same."""
+    """Return the name of the column that holds the files of a column of paths."""
     return f"{column}/"
 
 
 def _as_label(value: Any, extension: str, name: str, where: str) -> Any:
-    """Turn the texts of a CSV into what the extension holds; leave other values alone."""
+    """Return a cell as the extension holds it: a number for `.cls`."""
     if extension.lstrip(".") != "cls" or not isinstance(value, str):
         return value
     try:

@@ -1,4 +1,4 @@
-"""TFRecord files of `tf.train.Example`, read without TensorFlow.
+"""Importer of TFRecord files of `tf.train.Example`, without TensorFlow.
 
 A record is its length (8 bytes, little-endian), the masked CRC-32C of these, the data, and the
 masked CRC-32C of that. The data is a protocol buffer: `Example.features` (1) holds entries of
@@ -41,7 +41,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 
 
 def open_tfrecords(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
-    """Open TFRecord files, one after the other.
+    """Open TFRecord files as one source.
 
     Args:
         sources: Files, plain or packed by gzip or zlib, and folders of them.
@@ -83,7 +83,7 @@ def _rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
-    """Tell what each feature holds by the first records."""
+    """Return the kind of each feature, from the first records."""
     kinds: dict[str, str] = {}
     lists = {name for row in rows for name in row if not isinstance(row[name], int | None)}
     for name, value in (each for row in rows for each in row.items()):
@@ -96,7 +96,7 @@ def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
 
 
 def _value(values: Any) -> Any:
-    """Make of a feature's list what a column holds: one value of one, a list of several."""
+    """Return a feature's list as a column value: the value itself if there is only one."""
     if isinstance(values, list):
         texts = [_text_or_blob(each) for each in values]
         if any(isinstance(each, Blob) for each in texts):
@@ -108,7 +108,7 @@ def _value(values: Any) -> Any:
 
 
 def _text_or_blob(data: bytes) -> str | Blob:
-    """Take bytes for text if they can be: a caption may begin as a picture does ("BMW ...")."""
+    """Return bytes as text if they are valid text, even where they begin like an image ("BMW")."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -117,7 +117,7 @@ def _text_or_blob(data: bytes) -> str | Blob:
 
 
 def read_records(path: Path) -> Iterator[bytes]:
-    """Read the records of a file, each verified.
+    """Yield the records of a file, each verified.
 
     Raises:
         ValueError: A checksum does not hold, or the file breaks off; the message names the byte.
@@ -137,7 +137,7 @@ def read_records(path: Path) -> Iterator[bytes]:
 
 
 def _record(stream: Any) -> bytes | None:
-    """Read one record and verify it; None at the end."""
+    """Return the next record, verified; None at the end."""
     head = _read(stream, _LENGTH.size)
     if not head:
         return None
@@ -157,7 +157,7 @@ def _record(stream: Any) -> bytes | None:
 
 
 def _unpacked(raw: IO[bytes]) -> Any:
-    """Look whether a file is packed: by its own checksum plain, or by the first bytes of others."""
+    """Return a stream of records, decompressed if the file is compressed."""
     head = raw.read(_LENGTH.size)
     raw.seek(0)
     if len(head) == _LENGTH.size and _masked(head[:8]) == _LENGTH.unpack(head)[1]:
@@ -187,7 +187,7 @@ class _Inflated:
 
 
 def _read(stream: Any, nbytes: int) -> bytes:
-    """Read so many bytes, or fewer at the end; memory grows with what is there, not with nbytes."""
+    """Return up to `nbytes` bytes; memory grows with what is there."""
     parts = []
     while nbytes and (part := stream.read(min(nbytes, _READ_NBYTES))):
         parts.append(part)
@@ -196,7 +196,7 @@ def _read(stream: Any, nbytes: int) -> bytes:
 
 
 def _masked(data: bytes) -> int:
-    """Return the CRC-32C as records have it: turned, and a constant added."""
+    """Return the masked CRC-32C of TFRecords."""
     crc = int(load("google_crc32c", "tfrecord").value(bytes(data)))
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
@@ -266,7 +266,7 @@ def _int_list(data: memoryview) -> Any:
 
 
 def _fields_of(data: memoryview) -> Iterator[tuple[int, Any]]:
-    """Walk over the fields of a message: number, and an int or the bytes."""
+    """Yield number and value (int or bytes) of each field of a message."""
     place = 0
     while place < len(data):
         tag, place = _varint(data, place)

@@ -1,1 +1,1 @@
-"""Work over whole datasets: check, statistics, reshard, import, export."""
+"""Work over whole datasets: check, statistics, reshard, repair, export."""

@@ -1,4 +1,4 @@
-"""Is a dataset what its spec says? Every header, key, size and digest; every field on request."""
+"""Check of a dataset against its spec: headers, keys, sizes, digests, and fields on request."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _MAX_PER_KIND = 20  # a shard full of broken images is said to be one, not liste
 
 @dataclass(frozen=True)
 class Fault:
-    """One thing that is wrong, where, and what to do.
+    """Fault of a shard: what is wrong, where, and what to do.
 
     Attributes:
         shard: URL of the shard.
@@ -49,7 +49,7 @@ class Fault:
     severity: str = "error"
 
     def as_dict(self) -> dict[str, str]:
-        """Give it as JSON holds it."""
+        """Return the fault as JSON holds it."""
         return asdict(self)
 
 
@@ -128,7 +128,7 @@ def check_shard(
 
 
 def _faults(url: str, entry: Mapping[str, Any], path: Path, *, decode: bool) -> Iterator[Fault]:
-    """Find what is wrong inside a shard."""
+    """Yield the faults inside of a shard."""
     try:
         # Read anew: a sidecar that is wrong is one of the things to be found here.
         index = TarIndex.from_tar(path)
@@ -143,7 +143,7 @@ def _faults(url: str, entry: Mapping[str, Any], path: Path, *, decode: bool) -> 
 
 
 def _file_faults(entry: Mapping[str, Any], path: Path, *, digests: bool) -> Iterator[Fault]:
-    """Find what is wrong with a shard as a file."""
+    """Yield the faults of a shard as a file."""
     yield from _size_faults(entry, path)
     if digests:
         yield from _digest_faults(entry, path)
@@ -229,7 +229,7 @@ def _decode_faults(url: str, shard: Shard) -> Iterator[Fault]:
 
 
 def decoding_problem(extension: str, data: Any) -> str | None:
-    """Say why a field cannot be decoded, or None if it can.
+    """Return why a field cannot be decoded, None if it can.
 
     >>> decoding_problem(".cls", b"7") is None
     True

@@ -47,7 +47,7 @@ _Members = list[tuple[str, Any]]
 
 @dataclass(frozen=True, eq=False)
 class Part:
-    """One new shard.
+    """Plan of one new shard.
 
     Attributes:
         number: Its number, which stands in its name.
@@ -62,7 +62,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Target:
-    """Where new shards go, and how they are written.
+    """Paths and options of new shards.
 
     Attributes:
         pattern: Their path, with a place for their number.
@@ -75,11 +75,11 @@ class Target:
     options: ShardOptions
 
     def path(self, part: Part) -> Path:
-        """Name the file of one new shard."""
+        """Return the path of one new shard."""
         return Path(self.pattern % part.number)
 
     def key(self, place: int, key: str) -> str:
-        """Name a sample: by its new place, or as before."""
+        """Return the key of a sample: its new number, or its old key."""
         return f"{place:09d}" if self.rekey else key
 
 
@@ -122,7 +122,7 @@ def plan_parts(
 def _written_nbytes(
     dataset: ShardList, indexes: NDArray[np.int64], omissions: Omissions, *, rekey: bool
 ) -> NDArray[np.int64]:
-    """Tell how many bytes each sample will take in a new shard; shape `(n,)`."""
+    """Return how many bytes each sample takes in a new shard; shape `(n,)`."""
     total = len(dataset)
     wrong = indexes[(indexes < -total) | (indexes >= total)]
     if wrong.size:
@@ -168,7 +168,7 @@ def _plain_nbytes(columns: IndexColumns) -> NDArray[np.int64]:
 
 
 def _is_odd(columns: IndexColumns, *, rekey: bool) -> NDArray[np.bool_]:
-    """Tell which samples of a shard may need headers that say more than ustar can."""
+    """Return which samples of a shard may need more than ustar headers."""
     sets = columns.extension_sets
     longest = np.array([max((len(name) for name in names), default=0) for names in sets], np.int64)
     foreign = np.array([not all(map(str.isascii, names)) for names in sets], np.bool_)
@@ -187,14 +187,14 @@ def _is_odd(columns: IndexColumns, *, rekey: bool) -> NDArray[np.bool_]:
 
 
 class PartWriter:
-    """Writes the new shards of a plan, each from its part alone; safe in threads, picklable.
+    """Writer of the new shards of a plan; thread-safe and picklable.
 
     It keeps the old shards open from one new shard to the next: a shuffle needs all of them each
     time, and to map and verify them anew would cost as much as the copying.
     """
 
     def __init__(self, dataset: ShardList, target: Target) -> None:
-        """Get ready; nothing is opened yet.
+        """Prepare; nothing is opened yet.
 
         Args:
             dataset: Where the samples come from.
@@ -244,7 +244,7 @@ class PartWriter:
             shard.discard()
 
     def _copy(self, indexes: NDArray[np.int64], first_place: int, archive: SampleArchive) -> None:
-        """Copy a window of samples that lie in memory, in the order given."""
+        """Copy samples that are mapped, in the order given."""
         batch = self._reader.locate_batch(indexes)
         wanted = self._reader.wanted_fields
         taken: dict[int, tuple[str, memoryview | None, _Members]] = {}
@@ -262,7 +262,7 @@ class PartWriter:
                     archive.write_raw(key, whole)
 
     def _read(self, indexes: NDArray[np.int64], first_place: int, archive: SampleArchive) -> None:
-        """Read a window of samples by the dataset's own way, and write them."""
+        """Read samples through the dataset, and write them."""
         samples = self._reader.__getitems__(indexes.tolist())
         for place, sample in enumerate(samples, first_place):
             key = self._target.key(place, sample["__key__"])
@@ -279,7 +279,7 @@ class PartWriter:
 def _take(
     shard: Shard, place: int, new_key: str, wanted: Collection[str] | None
 ) -> tuple[str, memoryview | None, _Members]:
-    """Take a sample out of its shard.
+    """Return key and members of a sample.
 
     Args:
         shard: Where it lies.
@@ -306,7 +306,7 @@ def _take(
 
 
 def _find_whole(memory: memoryview, members: list[tuple[str, int, int]]) -> memoryview | None:
-    """Find the one piece of a shard that is just what its members would be written as.
+    """Return the bytes of a sample if a new shard would hold the same, else None.
 
     There is none where a tar of another make has dates or owners in its headers, or where
     something lies between the members. To look costs less than to copy piece by piece.

@@ -1,4 +1,4 @@
-"""A dataset as what other tools read: plain files, or a table of what each sample holds."""
+"""Export of a dataset as plain files, or as a table of its samples."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def export_files(dataset: ShardList, folder: Path, omissions: Omissions | None =
 
 
 def _safe_name(name: str, index: int) -> PurePosixPath:
-    """Refuse a name that leads out of the folder that files are put into."""
+    """Return a name as a path; raise ValueError if it leads out of the folder."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name or (os.altsep and os.sep in name):
         raise ValueError(
@@ -125,7 +125,7 @@ def export_table(
 
 
 def _field_columns(dataset: ShardList) -> dict[str, type]:
-    """Name the columns of all fields, those of the first sample first.
+    """Return the columns of all fields, those of the first sample first.
 
     A table needs its columns before its rows. The tar indexes know them, and are read a second
     time for it: to hold all rows instead would take a gigabyte for a million samples.
@@ -178,7 +178,7 @@ def _write_csv(stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str
 
 
 class _Text:
-    """What `csv` writes its lines to."""
+    """Text stream over a binary one, for `csv`."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

@@ -24,7 +24,7 @@ __all__ = ["dataset_facts", "shard_rows", "spec_facts", "spec_lines", "spec_tabl
 
 
 def dataset_facts(source: str, cache_dir: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Sum up a dataset; what its spec does not say is counted.
+    """Return the totals of a dataset, counted where its spec does not state them.
 
     Shards with a sidecar are counted at once, others are read, and fetched where they are remote.
 
@@ -71,7 +71,7 @@ def _fields_of(dataset: ShardList) -> list[str] | None:
 
 
 def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
-    """Sum up a spec.
+    """Return the totals of a spec.
 
     Args:
         spec: The spec.
@@ -112,7 +112,7 @@ def _filesizes(spec: DatasetSpec) -> NDArray[np.int64]:
 
 
 def spec_lines(facts: dict[str, Any]) -> list[str]:
-    """Write the facts of a spec, one a line, under the labels of the old `widsindex info`."""
+    """Format the facts of a spec as lines, with the labels of the old `widsindex info`."""
     nbytes, nsamples = facts["filesize"], facts["nsamples"]
     uncounted, unsized = facts["shards_without_nsamples"], facts["shards_without_filesize"]
     sized = facts["num_shards"] - unsized
@@ -145,7 +145,7 @@ def _left_out(count: int, field: str) -> str:
 
 
 def spec_table_row(facts: dict[str, Any]) -> str:
-    """Write the facts of a spec as the row of the old `widsindex info -t`."""
+    """Format the facts of a spec as a row of the old `widsindex info -t`."""
     cells = (
         facts["source"],
         facts["name"],
@@ -159,7 +159,7 @@ def spec_table_row(facts: dict[str, Any]) -> str:
 
 
 def shard_rows(spec: DatasetSpec) -> list[dict[str, Any]]:
-    """List the shards of a spec with the global index of their first sample.
+    """Return the shards of a spec with the global index of their first sample.
 
     Returns:
         One dict per shard: `shard`, `first_index` (None behind a shard that does not say its

@@ -118,7 +118,7 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[tuple[Path, str]]:
-    """Have a plain tar of a shard, unpacked as far as it goes, and why it goes no further."""
+    """Context manager that decompresses a shard as far as it goes, with the error that ends it."""
     with path.open("rb") as stream:
         compression = compression_of(stream.read(16))
         if compression not in {"gzip", "zstd"}:
@@ -209,7 +209,7 @@ def _bytes_of(span: tuple[int, int]) -> tuple[int, int]:
 
 
 def _short(reason: str) -> str:
-    """Take what a reader says of damage without the path and the advice."""
+    """Return the message about damage without path and advice."""
     return reason.partition(": ")[2].partition("; fetch")[0] if "; fetch" in reason else reason
 
 

@@ -1,4 +1,4 @@
-"""Other shards of the same samples: shuffled, chosen, merged, split; bytes copied as they are."""
+"""Copy of samples into new shards: shuffled, chosen, merged or split."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _ENTRY_KEYS = {"url", "nsamples", "filesize", "md5sum", "sha256", "index", "name
 
 @dataclass(frozen=True)
 class Resharded:
-    """What came of copying samples into new shards.
+    """Result of copying samples into new shards.
 
     Attributes:
         entries: The spec entries of the new shards, in order.
@@ -157,7 +157,7 @@ def _note_entries(dataset: ShardList, omissions: Omissions) -> None:
 def _found(
     parts: list[Part], target: Target, dataset: ShardList, journal: Journal
 ) -> dict[int, dict[str, Any]]:
-    """Take up the new shards that are whole already, by number."""
+    """Return the entries of new shards that an earlier run finished, by number."""
     noted, left = journal.entries(), journal.left_over()
     entries = {}
     paths = [target.path(part) for part in parts]
@@ -246,7 +246,7 @@ def matching(
 
 
 def spec_path_for(pattern: str) -> str:
-    """Name the spec that belongs to shards of a pattern.
+    """Return the path of the spec that belongs to shards of a pattern.
 
     >>> spec_path_for("out/train-%06d.tar"), spec_path_for("%d.tar")
     ('out/train.json', 'shards.json')

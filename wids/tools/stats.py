@@ -1,4 +1,4 @@
-"""What a dataset holds: how many of each field, how large they are, which classes there are."""
+"""Statistics of a dataset: number and sizes of each field, counts of values, as text or plot."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ INCHES_PER_ROW = 0.32
 
 @dataclass(frozen=True)
 class SizeStats:
-    """How many there are of something, and how large they are.
+    """Number and sizes of some fields or samples.
 
     Attributes:
         count: How many.
@@ -61,7 +61,7 @@ class SizeStats:
 
     @classmethod
     def of(cls, sizes: Any) -> SizeStats:
-        """Sum up a row of sizes in bytes."""
+        """Return the statistics of sizes in bytes."""
         sizes = np.asarray(sizes, np.int64)
         if not len(sizes):
             return cls()
@@ -90,7 +90,7 @@ class SizeStats:
 
 @dataclass(frozen=True)
 class Stats:
-    """What shards hold.
+    """Statistics of shards.
 
     Attributes:
         samples: The samples, each with all its fields.
@@ -115,7 +115,7 @@ class Stats:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Give all of it as JSON holds it."""
+        """Return the statistics as JSON holds them."""
         return {
             "samples": _size_dict(self.samples),
             "fields": {extension: _size_dict(sizes) for extension, sizes in self.fields.items()},
@@ -136,7 +136,7 @@ def spec_stats(
     executor: Executor | None = None,
     workers: int | None = None,
 ) -> Stats:
-    """Sum up all shards of a spec, in parallel; a shard that cannot be read is reported.
+    """Return the statistics of all shards of a spec, read in parallel.
 
     Args:
         spec: The spec.
@@ -191,7 +191,7 @@ def _count_values(path: Path, index: TarIndex, extension: str) -> Counter[str]:
 def stats_lines(
     stats: Stats, max_values: int = 20, names: Mapping[str, str] | None = None
 ) -> list[str]:
-    """Lay the figures out for a terminal: one line a field, with a histogram of its sizes.
+    """Format the statistics as lines: one per field, with a histogram of its sizes.
 
     Args:
         stats: The figures.
