@@ -37,8 +37,10 @@ if TYPE_CHECKING:
     from wids.errors import SpecError as SpecError
     from wids.errors import WidsError as WidsError
     from wids.importing.huggingface import open_huggingface as open_huggingface
+    from wids.ordering.batchsampler import BatchSampler as BatchSampler
     from wids.ordering.orderreport import Cluster as Cluster
     from wids.ordering.orderreport import order_report as order_report
+    from wids.ordering.randomseeds import random_seed as random_seed
     from wids.ordering.samplers import ChunkedSampler as ChunkedSampler
     from wids.ordering.samplers import DistributedChunkedSampler as DistributedChunkedSampler
     from wids.ordering.samplers import DistributedShardSampler as DistributedShardSampler
@@ -64,6 +66,7 @@ if TYPE_CHECKING:
 __version__ = "1.0.0.dev0"
 
 _HOME_OF = {
+    "BatchSampler": "ordering.batchsampler",
     "CacheError": "errors",
     "CenterCrop": "codecs.framing",
     "ChunkedSampler": "ordering.samplers",
@@ -102,6 +105,7 @@ _HOME_OF = {
     "index_shard": "specs.build",
     "open_huggingface": "importing.huggingface",
     "order_report": "ordering.orderreport",
+    "random_seed": "ordering.randomseeds",
     "read_foreign_index": "tar.foreign",
     "reshard": "tools.reshard",
     "show": "display.sampleview",

@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from itertools import islice
 from typing import Any, TypeVar
 
+from wids.ordering.batchsampler import BatchSampler
 from wids.ordering.samplers import ChunkedSampler
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
 from wids.reading.collate import as_tensors, pin
@@ -130,9 +131,9 @@ class Loader:
         make = batch_maker(self.dataset, self.collate_fn, pools)
         finish = _finishing(make, tensors=self.tensors, pin_memory=self.pin_memory)
 
-        def numbered(batch: Sequence[int]) -> tuple[int, Batch]:
+        def checked(batch: Sequence[int]) -> Batch:
             try:
-                return len(batch), finish(batch)
+                return finish(batch)
             except StopIteration as error:
                 # As it is, it would end the loop as if there were no more samples.
                 raise RuntimeError(f"StopIteration while reading samples {batch}") from error
@@ -144,23 +145,25 @@ class Loader:
         threads = None
         if self.num_workers:
             threads = OrderedMap(
-                numbered,
+                checked,
                 batches,
                 num_threads=self.num_workers,
                 ahead=self.num_workers * self.prefetch_factor,
                 timeout_seconds=self.timeout or None,
             )
-        return LoaderPass(progress, threads or map(numbered, batches), threads)
+        return LoaderPass(progress, threads or map(checked, batches), threads)
 
     def _begin(self, progress: _Progress) -> Iterator[Sequence[int]]:
         """Begin a pass of the sampler: return its batches of indexes."""
+        stateful = self._stateful_batches()
+        if stateful is not None:
+            batches = iter(stateful)
+            # Before any index is drawn; from then on the sampler is ahead of the batches.
+            progress.start = stateful.state_dict()
+            return batches
         if self.batch_sampler is not None:
             return iter(self.batch_sampler)
-        indexes = iter(self.sampler or ())
-        if isinstance(self.sampler, ChunkedSampler):
-            # Before any index is drawn; from then on the sampler is ahead of the batches.
-            progress.start = self.sampler.state_dict()
-        return self._cut(indexes)
+        return self._cut(iter(self.sampler or ()))
 
     def set_epoch(self, epoch: int) -> None:
         """Tell the sampler which epoch comes next.
@@ -180,7 +183,7 @@ class Loader:
         Raises:
             TypeError: The sampler has no state, as those of this library do.
         """
-        sampler = self._stateful_sampler()
+        sampler = self._saved_sampler()
         progress = self._progress
         if progress is None or progress.finished:
             return {"sampler": sampler.state_dict(consumed=0)}
@@ -201,17 +204,26 @@ class Loader:
                 f"expected the state of a wids.Loader, with a key 'sampler', got the keys "
                 f"{', '.join(map(repr, state_dict)) or '(none)'}"
             )
-        self._stateful_sampler().load_state_dict(state_dict["sampler"])
+        self._saved_sampler().load_state_dict(state_dict["sampler"])
         self._progress = None
 
-    def _stateful_sampler(self) -> Any:
-        if not isinstance(self.sampler, ChunkedSampler):
+    def _stateful_batches(self) -> BatchSampler | None:
+        """What draws the batches, if it can say where it stands; else None."""
+        if isinstance(self.batch_sampler, BatchSampler):
+            return self.batch_sampler
+        if isinstance(self.sampler, ChunkedSampler):
+            return BatchSampler(self.sampler, self.batch_size, self.drop_last)
+        return None
+
+    def _saved_sampler(self) -> BatchSampler:
+        sampler = self._stateful_batches()
+        if sampler is None:
             given = self.sampler if self.batch_sampler is None else self.batch_sampler
             raise TypeError(
                 f"{type(given).__name__} cannot say where it stands after a number of indexes; to "
                 "save and restore a loader, give it a sampler of wids"
             )
-        return self.sampler
+        return sampler
 
     def _cut(self, indexes: Iterator[Any]) -> Iterator[Sequence[int]]:
         """Cut the indexes of a sampler into batches."""
@@ -240,7 +252,7 @@ class LoaderPass(Iterator[Batch]):
     def __init__(
         self,
         progress: _Progress,
-        batches: Iterator[tuple[int, Batch]],
+        batches: Iterator[Batch],
         threads: OrderedMap[Any, Any] | None,
     ) -> None:
         self._progress = progress
@@ -249,11 +261,11 @@ class LoaderPass(Iterator[Batch]):
 
     def __next__(self) -> Batch:
         try:
-            num_samples, batch = next(self._batches)
+            batch = next(self._batches)
         except StopIteration:
             self._progress.finished = True
             raise
-        self._progress.consumed += num_samples
+        self._progress.consumed += 1
         return batch
 
     def close(self) -> None:

@@ -20,6 +20,7 @@ from wids.base.urls import display_url
 from wids.caching.cache import ShardCache
 from wids.display.classnames import find_class_names
 from wids.log import logger, show_if_verbose
+from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
 from wids.reading.columnreader import ColumnReader
 from wids.reading.compat import StreamedShard
@@ -240,12 +241,13 @@ class ShardList:
         wanted = [self._locator.position(operator.index(index)) for index in indexes]
         slots = sorted(range(len(wanted)), key=wanted.__getitem__)
         samples: list[Any] = [None] * len(wanted)
-        if self._overrides_getitem:
-            for slot in slots:
-                samples[slot] = self[wanted[slot]]
-        else:
-            for slot, sample in zip(slots, self._read_sorted(sorted(wanted)), strict=True):
-                samples[slot] = sample
+        with reading_batch(indexes):
+            if self._overrides_getitem:
+                for slot in slots:
+                    samples[slot] = self[wanted[slot]]
+            else:
+                for slot, sample in zip(slots, self._read_sorted(sorted(wanted)), strict=True):
+                    samples[slot] = sample
         return samples
 
     @property

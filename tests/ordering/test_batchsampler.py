@@ -1,0 +1,248 @@
+"""Batches of indexes: cut as torch cuts them, resumed at any batch, and seeds for augmentations."""
+
+import json
+import pickle
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import wids
+from wids import BatchSampler, ChunkedSampler, DistributedShardSampler
+
+pytestmark = [
+    # Three workers are one more than some machines have cores.
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
+    # torchdata 0.11 calls what torch 2.13 deprecates.
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
+]
+
+LENGTHS = [30, 11, 0, 60]
+TOTAL = sum(LENGTHS)
+
+
+class Echo(torch.utils.data.Dataset):
+    """A dataset whose samples are their indexes."""
+
+    lengths = LENGTHS
+
+    def __len__(self):
+        return TOTAL
+
+    def __getitem__(self, index):
+        return index
+
+
+def make_sampler(rank=0, ranks=2, **options):
+    return DistributedShardSampler(Echo(), ranks, rank, **{"lanes": 1, "interleave": 2, **options})
+
+
+def make_batches(rank=0, ranks=2, size=4, **options):
+    return BatchSampler(make_sampler(rank, ranks), size, **options)
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    size=st.integers(1, 30),
+    ranks=st.integers(1, 5),
+    drop_last=st.booleans(),
+    shuffle=st.booleans(),
+)
+def test_batches_are_those_of_torch(size, ranks, drop_last, shuffle):
+    """On every rank, in two epochs, batches and their number are those of torch's class."""
+    for rank in range(ranks):
+        ours = BatchSampler(make_sampler(rank, ranks, shuffle=shuffle), size, drop_last)
+        theirs = torch.utils.data.BatchSampler(
+            make_sampler(rank, ranks, shuffle=shuffle), size, drop_last
+        )
+        for _ in range(2):
+            expected = list(theirs)
+            assert len(ours) == len(theirs) == len(expected)
+            assert list(ours) == expected
+
+
+@settings(deadline=None, max_examples=200)
+@given(
+    runs=st.lists(
+        st.tuples(st.integers(1, 5), st.integers(1, 9), st.integers(0, 6)), min_size=1, max_size=4
+    )
+)
+def test_a_run_goes_on_with_other_ranks_and_batch_sizes(runs):
+    """Stopped after any batch, on any ranks and sizes in turn, each sample still comes once."""
+    state, seen = make_batches().state_dict(), []
+    for ranks, size, steps in runs:
+        for rank in range(ranks):
+            batches = make_batches(rank, ranks, size)
+            batches.load_state_dict(state)
+            # Not up to the end, where ranks fill up with what is there already.
+            whole_steps = max(0, (batches.sampler.remaining() - 1) // size)
+            for batch in islice(batches, min(steps, whole_steps)):
+                seen += batch
+            stopped = batches.state_dict()
+        state = json.loads(json.dumps(stopped))
+    rest = make_batches(0, 1, 7)
+    rest.load_state_dict(state)
+    for batch in rest:
+        seen += batch
+    assert Counter(seen) == Counter(range(TOTAL))
+
+
+@pytest.mark.parametrize("drop_last", [False, True])
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("steps", [0, 1, 5, 12, 13])
+def test_stateful_loader_resumes_at_any_batch(workers, steps, drop_last):
+    """A StatefulDataLoader with our batch sampler goes on where it was saved, epochs included."""
+
+    def make():
+        batches = make_batches(drop_last=drop_last)
+        return StatefulDataLoader(Echo(), batch_sampler=batches, num_workers=workers)
+
+    whole = make()
+    epochs = [[batch.tolist() for batch in whole] for _ in range(2)]
+    stopped = make()
+    iterator = iter(stopped)
+    steps = min(steps, len(epochs[0]))
+    head = [next(iterator).tolist() for _ in range(steps)]
+    state = stopped.state_dict()
+    resumed = make()
+    resumed.load_state_dict(state)
+    assert head + [batch.tolist() for batch in resumed] == epochs[0]
+    assert [batch.tolist() for batch in resumed] == epochs[1]
+
+
+@pytest.mark.parametrize("workers", [0, 3])
+@pytest.mark.parametrize("steps", [0, 1, 12, 13])
+def test_a_wids_loader_resumes_with_a_batch_sampler(workers, steps):
+    """`wids.Loader` saves the batches that came out, whatever its threads have read ahead."""
+
+    def make():
+        return wids.Loader(Echo(), batch_sampler=make_batches(), num_workers=workers)
+
+    epochs = [[list(batch) for batch in loader] for loader in [make()] for _ in range(2)]
+    stopped = make()
+    iterator = iter(stopped)
+    head = [list(next(iterator)) for _ in range(steps)]
+    resumed = make()
+    resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
+    assert head + [list(batch) for batch in resumed] == epochs[0]
+    assert [list(batch) for batch in resumed] == epochs[1]
+    iterator.close()
+
+
+def test_consumed_batches_are_counted_behind_a_prefetching_loader():
+    """With a plain DataLoader the number of batches used says where to go on."""
+    whole = list(make_batches())
+    batches = make_batches()
+    iterator = iter(DataLoader(Echo(), batch_sampler=batches, num_workers=2))
+    for _ in range(3):
+        next(iterator)
+    resumed = make_batches()
+    resumed.load_state_dict(batches.state_dict(consumed=3))
+    assert resumed.remaining() == len(whole) - 3
+    assert list(resumed) == whole[3:]
+
+
+def test_the_epoch_is_the_samplers():
+    """An epoch that is set through the batches is that of the sampler."""
+    batches = make_batches()
+    batches.set_epoch(4)
+    assert batches.epoch == batches.sampler.epoch == 4
+    assert repr(batches.sampler) in repr(batches)
+
+
+def test_wrong_arguments_are_refused():
+    """Another library's sampler, and batches of nothing, are named."""
+    with pytest.raises(TypeError, match="expected a sampler of wids.*RandomSampler"):
+        BatchSampler(torch.utils.data.RandomSampler(range(3)), 2)
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        BatchSampler(ChunkedSampler(range(3)), 0)
+
+
+def seeds_of(loader):
+    """Collect what the transformation drew for each sample."""
+    return {
+        int(index): int(seed)
+        for batch in loader
+        for index, seed in zip(batch["index"], batch["seed"], strict=True)
+    }
+
+
+def seed_of(sample):
+    return {"index": sample["__index__"], "seed": wids.random_seed(sample)}
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    """Forty samples in four shards, each transformed to its seed."""
+    with wids.ShardWriter(f"{tmp_path}/%d.tar", maxcount=10) as writer:
+        for number in range(40):
+            writer.write({"__key__": f"{number:02d}", ".txt": "x"})
+    return wids.ShardListDataset(str(tmp_path), transformations=[seed_of])
+
+
+@pytest.mark.parametrize("seed", [0, 9])
+def test_seeds_depend_on_seed_epoch_and_index_alone(dataset, seed):
+    """Any loader, number of workers, batch size and rank gives a sample of an epoch one seed."""
+
+    def batches(size=8, rank=0, ranks=1):
+        sampler = DistributedShardSampler(dataset, ranks, rank, seed=seed, interleave=2)
+        return BatchSampler(sampler, size)
+
+    loaders = [
+        DataLoader(dataset, batch_sampler=batches()),
+        DataLoader(dataset, batch_sampler=batches(5), num_workers=2),
+        DataLoader(dataset, batch_sampler=batches(3), num_workers=3, persistent_workers=True),
+        wids.Loader(dataset, batch_sampler=batches(), num_workers=2),
+        wids.Loader(dataset, batch_size=7, sampler=batches().sampler, num_workers=0),
+    ]
+    epochs = [[seeds_of(loader) for loader in loaders] for _ in range(2)]
+    for epoch in epochs:
+        assert all(seeds == epoch[0] for seeds in epoch)
+        assert len(set(epoch[0].values())) == len(epoch[0]) == 40
+    assert not set(epochs[0][0].values()) & set(epochs[1][0].values())
+    on_ranks = [seeds_of(DataLoader(dataset, batch_sampler=batches(4, r, 2))) for r in range(2)]
+    assert on_ranks[0] | on_ranks[1] == epochs[0][0]
+
+
+def test_seeds_of_other_runs_differ(dataset):
+    """Another seed of the sampler is another seed for every sample."""
+    seeds = [
+        seeds_of(wids.Loader(dataset, 8, sampler=DistributedShardSampler(dataset, seed=seed)))
+        for seed in range(2)
+    ]
+    assert not set(seeds[0].values()) & set(seeds[1].values())
+
+
+def test_a_sample_by_itself_has_a_seed(dataset):
+    """Outside of a batch, and after one, a sample is of seed 0 and epoch 0."""
+    alone = dataset[7]["seed"]
+    list(wids.Loader(dataset, 8, sampler=DistributedShardSampler(dataset, seed=3), num_workers=0))
+    assert dataset[7]["seed"] == alone == wids.random_seed(7)
+    np.random.default_rng(alone)
+    torch.Generator().manual_seed(alone)
+
+
+def test_a_resumed_epoch_has_its_seeds(dataset):
+    """What is drawn after a restore is what would have been drawn without the stop."""
+    whole = seeds_of(wids.Loader(dataset, 8, sampler=DistributedShardSampler(dataset)))
+    stopped = wids.Loader(dataset, 8, sampler=DistributedShardSampler(dataset))
+    next(iter(stopped))
+    resumed = wids.Loader(dataset, 8, sampler=DistributedShardSampler(dataset))
+    resumed.load_state_dict(stopped.state_dict())
+    rest = seeds_of(resumed)
+    assert len(rest) == 32
+    assert rest.items() <= whole.items()
+
+
+def test_a_batch_takes_its_epoch_along():
+    """What a batch knows of its epoch survives the way to a worker."""
+    batches = make_batches()
+    batches.set_epoch(6)
+    batch = pickle.loads(pickle.dumps(next(iter(batches))))
+    assert (batch.epoch, batch.seed, len(batch)) == (6, 0, 4)

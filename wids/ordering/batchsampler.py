@@ -1,0 +1,139 @@
+"""`BatchSampler`: the indexes of a sampler in batches, saved and restored at any of them.
+
+torch's own batch sampler cannot say where it stands; this one can, whatever was prefetched. Its
+batches know the epoch they are of, and take it along to the worker that reads them.
+"""
+
+from collections.abc import Iterator, Mapping
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from wids.ordering.passes import EpochPass, check_count
+from wids.ordering.randomseeds import IndexBatch
+from wids.ordering.samplers import ChunkedSampler
+
+if TYPE_CHECKING:
+    from torch.utils.data import BatchSampler as TorchBatchSampler
+else:
+    try:
+        from torch.utils.data import BatchSampler as TorchBatchSampler
+    except ImportError:
+
+        class TorchBatchSampler:
+            """Stands in for torch's class where torch is not installed."""
+
+
+__all__ = ["BatchPass", "BatchSampler"]
+
+
+# A subclass of torch's, as frameworks rebuild batch samplers that they do not know.
+class BatchSampler(TorchBatchSampler):
+    """Cuts the indexes of a sampler into batches, and can be saved and restored at any batch.
+
+    For the `batch_sampler` of a DataLoader, a `wids.Loader` or a StatefulDataLoader. It has no
+    state of its own: that of the sampler is enough.
+
+    Args:
+        sampler: A sampler of this library.
+        batch_size: Indexes a batch, at least 1.
+        drop_last: Leave out the last batch if it is smaller.
+
+    Attributes:
+        sampler, batch_size, drop_last: As given.
+
+    Raises:
+        TypeError: The sampler is none of this library.
+        ValueError: `batch_size` is below 1.
+
+    >>> list(BatchSampler(ChunkedSampler(range(5), shuffle=False), 2))
+    [[0, 1], [2, 3], [4]]
+    """
+
+    sampler: ChunkedSampler
+
+    def __init__(self, sampler: ChunkedSampler, batch_size: int, drop_last: bool = False) -> None:
+        if not isinstance(sampler, ChunkedSampler):
+            raise TypeError(
+                f"expected a sampler of wids, such as DistributedShardSampler, got "
+                f"{type(sampler).__name__}; torch's own BatchSampler takes any"
+            )
+        self.sampler = sampler
+        self.batch_size = check_count("batch_size", batch_size)
+        self.drop_last = bool(drop_last)
+
+    def __len__(self) -> int:
+        """Number of batches in a whole epoch on this rank."""
+        return self._batches_of(len(self.sampler))
+
+    def __iter__(self) -> "BatchPass":
+        """Begin a pass, as the sampler does."""
+        return BatchPass(iter(self.sampler), self.batch_size, drop_last=self.drop_last)
+
+    def __repr__(self) -> str:
+        return f"BatchSampler({self.sampler!r}, {self.batch_size})"
+
+    @property
+    def epoch(self) -> int:
+        """The epoch of the pass under way, or of the next one if none is."""
+        return self.sampler.epoch
+
+    def set_epoch(self, epoch: int) -> None:
+        """Make `epoch` the epoch of all coming passes."""
+        self.sampler.set_epoch(epoch)
+
+    def remaining(self) -> int:
+        """Number of batches still to come: of the pass under way, else of the next one."""
+        return self._batches_of(self.sampler.remaining())
+
+    def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
+        """Where the sampler stands: its own state, the same on every rank.
+
+        Args:
+            consumed: Batches of the pass under way that were really used, counted from where this
+                process began it; by default all that were handed out.
+
+        Raises:
+            ValueError: `consumed` is negative.
+        """
+        return self.sampler.state_dict(None if consumed is None else consumed * self.batch_size)
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
+        """Go on where `state_dict` was taken, on any number of ranks, with any size of batches.
+
+        Args:
+            state_dict: Of this class or of a sampler, from this or another rank.
+            strict: False to accept the state of other data; see `ChunkedSampler`.
+
+        Raises:
+            ValueError: It is no state, is of another version of the order, or of other data.
+        """
+        self.sampler.load_state_dict(state_dict, strict)
+
+    def _batches_of(self, num_indexes: int) -> int:
+        full, rest = divmod(num_indexes, self.batch_size)
+        return full + (rest > 0 and not self.drop_last)
+
+
+class BatchPass(Iterator[IndexBatch]):
+    """One pass of a `BatchSampler`; StatefulDataLoader saves and restores it by its two methods."""
+
+    def __init__(self, indexes: EpochPass, batch_size: int, *, drop_last: bool) -> None:
+        self._indexes = indexes
+        self._batch_size = batch_size
+        self._drop_last = drop_last
+
+    def __next__(self) -> IndexBatch:
+        batch = IndexBatch(islice(self._indexes, self._batch_size))
+        if not batch or (self._drop_last and len(batch) < self._batch_size):
+            raise StopIteration
+        start = self._indexes.progress.start
+        batch.seed, batch.epoch = start.seed, start.epoch
+        return batch
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the pass stands, as a small dict of plain values."""
+        return self._indexes.state_dict()
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Go on where the pass stood whose `state_dict` this is; before the first batch only."""
+        self._indexes.load_state_dict(state_dict)
