@@ -1,6 +1,7 @@
-"""Run all benchmarks and write their tables: `python -m benchmarks [--rounds N] [--out FOLDER]`.
+"""Run all benchmarks: `python -m benchmarks [--rounds N] [--record]`.
 
-Each script asks one question and runs by itself too, with options of its own.
+Each script asks one question and runs by itself too, with options of its own. The results go to
+`.bench/results`; `--record` puts them into `benchmarks/results` and writes the tables of the docs.
 """
 
 import argparse
@@ -21,22 +22,23 @@ SCRIPTS = (
     "decode_images.py",
     "decode_loader.py",
 )
-ORDER_SCRIPTS = ("order_speed.py", "order_quality.py", "order_tables.py")
+ORDER_SCRIPTS = ("order_speed.py", "order_quality.py")
+TABLE_SCRIPTS = ("order_tables.py", "table.py")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--rounds", type=int, help="measured passes; by default each script's own")
-    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for results")
+    parser.add_argument("--record", action="store_true", help="keep the results for the docs")
     arguments = parser.parse_args()
-    options = ["--out", str(arguments.out)]
-    if arguments.rounds is not None:
-        options += ["--rounds", str(arguments.rounds)]
-    jobs = [[name, *options] for name in SCRIPTS] + [[name] for name in ORDER_SCRIPTS]
-    for name, *given in jobs:
-        subprocess.run([sys.executable, str(HERE / name), *given], check=True)
-    table = [str(HERE / "table.py"), "--results", str(arguments.out)]
-    subprocess.run([sys.executable, *table], check=True)
+    record = ["--record"] if arguments.record else []
+    rounds = [] if arguments.rounds is None else ["--rounds", str(arguments.rounds)]
+    jobs = [[name, *record, *rounds] for name in SCRIPTS]
+    jobs += [[name, *record] for name in ORDER_SCRIPTS]
+    if arguments.record:
+        jobs += [[name] for name in TABLE_SCRIPTS]
+    for name, *options in jobs:
+        subprocess.run([sys.executable, str(HERE / name), *options], check=True)
 
 
 if __name__ == "__main__":

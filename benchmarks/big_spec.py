@@ -93,7 +93,7 @@ def table(rows: dict[str, dict[str, float]]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--shards", type=int, default=1_000_000)
-    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    common.add_results_options(parser)
     parser.add_argument("--only", nargs="+", default=list(LABELS), choices=list(LABELS))
     parser.add_argument("--one", help=argparse.SUPPRESS)
     arguments, _ = parser.parse_known_args()

@@ -9,7 +9,8 @@ The 10,000 shards are links to ten files, which no program can tell from 10,000 
 opening one costs what it costs. Rounds of all questions follow each other, each with a server of
 its own; the table has medians, the smallest and the largest.
 
-    python benchmarks/browse.py            # three minutes; writes docs/browsing.md
+    python benchmarks/browse.py             # three minutes
+    python benchmarks/browse.py --record    # writes docs/browsing.md, too
 """
 
 import argparse
@@ -295,7 +296,7 @@ def main() -> None:
     parser.add_argument("--samples", type=int, default=1_000, help="in each shard")
     parser.add_argument("--size", choices=sorted(data.SIZES), default="default")
     parser.add_argument("--data", type=Path, help="photographs in shards, instead of making them")
-    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    common.add_results_options(parser)
     arguments = parser.parse_args()
     pictures = arguments.data or data.prepare("images", arguments.size)
     linked = pictures.parent / f"linked-{arguments.shards}-{arguments.samples}"
@@ -319,7 +320,7 @@ def main() -> None:
     arguments.out.mkdir(parents=True, exist_ok=True)
     (arguments.out / "browse.json").write_text(json.dumps(results, indent=1) + "\n")
     print(table(results))
-    if arguments.out == common.HERE / "results" and DOCUMENT.exists():
+    if arguments.out == common.RECORDED and DOCUMENT.exists():
         text = DOCUMENT.read_text()
         new = MARKED.sub(lambda hit: f"{hit[1]}\n{table(results)}\n\n{hit[2]}", text)
         DOCUMENT.write_text(new)

@@ -201,7 +201,7 @@ def main() -> None:
     parser.add_argument(
         "--only", choices=["cold", "limited", "ahead"], help="ask this, save nothing"
     )
-    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    common.add_results_options(parser)
     arguments = parser.parse_args()
     common.data.BENCH.mkdir(exist_ok=True)
     tables = {}

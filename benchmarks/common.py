@@ -26,6 +26,7 @@ import data
 
 HERE = Path(__file__).resolve().parent
 VENVS = data.BENCH / "venvs"
+RECORDED = HERE / "results"  # what the tables in the docs are made of
 
 
 @dataclass(frozen=True)
@@ -270,8 +271,30 @@ def parse_arguments(description: str, peers: Sequence[str]) -> argparse.Namespac
     parser.add_argument("--rounds", type=int, default=7, help="measured passes per peer")
     parser.add_argument("--peers", nargs="+", choices=list(PEERS), default=list(peers))
     parser.add_argument("--data", type=Path, help="read this folder instead of making data")
-    parser.add_argument("--out", type=Path, default=HERE / "results", help="folder for results")
+    add_results_options(parser)
     return parser.parse_args()
+
+
+def add_results_options(parser: argparse.ArgumentParser) -> None:
+    """Add `--out` and `--record`, which say where results are put.
+
+    The tables in the docs, and the tests that compare them with the recorded results, must not
+    change because somebody tries a benchmark, so nothing is recorded unless it is asked for.
+    """
+    group = parser.add_mutually_exclusive_group()
+    group.add_argument(
+        "--out",
+        type=Path,
+        default=data.BENCH / "results",
+        help="folder for results (default: .bench/results)",
+    )
+    group.add_argument(
+        "--record",
+        action="store_const",
+        dest="out",
+        const=RECORDED,
+        help="put the results into benchmarks/results, which the tables in the docs show",
+    )
 
 
 def save(out: Path, name: str, settings: dict[str, Any], tables: dict[str, Any]) -> Path:

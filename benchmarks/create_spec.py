@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     every = sorted({key for rows in TABLES.values() for key in rows})
     parser.add_argument("--peers", nargs="+", choices=every, default=every)
-    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    common.add_results_options(parser)
     arguments, _ = parser.parse_known_args()  # options of the other benchmarks do not concern it
     common.data.BENCH.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="create-", dir=common.data.BENCH) as root:

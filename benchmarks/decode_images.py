@@ -9,8 +9,9 @@ antialiased. A way that shows 30 to 37 dB there skips pixels: edges and fine pat
 recipe of the faster peers (libjpeg-turbo's fast DCT and upsampling, OpenCV's INTER_LINEAR) is such
 a one and stands in the table as what antialiasing is compared with.
 
-    python benchmarks/decode_images.py                # two minutes; writes docs/decoding.md
+    python benchmarks/decode_images.py                # two minutes
     python benchmarks/decode_images.py --threads 2
+    python benchmarks/decode_images.py --record       # writes docs/decoding.md, too
 """
 
 import argparse
@@ -22,7 +23,6 @@ import tarfile
 import time
 from collections.abc import Callable
 from importlib import metadata
-from pathlib import Path
 from typing import Any
 
 import common
@@ -174,7 +174,7 @@ def main() -> None:
     parser.add_argument("--files", type=int, default=400, help="files of each size")
     parser.add_argument("--rounds", type=int, default=7, help="measured passes of each way")
     parser.add_argument("--threads", type=int, default=1, choices=(1, 2))
-    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    common.add_results_options(parser)
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
     torch.set_num_threads(1)
@@ -189,7 +189,7 @@ def main() -> None:
     print(common.save(arguments.out, name, settings, tables))
     text = markdown(tables, settings)
     print(text)
-    if arguments.threads == 1 and DOCUMENT.exists():
+    if arguments.out == common.RECORDED and arguments.threads == 1 and DOCUMENT.exists():
         DOCUMENT.write_text(MARKED.sub(rf"\g<1>\n{text}\n\n\2", DOCUMENT.read_text()))
 
 

@@ -6,7 +6,8 @@ by an antialiased triangle, FFCV by OpenCV's INTER_AREA. The rows with antialias
 neighbours only; `decode_images.py` measures what that does to the picture. FFCV reads a file of its
 own, with the JPEGs encoded again, and keeps a middle square of each picture.
 
-    python benchmarks/decode_loader.py        # some minutes; writes docs/decoding.md
+    python benchmarks/decode_loader.py             # some minutes
+    python benchmarks/decode_loader.py --record    # writes docs/decoding.md, too
 """
 
 import re
@@ -66,7 +67,7 @@ def main() -> None:
     print(common.save(arguments.out, "decode_loader", settings, {"224 x 224": rows}))
     text = markdown(rows, arguments.rounds)
     print(text)
-    if set(peers) == set(PEERS) and DOCUMENT.exists():
+    if arguments.out == common.RECORDED and set(peers) == set(PEERS) and DOCUMENT.exists():
         DOCUMENT.write_text(MARKED.sub(rf"\g<1>\n{text}\n\n\2", DOCUMENT.read_text()))
 
 

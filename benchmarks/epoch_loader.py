@@ -8,8 +8,8 @@ Raw batches are bounded by what torch pays to pickle a batch in the worker and u
 parent; decoded ones by pillow. The gap that a library can close is the one to the floor. Starting
 the workers is part of an epoch, as it is in training without `persistent_workers`.
 
-    python benchmarks/epoch_loader.py           # some minutes
-    python benchmarks/table.py                  # writes docs/benchmarks.md and README.md
+    python benchmarks/epoch_loader.py --record    # some minutes
+    python benchmarks/table.py                    # writes docs/benchmarks.md and README.md
 """
 
 import common

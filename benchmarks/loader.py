@@ -5,8 +5,8 @@ pay for carrying each batch out of a worker; wids.Loader and FFCV copy fields in
 process, and LMDB is read by a plain loop, too. FFCV and LMDB read files of their own, made of the
 shards beforehand. FFCV compiles its threads' work, which then runs without Python.
 
-    python benchmarks/loader.py            # some minutes
-    python benchmarks/table.py             # writes docs/benchmarks.md and README.md
+    python benchmarks/loader.py --record    # some minutes
+    python benchmarks/table.py              # writes docs/benchmarks.md and README.md
 """
 
 import common

@@ -7,7 +7,7 @@ from the second run on a machine on. Private memory is what a worker has for its
 (`Private_Clean` and `Private_Dirty` of `/proc/self/smaps_rollup`): pages that it shares with its
 parent or the page cache count for nobody.
 
-    python benchmarks/memory.py            # a minute; writes benchmarks/results/memory.json
+    python benchmarks/memory.py    # a minute
 """
 
 import argparse
@@ -105,7 +105,7 @@ def measure(spec: Path) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--samples", type=int, nargs="+", default=[10_000, 10_000_000])
-    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    common.add_results_options(parser)
     arguments = parser.parse_args()
     spawn = multiprocessing.get_context("spawn")
     with (

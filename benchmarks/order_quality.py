@@ -1,7 +1,7 @@
 """How well does an order mix, and what does that cost in shards at once and downloads?
 
     make venv for it:  python -m venv .bench/venvs/order-plot, with torch, scikit-learn, matplotlib
-    .bench/venvs/order-plot/bin/python benchmarks/order_quality.py [--no-sgd]
+    .bench/venvs/order-plot/bin/python benchmarks/order_quality.py [--no-sgd] [--record]
 
 Worst case on purpose: 1,000,000 samples of 100 classes, sorted by class, in 1000 shards of 1000; 4
 nodes of 8 ranks, batches of 32. Every order is reduced to what each rank reads, and measured alike:
@@ -360,15 +360,18 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--no-sgd", action="store_true")
     parser.add_argument("--only-sgd", action="store_true")
+    parser.add_argument("--record", action="store_true", help="keep the results for docs/order.md")
     arguments = parser.parse_args()
-    results = HERE / "results"
-    results.mkdir(exist_ok=True)
+    # The docs and what they are made of change only on request.
+    results = HERE / "results" if arguments.record else HERE.parent / ".bench" / "results"
+    results.mkdir(parents=True, exist_ok=True)
     if not arguments.only_sgd:
         rows = quality()
         (results / "order_quality.json").write_text(json.dumps(rows, indent=1) + "\n")
         tables = f"{markdown(rows)}\n\n{at_equal_locality(rows)}\n"
         (results / "order_quality.md").write_text(tables)
-        plot(rows, HERE.parent / "docs" / "order-quality.png")
+        plots = HERE.parent / "docs" if arguments.record else results
+        plot(rows, plots / "order-quality.png")
     if not arguments.no_sgd:
         rows = sgd()
         (results / "order_sgd.json").write_text(json.dumps(rows, indent=1) + "\n")

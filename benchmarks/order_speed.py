@@ -1,6 +1,6 @@
 """How long until the first index of an epoch, how many a second then, and in how much memory?
 
-    python benchmarks/order_speed.py [--sizes 8 9 10] [--only ours torch ...]
+    python benchmarks/order_speed.py [--sizes 8 9 10] [--only ours torch ...] [--record]
 
 Every row is a fresh process, limited to 15 GB and 120 s: it makes the sampler for rank 3 of 32 over
 10**size samples in shards of 10,000 (and once in shards of uneven sizes), takes the first index,
@@ -233,12 +233,15 @@ def main():
     parser.add_argument("--sizes", nargs="+", type=int, default=[8, 9, 10])
     parser.add_argument("--only", nargs="+", default=list(ROWS))
     parser.add_argument("--repeats", type=int, default=5)
+    parser.add_argument("--record", action="store_true", help="keep the results for docs/order.md")
     parser.add_argument("--measure", nargs=2, metavar=("NAME", "SIZE"), help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.measure:
         measure(arguments.measure[0], int(arguments.measure[1]))
         return
-    path = HERE / "results" / "order_speed.json"
+    # The docs and what they are made of change only on request.
+    results_folder = HERE / "results" if arguments.record else REPOSITORY / ".bench" / "results"
+    path = results_folder / "order_speed.json"
     results = {"machine": platform.platform(), "python": platform.python_version(), "rows": []}
     if path.exists():  # rows not measured now stay as they were
         results["rows"] = json.loads(path.read_text())["rows"]
@@ -253,9 +256,9 @@ def main():
             print(table({"rows": [row]}).splitlines()[-1], flush=True)
     places = list(ROWS)
     results["rows"].sort(key=lambda row: (row["exponent"], places.index(row["name"])))
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(results, indent=1) + "\n")
-    (HERE / "results" / "order_speed.md").write_text(table(results) + "\n")
+    path.with_suffix(".md").write_text(table(results) + "\n")
 
 
 if __name__ == "__main__":

@@ -8,8 +8,8 @@ shards by its own default: that is what the row "wids 0.1.11" shows beside "lru_
 The floor knows every offset beforehand and does nothing but cut slices. What a library adds to it
 is finding the shard and the members, naming the fields, and building the sample.
 
-    python benchmarks/random_read.py            # some minutes
-    python benchmarks/table.py                  # writes docs/benchmarks.md and README.md
+    python benchmarks/random_read.py --record    # some minutes
+    python benchmarks/table.py                   # writes docs/benchmarks.md and README.md
 """
 
 import common

@@ -170,7 +170,7 @@ def main() -> None:
     """Make the data, ask over both networks, and save the results."""
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    common.add_results_options(parser)
     arguments = parser.parse_args()
     common.data.BENCH.mkdir(exist_ok=True)
     root = Path(tempfile.mkdtemp(dir=common.data.BENCH))

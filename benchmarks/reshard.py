@@ -95,7 +95,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0])
     parser.add_argument("--count", type=int, default=40_000, help="samples")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    common.add_results_options(parser)
     arguments, _ = parser.parse_known_args()
     common.data.BENCH.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="reshard-", dir=common.data.BENCH) as root:

@@ -132,7 +132,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     order = ["ours", "floor", "ours-sha256", "ours-plain", "webdataset"]
     parser.add_argument("--peers", nargs="+", choices=order, default=order)
-    parser.add_argument("--out", type=Path, default=common.HERE / "results")
+    common.add_results_options(parser)
     parser.add_argument("--one", nargs=3, help=argparse.SUPPRESS)
     arguments, _ = parser.parse_known_args()  # options of the other benchmarks do not concern it
     if arguments.one:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -286,6 +287,36 @@ def test_the_tables_in_the_docs_are_current():
     """README and docs/benchmarks.md show what benchmarks/results holds."""
     done = run("table.py", "--check")
     assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("script", "arguments", "recorded"),
+    [
+        ("memory.py", ["--samples", "1000", "2000"], "memory.json"),
+        ("reshard.py", ["--count", "40", "--rounds", "1"], "reshard.json"),
+        ("order_speed.py", ["--sizes", "4", "--only", "ours"], "order_speed.json"),
+    ],
+)
+def test_results_are_recorded_only_on_request(
+    tmp_path: Path, script: str, arguments: list[str], recorded: str
+):
+    """A run changes nothing that the tests compare with the docs, unless it is told to."""
+    folder = tmp_path / "benchmarks"
+    shutil.copytree(BENCHMARKS, folder, ignore=shutil.ignore_patterns("__pycache__"))
+    before = contents_of(folder)
+    done = run(folder / script, *arguments)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / ".bench" / "results" / recorded).exists()
+    assert contents_of(folder) == before
+    done = run(folder / script, *arguments, "--record")
+    assert done.returncode == 0, done.stderr
+    after = contents_of(folder)
+    assert recorded in {path.name for path in after if after[path] != before.get(path)}
+
+
+def contents_of(folder: Path) -> dict[Path, bytes]:
+    paths = folder.rglob("*")
+    return {p: p.read_bytes() for p in paths if p.is_file() and p.suffix != ".pyc"}
 
 
 def test_the_docs_name_every_script():
