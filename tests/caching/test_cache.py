@@ -25,11 +25,12 @@ import pytest
 from helpers.downloads import MD5, QUICK, SHARD, leftovers, tar_of
 from helpers.server import Faults, ShardServer
 
+from wids import ShardListDataset
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.caching.cachefolder import Entry, Record
-from wids.errors import CacheError, FetchError, IntegrityError
-from wids.fetching.fetch import Fetcher
+from wids.errors import CacheError, FetchError, IntegrityError, WidsError
+from wids.fetching.fetch import Fetcher, FetchPolicy
 
 NOBODY = 65534
 
@@ -1032,3 +1033,38 @@ def test_a_bound_that_cannot_be_meant_is_refused(bound: Any, error: type[Excepti
     """A bound that is no number of bytes is an error at once, not when the first shard comes."""
     with pytest.raises(error, match="cache_size: expected"):
         ShardCache(cache_size=bound)
+
+
+ODD_URLS = [
+    "s3://b%60/k`",
+    "s3://b`/k",
+    "~nouser/x.tar",
+    "http://`/a.tar",
+    "az://[c/k",
+    "file:///%00a",
+    "http://[::1/a.tar",
+    "http://host:99999/a",
+    "http://host:x/a",
+    "file://[x/a",
+    "http://",
+    "http://\x00/a.tar",
+    "http://\ud800/a.tar",
+    "s3://\ud800/k",
+    "hf://datasets/a/b/\ud800",
+    "/tmp/\ud800.tar",
+]
+
+
+@pytest.mark.parametrize("url", ODD_URLS)
+def test_an_odd_location_is_an_error_of_ours(tmp_path: Path, url: str) -> None:
+    """Whatever is asked of the cache or of a dataset, nothing but our errors comes out."""
+    policy = FetchPolicy(attempts=1, connect_timeout_seconds=2.0, header_timeout_seconds=2.0)
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(policy))
+    with pytest.raises(WidsError):
+        cache.get(url)
+    assert not cache.holds(url)
+    assert cache.arrived_nbytes(url) == 0
+    with pytest.raises(WidsError):
+        cache.fetcher.read_ranges(url, [(0, 5)])
+    with pytest.raises(WidsError):
+        ShardListDataset([url], cache_dir=tmp_path / "cache")

@@ -1,5 +1,6 @@
 """Parts of a URL: scheme, local path, base name, and a form without secrets for messages."""
 
+import os
 import re
 from pathlib import Path, PurePosixPath
 from urllib.parse import unquote, urlsplit
@@ -47,20 +48,32 @@ def local_path(url: str) -> Path:
     """Return the path that a plain path or a `file:` URL names, with `~` expanded.
 
     Raises:
-        FetchError: A `file:` URL names another host.
+        FetchError: A `file:` URL names another host, or the location is no path.
 
     >>> local_path("file:///data/a%20b.tar")
     PosixPath('/data/a b.tar')
     """
+    try:
+        return _local_path(url)
+    except (ValueError, RuntimeError) as error:  # no URL, no user of that name, no file name
+        raise FetchError(f"{display_url(url)!a}: names no file: {error}") from error
+
+
+def _local_path(url: str) -> Path:
     if scheme_of(url) != "file":
-        return Path(url).expanduser()
+        path = Path(url).expanduser()
+        os.fsencode(path)
+        return path
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise FetchError(
             f"{display_url(url)}: a file: URL names a file of this machine, got the host "
             f"{parts.netloc!r}; write file:///path"
         )
-    return Path(unquote(parts.path))
+    name = unquote(parts.path)
+    if "\0" in name:
+        raise ValueError("embedded null byte")
+    return Path(name)
 
 
 def display_url(url: str) -> str:
@@ -112,3 +125,7 @@ def check_url(url: str) -> None:
     if _CONTROL.search(url):
         shown = display_url(url)
         raise FetchError(f"{shown}: a URL holds no control characters; percent-encode them")
+    try:
+        url.encode()
+    except UnicodeEncodeError as error:
+        raise FetchError(f"{display_url(url)!a}: is no text: {error.reason}") from error

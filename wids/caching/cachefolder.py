@@ -179,7 +179,7 @@ class Entry:
         """Return the entry of a source, such as a URL, in a version, such as a digest."""
         # The whole URL, as two folders may hold shards of one name; a zero byte, which none has,
         # ends it.
-        key = hashlib.sha256(f"{source}\0{version}".encode(errors="surrogateescape")).hexdigest()
+        key = hashlib.sha256(f"{source}\0{version}".encode(errors="surrogatepass")).hexdigest()
         return cls(folder, f"{key[:32]}-{plain_name(base_name(source))}")
 
     @property

@@ -12,6 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from itertools import count, repeat
 from typing import TYPE_CHECKING, Any
+from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -164,6 +165,10 @@ def check_location(location: Any, where: str, field: str) -> None:
         location.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
         raise SpecError(f"{where}: {field}: {_shown(location)} is no text") from None
+    try:
+        urlsplit(location)
+    except ValueError as error:
+        raise SpecError(f"{where}: {field}: {_shown(location)} is no URL: {error}") from None
 
 
 def _shown(value: Any) -> str:
