@@ -390,6 +390,29 @@ def test_a_part_of_a_field_is_of_one_version_without_validators(
                 assert shard.read_part(place, ".bin", 100_000, 100_100) == right
 
 
+@pytest.mark.parametrize("at", [0, 300, -5], ids=["magic", "span", "key"])
+def test_a_kept_sidecar_that_is_damaged_is_fetched_anew(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path, at: int
+) -> None:
+    """Damage in the copy of this machine costs a request, and no sample."""
+    url = put(OLD, OLD)
+    with open_by_range(tmp_path / "cache", url) as dataset:
+        dataset[0]
+    (kept,) = (tmp_path / "cache").glob(f"*{SIDECAR_SUFFIX}")
+    right = kept.read_bytes()
+    wrong = bytearray(right)
+    wrong[at] ^= 0xFF
+    kept.write_bytes(wrong)
+    shard_server.requests.clear()
+    with open_by_range(tmp_path / "cache", url) as dataset:
+        for index in range(len(KEYS)):
+            assert dataset[index]["__key__"] == KEYS[index]
+            assert check(dataset[index], ["old"]) == {"old"}
+    assert kept.read_bytes() == right
+    asked = [request.path for request in shard_server.requests]
+    assert asked.count(f"/a.tar{SIDECAR_SUFFIX}") == 1
+
+
 def test_two_sizes_of_one_file_are_an_error(
     put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
 ) -> None:

@@ -244,6 +244,10 @@ class RangeShard(ReadableShard):
         if self._basis is not basis:
             return True  # another thread was here first
         index = self._newer_index()
+        if index is not None and index.digest == basis.index.digest:
+            # The copy that was kept is damaged: samples are numbered as they were.
+            self.index, self._basis = index, _Basis(index, basis.version)
+            return True
         self._changed = self._served
         if index is None or self._served:
             return False
@@ -272,11 +276,11 @@ class RangeShard(ReadableShard):
         finally:
             # Or a shard that never fits would be asked for its sidecar at every sample.
             self._fetch_index = None
+        if index.digest == self.index.digest and _is_sound(self.index):
+            return None
         same_rules = index.source.rules == self.index.source.rules
         # With another number of samples the dataset would count on from a wrong place.
-        if not same_rules or index.num_samples != len(self) or index.digest == self.index.digest:
-            return None
-        return index
+        return index if same_rules and index.num_samples == len(self) else None
 
     def _read_whole(self) -> Shard:
         """Fetch the shard whole, to be read from its file from now on."""
@@ -411,6 +415,15 @@ class _UnprovenFieldError(FetchError):
     """A field whose name only a reader of the whole shard can know."""
 
 
+def _is_sound(index: TarIndex) -> bool:
+    """Return whether a tar index is as it was written."""
+    try:
+        index.check()
+    except ShardFormatError:
+        return False
+    return True
+
+
 def _shown(name: bytes) -> str:
     return repr(name.decode("utf-8", "replace")[:_SHOWN_CHARACTERS])
 
@@ -448,7 +461,8 @@ def fetch_index(
         Entry.of(cache.cache_dir, url, f"sidecar{shard.version}").name + suffix
     )
     # Without a lock: it is small, and two processes write the same bytes.
-    if anew or not path.exists():
+    kept = not anew and path.exists()
+    if not kept:
         image = cache.fetcher.read(url)
         try:
             write_atomically(path, image)
@@ -458,9 +472,11 @@ def fetch_index(
     try:
         return TarIndex.load(path)
     except ShardFormatError:
-        # A copy that is damaged must not stay: the next try fetches it again.
+        # A copy that is damaged must not stay: another one is fetched, now or at the next try.
         path.unlink(missing_ok=True)
-        raise
+        if not kept:
+            raise
+    return fetch_index(url, suffix, cache, shard, anew=True)
 
 
 def read_samples(
