@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from wids.caching.cache import ShardCache as ShardCache
     from wids.codecs.decode import SampleDecoder as SampleDecoder
     from wids.codecs.decode import decode_field as decode_field
-    from wids.codecs.encode import encode_field as encode_field
+    from wids.codecs.formats import encode_field as encode_field
     from wids.codecs.framing import CenterCrop as CenterCrop
     from wids.codecs.framing import RandomResizedCrop as RandomResizedCrop
     from wids.codecs.framing import Resize as Resize
@@ -101,7 +101,7 @@ _HOME_OF = {
     "decode_audio": "codecs.media",
     "decode_field": "codecs.decode",
     "decode_video": "codecs.media",
-    "encode_field": "codecs.encode",
+    "encode_field": "codecs.formats",
     "index_shard": "specs.build",
     "open_huggingface": "importing.huggingface",
     "order_report": "ordering.orderreport",

@@ -477,7 +477,7 @@ def test_rubbish_under_a_known_extension_is_a_decode_error(extension, data):
 def test_importing_the_table_loads_no_heavy_library():
     """Pillow, torch and the rest are imported when a field first needs them."""
     code = (
-        "import sys, wids.codecs.decode, wids.codecs.encode;"
+        "import sys, wids.codecs.decode, wids.codecs.formats;"
         "heavy = {'PIL', 'torch', 'cv2', 'av', 'soundfile', 'msgpack', 'cbor2', 'orjson',"
         "'zstandard', 'simplejpeg', 'safetensors'};"
         "print(sorted(heavy & set(sys.modules)))"

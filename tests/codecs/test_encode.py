@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from wids.codecs.decode import SampleDecoder, decode_field
-from wids.codecs.encode import encode_field
+from wids.codecs.formats import encode_field
 
 PICTURE = draw(40, 30)
 VALUES = {

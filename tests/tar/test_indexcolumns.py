@@ -8,8 +8,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wids import ShardFormatError, TarIndex
-from wids.tar.sidecar import ROW
-from wids.tar.sidecarread import read_sidecar
+from wids.tar.sidecar import ROW, read_sidecar
 
 KEYS = st.lists(st.text("ab/é", min_size=1, max_size=5), min_size=1, max_size=12, unique=True)
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wids.writing.headers import member_header
+from wids.writing.memberwriter import member_header
 
 LONG = "folder/" * 20 + "leaf.txt"  # 148 characters: fits ustar's prefix and name
 TOO_LONG = "x" * 130 + ".txt"  # one component: ustar cannot say it

@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wids.writing.headers import member_header
-from wids.writing.memberwriter import MemberWriter, SampleArchive, member_nbytes
+from wids.writing.memberwriter import MemberWriter, SampleArchive, member_header, member_nbytes
 
 LONG = "folder/" * 20 + "leaf.txt"  # 148 characters: fits ustar's prefix and name
 TOO_LONG = "x" * 130 + ".txt"  # one component: ustar cannot say it

@@ -41,8 +41,10 @@ DEFAULT_MAX_NBYTES = 512 << 20
 _TEXT_COSTS = {b",": 48, b":": 130, b"[": 80, b"{": 100}
 _MOST_TEXT_COST = 50
 _BINARY_COST, _CONTAINER_COST = 8, 96
-_CONTAINERS = {"msgpack": bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF])}
-_CONTAINERS["cbor"] = bytes(range(0x80, 0xC0))
+_CONTAINERS = {
+    "msgpack": bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF]),
+    "cbor": bytes(range(0x80, 0xC0)),
+}
 
 # orjson turns integers beyond 64 bits into floats. They have at least 20 digits in a row; digits
 # become "0" and all else "." so that one substring search tells, ten times faster than a regex.

@@ -9,7 +9,7 @@ import numpy as np
 
 from wids.base.omissions import Omissions
 from wids.base.optional import load
-from wids.codecs.encode import encode_field
+from wids.codecs.formats import encode_field
 from wids.importing.layout import Blob, Layout, is_label, media_columns, sniffed
 from wids.importing.options import Imported, ImportOptions, choose_split
 

@@ -23,7 +23,7 @@ import numpy as np
 from PIL import Image
 
 from wids.base.optional import load
-from wids.codecs.encode import encode_field
+from wids.codecs.formats import encode_field
 from wids.importing.layout import Blob, Layout, is_label, sniffed
 from wids.importing.options import Imported, ImportOptions
 

@@ -15,7 +15,7 @@ from wids.fetching.ranges import FileVersion
 from wids.fetching.transport import RangesNotServedError, ReplacedError, SizeMismatchError
 from wids.log import logger
 from wids.tar.shard import ReadableShard, Shard, check_part
-from wids.tar.sidecarread import parse_sidecar
+from wids.tar.sidecar import parse_sidecar
 from wids.tar.tarheader import BLOCK_SIZE
 from wids.tar.tarindex import TarIndex
 from wids.tar.tarscan import read_member

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.errors import ShardFormatError
-from wids.tar.indexcolumns import IndexColumns
+from wids.tar.indexcolumns import IndexColumns, SpanTable
 from wids.tar.sidecar import ROW, Sidecar
-from wids.tar.spantable import SpanTable
 from wids.tar.tarheader import BLOCK_SIZE
 
 __all__ = ["MemberTable", "SampleKeys", "find_damage", "rows_ascend", "table_of"]

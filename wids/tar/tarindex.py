@@ -27,9 +27,10 @@ from wids.tar.sidecar import (
     fingerprint,
     lay_out,
     pack_sidecar,
+    parse_sidecar,
     probed_rows,
+    read_sidecar,
 )
-from wids.tar.sidecarread import parse_sidecar, read_sidecar
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
 from wids.tar.tarscan import Members, scan_tar
 

@@ -17,8 +17,7 @@ import numpy as np
 
 from wids.base.files import named_write_errors
 from wids.base.omissions import Omissions
-from wids.writing.headers import BLOCK, member_header, padded
-from wids.writing.memberwriter import END_NBYTES
+from wids.writing.memberwriter import BLOCK, END_NBYTES, member_header, padded
 from wids.writing.shardfile import NewShard
 
 if TYPE_CHECKING:
