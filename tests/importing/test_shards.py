@@ -101,6 +101,27 @@ def test_a_concatenated_file_is_read_whole_or_refused(tmp_path: Path, command: s
     assert keys_of(tmp_path / "out" / "x.json") == ["a", "b"]
 
 
+def test_what_a_folder_of_shards_holds_besides_is_listed(tmp_path: Path, capsys) -> None:
+    """Shards in a subfolder and files of another kind are named; indexes and specs are not."""
+    (tmp_path / "in" / "more").mkdir(parents=True)
+    (tmp_path / "in" / "a.tar").write_bytes(tar_of(["a.cls", "a.jpg"]))
+    (tmp_path / "in" / "labels.csv").write_text("a\n")
+    (tmp_path / "in" / "a.json").write_text("{}")
+    command = [
+        "import",
+        "--from",
+        "webdataset",
+        str(tmp_path / "in"),
+        "-o",
+        str(tmp_path / "x-%d.tar"),
+    ]
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert f"1 folders that are not looked into, such as {tmp_path / 'in' / 'more'}" in said
+    assert "1 files of another kind, such as" in said
+    assert main([*command, "--strict"]) == 1
+
+
 def test_members_of_no_sample_are_listed(tmp_path: Path, capsys) -> None:
     """A file without extension cannot be a field; the user hears of it."""
     (tmp_path / "old.tar").write_bytes(tar_of(["a.cls", "a.jpg", "README"]))

@@ -129,13 +129,17 @@ class TestSeveral:
         assert main(["import", "a.csv", "b.csv", "-o", "out/x-%d.tar"]) == 1
         assert "b.csv: has the columns text, more, a.csv has text" in capsys.readouterr().err
 
-    def test_pictures_described_by_metadata(self) -> None:
+    def test_pictures_described_by_metadata(self, capsys) -> None:
         """The layout of `datasets`' ImageFolder: metadata.csv beside the files that it names."""
         Path("p").mkdir()
         Path("p/1.jpg").write_bytes(jpeg(1))
         Path("p/metadata.csv").write_text("file_name,caption\n1.jpg,a cat\n")
-        (sample,) = run("p", "--field", "caption=txt")
+        (sample,) = run("p", "--field", "caption=txt", "--strict")
         assert (sample[".jpg"], sample[".txt"]) == (jpeg(1), b"a cat")
+        Path("p/more").mkdir()
+        Path("p/more/2.jpg").write_bytes(jpeg(2))
+        run("p")
+        assert "1 files that no row names, such as p/more/2.jpg" in capsys.readouterr().err
 
     def test_a_table_beside_pictures_is_asked_about(self, capsys) -> None:
         """Whether `labels.csv` describes the classes beside it, only the user knows."""
@@ -226,7 +230,7 @@ def test_files_of_another_kind_in_the_folder_are_listed(capsys) -> None:
     Path("p/train.csv").write_text("a\n1\n")
     Path("p/extra.bin").write_bytes(b"?")
     run("p")
-    assert "1 files of another kind, such as p/extra.bin" in capsys.readouterr().err
+    assert "1 files that no row names, such as p/extra.bin" in capsys.readouterr().err
     assert main(["import", "p", "--strict", "-o", "strict/x-%d.tar"]) == 1
 
 

@@ -49,6 +49,7 @@ class Importer:
         marks: Patterns of names of which one lies in a folder of this kind; by default `files`.
         takes: The options that it takes, as `ImportOptions` names them.
         several: Whether several sources can be opened as one.
+        counts_files: Whether the importer itself counts the files of a folder that it does not use.
     """
 
     kind: str
@@ -57,6 +58,7 @@ class Importer:
     marks: tuple[str, ...] = ()
     takes: frozenset[str] = frozenset()
     several: bool = False
+    counts_files: bool = False
 
     def open(self, sources: Sequence[str], options: ImportOptions) -> Imported:
         """Open sources of this kind.
@@ -87,12 +89,18 @@ class Importer:
                 )
 
     def _note_other_files(self, source: str, imported: Imported) -> None:
-        """Count the files of a folder that its importer does not look at."""
-        if not self.files or not is_local(source) or not Path(source).expanduser().is_dir():
+        """Count the files and folders of a folder that its importer does not look at."""
+        folder = Path(source).expanduser()
+        if self.counts_files or not is_local(source) or not folder.is_dir():
             return
-        for name in _names_in(Path(source).expanduser()):
-            if not is_documentation(name) and not _matches(name, (*self.files, *self.marks)):
-                imported.omissions.add("files of another kind", f"{source}/{name}")
+        for entry in sorted(folder.iterdir()):
+            if entry.name.startswith(".") or is_documentation(entry.name):
+                continue
+            if entry.is_dir():
+                if "split" not in self.takes:  # its folders are parts, of which one was chosen
+                    imported.omissions.add("folders that are not looked into", str(entry))
+            elif not _matches(entry.name, (*self.files, *self.marks)):
+                imported.omissions.add("files of another kind", str(entry))
 
 
 IMPORTERS = (
@@ -139,13 +147,20 @@ IMPORTERS = (
         _TABLES,
         takes=frozenset({"fields", "files", "key", "classes", "split"}),
         several=True,
+        counts_files=True,
     ),
     Importer(
         "imagefolder",
         "wids.importing.folders:open_image_folder",
+        counts_files=True,
         takes=frozenset({"classes", "split"}),
     ),
-    Importer("samples", "wids.importing.folders:open_samples", takes=frozenset({"split"})),
+    Importer(
+        "samples",
+        "wids.importing.folders:open_samples",
+        takes=frozenset({"split"}),
+        counts_files=True,
+    ),
 )
 
 

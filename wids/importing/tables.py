@@ -22,6 +22,7 @@ from wids.importing.options import (
     Imported,
     ImportOptions,
     choose_split,
+    is_documentation,
     split_of,
 )
 
@@ -84,7 +85,26 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
     header = {"classes": classes if len(classes) != 1 else next(iter(classes.values()))}
     numbers = {} if column is None else {name: i for i, name in enumerate(classes[column])}
     rows = _Rows(paths, schema, options, column, numbers)
-    return Imported(rows.samples(omissions), header if classes else {}, omissions=omissions)
+    samples = _counting_unread(rows, [Path(source).expanduser() for source in sources], omissions)
+    return Imported(samples, header if classes else {}, omissions=omissions)
+
+
+def _counting_unread(
+    rows: _Rows, sources: Sequence[Path], omissions: Omissions
+) -> Iterator[dict[str, Any]]:
+    """Yield the samples; count the files beside the tables of a folder that no row named."""
+    yield from rows.samples(omissions)
+    for source in sources:
+        if source.is_dir():
+            for path in sorted(source.rglob("*")):
+                hidden = any(part.startswith(".") for part in path.relative_to(source).parts)
+                unread = path.is_file() and path.resolve() not in rows.read
+                if unread and not (hidden or is_documentation(path.name) or _is_table(path)):
+                    omissions.add("files that no row names", str(path))
+
+
+def _is_table(path: Path) -> bool:
+    return path.suffix.lower() in _SUFFIXES
 
 
 def _chosen(sources: Sequence[str | Path], split: str | None) -> list[Path]:
@@ -125,7 +145,11 @@ def _common_schema(paths: Sequence[Path]) -> _Schema:
 
 
 class _Rows:
-    """Conversion of the rows of tables to samples."""
+    """Conversion of the rows of tables to samples.
+
+    Attributes:
+        read: The files that were read, since rows named them.
+    """
 
     def __init__(
         self,
@@ -141,6 +165,7 @@ class _Rows:
         self._class_column = class_column
         self._class_numbers = class_numbers
         self._files: list[str] = list(options.files or ())
+        self.read: set[Path] = set()
 
     def samples(self, omissions: Omissions) -> Iterator[dict[str, Any]]:
         """Yield one sample per row."""
@@ -175,15 +200,18 @@ class _Rows:
             kind = self._kinds.get(name)
             if kind == "media":
                 values |= media_columns(name, cell, folder, where)
+                if cell is not None and cell["bytes"] is None and cell["path"] is not None:
+                    self.read.add((folder / cell["path"]).resolve())
             elif kind == "bytes":
                 values[name] = None if cell is None else sniffed(cell)
             elif name == self._class_column:
                 values[name] = self._class_number(name, cell, where)
             else:
                 values[name] = _as_label(cell, fields.get(name, ""), name, where)
-        return values | {
-            _file_of(name): read_listed_file(folder, row[name], where) for name in self._files
-        }
+        for name in self._files:
+            values[_file_of(name)] = read_listed_file(folder, row[name], where)
+            self.read.add((folder / row[name]).resolve())
+        return values
 
     def _class_number(self, column: str, cell: Any, where: str) -> int | None:
         if cell is None or cell == "":
