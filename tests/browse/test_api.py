@@ -660,7 +660,7 @@ def test_columns_of_numbers_are_compared_as_samples_are(tmp_path: Path, where: s
             for place, document in enumerate(documents)
         ]
         rows.append((str(write_shard(tmp_path / f"{number}.tar", samples)), len(samples)))
-    (condition,) = parse_filter(where)
+    condition = parse_filter(where)
     documents = [document for shard in ODD for document in shard]
     expected = [index for index, document in enumerate(documents) if condition.holds(document)]
     for _ in range(2):  # the second server finds the columns of the first one

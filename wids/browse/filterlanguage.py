@@ -1,13 +1,15 @@
-"""The filter language: `.cls == 3`, `.json:size.width >= 512 and .txt contains dog`.
+"""Filter language: `.cls == cat`, `.json:size.width >= 512 and not (.txt contains dog)`.
 
-    filter     = comparison, { "and", comparison }
-    comparison = field, operator, value
+    filter     = term, { "or", term }
+    term       = factor, { "and", factor }
+    factor     = "not", factor | "(", filter, ")" | comparison
+    comparison = field, operator, value | field, "in", "(", value, { ",", value }, ")"
     field      = extension, [ ":", path in a JSON field, steps parted by dots ] | "key"
     operator   = "==" | "!=" | "<" | "<=" | ">" | ">=" | "contains"
     value      = number | true | false | null | word | 'text' | "text"
 
 Numbers compare with numbers, texts with texts, and "7" equals 7; a field that is missing, or of
-another type, fulfils no comparison but `!=`.
+another type, fulfils no comparison but `!=`. Nothing of a filter is ever evaluated as code.
 """
 
 import json
@@ -15,43 +17,37 @@ import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MISSING", "Comparison", "parse_filter"]
+__all__ = [
+    "MISSING",
+    "Combination",
+    "Comparison",
+    "Condition",
+    "comparisons_of",
+    "evaluate",
+    "parse_filter",
+    "with_class_names",
+]
 
 # Far beyond what is typed; a regular expression over megabytes would hold up the page.
 _MOST_CHARACTERS = 1000
-_PART = re.compile(
-    r"""\s*(?P<field>\.[^\s:=!<>]+|key)(?::(?P<path>[^\s=!<>]+))?
-        \s*(?P<operator>==|!=|<=|>=|<|>|=|contains\b)
-        \s*(?P<value>'[^']*'|"[^"]*"|[^\s'"=<>!]\S*)\s*""",
-    re.VERBOSE,
-)
-_AND = re.compile(r"and\b")
+_MOST_DEPTH = 50  # of parentheses and `not`
 _WORDS: dict[str, Any] = {"true": True, "false": False, "null": None}
-
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "==": operator.eq,
-    "!=": operator.ne,
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """One condition on a sample.
+    """Comparison of a field of a sample with a value.
 
     Attributes:
         field: The extension of the field, or "key".
         path: Steps into a JSON field: names, or places in a list.
-        operator: "==", "!=", "<", "<=", ">", ">=" or "contains".
-        value: What is compared with.
+        operator: A key of `OPERATORS`.
+        value: What is compared with; a tuple for "in".
 
     >>> wide = Comparison(".json", ("size", "0"), ">=", 512)
     >>> wide.holds({"size": [640, 480]}), wide.holds({"size": []})
@@ -65,37 +61,101 @@ class Comparison:
 
     @property
     def is_numeric(self) -> bool:
-        """Whether it compares with a number, so that whole columns can be compared at once."""
+        """Whether it compares with numbers, so that whole columns can be compared at once."""
+        if OPERATORS[self.operator].of_column is None:
+            return False
+        values = self.value if isinstance(self.value, tuple) else (self.value,)
         # A bool is an int to Python, and a column of 1s would match `true`.
-        number = isinstance(self.value, int | float) and not isinstance(self.value, bool)
-        return number and self.operator != "contains"
+        return all(isinstance(each, int | float) and not isinstance(each, bool) for each in values)
 
     def holds_each(self, found: NDArray[Any]) -> NDArray[np.bool_]:
-        """Tell for each number of a column whether it fulfils the condition.
+        """Return for each number of a column whether it fulfils the comparison.
 
         >>> Comparison(".cls", (), ">=", 2).holds_each(np.array([1, 2, 3])).tolist()
         [False, True, True]
         """
-        compare = _COMPARE[self.operator]
+        compare: Any = OPERATORS[self.operator].of_column
         try:
             compared: NDArray[np.bool_] = compare(found, self.value)
         except OverflowError:  # Python compares any integer with any float, numpy does not
+            compare = OPERATORS[self.operator].of_value
             compared = np.array([compare(each, self.value) for each in found.tolist()], np.bool_)
         return compared
 
     def holds(self, found: Any) -> bool:
-        """Tell whether a decoded field fulfils the condition."""
+        """Return whether a decoded field fulfils the comparison."""
         for step in self.path:
             found = _step(found, step)
-        if self.operator in ("==", "!="):
-            return _same(found, self.value) == (self.operator == "==")
-        if self.operator == "contains":
-            if isinstance(found, list):
-                return any(_same(each, self.value) for each in found)
-            return isinstance(found, str | Mapping) and str(self.value) in found
-        if not _comparable(found, self.value):
-            return False
-        return bool(_COMPARE[self.operator](found, self.value))
+        return bool(OPERATORS[self.operator].of_value(found, self.value))
+
+
+@dataclass(frozen=True)
+class Combination:
+    """Conditions joined by "and" or "or", or a single one that "not" turns round."""
+
+    word: Literal["and", "or", "not"]
+    parts: tuple["Condition", ...]
+
+
+Condition = Comparison | Combination
+
+
+def evaluate(condition: Condition, holds: Callable[[Comparison], Any]) -> Any:
+    """Combine what a function returns for each comparison.
+
+    Args:
+        condition: The condition.
+        holds: Returns a truth value, or an array of them.
+
+    >>> bool(evaluate(parse_filter("not .a == 1 and .b == 1"), lambda each: each.field == ".b"))
+    True
+    """
+    if isinstance(condition, Comparison):
+        return holds(condition)
+    found = [evaluate(part, holds) for part in condition.parts]
+    if condition.word == "not":
+        return np.logical_not(found[0])
+    joined = np.logical_and if condition.word == "and" else np.logical_or
+    for each in found[1:]:
+        found[0] = joined(found[0], each)
+    return found[0]
+
+
+def comparisons_of(condition: Condition) -> list[Comparison]:
+    """Return all comparisons of a condition, from left to right."""
+    if isinstance(condition, Comparison):
+        return [condition]
+    return [each for part in condition.parts for each in comparisons_of(part)]
+
+
+def with_class_names(
+    condition: Condition, is_class: Callable[[str], bool], names: Mapping[int, str]
+) -> Condition:
+    """Return a condition in which names of classes stand for their numbers.
+
+    Args:
+        condition: A condition as it was typed.
+        is_class: Whether fields of an extension hold classes.
+        names: Names of classes, by number.
+
+    >>> with_class_names(parse_filter(".cls == cat"), lambda field: True, {3: "cat"}).value
+    ('cat', 3)
+    """
+    if isinstance(condition, Combination):
+        parts = (with_class_names(part, is_class, names) for part in condition.parts)
+        return Combination(condition.word, tuple(parts))
+    values = condition.value if condition.operator == "in" else (condition.value,)
+    if condition.path or not is_class(condition.field):
+        return condition
+    texts = [each for each in values if isinstance(each, str)]
+    matches = str.__contains__ if condition.operator == "contains" else str.__eq__
+    numbers = [n for n, name in names.items() if any(matches(name, text) for text in texts)]
+    if not numbers or condition.operator not in ("==", "!=", "in", "contains"):
+        return condition
+    if condition.operator == "contains":
+        return Combination("or", (condition, Comparison(condition.field, (), "in", tuple(numbers))))
+    found = Comparison(condition.field, (), "in", (*values, *numbers))
+    return Combination("not", (found,)) if condition.operator == "!=" else found
 
 
 class _Missing:
@@ -130,37 +190,148 @@ def _comparable(found: Any, value: Any) -> bool:
     return numbers or (isinstance(found, str) and isinstance(value, str))
 
 
-def parse_filter(text: str) -> tuple[Comparison, ...]:
-    """Read a filter; nothing in it is ever evaluated.
+def _ordered(compare: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    return lambda found, value: _comparable(found, value) and compare(found, value)
+
+
+def _contains(found: Any, value: Any) -> bool:
+    if isinstance(found, list):
+        return any(_same(each, value) for each in found)
+    return isinstance(found, str | Mapping) and str(value) in found
+
+
+class Operator(NamedTuple):
+    """Operator of the language.
+
+    Attributes:
+        of_value: Whether it holds of a decoded field and the value of a comparison.
+        of_column: The same of an array of numbers; None if only single values can be compared.
+    """
+
+    of_value: Callable[[Any, Any], Any]
+    of_column: Callable[[Any, Any], Any] | None = None
+
+
+OPERATORS: dict[str, Operator] = {
+    "==": Operator(_same, operator.eq),
+    "!=": Operator(lambda found, value: not _same(found, value), operator.ne),
+    "<": Operator(_ordered(operator.lt), operator.lt),
+    "<=": Operator(_ordered(operator.le), operator.le),
+    ">": Operator(_ordered(operator.gt), operator.gt),
+    ">=": Operator(_ordered(operator.ge), operator.ge),
+    "contains": Operator(_contains),
+    "in": Operator(
+        lambda found, values: any(_same(found, each) for each in values),
+        lambda found, values: np.logical_or.reduce([found == each for each in values]),
+    ),
+}
+_SYMBOLS = "|".join(
+    rf"{symbol}\b" if symbol.isalpha() else re.escape(symbol)
+    for symbol in sorted((*OPERATORS, "="), key=len, reverse=True)
+)
+_LEFT = re.compile(
+    rf"""\s*(?P<field>\.[^\s:=!<>()]+|key\b)(?::(?P<path>[^\s=!<>()]+))?
+        \s*(?P<operator>{_SYMBOLS})\s*""",
+    re.VERBOSE,
+)
+_VALUE = re.compile(r"""\s*('[^']*'|"[^"]*"|[^\s'"=<>!(),][^\s(),]*)\s*""")
+_MARKS = {
+    mark: re.compile(rf"\s*{mark}\s*") for mark in (r"\(", r"\)", ",", r"and\b", r"or\b", r"not\b")
+}
+
+
+def parse_filter(text: str) -> Condition:
+    """Read a filter.
 
     Raises:
         ValueError: It is none; the message shows where reading stopped, and an example.
 
-    >>> parse_filter(".cls == 3 and .json:tags.0 contains 'a cat'")[1].path
+    >>> parse_filter(".json:tags.0 contains 'a cat'").path
     ('tags', '0')
+    >>> parse_filter(".cls in (cat, 3) or not .txt == x").word
+    'or'
     """
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"filter: expected at most {_MOST_CHARACTERS} characters, got {len(text)}")
-    found = []
-    place = 0
-    while True:
-        part = _PART.match(text, place)
-        if part is None:
-            raise _refused(text, place)
-        found.append(_comparison(part))
-        place = part.end()
-        if place == len(text):
-            return tuple(found)
-        joint = _AND.match(text, place)
-        if joint is None:
-            raise _refused(text, place)
-        place = joint.end()
+    parser = _Parser(text)
+    condition = parser.filter()
+    if parser.place != len(text):
+        raise parser.refused()
+    return condition
 
 
-def _comparison(part: re.Match[str]) -> Comparison:
-    path = tuple(part["path"].split(".")) if part["path"] else ()
-    symbol = "==" if part["operator"] == "=" else part["operator"]
-    return Comparison(part["field"], path, symbol, _value(part["value"]))
+class _Parser:
+    """Recursive descent, one method a rule of the grammar."""
+
+    def __init__(self, text: str) -> None:
+        self.place = 0
+        self._text = text
+        self._depth = 0
+
+    def filter(self) -> Condition:
+        """Read conditions joined by `or`."""
+        return self._joined("or", lambda: self._joined("and", self._factor))
+
+    def _joined(self, word: Literal["and", "or"], part: Callable[[], Condition]) -> Condition:
+        parts = [part()]
+        while self._takes(rf"{word}\b"):
+            parts.append(part())
+        return parts[0] if len(parts) == 1 else Combination(word, tuple(parts))
+
+    def _factor(self) -> Condition:
+        self._depth += 1
+        if self._depth > _MOST_DEPTH:
+            raise self.refused()
+        try:
+            if self._takes(r"not\b"):
+                return Combination("not", (self._factor(),))
+            if self._takes(r"\("):
+                inner = self.filter()
+                self._demand(r"\)")
+                return inner
+            return self._comparison()
+        finally:
+            self._depth -= 1
+
+    def _comparison(self) -> Comparison:
+        left = self._match(_LEFT)
+        path = tuple(left["path"].split(".")) if left["path"] else ()
+        symbol = "==" if left["operator"] == "=" else left["operator"]
+        if symbol != "in":
+            return Comparison(left["field"], path, symbol, self._value())
+        self._demand(r"\(")
+        values = [self._value()]
+        while self._takes(","):
+            values.append(self._value())
+        self._demand(r"\)")
+        return Comparison(left["field"], path, symbol, tuple(values))
+
+    def _value(self) -> Any:
+        return _value(self._match(_VALUE)[1])
+
+    def _takes(self, mark: str) -> bool:
+        found = _MARKS[mark].match(self._text, self.place)
+        self.place = self.place if found is None else found.end()
+        return found is not None
+
+    def _demand(self, mark: str) -> None:
+        if not self._takes(mark):
+            raise self.refused()
+
+    def _match(self, pattern: re.Pattern[str]) -> re.Match[str]:
+        found = pattern.match(self._text, self.place)
+        if found is None:
+            raise self.refused()
+        self.place = found.end()
+        return found
+
+    def refused(self) -> ValueError:
+        """Return the error that names the place where reading stopped."""
+        rest = self._text[self.place : self.place + 30].strip() or "(the end)"
+        return ValueError(
+            "filter: expected a comparison such as .cls == 3, .cls in (cat, dog) or "
+            f".json:size.width >= 512, joined by 'and' and 'or'; cannot read {rest!r}"
+        )
 
 
 def _value(text: str) -> Any:
@@ -174,11 +345,3 @@ def _value(text: str) -> Any:
         return text
     # json also reads NaN and Infinity, which as words are more likely names.
     return number if isinstance(number, int | float) and text[-1].isdigit() else text
-
-
-def _refused(text: str, place: int) -> ValueError:
-    rest = text[place : place + 30].strip() or "(the end)"
-    return ValueError(
-        f"filter: expected a comparison such as .cls == 3 or .json:size.width >= 512, joined by "
-        f"'and'; cannot read {rest!r}"
-    )

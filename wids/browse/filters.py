@@ -2,12 +2,19 @@
 
 import json
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from wids.browse.filterlanguage import MISSING, Comparison
+from wids.browse.filterlanguage import (
+    MISSING,
+    Comparison,
+    Condition,
+    comparisons_of,
+    evaluate,
+    with_class_names,
+)
 from wids.browse.source import Source
 from wids.codecs.formats import field_kind
 from wids.errors import WidsError
@@ -21,23 +28,31 @@ _MOST_FOUND = 20_000_000  # indexes of 8 bytes each
 
 
 class FilterVisitor:
-    """Gathers the indexes of the samples that fulfil all conditions.
+    """Gathers the indexes of the samples that fulfil a condition.
 
     Args:
         source: The dataset.
-        conditions: What must hold.
+        condition: What must hold.
+        class_names: Names of classes, by number, which a filter may use.
 
     Attributes:
         count: Number of samples found so far.
         full: Whether more were found than are kept.
+        unknown: Fields of the filter that the first shard does not have.
+        known: Fields that the first shard has; empty as long as it was not read.
     """
 
-    def __init__(self, source: Source, conditions: Sequence[Comparison]) -> None:
+    def __init__(
+        self, source: Source, condition: Condition, class_names: Mapping[int, str]
+    ) -> None:
         self.count = 0
         self.full = False
         self._source = source
-        self._conditions = conditions
-        self._extensions = tuple({each.field for each in conditions} - {"key"})
+        self.unknown: list[str] = []
+        self.known: list[str] = []
+        self._condition = with_class_names(condition, _is_class, class_names)
+        self._comparisons = comparisons_of(self._condition)
+        self._extensions = tuple({each.field for each in self._comparisons} - {"key"})
         # Pieces are joined when they are asked for, and a page asks while the scan goes on.
         self._pieces: list[Integers] = []
         self._lock = threading.Lock()
@@ -46,8 +61,12 @@ class FilterVisitor:
         """Look at the samples of one shard."""
         if self.full:  # which the page says; the shards that follow are not to blame
             return True
-        if self._source.tar_index(shard_index) is None:
+        index = self._source.tar_index(shard_index)
+        if index is None:
             return self._source.num_samples(shard_index) == 0
+        if not self.known:
+            self.known = sorted(index.columns().sizes_by_extension())
+            self.unknown = sorted(set(self._extensions) - set(self.known))
         places = self._by_columns(shard_index)
         if places is None:
             rows = self._source.rows(shard_index, self._extensions, _MOST_FIELD_NBYTES) or ()
@@ -70,36 +89,45 @@ class FilterVisitor:
 
     def _by_columns(self, shard_index: int) -> Integers | None:
         """Compare whole columns, which are kept for the next filter; None where that cannot be."""
-        if not all(map(_has_column, self._conditions)):
+        if not all(map(_has_column, self._comparisons)):
             return None
-        holds = np.ones(self._source.num_samples(shard_index), np.bool_)
-        for condition in self._conditions:
-            try:
-                part = self._source.column_part(shard_index, condition.field, condition.path)
-            # Whatever is the matter with a field, sample by sample it spoils no other.
-            except (WidsError, OSError, ImportError):
+        columns: dict[Comparison, Any] = {}
+        for comparison in self._comparisons:
+            columns[comparison] = self._column(shard_index, comparison)
+            if columns[comparison] is None:
                 return None
-            values = part.values
-            if not isinstance(values, np.ndarray) or values.ndim != 1:
-                return None
-            if values.dtype.kind not in "iuf":
-                return None
-            here = np.full(holds.size, condition.operator == "!=")
-            present = np.ones(holds.size, np.bool_)
-            present[part.missing] = False
-            here[present] = condition.holds_each(values)
-            holds &= here
-        return np.flatnonzero(holds)
+        return np.flatnonzero(evaluate(self._condition, columns.__getitem__))
+
+    def _column(self, shard_index: int, comparison: Comparison) -> Any:
+        """Compare one column; None if its values are no numbers, or cannot be read."""
+        try:
+            part = self._source.column_part(shard_index, comparison.field, comparison.path)
+        # Whatever is the matter with a field, sample by sample it spoils no other.
+        except (WidsError, OSError, ImportError):
+            return None
+        values = part.values
+        if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iuf":
+            return None
+        here = np.full(self._source.num_samples(shard_index), comparison.operator == "!=")
+        present = np.ones(here.size, np.bool_)
+        present[part.missing] = False
+        here[present] = comparison.holds_each(values)
+        return here
 
     def _holds(self, row: Mapping[str, Any]) -> bool:
         values: dict[str, Any] = {"key": row["__key__"]}
-        for condition in self._conditions:
-            field = condition.field
+
+        def holds(comparison: Comparison) -> bool:
+            field = comparison.field
             if field not in values:
                 values[field] = plain_value(field, row.get(field))
-            if not condition.holds(values[field]):
-                return False
-        return True
+            return comparison.holds(values[field])
+
+        return bool(evaluate(self._condition, holds))
+
+
+def _is_class(extension: str) -> bool:
+    return field_kind(extension) == "class"
 
 
 def _has_column(condition: Comparison) -> bool:

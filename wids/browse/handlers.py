@@ -105,7 +105,7 @@ class ApiHandlers:
         self.decoders = Decoders()
         self.thumbnails = Thumbnails(self.source, self.decoders)
         self._views = FieldViews(self.source, self.decoders, self.class_names)
-        self._grid = Grid(self.source, self.scans)
+        self._grid = Grid(self.source, self.scans, self.class_names)
         self._faults: dict[str, list[dict[str, str]]] = {}
         for fault in (self.report or {}).get("faults", []):
             self._faults.setdefault(fault["shard"], []).append(fault)

@@ -188,6 +188,7 @@ def _integer(name: str, text: str) -> int:
 
 
 _MOST_ORDERS = 8
+_MOST_FIELDS = 40  # that are named to who asked for another
 
 
 class Shown(NamedTuple):
@@ -203,9 +204,11 @@ class Grid:
     Args:
         source: The dataset.
         scans: Where filters run.
+        class_names: Names of classes, by number.
     """
 
-    def __init__(self, source: Source, scans: Scans) -> None:
+    def __init__(self, source: Source, scans: Scans, class_names: Mapping[int, str]) -> None:
+        self._class_names = class_names
         self._source = source
         self._scans = scans
         self._orders: OrderedDict[OrderQuery, Order] = OrderedDict()
@@ -228,7 +231,14 @@ class Grid:
         if wanted.kind == "shuffled" and not scan.finished:
             found = np.empty(0, np.int64)
         return Shown(
-            wanted.within(found), {**progress, "found": visitor.count, "full": visitor.full}
+            wanted.within(found),
+            {
+                **progress,
+                "found": visitor.count,
+                "full": visitor.full,
+                "unknown_fields": visitor.unknown,
+                "fields": visitor.known[:_MOST_FIELDS],
+            },
         )
 
     def _over_all(self, wanted: OrderQuery) -> Order:
@@ -242,10 +252,10 @@ class Grid:
         return order
 
     def _filter(self, text: str) -> tuple[Scan, FilterVisitor]:
-        conditions = parse_filter(text)
+        condition = parse_filter(text)
         scan = self._scans.get(
-            conditions,
-            lambda: FilterVisitor(self._source, conditions),
+            ("filter", text),
+            lambda: FilterVisitor(self._source, condition, self._class_names),
             range(self._source.num_shards),
         )
         visitor = scan.visitor

@@ -82,6 +82,7 @@ function filterProgress(page) {
   if (!finished) parts.push(`${number(done)} of ${counted(total, "shard")} read`);
   const left = leftOut(filtering);
   if (left) parts.push(left);
+  if (filtering.unknown_fields.length) parts.push(`the first shard has no field ${filtering.unknown_fields.join(", ")}; it has ${filtering.fields.join(", ")}`);
   if (full) parts.push("more than are kept; narrow the filter");
   return [
     h("div", { class: "progress" },

@@ -55,7 +55,7 @@ function orderForm(state) {
 
 function filterForm(state) {
   const input = h("input", {
-    type: "text", value: state.where ?? "", placeholder: ".cls == 3   .json:width > 500",
+    type: "text", value: state.where ?? "", placeholder: ".cls == 3 or .json:width > 500",
     "aria-label": "Filter", "data-key": "f", spellcheck: "false", autocapitalize: "off",
     maxlength: 1000,
   });
