@@ -1,5 +1,6 @@
 """What a user sees of a download: a bar on a terminal, lines in a log, nothing in between."""
 
+import hashlib
 import io
 import logging
 import sys
@@ -12,6 +13,7 @@ from helpers.downloads import SHARD
 from helpers.server import Faults, ShardServer
 
 from wids.base.progress import progress_bar
+from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.caching.download import ProgressDisplay, starts_tar
 from wids.errors import ShardFormatError
@@ -151,3 +153,21 @@ def test_the_download_takes_the_checksums_that_the_reader_takes(
     else:
         read = True
     assert starts_tar(header) == read == is_one
+
+
+def test_halves_of_two_files_are_fetched_anew(cache: ShardCache, shard_server: ShardServer) -> None:
+    """Where no validator tells an exchange between two tries, the digest does, once."""
+    older = SHARD[:1000] + bytes([SHARD[1000] ^ 1]) + SHARD[1001:]
+    url = shard_server.put("a.tar", older)
+    shard_server.faults = Faults(no_etag=True, cut_at=100_000, times=1)
+
+    def exchange() -> None:
+        # After the first response the server is healed, but still names no validator.
+        if len(shard_server.requests) > 1:
+            shard_server.files["/a.tar"] = SHARD
+            shard_server.faults = Faults(no_etag=True)
+
+    shard_server.before_answer = exchange
+    found = cache.get(ShardRef.of(url, md5sum=hashlib.md5(SHARD).hexdigest()))
+    assert found.read_bytes() == SHARD
+    assert len(shard_server.requests) == 3

@@ -291,7 +291,8 @@ def test_broken_executor_is_an_error_of_all_it_did_not_do():
     outcomes = run_each(abs, range(1500), executor=BreakingExecutor())
     assert outcomes[:2] == [0, 1]
     assert len(outcomes) == 1500
-    assert all(isinstance(outcome, BrokenExecutor) for outcome in outcomes[2:])
+    assert all(isinstance(outcome, ChildProcessError) for outcome in outcomes[2:])
+    assert all(isinstance(outcome.__cause__, BrokenExecutor) for outcome in outcomes[2:])
 
 
 class Unreadable:

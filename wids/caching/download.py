@@ -15,7 +15,7 @@ from wids.base.urls import display_url
 from wids.caching.cachefolder import claim_part
 from wids.caching.eviction import room_for
 from wids.caching.unpack import compression_of, unpack
-from wids.errors import FetchError
+from wids.errors import FetchError, IntegrityError
 from wids.fetching.partfile import PartFile
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
 
@@ -87,10 +87,7 @@ class Download:
         with closing(ProgressDisplay(self.shown)) as self._display:
             try:
                 with part:
-                    stream = self._fetcher.download(self._shard.url, part, self)
-                    # Before the digest: "it is a login page" says more than that a digest differs.
-                    check_tar(part, stream.content_type, delimited=stream.delimited)
-                    part.finish()
+                    self._fetch(part)
                     compressed = compression_of(part.head(8)) is not None
                 self._display.done(part.nbytes)
                 if not compressed or self._keep_compressed:
@@ -101,6 +98,23 @@ class Download:
                 raise
             part.discard()
             return unpacked
+
+    def _fetch(self, part: PartFile) -> None:
+        """Fetch the shard into a part, and compare it with what was promised."""
+        while True:
+            stream = self._fetcher.download(self._shard.url, part, self)
+            # Before the digest: "it is a login page" says more than that a digest differs.
+            check_tar(part, stream.content_type, delimited=stream.delimited)
+            try:
+                part.finish()
+            except IntegrityError:
+                if not part.joined:
+                    raise
+                # The file may have been exchanged between two responses without a validator.
+                _log.warning("%s: the parts of it do not fit; starting over", self.shown)
+                part.restart()
+            else:
+                return
 
     # What the fetcher reports: see `DownloadObserver`.
 

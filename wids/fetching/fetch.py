@@ -249,6 +249,7 @@ class Fetcher:
                 known = b""
             if stream.start not in (start, 0) or (start and not known and stream.start):
                 raise ConnectionError(f"asked for bytes from {start}, got {stream.start}")
+            part.joined |= bool(known) and stream.validator is None
             chunk: bytes | bytearray = b""
             try:
                 part.begin(stream.size, stream.validator)

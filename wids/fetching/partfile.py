@@ -33,6 +33,7 @@ class PartFile:
         expected: The shard that it becomes.
         name: Its name in messages: the URL without user and query.
         digests: Algorithm to digest of the whole; {} before `finish`.
+        joined: Whether it is of several responses that only their sizes hold together.
 
     Args:
         path: The file.
@@ -48,6 +49,7 @@ class PartFile:
         self.expected = expected
         self.name = display_url(expected.url)
         self.digests: dict[str, str] = {}
+        self.joined = False
         self.size: int | None = None
         self.validator: str | None = None
         self._load_state()
@@ -136,6 +138,7 @@ class PartFile:
         """Delete the content and start over."""
         self._stream.truncate(0)
         self.nbytes = 0
+        self.joined = False
         self._digests.close()
         self._digests = self._new_digests()
 
