@@ -1,0 +1,84 @@
+"""Types of files by their first bytes, against files that the formats' own libraries write."""
+
+import bz2
+import gzip
+import io
+import lzma
+import sqlite3
+import wave
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import zstandard
+from PIL import Image
+
+from wids.base.magic import FILE_TYPES, file_type
+
+
+def picture(name: str) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (3, 2)).save(stream, name)
+    return stream.getvalue()
+
+
+def sound() -> bytes:
+    stream = io.BytesIO()
+    with wave.open(stream, "wb") as file:
+        file.setparams((1, 2, 8000, 0, "NONE", ""))
+        file.writeframes(bytes(20))
+    return stream.getvalue()
+
+
+def archive() -> bytes:
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as file:
+        file.writestr("a", b"")
+    return stream.getvalue()
+
+
+def array() -> bytes:
+    stream = io.BytesIO()
+    np.save(stream, np.arange(3))
+    return stream.getvalue()
+
+
+WRITTEN: dict[str, Callable[[], bytes]] = {
+    ".gz": lambda: gzip.compress(b"text"),
+    ".zst": lambda: zstandard.compress(b"text"),
+    ".bz2": lambda: bz2.compress(b"text"),
+    ".xz": lambda: lzma.compress(b"text"),
+    ".zip": archive,
+    ".jpg": lambda: picture("JPEG"),
+    ".png": lambda: picture("PNG"),
+    ".gif": lambda: picture("GIF"),
+    ".tif": lambda: picture("TIFF"),
+    ".webp": lambda: picture("WEBP"),
+    ".bmp": lambda: picture("BMP"),
+    ".wav": sound,
+    ".npy": array,
+    ".json": lambda: b'{"a": 1}',
+}
+
+
+@pytest.mark.parametrize("suffix", WRITTEN)
+def test_what_a_library_wrote_is_recognised(suffix: str) -> None:
+    """Sixteen bytes are enough to tell the type."""
+    known = file_type(WRITTEN[suffix]()[:16])
+    assert known is not None
+    assert known.suffix == suffix
+
+
+def test_a_database_is_recognised(tmp_path: Path) -> None:
+    """SQLite writes its magic into the first page."""
+    with sqlite3.connect(tmp_path / "a.sqlite") as database:
+        database.execute("create table a (b)")
+    assert file_type((tmp_path / "a.sqlite").read_bytes()[:16]) in FILE_TYPES
+
+
+@pytest.mark.parametrize("head", [b"", b"0001.jpg", b"BMW is a car", b"RIFF....XXXX", bytes(512)])
+def test_other_bytes_have_no_type(head: bytes) -> None:
+    """Names, texts that begin with letters of a magic number, and zeros are unknown."""
+    assert file_type(head) is None
