@@ -67,7 +67,7 @@ def _add_reshard(commands: Any) -> None:
     chosen.add_argument("--indexes", metavar="FILE", help="take the samples listed, one a line")
     parser.add_argument("--where", metavar="EXT=VALUE", help="take samples with that value only")
     parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in PATTERN is the name")
-    parser.add_argument("--rekey", action="store_true", help="name samples by their new place")
+    parser.add_argument("--rekey", action="store_true", help="number the samples anew")
     _add_concatenated(parser)
     _add_strict(parser)
     add_workers(parser)
@@ -130,10 +130,10 @@ def import_(args: Arguments) -> int:
     with named_write_errors(args.output), writing as writer:
         writer.header |= imported.header
         shown = progress(samples, total=imported.total, desc="importing", unit="sample")
-        for place, sample in enumerate(shown):
+        for number, sample in enumerate(shown):
             if args.rekey:
-                sample["__key__"] = f"{place:09d}"
-            _write(writer, sample, place)
+                sample["__key__"] = f"{number:09d}"
+            _write(writer, sample, number)
     _list_omissions(imported.omissions.lines())
     total = sum(shard["nsamples"] for shard in writer.shardlist)
     note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
@@ -173,12 +173,12 @@ def _some_samples(args: Arguments, imported: Imported) -> Iterator[dict[str, Any
     return chain([first], samples)
 
 
-def _write(writer: ShardWriter, sample: dict[str, Any], place: int) -> None:
+def _write(writer: ShardWriter, sample: dict[str, Any], number: int) -> None:
     """Write a sample; an error names its number in the source."""
     try:
         writer.write(sample)
     except ValueError as error:
-        raise ValueError(f"sample {place} of the source: {error}") from error
+        raise ValueError(f"sample {number} of the source: {error}") from error
 
 
 def _pair(text: str, what: str) -> tuple[str, str]:

@@ -273,8 +273,8 @@ class Layout:
             stem = "" if name in self._alone else f".{_word(name)}"
             return [(stem + value.suffix, value.data)]
         return [
-            (f".{_word(name)}.{place:03d}{blob.suffix}", blob.data)
-            for place, blob in enumerate(blobs)
+            (f".{_word(name)}.{number:03d}{blob.suffix}", blob.data)
+            for number, blob in enumerate(blobs)
         ]
 
     def _one(self, name: str, value: Any) -> int:

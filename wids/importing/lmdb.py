@@ -30,7 +30,7 @@ _OCR_KEY = re.compile(r"(?P<ext>[A-Za-z_]+)-(?P<key>\d{9})")
 _MOST_NAMED = 128  # databases in one file
 _NAMED_NBYTES = 48  # a value that describes one
 
-Place = tuple[str, str, bytes]  # key of the sample, name of the field, key in the database
+_Entry = tuple[str, str, bytes]  # key of the sample, name of the field, key in the database
 
 
 def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
@@ -64,21 +64,21 @@ def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = Non
         if pattern is None and keys and all(map(_OCR_KEY.fullmatch, keys)):
             pattern, fields = _OCR_KEY.pattern, {"label": "txt", "image": ""} | fields
         # Keys are gathered first: what belongs to one sample may lie far apart in the database.
-        places = sorted(_places(keys, None if pattern is None else _compiled(pattern), omissions))
-        _note_missing(library, path, places, omissions)
+        entries = sorted(_entries(keys, None if pattern is None else _compiled(pattern), omissions))
+        _note_missing(library, path, entries, omissions)
         if pattern is not None:  # where keys have extensions, samples may differ as in a tar
-            _note_missing_fields(places, omissions)
+            _note_missing_fields(entries, omissions)
     except library.Error as error:
         raise ValueError(f"{path}: cannot be read as an LMDB ({error})") from error
-    if not places:
+    if not entries:
         wanted = "keys" if pattern is None else f"keys of the form {pattern!r}"
         raise ValueError(f"{path}: expected {wanted} in it, found none")
-    names = {field for _, field, _ in places}
+    names = {field for _, field, _ in entries}
     for name in options.fields:
         if name not in names:
             raise ValueError(f"{path}: has no field {name!r}; its fields are {names}")
-    total = len({key for key, _, _ in places})
-    return Imported(_samples(library, path, places, fields), total=total, omissions=omissions)
+    total = len({key for key, _, _ in entries})
+    return Imported(_samples(library, path, entries, fields), total=total, omissions=omissions)
 
 
 def _compiled(pattern: str) -> re.Pattern[str]:
@@ -147,9 +147,9 @@ def _keys(library: Any, path: Path) -> dict[str, bytes]:
     return {name: each for name, each in named.items() if not _ABOUT_ALL.fullmatch(name)}
 
 
-def _places(
+def _entries(
     keys: Mapping[str, bytes], pattern: re.Pattern[str] | None, omissions: Omissions
-) -> Iterator[Place]:
+) -> Iterator[_Entry]:
     """Yield the sample and field of each key of the database."""
     for name, raw in keys.items():
         if pattern is None:
@@ -160,11 +160,13 @@ def _places(
             omissions.add("keys that do not match the pattern", name)
 
 
-def _note_missing(library: Any, path: Path, places: Sequence[Place], omissions: Omissions) -> None:
+def _note_missing(
+    library: Any, path: Path, entries: Sequence[_Entry], omissions: Omissions
+) -> None:
     """Count the samples that the database states and no key names."""
     with _reading(library, path) as view:
         stated = bytes(view.get(_NUM_SAMPLES) or b"")
-    found = len({key for key, _, _ in places})
+    found = len({key for key, _, _ in entries})
     if stated.isdigit() and int(stated) > found:
         missing = int(stated) - found
         omissions.add(
@@ -172,10 +174,10 @@ def _note_missing(library: Any, path: Path, places: Sequence[Place], omissions: 
         )
 
 
-def _note_missing_fields(places: Sequence[Place], omissions: Omissions) -> None:
+def _note_missing_fields(entries: Sequence[_Entry], omissions: Omissions) -> None:
     """Count the samples that lack a field which others have."""
     keys_of: dict[str, set[str]] = {}
-    for key, field, _ in places:
+    for key, field, _ in entries:
         keys_of.setdefault(field, set()).add(key)
     every: set[str] = set().union(*keys_of.values())
     for field, keys in keys_of.items():
@@ -192,10 +194,10 @@ def _split(name: str) -> tuple[str, str]:
 
 
 def _samples(
-    library: Any, path: Path, places: list[Place], fields: dict[str, str]
+    library: Any, path: Path, entries: list[_Entry], fields: dict[str, str]
 ) -> Iterator[dict[str, Any]]:
     with _reading(library, path) as view:
-        for key, group in groupby(places, key=lambda place: place[0]):
+        for key, group in groupby(entries, key=lambda entry: entry[0]):
             sample: dict[str, Any] = {"__key__": clean_key(key)}
             for _, field, raw in group:
                 data = view.get(raw)

@@ -156,8 +156,8 @@ def _rows(shard: _Shard) -> Iterator[dict[str, Any]]:
     if len(ends) != shard.nsamples + 1 or ends[0] < head or ends[-1] > len(data):
         raise ValueError(f"{shard.path}: its samples lie outside its {len(data)} bytes")
     columns = [(name, size, _reader(encoding)) for name, encoding, size in shard.columns]
-    places = ends.tolist()
-    for number, (start, end) in enumerate(itertools.pairwise(places)):
+    bounds = ends.tolist()
+    for number, (start, end) in enumerate(itertools.pairwise(bounds)):
         try:
             yield _row(data[start:end], columns)
         except (ValueError, KeyError, IndexError, TypeError, struct.error, OverflowError) as error:
@@ -171,16 +171,16 @@ def _row(
 ) -> dict[str, Any]:
     num_told = sum(not size for _, size, _ in columns)  # a size of 0 counts as none, too
     told = iter(struct.unpack_from(f"<{num_told}I", data))
-    place = 4 * num_told
+    offset = 4 * num_told
     row = {}
     for name, fixed, read in columns:
         size = fixed or next(told)
-        if place + size > len(data):
+        if offset + size > len(data):
             raise ValueError(f"column {name!r} of {size} bytes ends behind the sample")
-        row[name] = read(data[place : place + size])
-        place += size
-    if place != len(data):
-        raise ValueError(f"{len(data) - place} bytes follow the last column")
+        row[name] = read(data[offset : offset + size])
+        offset += size
+    if offset != len(data):
+        raise ValueError(f"{len(data) - offset} bytes follow the last column")
     return row
 
 
@@ -282,15 +282,15 @@ def _one(numbers: Any) -> Any:
 
 
 def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
-    place = 0
+    offset = 0
     if not kind:
-        kind, place = _ARRAY_TYPES[data[0]], 1
+        kind, offset = _ARRAY_TYPES[data[0]], 1
     if shape is None:
         # Six bits say how many dimensions there are, two how wide the number of each is.
-        ndim, width = data[place] >> 2, _SHAPE_TYPES[data[place] & 3]
-        end = place + 1 + ndim * np.dtype(width).itemsize
-        shape, place = tuple(np.frombuffer(data[place + 1 : end], width).tolist()), end
-    values = np.frombuffer(data[place:], np.dtype(kind).newbyteorder("<")).reshape(shape)
+        ndim, width = data[offset] >> 2, _SHAPE_TYPES[data[offset] & 3]
+        end = offset + 1 + ndim * np.dtype(width).itemsize
+        shape, offset = tuple(np.frombuffer(data[offset + 1 : end], width).tolist()), end
+    values = np.frombuffer(data[offset:], np.dtype(kind).newbyteorder("<")).reshape(shape)
     # Written anew: the header that MDS gives arrays is its own, and no other reader knows it.
     return Blob(".npy", encode_field(".npy", values))
 
@@ -319,12 +319,12 @@ def _listed(read: Callable[[memoryview], Blob], start: int) -> Callable[[memoryv
         ends = start + 4 + 4 * count
         if ends > len(data):
             raise ValueError(f"{count} values in {len(data)} bytes")
-        place, values = ends, []
+        offset, values = ends, []
         for size in struct.unpack_from(f"<{count}I", data, start + 4):
-            values.append(read(data[place : place + size]))
-            place += size
-        if place != len(data):
-            raise ValueError(f"{count} values end at byte {place} of {len(data)}")
+            values.append(read(data[offset : offset + size]))
+            offset += size
+        if offset != len(data):
+            raise ValueError(f"{count} values end at byte {offset} of {len(data)}")
         return values
 
     return read_list

@@ -70,8 +70,8 @@ def _samples(
             index = TarIndex.from_tar(path, grouping=options.grouping, concatenated=concatenated)
             omissions.add_members(index.skipped, source)
             shard = stack.enter_context(Shard(path, index))
-            for place in range(len(shard)):
-                yield shard.read(place)
+            for local_index in range(len(shard)):
+                yield shard.read(local_index)
 
 
 @contextmanager

@@ -75,11 +75,11 @@ def _samples(
 
 def _rows(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
     for path in paths:
-        for place, record in enumerate(read_records(path)):
+        for number, record in enumerate(read_records(path)):
             try:
                 yield {name: _value(values) for name, values in parse_example(record).items()}
             except ValueError as error:
-                raise ValueError(f"{path}: record {place}: {error}") from error
+                raise ValueError(f"{path}: record {number}: {error}") from error
 
 
 def _kinds(rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
@@ -124,16 +124,16 @@ def read_records(path: Path) -> Iterator[bytes]:
     """
     with path.open("rb") as raw:
         stream = _unpacked(raw)
-        place = 0
+        offset = 0
         while True:
             try:
                 record = _record(stream)
             except (ValueError, OSError, EOFError, zlib.error) as error:
-                raise ValueError(f"{path}: at byte {place} of its records: {error}") from error
+                raise ValueError(f"{path}: at byte {offset} of its records: {error}") from error
             if record is None:
                 return
             yield record
-            place += _LENGTH.size + len(record) + _CHECKSUM.size
+            offset += _LENGTH.size + len(record) + _CHECKSUM.size
 
 
 def _record(stream: Any) -> bytes | None:
@@ -258,43 +258,43 @@ def _int_list(data: memoryview) -> Any:
         if number == 1 and isinstance(part, int):
             values.append(part)
         elif number == 1:
-            place = 0
-            while place < len(part):
-                value, place = _varint(part, place)
+            offset = 0
+            while offset < len(part):
+                value, offset = _varint(part, offset)
                 values.append(value)
     return np.array(values, np.uint64).astype(np.int64)  # negative ones come as 2**64 - n
 
 
 def _fields_of(data: memoryview) -> Iterator[tuple[int, Any]]:
     """Yield number and value (int or bytes) of each field of a message."""
-    place = 0
-    while place < len(data):
-        tag, place = _varint(data, place)
+    offset = 0
+    while offset < len(data):
+        tag, offset = _varint(data, offset)
         kind = tag & 7
         if kind == _VARINT:
-            value, place = _varint(data, place)
+            value, offset = _varint(data, offset)
             yield tag >> 3, value
             continue
         size = {_FIXED64: 8, _FIXED32: 4}.get(kind)
         if kind == _BYTES:
-            size, place = _varint(data, place)
-        if size is None or place + size > len(data):
-            raise ValueError(f"no protocol buffer at byte {place} of a message of {len(data)}")
-        yield tag >> 3, data[place : place + size]
-        place += size
+            size, offset = _varint(data, offset)
+        if size is None or offset + size > len(data):
+            raise ValueError(f"no protocol buffer at byte {offset} of a message of {len(data)}")
+        yield tag >> 3, data[offset : offset + size]
+        offset += size
 
 
-def _varint(data: memoryview, place: int) -> tuple[int, int]:
+def _varint(data: memoryview, offset: int) -> tuple[int, int]:
     value = 0
     for shift in range(0, 70, 7):
-        if place >= len(data):
+        if offset >= len(data):
             break
-        byte = data[place]
-        place += 1
+        byte = data[offset]
+        offset += 1
         value |= (byte & 0x7F) << shift
         if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, place
-    raise ValueError(f"no number at byte {place} of a message of {len(data)}")
+            return value & 0xFFFFFFFFFFFFFFFF, offset
+    raise ValueError(f"no number at byte {offset} of a message of {len(data)}")
 
 
 def _as_bytes(part: Any) -> memoryview:

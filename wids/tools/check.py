@@ -211,8 +211,8 @@ def _foreign_faults(url: str, path: Path, index: TarIndex) -> Iterator[Fault]:
 
 def _decode_faults(url: str, shard: Shard) -> Iterator[Fault]:
     found: Counter[str] = Counter()
-    for place in range(len(shard)):
-        sample = shard[place]
+    for local_index in range(len(shard)):
+        sample = shard[local_index]
         for extension in sample:
             if not extension.startswith("."):
                 continue
@@ -220,7 +220,7 @@ def _decode_faults(url: str, shard: Shard) -> Iterator[Fault]:
             if problem is not None:
                 found[extension] += 1
                 if found[extension] <= _MAX_PER_KIND:
-                    where = f"sample {place} ({sample['__key__']}), field {extension}"
+                    where = f"sample {local_index} ({sample['__key__']}), field {extension}"
                     yield Fault(url, where, problem, "replace the field, or leave the sample out")
     for extension, count in found.items():
         if count > _MAX_PER_KIND:

@@ -50,12 +50,12 @@ class Part:
 
     Attributes:
         number: Its number, which stands in its name.
-        first_place: Place of its first sample among all that are copied.
+        first_number: Number of its first sample among all that are copied.
         indexes: Global indexes of its samples, in their new order; int64, shape `(n,)`.
     """
 
     number: int
-    first_place: int
+    first_number: int
     indexes: NDArray[np.int64]
 
 
@@ -64,8 +64,8 @@ class Target:
     """Paths and options of new shards.
 
     Attributes:
-        pattern: Their path, with a place for their number.
-        rekey: Whether samples are named by their new place.
+        pattern: Their path, with a `%d` for their number.
+        rekey: Whether samples are numbered anew.
         options: How each shard is written, as `shard_options` returned it.
     """
 
@@ -77,9 +77,9 @@ class Target:
         """Return the path of one new shard."""
         return Path(self.pattern % part.number)
 
-    def key(self, place: int, key: str) -> str:
+    def key(self, number: int, key: str) -> str:
         """Return the key of a sample: its new number, or its old key."""
-        return f"{place:09d}" if self.rekey else key
+        return f"{number:09d}" if self.rekey else key
 
 
 def plan_parts(
@@ -98,7 +98,7 @@ def plan_parts(
         indexes: Global indexes of the samples, in their new order; int64, shape `(n,)`.
         maxcount: Most samples in a shard.
         maxsize: Most bytes in a shard; only a single sample that is larger exceeds it.
-        rekey: Whether samples are named by their new place.
+        rekey: Whether samples are numbered anew.
         omissions: Counts the members of the shards that are in no sample.
 
     Raises:
@@ -136,13 +136,13 @@ def _written_nbytes(
         shard, _, entry = dataset.locate_sample(first)
         omissions.add_members(shard.index.skipped, entry["url"])
         columns = shard.index.columns()
-        places = positions[rows] - first
-        nbytes[rows] = _plain_nbytes(columns)[places]
+        local_indexes = positions[rows] - first
+        nbytes[rows] = _plain_nbytes(columns)[local_indexes]
         # Few samples, if any, need their header laid out to know its length.
-        odd = _is_odd(columns, rekey=rekey)[places]
-        for row, place in zip(rows[odd].tolist(), places[odd].tolist(), strict=True):
-            key = f"{row:09d}" if rekey else shard.index.key(place)
-            fields = shard.index.fields(place)
+        odd = _is_odd(columns, rekey=rekey)[local_indexes]
+        for row, local_index in zip(rows[odd].tolist(), local_indexes[odd].tolist(), strict=True):
+            key = f"{row:09d}" if rekey else shard.index.key(local_index)
+            fields = shard.index.fields(local_index)
             nbytes[row] = sum(
                 len(member_header(key + extension, size)) + padded(size)
                 for extension, _, size in fields
@@ -237,22 +237,22 @@ class PartWriter:
             with named_write_errors(path):
                 for start in range(0, len(part.indexes), _WINDOW):
                     window = part.indexes[start : start + _WINDOW]
-                    copying(window, part.first_place + start, shard.archive)
+                    copying(window, part.first_number + start, shard.archive)
                 return shard.publish(path.parent)
         finally:
             shard.discard()
 
-    def _copy(self, indexes: NDArray[np.int64], first_place: int, archive: SampleArchive) -> None:
+    def _copy(self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive) -> None:
         """Copy samples that are mapped, in the order given."""
         batch = self._reader.locate_batch(indexes)
         wanted = self._reader.wanted_fields
         taken: dict[int, tuple[str, memoryview | None, _Members]] = {}
         with batch.announced(wanted):
             # Found in the order of the disk, so that each shard is opened once for the window.
-            for row, opened, place in batch.samples():
+            for row, opened, local_index in batch.samples():
                 shard: Any = opened.shard  # mapped, else the dataset would not serve fields
-                new_key = self._target.key(first_place + row, "")
-                taken[row] = _take(shard, place, new_key, wanted)
+                new_key = self._target.key(first_number + row, "")
+                taken[row] = _take(shard, local_index, new_key, wanted)
             for row in range(len(indexes)):
                 key, whole, members = taken.pop(row)
                 if whole is None:
@@ -260,11 +260,11 @@ class PartWriter:
                 else:
                     archive.write_raw(key, whole)
 
-    def _read(self, indexes: NDArray[np.int64], first_place: int, archive: SampleArchive) -> None:
+    def _read(self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive) -> None:
         """Read samples through the dataset, and write them."""
         samples = self._reader.__getitems__(indexes.tolist())
-        for place, sample in enumerate(samples, first_place):
-            key = self._target.key(place, sample["__key__"])
+        for number, sample in enumerate(samples, first_number):
+            key = self._target.key(number, sample["__key__"])
             fields = [(key + name, data) for name, data in sample.items() if name[0] == "."]
             archive.write(key, fields, stable=True)
 
@@ -276,13 +276,13 @@ class PartWriter:
 
 
 def _take(
-    shard: Shard, place: int, new_key: str, wanted: Collection[str] | None
+    shard: Shard, local_index: int, new_key: str, wanted: Collection[str] | None
 ) -> tuple[str, memoryview | None, _Members]:
     """Return key and members of a sample.
 
     Args:
         shard: Where it lies.
-        place: And its place there.
+        local_index: Local index in the shard.
         new_key: How it is called from now on; "" as before.
         wanted: Extensions of the fields to take; None: all.
 
@@ -290,7 +290,7 @@ def _take(
         Its key; its members in one piece, headers and all, where they would be written just so;
         else None, and each by name and data.
     """
-    old_key, extensions, spans = shard.index.locate(place)
+    old_key, extensions, spans = shard.index.locate(local_index)
     key = new_key or old_key
     members = [
         (key + extension, offset, size)

@@ -86,10 +86,10 @@ def reshard(
     Args:
         dataset: Where the samples come from. What it reads is copied: all fields, or its `fields`.
         indexes: Global indexes of the samples, in their new order; int64, shape `(n,)`.
-        pattern: Path of the new shards, with a place for their number.
+        pattern: Path of the new shards, with a `%d` for their number.
         maxcount: Most samples in a shard, `>= 1`.
         maxsize: Most bytes in a shard, `>= 1`; only a single sample that is larger exceeds it.
-        rekey: Name the samples by their new place, `000000000` and so on; needed where samples of
+        rekey: Number the samples anew, `000000000` and so on; needed where samples of
             different shards share a key.
         resume: Take over the new shards that are there, from a run that was stopped or failed in
             part; they must hold the samples that would be written.
@@ -167,8 +167,8 @@ def _found(
     for part, path in zip(parts, paths, strict=True):
         if path.exists() and (path.name in noted or not is_left_over(path, left)):
             whole = WholeShards([(path, path.name)], noted, target.options["digests"])
-            for place, index in enumerate(part.indexes.tolist(), part.first_place):
-                whole.pass_by(target.key(place, _key(dataset, index)))
+            for number, index in enumerate(part.indexes.tolist(), part.first_number):
+                whole.pass_by(target.key(number, _key(dataset, index)))
             whole.check_all_passed()
             if whole.num_samples != len(part.indexes):
                 raise ValueError(
@@ -196,8 +196,8 @@ def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
     """
     if not len(indexes):
         return indexes
-    places = np.arange(len(indexes), dtype=np.int64)
-    return indexes[permute(places, len(indexes), derive_key(seed))]
+    positions = np.arange(len(indexes), dtype=np.int64)
+    return indexes[permute(positions, len(indexes), derive_key(seed))]
 
 
 def split_order(

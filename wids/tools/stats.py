@@ -164,9 +164,9 @@ def _shard_stats(
         index = TarIndex.from_tar(path)
         fields: dict[str, list[int]] = {}
         samples = []
-        for place in range(index.num_samples):
+        for local_index in range(index.num_samples):
             total = 0
-            for extension, _, size in index.fields(place):
+            for extension, _, size in index.fields(local_index):
                 fields.setdefault(extension, []).append(size)
                 total += size
             samples.append(total)
@@ -179,9 +179,9 @@ def _count_values(path: Path, index: TarIndex, extension: str) -> Counter[str]:
     """Count the values of a field, as text; long ones by their beginning."""
     shard = Shard(path, index)
     counted: Counter[str] = Counter()
-    for place in range(len(shard)):
+    for local_index in range(len(shard)):
         # No other field is touched, so that counting the classes of images reads no image.
-        sample = shard.read(place, fields=(extension,))
+        sample = shard.read(local_index, fields=(extension,))
         if extension in sample:
             data = bytes(sample[extension][:_MAX_VALUE_NBYTES])
             counted[data.decode("utf-8", "replace").strip()] += 1
