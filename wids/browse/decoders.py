@@ -44,7 +44,7 @@ class TookLongError(DecodeError):
 
 @dataclass(frozen=True)
 class DecoderLimits:
-    """What decoders may take.
+    """Limits of decoder processes in number, time and memory.
 
     Attributes:
         processes: Decoders that work at the same time.
@@ -177,7 +177,7 @@ class Decoders:
         return found
 
     def _turn_for_slow(self) -> threading.Semaphore:
-        """Give the turn to the next field and go on beside, unless too many others do."""
+        """Release the turn for the next field, unless too many slow ones run already."""
         if not self._slow.acquire(blocking=False):
             raise TookLongError(
                 f"not decoded within {self.limits.soon_seconds:g} s, while others take as long; "

@@ -1,4 +1,4 @@
-"""Which shards could not be read, and which servers did not answer: not to be asked at once again.
+"""Record of shards and servers that failed, so that these are not asked again at once.
 
 A try of a server that is down takes many seconds. Sixty tiles may lie in as many shards of it, and
 a search goes through all; each would wait anew without what is remembered here.
@@ -44,7 +44,7 @@ def message_of(error: Exception, most_characters: int = 2000) -> str:
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong with a shard.
+    """Failure of a shard.
 
     Attributes:
         message: What the error said.
@@ -69,7 +69,7 @@ class Failure:
 
 
 class Failures:
-    """What failed, by shard; and which servers did not answer.
+    """Failures by shard, and servers that did not answer.
 
     Args:
         retry_seconds: How long what failed is not tried again.
@@ -140,7 +140,7 @@ def _kind_of(error: Exception) -> Kind:
 
 
 def _server_of(url: str) -> str:
-    """Name what answers for a URL; a file of this machine answers for itself alone."""
+    """Return the server of a URL; for a local file, the file itself."""
     if is_local(url):
         return url
     parts = urlsplit(url)

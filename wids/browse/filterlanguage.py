@@ -159,7 +159,7 @@ def with_class_names(
 
 
 class _Missing:
-    """What a path leads to where there is nothing; equal to no value."""
+    """Value of a path that leads nowhere; equal to no other value."""
 
 
 MISSING = _Missing()

@@ -1,4 +1,4 @@
-"""The samples that a filter chooses, shard by shard."""
+"""Search for the samples that fulfil a filter, shard by shard."""
 
 import json
 import threading
@@ -131,7 +131,7 @@ def _is_class(extension: str) -> bool:
 
 
 def _has_column(condition: Comparison) -> bool:
-    """Tell whether a column of numbers can be made of what a condition looks at.
+    """Return whether a comparison can be made on a whole column of numbers.
 
     A step of digits may be a name or a place, which each sample must decide for itself.
     """

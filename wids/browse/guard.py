@@ -1,4 +1,4 @@
-"""Who may ask: requests by a name of this machine, from our own page, with the token if any.
+"""Access control: host names, requests of other sites, methods, the token.
 
 A web page of a stranger can make a browser send requests to local servers, and by DNS rebinding
 even read the answers. So a request must name the host as its user types it, must not come from

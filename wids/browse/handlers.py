@@ -129,7 +129,7 @@ class ApiHandlers:
         }
 
     def waiting(self, _query: Query) -> dict[str, Any]:
-        """Tell for which shards answers wait, the longest first: a page may take a while."""
+        """List the shards that requests wait for, the longest wait first."""
         waits = sorted(self.source.waits().items(), key=lambda wait: -wait[1])
         shards = [
             {

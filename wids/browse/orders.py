@@ -1,4 +1,4 @@
-"""The order of the grid: which sample stands at a position. Functions of positions, never lists.
+"""Order of the grid: functions from positions to samples, without lists.
 
     stored    as the samples lie in the shards
     shuffled  one permutation of all samples, drawn from a seed
@@ -59,7 +59,7 @@ class Order:
 
 @dataclass(frozen=True)
 class OrderQuery:
-    """What a request says of the order, checked.
+    """Checked parameters of an order.
 
     Attributes:
         kind: One of `ORDERS`.

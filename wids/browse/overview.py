@@ -146,7 +146,7 @@ def _row(source: Source, number: int, faults: dict[str, list[dict[str, str]]]) -
 
 
 def _state(source: Source, entry: ShardRef) -> tuple[str, int | None]:
-    """Say where a shard is, and its bytes: on disk if it is there, else as the spec says."""
+    """Return the state of a shard and its size: of the file, else as the spec says."""
     # Of a remote shard only what the spec promises is known; asking the server would cost a request
     # for each row.
     if source.is_far(entry):
@@ -226,7 +226,7 @@ class StatisticsVisitor:
         return Counter(label.decode("utf-8", "replace").strip() for label in labels)
 
     def as_dict(self) -> dict[str, Any]:
-        """Give what was found so far as JSON holds it."""
+        """Return what was found so far as JSON."""
         with self._lock:
             stats = self._stats
             commonest = stats.values.most_common(_MOST_SHOWN)
@@ -255,7 +255,7 @@ def _commonest(fields: Mapping[str, SizeStats]) -> list[str]:
 
 
 def _spread_of(values: Counter[str]) -> dict[str, float]:
-    """Tell how even the classes are filled."""
+    """Return least, median and most samples of a class."""
     counts = np.array(list(values.values()) or [0])
     return {
         "least": int(counts.min()),

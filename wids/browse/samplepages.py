@@ -158,7 +158,7 @@ def _main_kind(place: SamplePlace) -> str:
 def _short(
     source: Source, place: SamplePlace, number: int, class_names: Mapping[int, str]
 ) -> dict[str, Any] | str:
-    """Say a class with its name, or the beginning of a text."""
+    """Return a class with its name, or the beginning of a text."""
     extension = place.fields[number].extension
     data = source.read(place, number)
     if field_kind(extension) == "class":
@@ -218,7 +218,7 @@ def _field_row(place: SamplePlace, number: int, view: FieldView) -> dict[str, An
 
 
 def _has_wave(field: FieldPlace) -> bool:
-    """Tell whether a sound is worth a picture of how loud it is."""
+    """Return whether the waveform of a sound is drawn."""
     return field.nbytes <= _MOST_MEDIA_NBYTES and makes_picture(field.extension)
 
 

@@ -1,4 +1,4 @@
-"""Work that goes through all shards, in the background, with progress: filters and statistics."""
+"""Background scans over all shards, with progress: filters and statistics."""
 
 import threading
 import time
@@ -19,7 +19,7 @@ _MOST_MESSAGES = 20
 
 
 class Visitor(Protocol):
-    """What is done with each shard."""
+    """Protocol of what a scan does with each shard."""
 
     def visit(self, shard_index: int) -> bool:
         """Look at a shard; False where it was left out, as it would have to be downloaded."""
@@ -65,7 +65,7 @@ class Scan:
         return self._thread.is_alive()
 
     def progress(self) -> dict[str, Any]:
-        """Tell how far it is, as JSON holds it; asking keeps it alive."""
+        """Return the progress as JSON; a scan that nobody asks about is given up."""
         self._asked_at = time.monotonic()
         return {
             "shards_done": self.done,
@@ -77,7 +77,7 @@ class Scan:
         }
 
     def stop(self) -> None:
-        """Let it end before the next shard, which may be one that takes minutes to answer."""
+        """Stop before the next shard."""
         self._stopped.set()
 
     def join(self, seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""Samples by key: the whole key, or the beginning of one; a slice of the shards at a time.
+"""Search for samples by key or prefix of a key, a slice of the shards at a time.
 
 A search keeps no state here. Each answer says where to go on, so that the page shows how far it
 is, and a search whose page was closed costs nothing any more.
@@ -39,7 +39,7 @@ class Found:
     without_sidecar: int
 
     def as_dict(self, num_shards: int) -> dict[str, Any]:
-        """Give it as JSON holds it, with how many shards of all have been searched."""
+        """Return the slice as JSON, with the number of shards searched."""
         done = num_shards if self.next_shard is None else self.next_shard
         return {
             "hits": [{"index": index, "key": key} for index, key in self.hits],

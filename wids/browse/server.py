@@ -1,4 +1,4 @@
-"""Starting and ending the server: a socket, a URL, and what to type on another machine."""
+"""HTTP server of the page: socket, URL, start and end."""
 
 import asyncio
 import errno
@@ -25,7 +25,7 @@ _MAX_CONNECTIONS = 400  # below the 1,024 descriptors that a process usually has
 
 
 def is_loopback(host: str) -> bool:
-    """Tell whether only this machine reaches a server that listens on a host.
+    """Return whether only this machine reaches a server that listens on a host.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -164,9 +164,9 @@ class BrowseServer:
             errors.removeFilter(self._is_told)
 
     def _is_told(self, _record: logging.LogRecord) -> bool:
-        """Tell whether a message of uvicorn is worth a line: not that the end cuts answers off."""
+        """Return whether a message of uvicorn is logged: none once the server is ending."""
         return not self._server.should_exit
 
     def stop(self) -> None:
-        """Let `run` return soon."""
+        """Make `run` return soon."""
         self._server.should_exit = True

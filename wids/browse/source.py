@@ -318,12 +318,12 @@ class Source:
                 self._kept.put((place, number), data, len(data))
 
     def is_far(self, entry: ShardRef) -> bool:
-        """Tell whether a shard is neither a file of this machine nor in the cache."""
+        """Return whether a shard is neither a file of this machine nor in the cache."""
         cache = self.dataset.cache
         return not (cache.is_local(entry["url"]) or cache.holds(entry))
 
     def arrived_nbytes(self, shard_index: int) -> int:
-        """Tell how many bytes have come of a shard that is being fetched whole."""
+        """Return how many bytes of a shard that is being fetched whole have arrived."""
         entry = self.dataset.shards[shard_index]
         if self.dataset.cache.is_local(entry["url"]):
             return 0
@@ -408,7 +408,7 @@ class Source:
 
     @contextmanager
     def _waited(self, shard_index: int) -> Iterator[None]:
-        """Let `waits` tell that a thread waits for a shard."""
+        """Record for `waits` that a thread waits for a shard."""
         thread = threading.get_ident()
         self._waits[thread] = shard_index, time.monotonic()
         try:
@@ -417,7 +417,7 @@ class Source:
             del self._waits[thread]
 
     def waits(self) -> dict[int, float]:
-        """Tell which shards are being opened right now, and for how many seconds each."""
+        """Return the shards that are being opened, and for how many seconds each."""
         now = time.monotonic()
         # A copy, since other threads begin and end while this one counts.
         return {shard_index: now - since for shard_index, since in list(self._waits.values())}

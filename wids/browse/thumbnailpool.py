@@ -26,7 +26,7 @@ LARGE = 1280  # of an image on the page of its sample
 
 @dataclass(frozen=True)
 class _Key:
-    """What is drawn: a field of a sample of a version of a shard, at a size."""
+    """Key of a thumbnail: field of a sample, size, version of the shard."""
 
     index: int
     number: int

@@ -1,1 +1,1 @@
-"""Samples for the eye: what a field holds, small pictures of it, and pages for notebooks."""
+"""Display of samples: views of fields, thumbnails, pages for notebooks."""

@@ -65,7 +65,7 @@ class Field(NamedTuple):
 
 @dataclass(frozen=True)
 class FieldView:
-    """What there is to show of one field.
+    """View of one field.
 
     Attributes:
         kind: "image", "text", "json", "class", "array", "audio", "video" or "bytes".
@@ -96,7 +96,7 @@ class FieldView:
 
 
 def view_field(extension: str, data: Data, *, class_names: ClassNames | None = None) -> FieldView:
-    """Say what there is to show of a field; nothing in it can make this raise, or run code.
+    """Describe a field; nothing in it can make this raise an error or run code.
 
     Images are not decoded, and large fields are not read: only their beginnings, or what the
     statistics sample of arrays.
@@ -126,7 +126,7 @@ def view_field(extension: str, data: Data, *, class_names: ClassNames | None = N
 
 
 def is_packed(extension: str) -> bool:
-    """Tell whether looking into a field takes unpacking it.
+    """Return whether a field must be decompressed to be described.
 
     >>> is_packed(".npy"), is_packed(".npz"), is_packed(".txt.gz")
     (False, True, True)
@@ -135,7 +135,7 @@ def is_packed(extension: str) -> bool:
 
 
 def outline_arrays(extension: str, data: Data) -> tuple[list[str] | None, bool]:
-    """Say of the arrays of a field what they are, without a look at their values.
+    """Describe the arrays of a field by type and shape, without reading their values.
 
     Args:
         extension: With its leading dot.
@@ -248,7 +248,7 @@ def _beginning(kind: Kind, data: Data) -> Summary:
 
 
 def _looks_like_text(data: Data) -> bool:
-    """Tell whether a field of unknown kind begins with printable UTF-8."""
+    """Return whether a field of unknown kind begins with printable UTF-8."""
     try:
         text = _decoded(data, SNIFFED_NBYTES)
     except UnicodeDecodeError:
@@ -278,7 +278,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def content_line(view: FieldView) -> str:
-    r"""Say in one line what a field holds, or why it cannot be decoded.
+    r"""Return a summary line of a field, or why it cannot be decoded.
 
     The line may hold whatever the field holds, line breaks and escapes of terminals too:
     `wids.base.text.clean` makes it fit to print.
@@ -295,7 +295,7 @@ def content_line(view: FieldView) -> str:
 
 
 def array_line(figures: dict[str, Any]) -> str:
-    """Say in one line what an array holds.
+    """Return a summary line of an array.
 
     Args:
         figures: What `wids.display.arrayview.describe_array` gave.

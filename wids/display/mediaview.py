@@ -181,7 +181,7 @@ def _summarise_by_av(suffix: str, data: bytes | memoryview, kind: str) -> dict[s
 
 
 def reason_of(error: Exception) -> str:
-    """Say why a library refused a sound or a film, without its words for a file in memory."""
+    """Return why a library refused a sound or video, without its name for a file in memory."""
     found = getattr(error, "error_string", None) or getattr(error, "strerror", None) or error
     return str(found)
 

@@ -127,7 +127,7 @@ class DisplayedSample(Protocol):
 
 @dataclass(frozen=True)
 class DatasetFacts:
-    """What a dataset says of itself.
+    """Facts of a dataset that its page shows.
 
     Attributes:
         kind: The name of its class.
@@ -343,7 +343,7 @@ def _instead(views: dict[str, FieldView]) -> Markup:
 
 
 def _label(views: dict[str, FieldView], *, with_text: bool) -> str:
-    """Find what names a sample: its class, or else its text."""
+    """Return the label of a sample: its class, else its text."""
     kinds = ("class", "text") if with_text else ("class",)
     for kind in kinds:
         for view in views.values():

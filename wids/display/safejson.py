@@ -1,4 +1,4 @@
-"""Strangers' values as JSON that every reader takes: bounded, finite, valid Unicode.
+"""Conversion of untrusted values to JSON that is bounded, finite and valid Unicode.
 
 JavaScript rounds integers beyond 2**53 and JSON has no NaN, so such numbers become strings. Lone
 surrogates, which `json.loads` lets through, would break the encoder of an answer, so they become

@@ -95,7 +95,7 @@ class _Fit:
 
 
 def makes_picture(extension: str) -> bool:
-    """Tell whether fields of an extension may make a picture, with the libraries that are here.
+    """Return whether fields of an extension can make a picture with the installed libraries.
 
     >>> makes_picture(".jpg"), makes_picture(".txt")
     (True, False)
