@@ -207,7 +207,10 @@ def test_warnings_are_told_and_those_of_others_are_not(
         assert (process.returncode, out) == (0, "")
         assert "EXIF" not in said
         assert "UserWarning" not in said
-        found = [each in said for each in ("1 remote ones are fetched", "classes.json: expected")]
+        found = [
+            each in said
+            for each in ("is fetched whole, for want of a sidecar", "classes.json: expected")
+        ]
         assert found == [told, told]
         assert ("Ctrl-C" in said) is told
 

@@ -15,11 +15,11 @@ import numpy as np
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url, is_local
 from wids.browse.failures import RETRY_SECONDS, Failures
-from wids.browse.shownshards import ShownShards
 from wids.display.classnames import fetch_class_names
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
+from wids.log import logger
 from wids.reading.columnfile import ColumnPart
 from wids.reading.rangeshard import fetch_index, sidecar_url
 from wids.reading.shardlist import ShardList
@@ -28,7 +28,9 @@ from wids.tar.shard import ReadableShard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
-__all__ = ["PATIENCE", "FieldPlace", "KeptBytes", "SamplePlace", "Source"]
+__all__ = ["PATIENCE", "FieldPlace", "KeptBytes", "SamplePlace", "Source", "open_readable"]
+
+Uncounted = dict[str, WidsError | OSError]
 
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
@@ -135,6 +137,30 @@ class SamplePlace:
         return self.fields[number]
 
 
+def open_readable(spec: Any, **options: Any) -> tuple[ShardList, Uncounted]:
+    """Open a dataset in which shards that cannot be counted hold no samples.
+
+    To train without them would be wrong; to look at the others is how one finds out.
+
+    Args:
+        spec: As for `ShardList`.
+        options: Other arguments of `ShardList`.
+
+    Returns:
+        The dataset, and the errors of the shards that could not be counted, by URL.
+
+    Raises:
+        WidsError: As `ShardList` does; or none of the shards can be read.
+    """
+    uncounted: Uncounted = {}
+    dataset = ShardList(spec, on_uncounted=uncounted.__setitem__, **options)
+    if uncounted and not len(dataset):
+        raise next(iter(uncounted.values()))
+    for error in uncounted.values():
+        logger.warning("left out, as its samples cannot be counted: %s", error)
+    return dataset, uncounted
+
+
 class Source:
     """Locates samples and reads parts of their fields; never a whole sample unasked.
 
@@ -143,6 +169,7 @@ class Source:
     Args:
         dataset: The dataset; its transformations do not matter. From here on it gives up sooner
             on servers that do not answer.
+        uncounted: Errors of shards that could not be counted, by URL.
         patience: How long to wait for servers, and how often to try.
         retry_seconds: How long what failed is not tried again.
 
@@ -155,16 +182,17 @@ class Source:
     def __init__(
         self,
         dataset: ShardList,
+        uncounted: Uncounted | None = None,
         *,
         patience: FetchPolicy = PATIENCE,
         retry_seconds: float = RETRY_SECONDS,
     ) -> None:
         self.dataset = dataset
         self.failures = Failures(retry_seconds)
-        if isinstance(dataset, ShownShards) and dataset.uncounted:
+        if uncounted:
             for number, url in enumerate(dataset.shards.urls):
-                if url in dataset.uncounted:
-                    self.failures.note(number, url, dataset.uncounted[url])
+                if url in uncounted:
+                    self.failures.note(number, url, uncounted[url])
         self.fetched_whole: set[int] = set()
         self._opened_before: set[int] = set()
         self._waits: dict[int, tuple[int, float]] = {}

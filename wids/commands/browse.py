@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from wids.browse.handlers import ApiHandlers
+    from wids.browse.source import Source
 
 __all__ = ["add_browse_commands"]
 
@@ -83,23 +84,22 @@ def browse(args: Arguments) -> int:
     load("starlette", "browse")
     load("uvicorn", "browse")
     from wids.browse.server import BrowseServer
-    from wids.browse.shownshards import ShownShards
+    from wids.browse.source import Source, open_readable
 
-    with (
-        _warnings_told(quiet=args.json),
-        ShownShards(
+    with _warnings_told(quiet=args.json):
+        dataset, uncounted = open_readable(
             args.spec, transformations="memoryview", remote="range", cache_dir=args.cache_dir
-        ) as dataset,
-    ):
-        first = None if args.index is None else _checked(args.index, len(dataset))
-        with closing(_handlers(args, dataset)) as handlers:
-            server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)
-            url = server.url
-            if first is not None:
-                url += f"{'&' if '?' in url else '?'}i={first}"
-            _announce(args, url, server.port)
-            server.run()
-        _leave()
+        )
+        with dataset:
+            first = None if args.index is None else _checked(args.index, len(dataset))
+            with closing(_handlers(args, Source(dataset, uncounted))) as handlers:
+                server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)
+                url = server.url
+                if first is not None:
+                    url += f"{'&' if '?' in url else '?'}i={first}"
+                _announce(args, url, server.port)
+                server.run()
+            _leave()
     return DONE
 
 
@@ -160,16 +160,14 @@ def _checked(index: int, total: int) -> int:
     return index % total
 
 
-def _handlers(args: Arguments, dataset: Any) -> ApiHandlers:
+def _handlers(args: Arguments, source: Source) -> ApiHandlers:
     from wids.browse.handlers import ApiHandlers
     from wids.browse.overview import find_report, read_report
-    from wids.browse.source import Source
     from wids.display.classnames import parse_class_names
 
-    source = Source(dataset)
     names = parse_class_names(Path(args.class_names)) if args.class_names else source.class_names()
     report = read_report(Path(args.check)) if args.check else find_report(args.spec)
-    return ApiHandlers(source, dataset.dataset_name, names, report)
+    return ApiHandlers(source, source.dataset.dataset_name, names, report)
 
 
 def _announce(args: Arguments, url: str, port: int) -> None:

@@ -125,6 +125,10 @@ class NumberedShards:
         dataset = ref.dataset or self.dataset_name
         return OpenShard(shard, ref.url, dataset, int(self.ends[shard_index]) - len(shard))
 
+    def keep_open(self, limit: int) -> OpenShards:
+        """Return a set, still empty, that keeps at most `limit` of these shards open."""
+        return OpenShards(limit, self.open, evictable=self.opener.cache.cache_size is not None)
+
 
 def default_max_open_shards() -> int:
     """Return how many shards to keep open: at most a quarter of the descriptors allowed.

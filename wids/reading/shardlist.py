@@ -27,7 +27,7 @@ from wids.reading.compat import StreamedShard
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.gather import Gathering, ReadAhead, gather_fields
 from wids.reading.locate import Locator
-from wids.reading.openshards import NumberedShards, OpenShards, default_max_open_shards
+from wids.reading.openshards import NumberedShards, default_max_open_shards
 from wids.reading.pickling import allow_pickling_views
 from wids.reading.pipeline import Pipeline
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
@@ -185,11 +185,9 @@ class ShardList:
         self.lru_size = lru_size or default_max_open_shards()
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locator = Locator(self.shards.nsamples)
-        self._opened = OpenShards(
-            self.lru_size,
-            NumberedShards(self.shards, self._locator.ends, self._opener, self.dataset_name).open,
-            evictable=cache_size is not None,
-        )
+        ends = self._locator.ends
+        shards_by_number = NumberedShards(self.shards, ends, self._opener, self.dataset_name)
+        self._opened = shards_by_number.keep_open(self.lru_size)
         self._read_ahead = ReadAhead()
         self._ahead: FetchAhead | None = None
         logger.info("%s", self.data_info)
