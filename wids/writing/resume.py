@@ -31,7 +31,7 @@ class WholeShards:
         noted: Mapping[str, dict[str, Any]],
         digests: Collection[str],
     ) -> None:
-        """Look at shards that are there.
+        """Read the entries of complete shards.
 
         Args:
             paths: Each shard with its name in the spec, in order.
