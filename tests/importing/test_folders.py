@@ -74,7 +74,7 @@ def test_files_beside_a_picture_are_fields_of_its_sample(capsys) -> None:
     assert (first[".cls"], first[".json"]) == (b"0", b'{"mine": 1}')
     assert json.loads(second[".json"]) == {"class": "dog", "path": "dog/2.jpg"}
     said = capsys.readouterr().err
-    assert "1 files that belong to no picture, such as p/dog/notes.txt" in said
+    assert "files that belong to no picture: 1, such as p/dog/notes.txt" in said
     assert "p/.cache" in said
     assert "p/list.txt" in said
     assert "README" not in said
@@ -116,7 +116,7 @@ def test_classes_can_be_numbered_by_the_user(capsys) -> None:
     Path("names.txt").write_text("cat\ndog\neel\n")
     assert [sample[".cls"] for sample in run("p", "--classes", "names.txt")] == [b"1", b"2"]
     assert classes() == ["cat", "dog", "eel"]
-    assert "classes without a folder, such as cat" in capsys.readouterr().err
+    assert "classes without a folder: 1, such as cat" in capsys.readouterr().err
     assert main(["import", "p", "--classes", "cat,dog", "-o", "out/x-%d.tar"]) == 1
     assert "p/eel: is none of the classes cat, dog" in capsys.readouterr().err
 
@@ -141,7 +141,7 @@ def test_flat_folders_are_samples(capsys) -> None:
         {".jpg": jpeg(3)},
     ]
     assert "classes" not in json.loads(Path("out/x.json").read_text())
-    assert "files that belong to no sample, such as p/lone.txt" in capsys.readouterr().err
+    assert "files that belong to no sample: 1, such as p/lone.txt" in capsys.readouterr().err
 
 
 def test_what_was_exported_comes_back() -> None:
@@ -161,7 +161,7 @@ def test_pictures_beside_folders_are_asked_about(capsys) -> None:
     assert "--from imagefolder" in said
     assert [sample["__key__"] for sample in run("--from", "samples", "p")] == ["1", "cat/2"]
     assert [sample["__key__"] for sample in run("--from", "imagefolder", "p")] == ["cat/2"]
-    assert "files that lie in no class, such as p/1.jpg" in capsys.readouterr().err
+    assert "files that lie in no class: 1, such as p/1.jpg" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("data", [b"", b"<html>404 Not Found</html>"])
@@ -171,7 +171,7 @@ def test_pictures_that_are_none_are_named(data: bytes, capsys) -> None:
     for folder in ("p", "q"):
         assert len(run(folder)) == 1
         said = capsys.readouterr().err
-        assert "1 samples whose picture is none" in said
+        assert "samples whose picture is none" in said
         assert "2.jpg" in said
         assert main(["import", folder, "--strict", "-o", "strict/x-%d.tar"]) == 1
 

@@ -117,8 +117,8 @@ def test_what_a_folder_of_shards_holds_besides_is_listed(tmp_path: Path, capsys)
     ]
     assert main(command) == 0
     said = capsys.readouterr().err
-    assert f"1 folders that are not looked into, such as {tmp_path / 'in' / 'more'}" in said
-    assert "1 files of another kind, such as" in said
+    assert f"folders that are not looked into: 1, such as {tmp_path / 'in' / 'more'}" in said
+    assert "files of another kind: 1, such as" in said
     assert main([*command, "--strict"]) == 1
 
 
@@ -127,5 +127,5 @@ def test_members_of_no_sample_are_listed(tmp_path: Path, capsys) -> None:
     (tmp_path / "old.tar").write_bytes(tar_of(["a.cls", "a.jpg", "README"]))
     command = ["import", str(tmp_path / "old.tar"), "-o", str(tmp_path / "x-%d.tar")]
     assert main(command) == 0
-    assert "1 members of tars that are in no sample" in capsys.readouterr().err
+    assert "members of tars that are in no sample" in capsys.readouterr().err
     assert main([*command, "--strict"]) == 1

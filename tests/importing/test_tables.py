@@ -84,7 +84,7 @@ class TestParquetOfHuggingFace:
             assert [".jpg" in sample for sample in samples] == [True, False, False]
             assert json.loads(samples[1][".json"]) == {"caption": None}
             said = capsys.readouterr().err
-            assert "2 samples have nothing in the column 'image', such as 000000001" in said
+            assert "samples without a value in the column 'image': 2, such as 000000001" in said
             assert main(["import", source, "--strict", "-o", "strict/x-%d.tar"]) == 1
 
     def test_a_downloaded_folder_needs_no_options(self, capsys) -> None:
@@ -139,7 +139,7 @@ class TestSeveral:
         Path("p/more").mkdir()
         Path("p/more/2.jpg").write_bytes(jpeg(2))
         run("p")
-        assert "1 files that no row names, such as p/more/2.jpg" in capsys.readouterr().err
+        assert "files that no row names: 1, such as p/more/2.jpg" in capsys.readouterr().err
 
     def test_a_table_beside_pictures_is_asked_about(self, capsys) -> None:
         """Whether `labels.csv` describes the classes beside it, only the user knows."""
@@ -230,7 +230,7 @@ def test_files_of_another_kind_in_the_folder_are_listed(capsys) -> None:
     Path("p/train.csv").write_text("a\n1\n")
     Path("p/extra.bin").write_bytes(b"?")
     run("p")
-    assert "1 files that no row names, such as p/extra.bin" in capsys.readouterr().err
+    assert "files that no row names: 1, such as p/extra.bin" in capsys.readouterr().err
     assert main(["import", "p", "--strict", "-o", "strict/x-%d.tar"]) == 1
 
 
@@ -241,3 +241,10 @@ def test_declaring_the_command_imports_no_importer() -> None:
     code = "import sys; import wids.importing.importers; print('numpy' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_what_is_no_parquet_is_named(capsys) -> None:
+    """The message of the library does not say which of a thousand files it means."""
+    Path("x.parquet").write_bytes(b"junk")
+    assert main(["import", "x.parquet", "-o", "out/x-%d.tar"]) == 1
+    assert "x.parquet: cannot be read as Parquet" in capsys.readouterr().err

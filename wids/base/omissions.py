@@ -13,7 +13,7 @@ class Omissions:
     >>> omissions.add("files that belong to no sample", "notes.txt")
     >>> omissions.add("files that belong to no sample", "log.txt")
     >>> omissions.lines()
-    ['2 files that belong to no sample, such as notes.txt']
+    ['files that belong to no sample: 2, such as notes.txt']
     """
 
     def __init__(self, *, strict: bool = False) -> None:
@@ -58,6 +58,6 @@ class Omissions:
     def lines(self) -> list[str]:
         """Return one line per reason, the most frequent first."""
         return [
-            f"{count} {what}, such as {self._examples[what]}"
+            f"{what}: {count}, such as {self._examples[what]}"
             for what, count in self._counts.most_common()
         ]

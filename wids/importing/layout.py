@@ -234,7 +234,7 @@ class Layout:
         """Count the fields that other samples have and this one has not."""
         for name, kind in self._kinds.items():
             if row.get(name) is None and (kind not in _TEXTS or name in self._fields):
-                self._omissions.add(f"samples have nothing in the column {name!r}", key)
+                self._omissions.add(f"samples without a value in the column {name!r}", key)
 
     def _key_of(self, number: int, values: Mapping[str, Any]) -> str:
         if self._key is None:

@@ -170,7 +170,7 @@ def _note_missing(
     if stated.isdigit() and int(stated) > found:
         missing = int(stated) - found
         omissions.add(
-            f"samples that {_NUM_SAMPLES.decode()} counts have no key", str(path), missing
+            f"samples that {_NUM_SAMPLES.decode()} counts, without a key", str(path), missing
         )
 
 
@@ -182,7 +182,7 @@ def _note_missing_fields(entries: Sequence[_Entry], omissions: Omissions) -> Non
     every: set[str] = set().union(*keys_of.values())
     for field, keys in keys_of.items():
         if missing := every - keys:
-            omissions.add(f"samples have no field {field!r}", min(missing), len(missing))
+            omissions.add(f"samples without the field {field!r}", min(missing), len(missing))
 
 
 def _split(name: str) -> tuple[str, str]:

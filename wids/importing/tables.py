@@ -323,10 +323,28 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 raise ValueError(f"{path}: is no UTF-8 ({error}); convert it by iconv") from None
     elif suffix == ".parquet":
         # By batches: a file of pictures may be larger than the memory.
-        for batch in load("pyarrow.parquet", "parquet").ParquetFile(path).iter_batches():
-            yield from batch.to_pylist()
+        file = _open_parquet(path)
+        try:
+            for batch in file.iter_batches():
+                yield from batch.to_pylist()
+        except load("pyarrow", "parquet").ArrowException as error:
+            raise ValueError(f"{path}: is damaged ({error}); fetch it again") from error
     else:
         raise ValueError(f"{path}: expected a table ({', '.join(_SUFFIXES)})")
+
+
+def _open_parquet(path: Path) -> Any:
+    """Open a Parquet file.
+
+    Raises:
+        ValueError: It is none.
+        ModuleNotFoundError: pyarrow is not installed.
+    """
+    library = load("pyarrow.parquet", "parquet")
+    try:
+        return library.ParquetFile(path)
+    except load("pyarrow", "parquet").ArrowException as error:
+        raise ValueError(f"{path}: cannot be read as Parquet ({error}); fetch it again") from error
 
 
 def _csv_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
@@ -394,7 +412,7 @@ def _columns(path: Path) -> list[str] | None:
     if suffix == ".jsonl":
         return None
     if suffix == ".parquet":
-        return list(load("pyarrow.parquet", "parquet").ParquetFile(path).schema_arrow.names)
+        return list(_open_parquet(path).schema_arrow.names)
     if suffix not in _SUFFIXES:
         raise ValueError(f"{path}: expected a table ({', '.join(_SUFFIXES)})")
     with path.open(encoding="utf-8-sig", newline="", errors="replace") as stream:
@@ -406,7 +424,7 @@ def _schema(path: Path) -> _Schema:
     if path.suffix.lower() != ".parquet":
         return _Schema({}, {})
     arrow = load("pyarrow", "parquet")
-    schema = load("pyarrow.parquet", "parquet").ParquetFile(path).schema_arrow
+    schema = _open_parquet(path).schema_arrow
     kinds = {}
     for column in schema:
         names = {each.name for each in column.type} if arrow.types.is_struct(column.type) else set()
