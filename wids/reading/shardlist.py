@@ -155,8 +155,7 @@ class ShardList:
         on_uncounted: OnUncounted | None = None,
     ) -> None:
         show_if_verbose()
-        if remote not in ("whole", "range"):  # a set would ask for a hash
-            raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
+        _check_remote(remote)
         spec = load_spec(
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
         )
@@ -677,6 +676,12 @@ class ShardList:
                 accesses,
                 self._opened.limit,
             )
+
+
+def _check_remote(remote: object) -> None:
+    """Refuse a way to read remote shards that there is not."""
+    if remote not in ("whole", "range"):  # a set would ask for a hash
+        raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
 
 
 def _counted(
