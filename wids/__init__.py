@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import ShardListSampler as ShardListSampler
     from wids.reading.dataset import ShardListDataset as ShardListDataset
     from wids.reading.loader import Loader as Loader
+    from wids.reading.mixture import Mixture as Mixture
     from wids.reading.ragged import Ragged as Ragged
     from wids.reading.samplesequence import SampleSequence as SampleSequence
     from wids.specs.build import build_spec as build_spec
@@ -79,6 +80,7 @@ _HOME_OF = {
     "ImageDecoder": "codecs.images",
     "IntegrityError": "errors",
     "Loader": "reading.loader",
+    "Mixture": "reading.mixture",
     "Ragged": "reading.ragged",
     "RandomResizedCrop": "codecs.framing",
     "Resize": "codecs.framing",

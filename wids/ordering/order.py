@@ -28,7 +28,7 @@ import numpy as np
 
 from wids.ordering.chunks import ChunkGrid, ChunkLine, GridLine, Layout, TableLine
 from wids.ordering.deal import Deal
-from wids.ordering.permute import Integers, derive_key, derive_keys, permute, shuffle_bits
+from wids.ordering.permute import Integers, derive_key, derive_keys, permute, shuffle_windows
 
 __all__ = ["ORDER_VERSION", "PARTITIONS", "EpochOrder", "OrderSpec", "RankShare"]
 
@@ -226,7 +226,15 @@ class _SubLanes:
         """The place in the line of each turn of a lane."""
         if self._number == 1:
             return turns + self._lane_starts[rows]
-        turns = self._shuffled(turns, rows)
+        lengths, lanes = self._lane_lengths[rows], self._lanes[rows]
+        turns = shuffle_windows(
+            turns,
+            lengths,
+            self._window_bits,
+            self._key,
+            streams=lanes,
+            num_streams=self._num_lanes,
+        )
         deals = self._deals(turns, rows)
         chosen, earlier = self._deal.find(turns - self._stretch_starts.ravel()[deals], deals)
         places: Integers = self._firsts[deals * self._number + chosen] + earlier
@@ -243,23 +251,6 @@ class _SubLanes:
                 return np.asarray(rows * 3 + first)
         deals: Integers = rows * 3 + (turns >= starts[:, 1]) + (turns >= starts[:, 2])
         return deals
-
-    def _shuffled(self, turns: Integers, rows: Integers) -> Integers:
-        """Permute the turns of a lane in short windows, anew in each."""
-        bits = self._window_bits
-        windows = turns >> bits
-        keys = derive_keys(self._key, windows * self._num_lanes + self._lanes[rows])
-        windows <<= bits
-        shuffled = windows + shuffle_bits(turns - windows, bits, keys)
-        # The last window of a lane may be incomplete: what lands beyond the end is sent on until it
-        # lands inside.
-        lengths = np.broadcast_to(self._lane_lengths[rows], turns.shape)
-        (astray,) = np.nonzero(shuffled >= lengths)
-        while astray.size:
-            begin = windows[astray]
-            shuffled[astray] = begin + shuffle_bits(shuffled[astray] - begin, bits, keys[astray])
-            astray = astray[shuffled[astray] >= lengths[astray]]
-        return shuffled
 
 
 def _line_up(spec: OrderSpec, lanes: Integers, key: int | None) -> ChunkLine:

@@ -6,6 +6,7 @@ from dataclasses import Field, asdict, dataclass, fields, replace
 from itertools import chain
 from typing import Any, SupportsIndex, cast
 
+from wids.ordering.mixture import MixtureOrder
 from wids.ordering.order import ORDER_VERSION, PARTITIONS, EpochOrder, RankShare
 
 __all__ = ["MAX_LANES", "EpochPass", "OrderState", "Planner", "Progress", "check_count"]
@@ -145,7 +146,7 @@ class Planner:
         ended: To be called when a pass has handed out its last index.
     """
 
-    plan: Callable[[OrderState], tuple[EpochOrder, RankShare]]
+    plan: Callable[[OrderState], tuple[EpochOrder | MixtureOrder, RankShare]]
     course: Callable[[], tuple[OrderState, int]]
     following: Callable[[OrderState], OrderState]
     begun: "Callable[[Progress], None]"
@@ -168,7 +169,7 @@ class Progress(Iterator[Iterator[int]]):
         """Make this a pass from another state."""
         self.start = start
         self.exhausted = False
-        self._plan: tuple[EpochOrder, RankShare] | None = None
+        self._plan: tuple[EpochOrder | MixtureOrder, RankShare] | None = None
         # Indexes computed, and the block that the last of them are in; in one piece, for threads.
         self._computed: tuple[int, Iterator[int]] = (0, iter(()))
 

@@ -27,6 +27,7 @@ __all__ = [
     "map_repeated",
     "permute",
     "shuffle_bits",
+    "shuffle_windows",
 ]
 
 Integers: TypeAlias = NDArray[np.int64]
@@ -175,6 +176,47 @@ def shuffle_bits(places: Integers, bits: int, keys: Keys) -> Integers:
         images += keys >> np.uint64(shift + 8)
         images &= mask
     return images.view(np.int64)
+
+
+def shuffle_windows(
+    places: Integers,
+    sizes: Integers | int,
+    bits: int,
+    key: int,
+    *,
+    streams: Integers | int = 0,
+    num_streams: int = 1,
+) -> Integers:
+    """Send places through permutations of short windows: of `2**bits` adjacent places each.
+
+    Args:
+        places: Places in `[0, size)`, int64, shape `(n,)`.
+        sizes: Size of each place's range; one for all, or shape `(1,)` or `(n,)`.
+        bits: At least 1.
+        key: What all windows are keyed by.
+        streams: Which of several ranges under one key each place is in; one for all, or shape
+            `(1,)` or `(n,)`.
+        num_streams: Number of these ranges.
+
+    Returns:
+        The images, in `[0, size)`, int64, shape `(n,)`.
+
+    >>> sorted(shuffle_windows(np.arange(10), 10, 2, 42)[4:8].tolist())
+    [4, 5, 6, 7]
+    """
+    windows = places >> bits
+    keys = derive_keys(key, windows * num_streams + streams)
+    windows <<= bits
+    shuffled = windows + shuffle_bits(places - windows, bits, keys)
+    # The last window of a range may be incomplete: what lands beyond the end is sent on until it
+    # lands inside.
+    ends = np.broadcast_to(np.asarray(sizes), places.shape)
+    (astray,) = np.nonzero(shuffled >= ends)
+    while astray.size:
+        begins = windows[astray]
+        shuffled[astray] = begins + shuffle_bits(shuffled[astray] - begins, bits, keys[astray])
+        astray = astray[shuffled[astray] >= ends[astray]]
+    return shuffled
 
 
 def _part(values: Keys, part: slice | Integers) -> Keys:

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from wids.ordering.chunks import Layout, chunk_layout
+from wids.ordering.mixture import MixtureLayout, MixtureOrder, MixtureSpec
 from wids.ordering.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
 from wids.ordering.passes import MAX_LANES, EpochPass, OrderState, Planner, Progress, check_count
 from wids.ordering.permute import Integers
@@ -130,6 +131,9 @@ class ChunkedSampler(Sampler[int]):
     ) -> None:
         """Decide which samples take part, and cut them into chunks."""
         self.dataset: Any = dataset
+        mixed = getattr(dataset, "part_lengths", None)
+        if mixed is not None and num_samples is not None:
+            raise ValueError("num_samples of a mixture is given to the Mixture, not to its sampler")
         lo, hi = _bounds(num_samples, len(dataset))
         if chunksize is not None and operator.index(chunksize) < 1:
             raise ValueError(f"chunksize must be at least 1, or None; got {chunksize}")
@@ -138,7 +142,13 @@ class ChunkedSampler(Sampler[int]):
             chunksize = None
         shards = None if lengths is None else _checked_lengths(lengths, hi)
         self._first = lo
-        self._layout: Layout = chunk_layout(lo, hi, chunksize, shards)
+        self._layout: Layout | MixtureLayout
+        if mixed is None:
+            self._layout = chunk_layout(lo, hi, chunksize, shards)
+            return
+        parts = [chunk_layout(0, sum(part), chunksize, part) for part in mixed]
+        mixture: Any = dataset
+        self._layout = MixtureLayout(parts, mixture.weights, mixture.num_samples)
 
     def _order_by(
         self, seed: int, partition: str, interleave: int, lanes: int = 1, tail: Tail = "pad"
@@ -365,7 +375,16 @@ class ChunkedSampler(Sampler[int]):
             return self._epoch_start(max(self._epoch, progress.start.epoch + 1))
         return progress.state(consumed)
 
-    def _spec(self, state: OrderState) -> OrderSpec:
+    def _spec(self, state: OrderState) -> OrderSpec | MixtureSpec:
+        if isinstance(self._layout, MixtureLayout):
+            return MixtureSpec(
+                layout=self._layout,
+                seed=state.seed,
+                partition=state.partition,
+                lanes=state.lanes,
+                interleave=state.interleave,
+                shuffle=state.shuffle,
+            )
         return OrderSpec(
             layout=self._layout,
             seed=state.seed,
@@ -384,7 +403,7 @@ class ChunkedSampler(Sampler[int]):
             lanes = 1
         return RankShare(n, self.rank, self.num_replicas, lanes, state.position, self._tail)
 
-    def _plan(self, state: OrderState) -> tuple[EpochOrder, RankShare]:
+    def _plan(self, state: OrderState) -> tuple[EpochOrder | MixtureOrder, RankShare]:
         """The order that a pass from `state` follows, and the part of it that is this rank's."""
         share = self._share(state)
         shuffle_chunks = state.shufflefirst or state.epoch > 0
@@ -484,6 +503,8 @@ class ShardListSampler(ChunkedSampler):
         shuffle: bool = True,
         interleave: int = 1,
     ) -> None:
+        if hasattr(dataset, "part_lengths"):
+            raise ValueError("a Mixture is drawn from by its weights: take DistributedShardSampler")
         shards = np.asarray(dataset.lengths if lengths is None else lengths)
         self._take(range(int(shards.sum())), None, None, shards)
         self.dataset = dataset
@@ -496,7 +517,7 @@ class ShardListSampler(ChunkedSampler):
     def ranges(self) -> list[tuple[int, int]]:
         """The shards in storage order, each `(start, stop)`; empty ones are listed, too."""
         before = self._empty_shards - np.arange(self._empty_shards.size)
-        sizes = np.insert(self._layout.table().sizes, before, 0)
+        sizes = np.insert(np.diff([0, *(stop for _, stop in super().ranges)]), before, 0)
         return list(pairwise([0, *np.cumsum(sizes).tolist()]))
 
 

@@ -1,0 +1,156 @@
+"""`Mixture`: several datasets as one, whose samplers draw from each in proportion to its weight."""
+
+from __future__ import annotations
+
+import operator
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.ordering.randomseeds import reading_batch
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+__all__ = ["Mixture"]
+
+
+class Mixture:
+    """Datasets placed one after the other, to be drawn from by weight.
+
+    By itself it is their concatenation: index `len(a)` is the first sample of the second. A
+    `DistributedShardSampler` over it draws by the weights: exactly so many samples of each part an
+    epoch, evenly spread over it, and each sample of a part as often as any other of that part, but
+    for one time, over all epochs together.
+
+    Args:
+        parts: Datasets with `len`, and with `lengths` if drawn from by shards; none is empty.
+        weights: A weight for each, at least 0, of any sum; "size" for the number of samples. None
+            takes the weight that the spec of each gives, or the sizes where one gives none.
+        num_samples: Samples an epoch; or "first", to end where the first part is used up, or
+            "all", to go on until each has been seen.
+
+    Attributes:
+        parts: As given.
+        weights: Exact weight of each part.
+        num_samples: Samples an epoch.
+
+    Raises:
+        ValueError: There is no part, one is empty, or the weights do not fit.
+
+    >>> from wids import DistributedShardSampler
+    >>> mixture = Mixture([range(100), range(10)], weights=[3, 1], num_samples=40)
+    >>> indexes = list(DistributedShardSampler(mixture, 1, 0, lengths=mixture.lengths))
+    >>> len(mixture), len(indexes), sum(index >= 100 for index in indexes)
+    (110, 40, 10)
+    """
+
+    def __init__(
+        self,
+        parts: Sequence[Any],
+        weights: Sequence[float] | str | None = None,
+        num_samples: int | str = "first",
+    ) -> None:
+        self.parts = list(parts)
+        sizes = [len(part) for part in self.parts]
+        if not sizes or min(sizes) < 1:
+            raise ValueError(f"a mixture needs parts with samples, got parts of {sizes} samples")
+        self._ends = np.cumsum(sizes)
+        self.weights = _exact_weights(weights, self.parts, sizes)
+        self.num_samples = _epoch_length(num_samples, sizes, self.weights)
+
+    def __len__(self) -> int:
+        """Number of samples of all parts together."""
+        return int(self._ends[-1])
+
+    def __getitem__(self, index: int) -> Any:
+        """Return a sample of the part that the index lies in; negative ones count from the end."""
+        part, local = self._locate(index)
+        return self.parts[part][local]
+
+    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
+        """Return the samples of a batch, each part read at once; torch's DataLoader calls this."""
+        located = [self._locate(index) for index in indexes]
+        samples: list[Any] = [None] * len(located)
+        with reading_batch(indexes):
+            for number, part in enumerate(self.parts):
+                slots = [slot for slot, (home, _) in enumerate(located) if home == number]
+                wanted = [located[slot][1] for slot in slots]
+                read = getattr(part, "__getitems__", None)
+                found = read(wanted) if read else [part[local] for local in wanted]
+                for slot, sample in zip(slots, found, strict=True):
+                    samples[slot] = sample
+        return samples
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield all samples, part after part."""
+        return (self[index] for index in range(len(self)))
+
+    def __repr__(self) -> str:
+        total = sum(self.weights)
+        shares = ", ".join(
+            f"{len(part):,} samples at {float(weight / total):.1%}"
+            for part, weight in zip(self.parts, self.weights, strict=True)
+        )
+        return f"Mixture({shares}; {self.num_samples:,} an epoch)"
+
+    @property
+    def part_lengths(self) -> list[Sequence[int]]:
+        """Samples in each shard of each part; a part that does not say is one."""
+        return [getattr(part, "lengths", [len(part)]) for part in self.parts]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Samples in each shard of all parts."""
+        return [length for lengths in self.part_lengths for length in lengths]
+
+    def _locate(self, index: int) -> tuple[int, int]:
+        """Find the part that a sample is in, and its index there."""
+        number = operator.index(index)
+        positive = number + len(self) if number < 0 else number
+        if not 0 <= positive < len(self):
+            raise IndexError(f"index {number} is out of range for {len(self)} samples")
+        part = int(np.searchsorted(self._ends, positive, side="right"))
+        return part, positive - (int(self._ends[part - 1]) if part else 0)
+
+
+def _exact_weights(
+    weights: Sequence[float] | str | None, parts: list[Any], sizes: list[int]
+) -> list[Fraction]:
+    """Read the weights as fractions, of which sums and shares are exact."""
+    if weights is None:
+        given = [_weight_of_spec(part) for part in parts]
+        weights = "size" if None in given else given
+    if isinstance(weights, str) and weights == "size":
+        weights = sizes
+    if isinstance(weights, str) or len(weights) != len(parts):
+        raise ValueError(
+            f"weights must be 'size' or one number for each of {len(parts)} parts, got {weights!r}"
+        )
+    # What is written as 0.1 means a tenth.
+    exact = [Fraction(weight).limit_denominator(10**9) for weight in weights]
+    if min(exact) < 0 or sum(exact) == 0:
+        raise ValueError(f"weights must be at least 0 and not all 0, got {weights!r}")
+    return exact
+
+
+def _weight_of_spec(part: Any) -> Any:
+    """Return the weight that the spec gives a dataset; None if it gives none, or several."""
+    shards = getattr(part, "shards", ())
+    weights = {shard.get("weight") for shard in shards}
+    return weights.pop() if len(weights) == 1 else None
+
+
+def _epoch_length(num_samples: int | str, sizes: list[int], weights: list[Fraction]) -> int:
+    """Read `num_samples`."""
+    total = sum(weights)
+    # Samples of the mixture until each part is used up.
+    needed = [size * total / w for size, w in zip(sizes, weights, strict=True) if w]
+    if num_samples == "first":
+        return max(1, int(min(needed)))
+    if num_samples == "all":
+        return -int(-max(needed) // 1)
+    if isinstance(num_samples, str) or operator.index(num_samples) < 1:
+        raise ValueError(f"num_samples must be 'first', 'all' or at least 1, got {num_samples!r}")
+    return operator.index(num_samples)
