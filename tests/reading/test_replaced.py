@@ -443,6 +443,89 @@ def test_the_page_shows_no_other_samples_bytes(put: Callable[..., str], tmp_path
         assert bytes(source.read(place, 0)) == content("new", f"{KEYS[3]}.bin")
 
 
+MANY = [f"{number:03d}" for number in range(40)]
+MANY_OLD = tar_of("old", MANY)
+MANY_SWAPPED = tar_of("new", [MANY[0], MANY[2], MANY[1], *MANY[3:]])
+
+
+def test_keys_and_bytes_are_of_the_shard_that_was_fetched_whole(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """A swap of two samples, which the few headers that a fingerprint is made of do not show."""
+    url = put(MANY_SWAPPED, MANY_OLD)
+    shard_server.faults = Faults(ignore_range=True)
+    with open_by_range(tmp_path / "cache", url, len(MANY)) as dataset:
+        batch = dataset.gather_fields([1, 2])
+        assert batch is not None
+        assert batch["__key__"] == ["002", "001"]
+        assert bytes(batch[".bin"][0]) == content("new", "002.bin")
+        assert [dataset[index]["__key__"] for index in (1, 2)] == ["002", "001"]
+
+
+@pytest.mark.parametrize("roomy", [False, True], ids=["without ranges", "in steady use"])
+def test_a_shard_that_is_fetched_whole_numbers_its_samples_as_before(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path, roomy: bool
+) -> None:
+    """After samples were served, a shard with two of them swapped is refused."""
+    url = put(MANY_OLD, MANY_OLD)
+    shard_server.faults = Faults(no_etag=True)
+    with open_by_range(tmp_path / "cache", url, len(MANY), roomy=roomy) as dataset:
+        shard, _, _ = dataset.locate_sample(0)
+        while shard.nbytes_read <= len(MANY_OLD) // 2:
+            dataset[0]
+        put(MANY_SWAPPED)
+        shard_server.faults.ignore_range = not roomy
+        for read in (dataset.gather_fields, dataset.__getitems__):
+            with pytest.raises(ShardFormatError, match="fetched whole, it is another shard"):
+                read([1, 2])
+
+
+def test_a_batch_has_the_fields_of_the_new_shard(put: Callable[..., str], tmp_path: Path) -> None:
+    """Fields that only the new sidecar knows are in the first batch, as in those that follow."""
+    old = tar_of("old", KEYS, extensions=[".bin"])
+    with open_by_range(tmp_path / "cache", put(old, old)) as dataset:
+        dataset[0]
+    url = put(NEW, NEW)
+    with open_by_range(tmp_path / "cache", url) as dataset:
+        batches = [dataset.gather_fields([0, 1]) for _ in range(2)]
+    for batch in batches:
+        assert batch is not None
+        assert [name for name in batch if name[0] == "."] == [".bin", ".cls"]
+        assert batch["__key__"] == KEYS[:3:-1]
+
+
+def test_threads_that_find_an_old_sidecar_at_once_all_read_by_the_new_one(
+    put: Callable[..., str], tmp_path: Path
+) -> None:
+    """One of them may still be fetching the sidecar while the others find that it does not fit."""
+    with open_by_range(tmp_path / "cache", put(OLD, OLD)) as dataset:
+        dataset[0]
+    with open_by_range(tmp_path / "cache", put(NEW, NEW)) as dataset:
+        dataset.locate_sample(0)
+        together = threading.Barrier(3, timeout=20)
+        read = dataset.cache.fetcher.read
+
+        def read_late(url: str) -> bytes:
+            together.wait()
+            return read(url)
+
+        dataset.cache.fetcher.read = read_late
+        found: list[Any] = []
+
+        def draw(index: int) -> None:
+            try:
+                found.append(dataset[index])
+            except WidsError as error:
+                found.append(error)
+
+        threads = [threading.Thread(target=draw, args=(index,)) for index in range(3)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    assert sorted(sample["__key__"] for sample in found) == KEYS[3:]
+
+
 _NAMES = [
     "old",
     "new",

@@ -88,6 +88,8 @@ class Gathering:
         self._crowded = len(self._shard_indexes) > opened.limit
         self._kept = None if self._crowded else list(self._open_groups())
         self._found: dict[str, Windows] = {}
+        # Whether a shard was read by another index than the batch had been looked up in.
+        self.reindexed = False
 
     def _open_groups(self) -> Iterator[tuple[OpenShard, Integers]]:
         bounds = pairwise(self._bounds)
@@ -246,11 +248,14 @@ class Gathering:
             DecodeError: A sample lacks one; the message names it.
         """
         names = tuple(extensions)
+        self.reindexed = False
         memories, spans = [], [np.empty((0, len(names), 2), np.int64)]
         for opened, local_indexes in self._groups:
             memory = opened.shard.memory
             if self._crowded or memory is None:
+                before = opened.shard.index
                 memory, found = _fetch(opened.shard, local_indexes, names)
+                self.reindexed |= opened.shard.index is not before
             else:
                 found = opened.shard.index.find_spans(local_indexes, names)
             memories.append(memory)
@@ -306,6 +311,8 @@ def gather_fields(
     memory = {name: None if allocate is None else allocate(name) for name in names}
     with gathering.announced(names):
         gathering.find(names)
+        if gathering.reindexed:  # its samples may have other fields, or fields more
+            return gather_fields(gathering, pipeline, allocate, turn)
         if pipeline.batch_kind == "raw":
             with nullcontext() if turn is None else turn:
                 labels = {"__key__": gathering.keys, "__index__": gathering.indexes}

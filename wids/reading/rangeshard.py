@@ -243,16 +243,23 @@ class RangeShard(ReadableShard):
         """Fetch the sidecar again, once; return whether there is another one to read by."""
         if self._basis is not basis:
             return True  # another thread was here first
-        index = self._newer_index()
-        if index is not None and index.digest == basis.index.digest:
-            # The copy that was kept is damaged: samples are numbered as they were.
-            self.index, self._basis = index, _Basis(index, basis.version)
+        try:
+            index = self._newer_index()
+            if self._basis is not basis:
+                return True  # another thread was faster
+            if index is not None and index.digest == basis.index.digest:
+                # The copy that was kept is damaged: samples are numbered as they were.
+                self.index, self._basis = index, _Basis(index, basis.version)
+                return True
+            self._changed = self._served
+            if index is None or self._served:
+                return False
+            self._use_index(index)
             return True
-        self._changed = self._served
-        if index is None or self._served:
-            return False
-        self._use_index(index)
-        return True
+        finally:
+            # Or a shard that never fits would be asked for its sidecar at every sample. Not before
+            # the exchange, as threads that fail meanwhile would be left with the old one.
+            self._fetch_index = None
 
     def _misfit(self, error: Exception) -> ShardFormatError:
         """Return the error for a shard that does not fit its sidecar."""
@@ -266,16 +273,14 @@ class RangeShard(ReadableShard):
 
     def _newer_index(self) -> TarIndex | None:
         """Fetch the sidecar again, once; None unless it is another one that can take its place."""
-        if self._fetch_index is None:
+        fetch = self._fetch_index  # looked at once: another thread may clear it meanwhile
+        if fetch is None:
             return None
         try:
-            index = self._fetch_index()
+            index = fetch()
         except (FetchError, ShardFormatError) as error:
             logger.warning("%s: no new sidecar: %s", display_url(self.url), error)
             return None
-        finally:
-            # Or a shard that never fits would be asked for its sidecar at every sample.
-            self._fetch_index = None
         if index.digest == self.index.digest and _is_sound(self.index):
             return None
         same_rules = index.source.rules == self.index.source.rules
@@ -285,14 +290,16 @@ class RangeShard(ReadableShard):
     def _read_whole(self) -> Shard:
         """Fetch the shard whole, to be read from its file from now on."""
         whole = self._fetch_whole()
-        if whole.index.source != self.index.source:
-            if self._served or len(whole) != len(self):
-                self._changed = True
-                raise ShardFormatError(
-                    f"{display_url(self.url)}: fetched whole, it is another shard than its sidecar "
-                    f"says: it {_REPLACED}"
-                )
-            self._use_index(whole.index)
+        # By all of its names and places: what the source says is made of a few headers alone.
+        same = whole.index.digest == self.index.digest
+        if not same and (self._served or len(whole) != len(self)):
+            self._changed = True
+            raise ShardFormatError(
+                f"{display_url(self.url)}: fetched whole, it is another shard than its sidecar "
+                f"says: it {_REPLACED}"
+            )
+        # Keys come from the index, and bytes from now on by the one that the file was opened with.
+        self._use_index(whole.index)
         self._whole = whole
         return whole
 
