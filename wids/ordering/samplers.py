@@ -1,9 +1,10 @@
 """Samplers: which index comes next, on this rank, in this epoch, from this position on.
 
-    ChunkedSampler              one process, or the global order that a framework deals out itself
-    ShardListSampler            one process, chunk = shard
+    DistributedShardSampler     the one to recommend, on one process or many: whole shards, dealt
+                                anew each epoch, several of them mixed at a time
     DistributedChunkedSampler   one rank's share; a rank keeps its own range of the data
-    DistributedShardSampler     the one to recommend: chunk = shard, dealt anew each epoch, mixed
+    ChunkedSampler              chunks of adjacent indexes, for one process
+    ShardListSampler            shards, for one process
 
 All are faces of one core, `wids.ordering.order`. With torch installed they are
 `torch.utils.data.Sampler`s, and the distributed ones `torch.utils.data.DistributedSampler`s, which
