@@ -480,6 +480,23 @@ def test_a_shard_that_is_fetched_whole_numbers_its_samples_as_before(
                 read([1, 2])
 
 
+def test_a_shard_that_grew_with_its_spec_is_read_by_its_new_sidecar(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """A kept sidecar that counts other samples than the spec is fetched anew, once."""
+    with open_by_range(tmp_path / "cache", put(OLD, OLD)) as dataset:
+        dataset[0]
+    grown = tar_of("new", [*KEYS, "006", "007"])
+    url = put(grown, grown)
+    shard_server.requests.clear()
+    for _ in range(2):
+        with open_by_range(tmp_path / "cache", url, 8) as dataset:
+            assert dataset[7]["__key__"] == "007"
+            assert check(dataset[0], ["new"])
+    asked = [request.path for request in shard_server.requests]
+    assert asked.count(f"/a.tar{SIDECAR_SUFFIX}") == 1
+
+
 def test_a_batch_has_the_fields_of_the_new_shard(put: Callable[..., str], tmp_path: Path) -> None:
     """Fields that only the new sidecar knows are in the first batch, as in those that follow."""
     old = tar_of("old", KEYS, extensions=[".bin"])

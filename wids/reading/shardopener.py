@@ -200,6 +200,9 @@ class ShardOpener:
         index_url = ref.index or sidecar_url(url, SIDECAR_SUFFIX)
         try:
             index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref)
+            if ref.nsamples not in {None, index.num_samples}:
+                # A kept copy may be older than the spec, which need not name digests.
+                index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref, anew=True)
         except (FetchError, ShardFormatError) as error:
             # A server that keeps silent would only be waited for once more, minutes in all.
             if is_unreachable(error) and not ref.index:
