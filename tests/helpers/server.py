@@ -35,6 +35,7 @@ class Faults:
         change_etag: A new ETag for each request.
         no_etag: Send neither ETag nor Last-Modified.
         dated: Send a Last-Modified that differs with the content, and no ETag.
+        terse: As `dated`, and leave it out of answers to If-Range, as RFC 9110 demands.
         ignore_if_range: Answer with the range whatever If-Range says.
         hide_total: Leave out the size of the file in answers to ranges.
         gzip: Compress the body and say so, whatever the client accepts.
@@ -59,6 +60,7 @@ class Faults:
     change_etag: bool = False
     no_etag: bool = False
     dated: bool = False
+    terse: bool = False
     ignore_if_range: bool = False
     hide_total: bool = False
     gzip: bool = False
@@ -194,11 +196,10 @@ class _Handler(BaseHTTPRequestHandler):
         etag = f'"{md5(data).hexdigest()}"'
         if faults.change_etag:
             etag = f'"{time.monotonic_ns()}"'
-        date = formatdate(1e9 + crc32(data) % 10**8 if faults.dated else 1e9, usegmt=True)
+        dated = faults.dated or faults.terse
+        date = formatdate(1e9 + crc32(data) % 10**8 if dated else 1e9, usegmt=True)
         if not faults.no_etag:
-            headers |= (
-                {"Last-Modified": date} if faults.dated else {"ETag": etag, "Last-Modified": date}
-            )
+            headers |= {"Last-Modified": date} if dated else {"ETag": etag, "Last-Modified": date}
         span = None if faults.ignore_range else self._wanted(data, headers, faults)
         if faults.ignore_range:
             del headers["Accept-Ranges"]
@@ -214,6 +215,8 @@ class _Handler(BaseHTTPRequestHandler):
             said = start + 7 if faults.lie_range == "start" else start
             total = len(data) + 512 if faults.lie_range == "total" else len(data)
             shown = "*" if faults.hide_total else total
+            if faults.terse and "If-Range" in self.headers:
+                del headers["Last-Modified"]
             headers["Content-Range"] = f"bytes {said}-{said + stop - start - 1}/{shown}"
             sent = data[: stop - start] if faults.lie_range == "bytes" else data[start:stop]
             self._send(faults, request, 206, sent, headers)

@@ -169,6 +169,25 @@ def test_a_field_that_is_resumed_is_of_one_version(
     assert len(shard_server.requests) == 2
 
 
+def test_a_server_need_not_repeat_its_date(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """An answer to If-Range that leaves out the date is of the file that the date is of."""
+    size = 300_000
+    old, new = (tar_of(each, ["a"], extensions=[".bin"], nbytes=size) for each in ("old", "new"))
+    with open_by_range(tmp_path / "cache", put(old, old), 1) as dataset:
+        dataset.locate_sample(0)
+        shard_server.requests.clear()
+        shard_server.faults = faults = Faults(cut_at=100_000, terse=True)
+        at_request(shard_server, 2, lambda: setattr(faults, "cut_at", None))
+        assert check(dataset[0], ["old"], size)
+        assert check(dataset[0], ["old"], size)
+        assert len(shard_server.requests) == 3
+        put(new)
+        with pytest.raises(FetchError, match=r"a\.tar: the file was replaced on its server"):
+            dataset[0]
+
+
 def test_a_resumed_field_asks_for_the_version_that_was_begun(
     put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
 ) -> None:
@@ -555,6 +574,7 @@ _NAMES = [
 _WAYS: list[dict[str, bool]] = [
     {},
     {"dated": True},
+    {"terse": True},
     {"ignore_if_range": True},
     {"no_etag": True},
     {"hide_total": True},

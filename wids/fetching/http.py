@@ -123,7 +123,7 @@ class HttpSource:
         response = self._request(url, asked)
         try:
             _check_status(response, url)
-            return self._judge(response, url)
+            return self._judge(response, url, asked.get("If-Range"))
         except BaseException:
             response.close()
             raise
@@ -144,7 +144,7 @@ class HttpSource:
         except failures.RequestException as error:
             raise ConnectionError(_cause(error)) from error
 
-    def _judge(self, response: Response, url: str) -> Stream:
+    def _judge(self, response: Response, url: str, if_range: str | None) -> Stream:
         headers = response.headers
         length = headers.get("Content-Length", "")
         chunked = "chunked" in headers.get("Transfer-Encoding", "").lower()
@@ -152,6 +152,7 @@ class HttpSource:
         decode = encoding.lower() != "identity" and not _names_compressed_file(url)
         known = _LENGTH.fullmatch(length) is not None
         start, size = 0, int(length) if known and not chunked and not decode else None
+        validator = None if decode else _validator(headers)
         # In a 206 the length is the range's; the file's stands in Content-Range.
         if response.status_code == HTTPStatus.PARTIAL_CONTENT:
             # A piece of a compressed form is of no use: neither can it be undone alone, nor do its
@@ -159,10 +160,14 @@ class HttpSource:
             if decode:
                 raise RangesNotServedError(encoded_range(url, encoding))
             start, size = _parse_content_range(headers.get("Content-Range", ""))
+            # By RFC 9110, section 15.3.7, a date that was sent as If-Range is not repeated; an ETag
+            # always is.
+            if validator is None and if_range is not None and not if_range.startswith('"'):
+                validator = if_range
         return Stream(
             start=start,
             size=size,
-            validator=None if decode else _validator(headers),
+            validator=validator,
             content_type=headers.get("Content-Type", ""),
             ranges=not decode and headers.get("Accept-Ranges", "").lower() == "bytes",
             delimited=chunked or known,
