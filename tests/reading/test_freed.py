@@ -4,6 +4,7 @@ import gc
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from itertools import islice
 from pathlib import Path
 
 import pytest
@@ -141,3 +142,16 @@ def test_nothing_stays_after_fetching_ahead(
     ahead.close()
     del dataset, ahead
     assert soon_let_go(tmp_path)
+
+
+@pytest.mark.usefixtures("no_collector")
+@pytest.mark.parametrize("used", [0, 1, NSHARDS * NSAMPLES])
+def test_a_used_sampler_lets_its_dataset_go(folder: Path, tmp_path: Path, used: int) -> None:
+    """A sampler holds its dataset no longer than it is held itself, however far its pass came."""
+    dataset = wids.ShardListDataset(str(folder))
+    sampler = wids.ShardListSampler(dataset)
+    for index in islice(sampler, used):
+        dataset[index]
+    list(wids.Loader(dataset, sampler=sampler, batch_size=4))
+    del sampler, dataset
+    assert not held_files(tmp_path)

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, asdict, dataclass, fields, replace
+from functools import partial
 from itertools import chain
 from typing import Any, SupportsIndex, cast
 
@@ -153,38 +154,41 @@ class Planner:
     ended: "Callable[[Progress], None]"
 
 
-class Progress(Iterator[Iterator[int]]):
-    """A pass as blocks of indexes, each computed when it is asked for.
+class Progress:
+    """Progress of a pass: where it began, and how many of its indexes were handed out.
+
+    The sampler keeps it, also when the pass is gone. It refers to no sampler, so that a sampler,
+    and the dataset it draws from, are freed with their last use and not by the collector.
 
     Attributes:
         start: Where the pass begins.
         exhausted: True once the last index was handed out and the next one was asked for.
     """
 
-    def __init__(self, planner: Planner, start: OrderState) -> None:
-        self._planner = planner
+    def __init__(self, start: OrderState) -> None:
         self.restart(start)
 
     def restart(self, start: OrderState) -> None:
-        """Make this a pass from another state."""
+        """Make this the progress of a pass from another state."""
         self.start = start
         self.exhausted = False
         self._plan: tuple[EpochOrder | MixtureOrder, RankShare] | None = None
         # Indexes computed, and the block that the last of them are in; in one piece, for threads.
         self._computed: tuple[int, Iterator[int]] = (0, iter(()))
 
-    def __next__(self) -> Iterator[int]:
+    def next_block(self, planner: Planner) -> Iterator[int] | None:
+        """Compute the next block of indexes; None at the end of the pass."""
         # The tables of an epoch are made with the first index, so an unused iterator costs nothing.
         if self._plan is None:
-            self._plan = self._planner.plan(self.start)
-            self._planner.begun(self)
+            self._plan = planner.plan(self.start)
+            planner.begun(self)
         order, share = self._plan
         computed, _ = self._computed
         stop = min(share.count, computed + min(max(_FIRST_BLOCK, 4 * computed), _LAST_BLOCK))
         if stop == computed:
             self.exhausted = True
-            self._planner.ended(self)
-            raise StopIteration
+            planner.ended(self)
+            return None
         block: Iterator[int] = iter(order.at(share.positions(computed, stop)).tolist())
         self._computed = (stop, block)
         return block
@@ -216,7 +220,7 @@ class EpochPass(chain[int]):
     the pass knows that it has come to its end and nothing is to follow.
 
     Attributes:
-        progress: The blocks of indexes, and how many were handed out.
+        progress: Where the pass began, and how many indexes were handed out.
     """
 
     progress: Progress
@@ -224,10 +228,11 @@ class EpochPass(chain[int]):
     @classmethod
     def begin(cls, planner: Planner, start: OrderState) -> "EpochPass":
         """Make a pass of a sampler from a state on."""
-        progress = Progress(planner, start)
+        progress = Progress(start)
         # In a chain no Python code runs between two indexes of a block; a generator takes twice
         # the time, a class with `__next__` five times.
-        this = cast("EpochPass", cls.from_iterable(progress))
+        blocks = iter(partial(progress.next_block, planner), None)
+        this = cast("EpochPass", cls.from_iterable(blocks))
         this.progress = progress
         return this
 
