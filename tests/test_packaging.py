@@ -70,7 +70,7 @@ def test_the_sdist_holds_what_it_takes_to_test(built: Path) -> None:
 
 def test_importing_wids_loads_nothing_heavy() -> None:
     """`import wids` pulls in no third-party library; the command line and the indexer no torch."""
-    heavy = "{'numpy', 'torch', 'PIL', 'requests'} & set(sys.modules)"
+    heavy = "{'numpy', 'torch', 'PIL', 'requests', 'filelock'} & set(sys.modules)"
     assert run_python(f"import sys, wids; print({heavy})") == "set()"
     light = "import sys, wids.cli, wids.tar.tarindex, wids.reading.shardlist, wids.ordering.order"
     assert run_python(f"{light}; print('torch' in sys.modules)") == "False"

@@ -62,7 +62,7 @@ def other_pythons() -> list[str]:
     named = os.environ.get("WIDS_TEST_PYTHONS", "").split(os.pathsep)
     found = [shutil.which(f"python3.{minor}") for minor in range(11, 16)]
     needs = (
-        "import bracex, numpy, PIL, platformdirs, requests, tqdm, urllib3, sys; "
+        "import bracex, filelock, numpy, PIL, platformdirs, requests, tqdm, urllib3, sys; "
         "sys.exit(sys.argv[1] in sys.version)"
     )
     return [

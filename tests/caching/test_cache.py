@@ -264,7 +264,7 @@ def test_a_folder_in_the_place_of_a_shard_is_named(
 
 
 READ_ONLY = """
-import encodings.ascii, os, sys
+import encodings.ascii, filelock, os, sys
 import requests
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
 import stat
 from typing import TYPE_CHECKING, BinaryIO
 
 from wids.base.files import sync_folder
-from wids.base.locks import open_locked
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 __all__ = ["OutputFile", "write_output"]
+
+# Where others can write, a link would have a file made elsewhere, and a pipe would be waited for.
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# Errors of a file system without locks.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 
 class OutputFile:
@@ -79,7 +84,7 @@ class OutputFile:
 def _open_alone(part_path: Path) -> BinaryIO:
     """Open a part exclusively and truncate it."""
     try:
-        descriptor = open_locked(part_path, os.O_RDWR)
+        descriptor = _open_locked(part_path)
     except BlockingIOError as error:
         raise BlockingIOError(
             f"{part_path}: another process is writing this file; wait for it, or give each writer "
@@ -97,6 +102,36 @@ def _open_alone(part_path: Path) -> BinaryIO:
     stream = os.fdopen(descriptor, "wb")
     stream.truncate()
     return stream
+
+
+def _open_locked(part_path: Path) -> int:
+    """Open or create a file and lock it; where the file system has no locks, without.
+
+    Raises:
+        BlockingIOError: It is locked already.
+        OSError: It cannot be opened.
+    """
+    while True:
+        descriptor = os.open(part_path, _FLAGS, 0o666)
+        try:
+            _lock(descriptor)
+            # The last holder may have renamed or removed the file: its lock keeps nobody out.
+            if os.path.samestat(os.fstat(descriptor), part_path.stat(follow_symlinks=False)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
 
 
 def write_output(path: Path, data: bytes) -> None:

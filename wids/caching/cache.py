@@ -221,6 +221,18 @@ class ShardCache:
             return None
         return self.cache_dir / f"{entry.name}{suffix}"
 
+    def index_lock_path(self, sidecar: Path) -> Path | None:
+        """Return the lock file for making a sidecar; None where the folder cannot be used.
+
+        Args:
+            sidecar: What `sidecar_path` returned.
+        """
+        try:
+            self._store.check()
+        except OSError:
+            return None
+        return Entry.of(self.cache_dir, str(sidecar), "").index_lock_path
+
     def derived_path(self, shard: ShardRef | str, suffix: str) -> Path | None:
         """Return the path of a file derived from a shard, such as a column of it.
 
@@ -326,8 +338,6 @@ class ShardCache:
         self, entry: Entry, shown: str, target: Path
     ) -> AbstractContextManager[None]:
         """Wait until no other process fetches a shard, as long as that one makes progress."""
-        with suppress(OSError):  # without a lock, two fetch it, and the last rename wins
-            entry.lock_path.parent.mkdir(exist_ok=True)
         last_sign = partial(last_written, target)
         return file_lock(
             entry.lock_path, shown, patience_seconds=_PATIENCE_SECONDS, last_sign=last_sign

@@ -199,8 +199,13 @@ class Entry:
 
     @property
     def lock_path(self) -> Path:
-        """Its lock file, one of 4096."""
+        """The lock file for fetching it, one of 4096."""
         return self.folder / "locks" / f"{self.name[:3]}.lock"
+
+    @property
+    def index_lock_path(self) -> Path:
+        """The lock file for making its index, one of 4096."""
+        return self.folder / "locks" / f"{self.name[:3]}-index.lock"
 
     @property
     def last_used(self) -> float | None:

@@ -185,7 +185,8 @@ class ShardOpener:
             return kept
         # One that was made by other rules may lie where nothing can be written.
         sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX, renew=True)
-        return TarIndex.open(path, sidecar, **self.rules)
+        lock_path = None if sidecar is None else self.cache.index_lock_path(sidecar)
+        return TarIndex.open(path, sidecar, **self.rules, lock_path=lock_path)
 
     def _kept_index(self, url: str, path: Path) -> TarIndex | None:
         sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX)

@@ -8,6 +8,7 @@ import logging
 import os
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Self
 
@@ -39,7 +40,6 @@ __all__ = ["TarIndex"]
 _log = logging.getLogger(__name__)
 # A shard on a slow disk may take a minute; a process that was stopped must not stop all others.
 _PATIENCE_SECONDS = 120.0
-_MAX_NAME_LENGTH = 200  # of the sidecar's name, in the name of its lock
 _TICK_SECONDS, _NUM_TICKS = 0.002, 8
 
 
@@ -166,6 +166,7 @@ class TarIndex(MemberTable):
         key_rule: KeyRule = "first_dot",
         grouping: Grouping = "adjacent",
         concatenated: bool = False,
+        lock_path: Path | None = None,
     ) -> Self:
         """Return the index of a shard, from its sidecar if that fits, else from its headers.
 
@@ -176,6 +177,8 @@ class TarIndex(MemberTable):
             key_rule: As for `from_tar`.
             grouping: As for `from_tar`.
             concatenated: As for `from_tar`.
+            lock_path: A lock file, by which one process makes the sidecar while others wait for
+                it; without, each process makes it.
 
         Raises:
             ShardFormatError: The shard cannot be read.
@@ -187,11 +190,12 @@ class TarIndex(MemberTable):
         path = Path(sidecar).absolute()
         index = cls.kept(tar, path, rules)
         if index is None:
-            # A file of its own: the shard may be locked by a cache, and the sidecar is replaced.
-            # Six processes that open thirty new shards would read each of them six times.
-            lock = path.with_name(f".{path.name[:_MAX_NAME_LENGTH]}.lock")
-            with file_lock(lock, str(tar), patience_seconds=_PATIENCE_SECONDS):
-                # Whoever had the lock before has made it, most likely.
+            lock: AbstractContextManager[None] = nullcontext()
+            if lock_path is not None:
+                # Six processes that open thirty new shards would read each of them six times.
+                lock = file_lock(lock_path, str(tar), patience_seconds=_PATIENCE_SECONDS)
+            with lock:
+                # The last holder of the lock has made it, most likely.
                 index = cls.kept(tar, path, rules)
                 if index is not None:
                     return index
