@@ -1,5 +1,6 @@
 """Shards and sidecars that are replaced while they are read by range: right bytes or an error."""
 
+import gzip
 import hashlib
 import io
 import random
@@ -560,6 +561,35 @@ def test_threads_that_find_an_old_sidecar_at_once_all_read_by_the_new_one(
         for thread in threads:
             thread.join()
     assert sorted(sample["__key__"] for sample in found) == KEYS[3:]
+
+
+def test_the_page_shows_one_version_of_a_sample(put: Callable[..., str], tmp_path: Path) -> None:
+    """Fields that were kept are read again where another field shows that the shard is new."""
+    new = tar_of("new", KEYS)  # of the same names and sizes
+    with open_by_range(tmp_path / "cache", put(OLD, OLD)) as dataset:
+        source = Source(dataset, retry_seconds=0.0)
+        first = source.place(2)
+        source.fetch_ahead([first], lambda _: [0])
+        put(new, new)
+        with pytest.raises(FetchError, match="replaced"):
+            source.read(first, 1)
+        place = source.place(2)
+        assert place.version != first.version  # else a browser would keep its pictures
+        read = [bytes(source.read(place, number)) for number in (0, 1)]
+    assert read == [content("new", f"{KEYS[2]}{extension}") for extension in (".bin", ".cls")]
+
+
+@pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz"])
+def test_a_compressed_shard_with_a_sidecar_is_fetched_whole(
+    shard_server: ShardServer, tmp_path: Path, name: str
+) -> None:
+    """The places in a sidecar are those in the unpacked tar."""
+    url = shard_server.put(name, gzip.compress(OLD))
+    shard_server.put(f"{name}{SIDECAR_SUFFIX}", sidecar_of(OLD, tmp_path))
+    with open_by_range(tmp_path / "cache", f"{url}?token=1") as dataset:
+        assert dataset[3]["__key__"] == KEYS[3]
+        assert check(dataset[3], ["old"]) == {"old"}
+        assert Source(dataset).place(4).key == KEYS[4]
 
 
 _NAMES = [

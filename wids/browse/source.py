@@ -253,7 +253,7 @@ class Source:
         )
 
     def _version_of(self, shard: ReadableShard) -> str:
-        facts = f"{self._salt} {shard.index.source.nbytes} {shard.index.shard_mtime_ns}"
+        facts = f"{self._salt} {shard.version}"
         return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
 
     def read(

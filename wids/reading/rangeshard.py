@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from wids.base.files import write_atomically
 from wids.base.threads import DaemonThreadPool
-from wids.base.urls import display_url
+from wids.base.urls import base_name, display_url
 from wids.caching.cachefolder import Entry, check_folder
+from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, ShardFormatError
 from wids.fetching.ranges import FileVersion
 from wids.fetching.transport import RangesNotServedError, ReplacedError, SizeMismatchError
@@ -180,6 +181,11 @@ class RangeShard(ReadableShard):
         except (RangesNotServedError, _UnprovenFieldError) as error:
             logger.warning("%s; the shard is fetched whole", error)
             self._read_whole()
+
+    @property
+    def version(self) -> str:
+        """As of any shard, and the validator of the file, once its server has answered."""
+        return f"{super().version} {self._basis.version.validator}"
 
     def was_changed(self) -> bool:
         """Return whether the shard was found to be another one than it was opened as."""
@@ -459,10 +465,15 @@ def fetch_index(
         anew: Whether to fetch it although it is there.
 
     Raises:
-        FetchError: It cannot be had.
+        FetchError: It cannot be had, or the shard is compressed.
         CacheError: The folder cannot be used.
         ShardFormatError: It is no sidecar, or damaged; the copy is removed.
     """
+    if is_compressed_name(base_name(shard.url)):
+        raise FetchError(
+            f"{display_url(shard.url)}: is compressed, and a sidecar gives places in what it "
+            "unpacks to"
+        )
     check_folder(cache.cache_dir, shared=cache.shared)
     path = cache.cache_dir / (
         Entry.of(cache.cache_dir, url, f"sidecar{shard.version}").name + suffix

@@ -80,6 +80,11 @@ class ReadableShard(Protocol):
         """Have the kernel fetch samples that will be read soon, where they are mapped."""
         return
 
+    @property
+    def version(self) -> str:
+        """Facts that differ between two versions of the shard, as far as they are known."""
+        return f"{self.nbytes} {self.index.shard_mtime_ns}"
+
     def confirm(self) -> None:
         """Check once that the index belongs to the shard, for what shows the index by itself.
 
