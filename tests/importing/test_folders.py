@@ -181,3 +181,43 @@ def test_sound_by_class_is_imported() -> None:
     write({"p/bark/1.wav": b"RIFF....WAVE", "p/bark/1.txt": b"wuff"})
     (sample,) = run("p")
     assert (sample[".wav"], sample[".txt"], sample[".cls"]) == (b"RIFF....WAVE", b"wuff", b"0")
+
+
+@pytest.mark.parametrize(
+    "names", [["train2017", "val2017"], ["test_set", "train_set"], ["annotations", "train", "val"]]
+)
+def test_parts_with_other_names_are_not_taken_for_classes(names: list[str], capsys) -> None:
+    """A year, a word behind the part, or another folder beside the parts makes no classes."""
+    write({f"p/{name}/1.jpg": jpeg() for name in names})
+    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
+    said = capsys.readouterr().err
+    assert "may be parts of a dataset or classes" in said
+    assert "annotations" not in said
+    run("p", "--classes", "auto")
+    assert classes() == names
+
+
+def test_a_class_may_be_called_train() -> None:
+    """Only beside another part is it asked about."""
+    write({"p/train/1.jpg": jpeg(), "p/boat/1.jpg": jpeg()})
+    run("p")
+    assert classes() == ["boat", "train"]
+
+
+def test_a_folder_around_the_classes_is_not_the_class(capsys) -> None:
+    """`images/cat/1.jpg` is no sample of a class `images`, unless the user says so."""
+    write({"p/images/cat/1.jpg": jpeg(), "p/images/dog/1.jpg": jpeg()})
+    assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
+    assert "import p/images if those are the classes" in capsys.readouterr().err
+    run("p/images")
+    assert classes() == ["cat", "dog"]
+    run("p", "--classes", "auto")
+    assert classes() == ["images"]
+
+
+def test_only_documentation_is_left_out_without_a_word(capsys) -> None:
+    """`license_plates.csv` is listed; `LICENSE` and `README_en.md` are not."""
+    names = ["LICENSE", "README_en.md", "license_plates.csv", "citations.json"]
+    write({"p/cat/1.jpg": jpeg(), **{f"p/{name}": b"x" for name in names}})
+    assert main(["import", "p", "--from", "imagefolder", "-o", "out/x-%d.tar"]) == 0
+    assert "files that lie in no class: 2, such as p/citations.json" in capsys.readouterr().err

@@ -248,3 +248,47 @@ def test_what_is_no_parquet_is_named(capsys) -> None:
     Path("x.parquet").write_bytes(b"junk")
     assert main(["import", "x.parquet", "-o", "out/x-%d.tar"]) == 1
     assert "x.parquet: cannot be read as Parquet" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("t.csv", "path;label\na.jpg;cat\n", "expected columns with a ',' between them"),
+        ("t.tsv", "path,label\na.jpg,cat\n", "expected columns with a '\\t' between them"),
+        ("t.csv", "a.jpg,cat\nb.jpg,dog\n", "line 1: expected the names of the columns"),
+        ("t.jsonl", '{"a": 1, "a": 2}\n', "line 1 cannot be read as JSON (two values are"),
+    ],
+)
+def test_tables_that_would_lose_something_are_refused(
+    name: str, text: str, said: str, capsys
+) -> None:
+    """Other delimiters hide the columns, a missing header costs a row, a name twice a value."""
+    for picture in ("a.jpg", "b.jpg"):
+        Path(picture).write_bytes(jpeg())
+    Path(name).write_text(text)
+    assert main(["import", name, "-o", "out/x-%d.tar"]) == 1
+    assert said in capsys.readouterr().err
+
+
+def test_parquet_with_two_columns_of_one_name_is_refused(capsys) -> None:
+    """A dict of its row would hold only one of them."""
+    columns = [pyarrow.array([1]), pyarrow.array([2])]
+    parquet.write_table(pyarrow.Table.from_arrays(columns, names=["a", "a"]), "t.parquet")
+    assert main(["import", "t.parquet", "-o", "out/x-%d.tar"]) == 1
+    assert "two columns are called 'a'" in capsys.readouterr().err
+
+
+def test_files_that_a_folder_lacks_are_counted(capsys) -> None:
+    """A hub's files say how many there are; a link to one that was removed is an error."""
+    Path("hub/data").mkdir(parents=True)
+    for number in (0, 2):
+        table = pyarrow.table({"text": [str(number)]})
+        parquet.write_table(table, f"hub/data/train-{number:05d}-of-00005.parquet")
+    assert len(run("hub")) == 2
+    missing = "such as hub/data/train-00001-of-00005.parquet"
+    assert f"files that the names of others promise: 3, {missing}" in capsys.readouterr().err
+    assert main(["import", "hub", "--strict", "-o", "out/y-%d.tar"]) == 1
+    assert len(run("hub/data/train-00002-of-00005.parquet", "--strict")) == 1
+    Path("hub/data/train-00001-of-00005.parquet").symlink_to("gone")
+    assert main(["import", "hub", "-o", "out/y-%d.tar"]) == 1
+    assert "train-00001-of-00005.parquet: this link leads nowhere" in capsys.readouterr().err

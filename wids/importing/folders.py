@@ -19,6 +19,7 @@ from wids.importing.options import (
     Imported,
     ImportOptions,
     is_documentation,
+    split_of,
 )
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ __all__ = ["MEDIA_SUFFIXES", "folder_kind", "open_image_folder", "open_samples"]
 MEDIA_SUFFIXES = tuple(
     suffix for suffix, each in FORMAT_OF.items() if each.kind in {"image", "audio", "video"}
 )
-_SPLITS = {"train", "training", "val", "valid", "validation", "dev", "test", "testing"}
 # Pictures whose first bytes are beyond doubt.
 _CHECKED_SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"}
 _NO_PICTURE = "samples whose picture is none (a page of a server under its name, perhaps)"
@@ -84,12 +84,8 @@ def open_image_folder(sources: Sequence[str], options: ImportOptions) -> Importe
             "--from samples takes its files without classes"
         )
     found = [each.name for each in folders]
-    if options.classes is None and {name.lower() for name in found} <= _SPLITS:
-        raise ValueError(
-            f"{folder}: {', '.join(found)} may be parts of a dataset or classes; say "
-            f"--split {found[0]} to import that part, or --classes {SORTED_CLASSES} to take them "
-            "for classes"
-        )
+    if options.classes is None:
+        _check_classes(folder, found)
     names = _class_names(folder, found, options.classes)
     omissions = Omissions(strict=options.strict)
     samples = _classified(folder, names, omissions, rekeyed=options.rekeyed)
@@ -129,6 +125,25 @@ def _split_folder(folder: Path, split: str) -> Path:
             f"({', '.join(found) or 'it has none'}), got {split!r}"
         )
     return folder / split
+
+
+def _check_classes(folder: Path, found: list[str]) -> None:
+    """Raise ValueError if the folders may be something else than the classes."""
+    parts = [name for name in found if split_of(name)]
+    # A class may be called "train"; beside a "val" it hardly is one, whatever lies there besides.
+    if len(parts) == len(found) or len(set(map(split_of, parts))) > 1:
+        raise ValueError(
+            f"{folder}: {', '.join(parts)} may be parts of a dataset or classes; say "
+            f"--split {parts[0]} to import that part, or --classes {SORTED_CLASSES} to take them "
+            "for classes"
+        )
+    only = folder / found[0]
+    if len(found) == 1 and _subfolders(only) and not any(map(_is_media, _visible(only))):
+        raise ValueError(
+            f"{folder}: holds the one folder {only.name}, which holds folders; import {only} if "
+            f"those are the classes, or say --classes {SORTED_CLASSES} if {only.name} is the one "
+            "class"
+        )
 
 
 def _class_names(folder: Path, found: list[str], wanted: Sequence[str] | str | None) -> list[str]:

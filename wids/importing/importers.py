@@ -254,6 +254,8 @@ def _names_in(folder: Path, above: str = "") -> list[str]:
     """Return the files of a folder, with the tables in the subfolders of the hub's layout."""
     names = []
     for entry in sorted(folder.iterdir()):
+        if entry.is_symlink() and not entry.exists():  # a hub's cache is made of links
+            raise FileNotFoundError(f"{entry}: this link leads nowhere; mend or remove it")
         if entry.is_file() and not entry.name.startswith("."):
             names.append(f"{above}{entry.name}")
         elif entry.is_dir() and _is_table_folder(entry) and above.count("/") < 2:

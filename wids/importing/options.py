@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from pathlib import PurePath
 from typing import TYPE_CHECKING, Any
 
 from wids.base.omissions import Omissions
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
     from wids.tar.grouping import Grouping
 
@@ -18,6 +19,7 @@ __all__ = [
     "ImportOptions",
     "Imported",
     "choose_split",
+    "count_missing_parts",
     "is_documentation",
     "split_of",
 ]
@@ -25,8 +27,13 @@ __all__ = [
 SORTED_CLASSES = "auto"  # as `--classes`: the names that occur, sorted
 
 # Files that explain a dataset or that programs leave behind; they hold no samples.
-_DOCUMENTATION = ("readme", "license", "licence", "citation", "changelog")
+# Of `license_plates.csv` it cannot be said, so an underscore does not follow a license.
+_DOCUMENTATION = re.compile(
+    r"((readme|changelog)([-_. ].*)?|(licen[sc]e|citation)([-. ].*)?)", re.IGNORECASE
+)
+_DOCUMENTATION_SUFFIXES = {"", ".md", ".txt", ".rst", ".html", ".pdf", ".cff", ".bib"}
 _LEFT_BEHIND = {".ds_store", "thumbs.db", "desktop.ini", ".gitattributes", ".gitignore"}
+_NUMBERED = re.compile(r"(.*)-(\d{5,9})-of-(\d{5,9})(.*)", re.DOTALL)
 # As the hub of Hugging Face reads the names of files.
 _SPLITS = {
     "train": "train",
@@ -94,18 +101,47 @@ def is_documentation(name: str) -> bool:
 
     >>> is_documentation("README.md"), is_documentation(".DS_Store"), is_documentation("a.jpg")
     (True, True, False)
+    >>> is_documentation("license_plates.csv")
+    False
     """
-    return name.lower().startswith(_DOCUMENTATION) or name.lower() in _LEFT_BEHIND
+    is_text = PurePath(name).suffix.lower() in _DOCUMENTATION_SUFFIXES
+    explains = is_text and _DOCUMENTATION.fullmatch(name) is not None
+    return explains or name.lower() in _LEFT_BEHIND
+
+
+def count_missing_parts(paths: Iterable[PurePath], omissions: Omissions) -> None:
+    """Count the files that the names of others promise, as `x-00000-of-00003` promises three.
+
+    Args:
+        paths: The files that are there; all that are to be imported.
+        omissions: Where the missing ones are counted.
+
+    Raises:
+        ValueError: One is missing, and the omissions are strict.
+    """
+    found: dict[tuple[str, str, str], set[int]] = {}
+    for path in paths:
+        if named := _NUMBERED.fullmatch(str(path)):
+            start, number, total, end = named.groups()
+            found.setdefault((start, total, end), set()).add(int(number))
+    for (start, total, end), numbers in found.items():
+        missing = int(total) - len(numbers)
+        if missing > 0:
+            first = next(number for number in range(len(numbers) + 1) if number not in numbers)
+            example = f"{start}-{first:0{len(total)}d}-of-{total}{end}"
+            omissions.add("files that the names of others promise", example, missing)
 
 
 def split_of(name: str) -> str:
-    """Return the part of a dataset that a file's name tells, "" if it tells none.
+    """Return the part of a dataset that the name of a file or folder tells, "" if it tells none.
 
     >>> split_of("data/train-00000-of-00002.parquet"), split_of("dev.csv"), split_of("captions.csv")
     ('train', 'validation', '')
+    >>> split_of("val2017")
+    'validation'
     """
     # Of several words the first counts: a folder says more than what lies in it.
-    words = re.split(r"[^a-z0-9]+", name.lower())
+    words = re.findall(r"[a-z]+", name.lower())
     return next((_SPLITS[word] for word in words if word in _SPLITS), "")
 
 

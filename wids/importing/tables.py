@@ -7,6 +7,7 @@ import json
 import math
 import re
 import sys
+from collections import Counter
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.omissions import Omissions
 from wids.base.optional import load
+from wids.importing.folders import MEDIA_SUFFIXES
 from wids.importing.importers import table_files
 from wids.importing.layout import Layout, is_label, media_columns, read_listed_file, sniffed
 from wids.importing.options import (
@@ -22,6 +24,7 @@ from wids.importing.options import (
     Imported,
     ImportOptions,
     choose_split,
+    count_missing_parts,
     is_documentation,
     split_of,
 )
@@ -35,6 +38,7 @@ _SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _FILE_COLUMNS = ("file_name", "filename", "file", "path", "image")  # Hugging Face's, and others'
 _HUGGINGFACE_KEY = b"huggingface"  # under which `datasets` notes its types in a Parquet file
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d+)?")
+_DELIMITERS = ",;\t|"  # also of those who call all of them CSV
 _MAX_CLASSES = 100_000  # a column with more values holds something else
 _MAX_CELL_NBYTES = min(1 << 30, sys.maxsize)
 
@@ -76,6 +80,8 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
     options = options or ImportOptions()
     omissions = Omissions(strict=options.strict)
     paths = _chosen(sources, options.split)
+    if [Path(source) for source in sources] != paths[:1]:  # who names one file wants that one
+        count_missing_parts(paths, omissions)
     schema = _common_schema(paths)
     column = _class_column(paths[0], schema, options)
     classes = dict(schema.classes)
@@ -351,6 +357,7 @@ def _csv_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
     rows = csv.DictReader(stream, delimiter=_delimiter(path))
     try:
         names = _csv_columns(path, rows)
+        checked = False
         while (row := _next_row(rows)) is not None:
             # What is too much stands under None, what is missing holds None.
             if None in row or None in row.values():
@@ -358,6 +365,9 @@ def _csv_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
                     f"{path}: line {rows.line_num}: expected {len(names)} values, "
                     f"as there are columns, found {list(row.values())!r:.80}"
                 )
+            if not checked:
+                _check_header(path, row)
+                checked = True
             yield row
     except csv.Error as error:
         raise ValueError(f"{path}: line {rows.line_num}: {error}") from None
@@ -369,10 +379,30 @@ def _delimiter(path: Path) -> str:
 
 def _csv_columns(path: Path, rows: csv.DictReader[str]) -> list[str]:
     names = list(rows.fieldnames or ())
-    twice = next((name for name in names if names.count(name) > 1), None)
+    if len(names) == 1 and any(each in names[0] for each in _DELIMITERS):
+        raise ValueError(
+            f"{path}: expected columns with a {_delimiter(path)!r} between them, found the one "
+            f"column {names[0]!r:.80}; write the table anew with commas (.csv) or tabs (.tsv)"
+        )
+    return _distinct(path, names)
+
+
+def _distinct(path: Path, names: list[str]) -> list[str]:
+    """Return the names of columns; raise ValueError if two are equal, as one would be lost."""
+    twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise ValueError(f"{path}: two columns are called {twice!r}; rename one of them")
     return names
+
+
+def _check_header(path: Path, row: Mapping[str, str]) -> None:
+    """Raise ValueError if the first line holds values like the second, and no names."""
+    for name, cell in row.items():
+        if name.lower().endswith(MEDIA_SUFFIXES) and cell.lower().endswith(MEDIA_SUFFIXES):
+            raise ValueError(
+                f"{path}: line 1: expected the names of the columns, found {name!r:.80}, a file as "
+                "in the next line; put a line with names first"
+            )
 
 
 def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
@@ -396,11 +426,22 @@ def _json_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
             yield _parsed_line(path, number, line)
 
 
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; raise ValueError where it has two values under one name."""
+    names = dict(pairs)
+    if len(names) != len(pairs):
+        twice = next(
+            name for name, count in Counter(name for name, _ in pairs).items() if count > 1
+        )
+        raise ValueError(f"two values are called {twice!r:.60}")
+    return names
+
+
 def _parsed_line(path: Path, number: int, line: str) -> dict[str, Any]:
     try:
-        row = json.loads(line)
+        row = json.loads(line, object_pairs_hook=_without_twins)
     except ValueError as error:
-        raise ValueError(f"{path}: line {number} is no JSON ({error})") from None
+        raise ValueError(f"{path}: line {number} cannot be read as JSON ({error})") from None
     if isinstance(row, dict):
         return row
     raise ValueError(f"{path}: line {number}: expected an object, found {row!r:.60}")
@@ -412,7 +453,7 @@ def _columns(path: Path) -> list[str] | None:
     if suffix == ".jsonl":
         return None
     if suffix == ".parquet":
-        return list(_open_parquet(path).schema_arrow.names)
+        return _distinct(path, list(_open_parquet(path).schema_arrow.names))
     if suffix not in _SUFFIXES:
         raise ValueError(f"{path}: expected a table ({', '.join(_SUFFIXES)})")
     with path.open(encoding="utf-8-sig", newline="", errors="replace") as stream:

@@ -23,7 +23,7 @@ from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.importers import tfrecord_files
 from wids.importing.layout import Blob, Layout, family_of, is_label, sniffed
-from wids.importing.options import Imported, ImportOptions
+from wids.importing.options import Imported, ImportOptions, count_missing_parts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -58,7 +58,10 @@ def open_tfrecords(sources: Sequence[str | Path], options: ImportOptions | None 
     """
     options = options or ImportOptions()
     omissions = Omissions(strict=options.strict)
-    return Imported(_samples(tfrecord_files(sources), options, omissions), omissions=omissions)
+    paths = tfrecord_files(sources)
+    if len(paths) > 1:  # who names one file wants that one
+        count_missing_parts(paths, omissions)
+    return Imported(_samples(paths, options, omissions), omissions=omissions)
 
 
 def _samples(
