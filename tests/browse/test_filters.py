@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wids.browse.filterlanguage import evaluate, parse_filter, with_class_names
-from wids.browse.filters import plain_value
+from wids.browse.search import plain_value
 
 SAMPLE = {
     "key": "cat/0001",

@@ -1,5 +1,7 @@
 """ASGI application of the page: its routes and the responses of each."""
 
+from __future__ import annotations
+
 import asyncio
 import functools
 import json
@@ -8,7 +10,7 @@ import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from importlib import resources
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import quote
 
 from anyio import to_thread
@@ -21,12 +23,14 @@ from wids.base.urls import hide_credentials
 from wids.browse.failures import message_of
 from wids.browse.guard import Guard
 from wids.browse.handlers import ApiHandlers, UnreadableSampleError, check_parameters
-from wids.browse.source import SamplePlace
 from wids.browse.thumbnailpool import SIZES
 from wids.codecs.formats import OCTET_STREAM, media_type
-from wids.display.thumbnails import Thumbnail
 from wids.errors import WidsError
 from wids.log import logger
+
+if TYPE_CHECKING:
+    from wids.browse.source import SamplePlace
+    from wids.display.thumbnails import Thumbnail
 
 __all__ = ["UnsatisfiableRangeError", "make_app", "parse_range"]
 

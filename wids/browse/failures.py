@@ -4,11 +4,12 @@ A try of a server that is down takes many seconds. Sixty tiles may lie in as man
 a search goes through all; each would wait anew without what is remembered here.
 """
 
+from __future__ import annotations
+
 import time
-from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 from urllib.parse import urlsplit
 
 from wids.base.urls import hide_credentials, is_local
@@ -20,6 +21,9 @@ from wids.fetching.transport import (
     DeniedError,
     is_unreachable,
 )
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 __all__ = ["RETRY_SECONDS", "Failure", "Failures", "message_of"]
 

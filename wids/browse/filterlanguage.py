@@ -12,15 +12,19 @@ Numbers compare with numbers, texts with texts, and "7" equals 7; a field that i
 another type, fulfils no comparison but `!=`. Nothing of a filter is ever evaluated as code.
 """
 
+from __future__ import annotations
+
 import json
 import operator
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 __all__ = [
     "MISSING",
@@ -94,7 +98,7 @@ class Combination:
     """Conditions joined by "and" or "or", or a single one that "not" turns round."""
 
     word: Literal["and", "or", "not"]
-    parts: tuple["Condition", ...]
+    parts: tuple[Condition, ...]
 
 
 Condition = Comparison | Combination

@@ -5,14 +5,19 @@ even read the answers. So a request must name the host as its user types it, mus
 another site's page, and must only ask (GET). A server that others can reach wants a secret, too.
 """
 
+from __future__ import annotations
+
 import ipaddress
 import secrets
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 __all__ = ["LOOPBACK", "Guard", "host_name", "new_token"]
 

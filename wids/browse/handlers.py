@@ -1,11 +1,12 @@
 """API handlers of the page, each a function from the parameters of a request to JSON."""
 
+from __future__ import annotations
+
 import time
 from collections.abc import Mapping
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import hide_credentials
 from wids.browse.decoders import Decoders
@@ -15,11 +16,15 @@ from wids.browse.overview import CheckReport, StatisticsVisitor, dataset_facts, 
 from wids.browse.samplepages import FieldViews, sample_page, tiles
 from wids.browse.scans import Scans
 from wids.browse.search import search_keys
-from wids.browse.source import SamplePlace, Source
 from wids.browse.thumbnailpool import LARGE, Thumbnails
 from wids.display.fieldview import class_name
-from wids.display.thumbnails import Thumbnail
 from wids.errors import WidsError
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
+
+    from wids.browse.source import SamplePlace, Source
+    from wids.display.thumbnails import Thumbnail
 
 __all__ = ["ApiHandlers", "UnreadableSampleError", "check_parameters"]
 

@@ -8,20 +8,25 @@
 So a page of a billion samples costs what a page of ten costs, and it shows what training sees.
 """
 
+from __future__ import annotations
+
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from wids.browse.filterlanguage import parse_filter
-from wids.browse.filters import FilterVisitor
-from wids.browse.scans import Scan, Scans
-from wids.browse.source import Source
+from wids.browse.search import FilterVisitor
 from wids.ordering.chunks import chunk_layout
 from wids.ordering.order import OrderSpec, RankShare
 from wids.ordering.permute import Integers, derive_key, permute
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from wids.browse.scans import Scan, Scans
+    from wids.browse.source import Source
 
 __all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown"]
 
@@ -107,7 +112,7 @@ chunksize=1000000)
                 raise ValueError(f"{name}: expected a number from {low} {upwards}, got {value}")
 
     @classmethod
-    def parse(cls, query: Mapping[str, str]) -> "OrderQuery":
+    def parse(cls, query: Mapping[str, str]) -> OrderQuery:
         """Read the parameters of a request; what it does not say is as the samplers have it.
 
         Raises:

@@ -1,20 +1,25 @@
 """Dataset page: facts of the spec, shards and their states, faults, statistics of fields."""
 
+from __future__ import annotations
+
 import json
 import threading
 from collections import Counter
-from collections.abc import Mapping
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.shardref import ShardRef
 from wids.base.urls import display_url, hide_credentials, is_local, local_path
-from wids.browse.source import Source
 from wids.reading.describe import nbytes_of
 from wids.specs.shardtable import UNKNOWN
 from wids.tools.stats import SizeStats, Stats
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from wids.base.shardref import ShardRef
+    from wids.browse.source import Source
 
 __all__ = [
     "CheckReport",

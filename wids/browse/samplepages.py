@@ -1,20 +1,25 @@
 """Samples as JSON: a tile of the grid, and the page of one sample with all its fields."""
 
+from __future__ import annotations
+
 import re
 import time
-from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from wids.base.threads import DaemonThreadPool
-from wids.browse.decoders import Decoders
 from wids.browse.failures import message_of
-from wids.browse.source import FieldPlace, SamplePlace, Source
 from wids.codecs.formats import OCTET_STREAM, field_kind, format_suffix, media_type, wrapper_of
 from wids.display.fieldview import FieldView, hex_rows, is_packed, outline_arrays, view_field
 from wids.display.pixels import names_labels
 from wids.display.safejson import safe_text
 from wids.display.thumbnails import makes_picture
 from wids.errors import WidsError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from wids.browse.decoders import Decoders
+    from wids.browse.source import FieldPlace, SamplePlace, Source
 
 __all__ = ["FieldViews", "fields_ahead", "sample_page", "tiles"]
 
@@ -56,7 +61,7 @@ def tiles(
         except (WidsError, OSError) as error:
             found.append((position, index, error))
     source.fetch_ahead(
-        (place for *_, place in found if isinstance(place, SamplePlace)), fields_ahead
+        (place for *_, place in found if not isinstance(place, Exception)), fields_ahead
     )
     return [_tile(source, *each, class_names) for each in found]
 
@@ -171,7 +176,7 @@ def _short(
 
 
 def sample_page(
-    source: Source, place: SamplePlace, describe: "FieldViews", start: int = 0
+    source: Source, place: SamplePlace, describe: FieldViews, start: int = 0
 ) -> dict[str, Any]:
     """Describe one sample and its fields from number `start` on, as many as a page holds.
 

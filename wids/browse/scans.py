@@ -1,13 +1,17 @@
 """Background scans over all shards, with progress: filters and statistics."""
 
+from __future__ import annotations
+
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from wids.browse.failures import message_of
 from wids.errors import WidsError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
 
 __all__ = ["Scan", "Scans", "Visitor"]
 

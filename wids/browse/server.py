@@ -1,18 +1,23 @@
 """HTTP server of the page: socket, URL, start and end."""
 
-import asyncio
+from __future__ import annotations
+
 import errno
 import logging
 import socket
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from wids.browse.app import make_app
 from wids.browse.guard import LOOPBACK, new_token
-from wids.browse.handlers import ApiHandlers
+
+if TYPE_CHECKING:
+    import asyncio
+
+    from wids.browse.handlers import ApiHandlers
 
 __all__ = ["BrowseServer", "bind", "is_loopback"]
 

@@ -1,34 +1,37 @@
 """Access of the page to a dataset: locates samples, then reads only the bytes that are shown."""
 
+from __future__ import annotations
+
 import hashlib
 import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from wids.base.shardref import ShardRef
 from wids.base.urls import display_url, is_local
 from wids.browse.failures import RETRY_SECONDS, Failures
 from wids.display.classnames import fetch_class_names
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
-from wids.log import logger
-from wids.reading.columnfile import ColumnPart
 from wids.reading.rangeshard import fetch_index, sidecar_url
-from wids.reading.shardlist import ShardList
 from wids.specs.locations import folder_of
-from wids.tar.shard import ReadableShard
 from wids.tar.sidecar import SIDECAR_SUFFIX
-from wids.tar.tarindex import TarIndex
 
-__all__ = ["PATIENCE", "FieldPlace", "KeptBytes", "SamplePlace", "Source", "open_readable"]
+if TYPE_CHECKING:
+    from wids.base.shardref import ShardRef
+    from wids.reading.columnfile import ColumnPart
+    from wids.reading.samplesequence import ShardedSequence
+    from wids.tar.shard import ReadableShard
+    from wids.tar.tarindex import TarIndex
+
+__all__ = ["PATIENCE", "FieldPlace", "KeptBytes", "SamplePlace", "Source", "Uncounted"]
 
 Uncounted = dict[str, WidsError | OSError]
 
@@ -137,30 +140,6 @@ class SamplePlace:
         return self.fields[number]
 
 
-def open_readable(spec: Any, **options: Any) -> tuple[ShardList, Uncounted]:
-    """Open a dataset in which shards that cannot be counted hold no samples.
-
-    To train without them would be wrong; to look at the others is how one finds out.
-
-    Args:
-        spec: As for `ShardList`.
-        options: Other arguments of `ShardList`.
-
-    Returns:
-        The dataset, and the errors of the shards that could not be counted, by URL.
-
-    Raises:
-        WidsError: As `ShardList` does; or none of the shards can be read.
-    """
-    uncounted: Uncounted = {}
-    dataset = ShardList(spec, on_uncounted=uncounted.__setitem__, **options)
-    if uncounted and not len(dataset):
-        raise next(iter(uncounted.values()))
-    for error in uncounted.values():
-        logger.warning("left out, as its samples cannot be counted: %s", error)
-    return dataset, uncounted
-
-
 class Source:
     """Locates samples and reads parts of their fields; never a whole sample unasked.
 
@@ -181,7 +160,7 @@ class Source:
 
     def __init__(
         self,
-        dataset: ShardList,
+        dataset: ShardedSequence,
         uncounted: Uncounted | None = None,
         *,
         patience: FetchPolicy = PATIENCE,
@@ -205,9 +184,9 @@ class Source:
     def __len__(self) -> int:
         return len(self.dataset)
 
-    def class_names(self) -> dict[int, str]:
+    def class_names(self) -> Mapping[int, str]:
         """Return names of classes by number: of the dataset, or of a file beside remote shards."""
-        names: dict[int, str] = self.dataset.class_names
+        names = self.dataset.class_names
         first = folder_of(self.dataset.shards.urls[0]) if self.num_shards else ""
         base = self.dataset.base or first
         if names or not base or is_local(base):

@@ -1,15 +1,20 @@
 """Thumbnails for many pages at once: each is drawn once, in a decoder process, and kept."""
 
+from __future__ import annotations
+
 import threading
-from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from wids.base.threads import DaemonThreadPool
 from wids.browse.decoders import Decoders, NoMemoryError, TookLongError
 from wids.browse.source import KeptBytes, SamplePlace, Source
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 __all__ = ["LARGE", "SIZES", "Thumbnails"]
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from wids.browse.handlers import ApiHandlers
-    from wids.browse.source import Source
+    from wids.browse.source import Source, Uncounted
+    from wids.reading.shardlist import ShardList
 
 __all__ = ["add_browse_commands"]
 
@@ -84,12 +85,10 @@ def browse(args: Arguments) -> int:
     load("starlette", "browse")
     load("uvicorn", "browse")
     from wids.browse.server import BrowseServer
-    from wids.browse.source import Source, open_readable
+    from wids.browse.source import Source
 
     with _warnings_told(quiet=args.json):
-        dataset, uncounted = open_readable(
-            args.spec, transformations="memoryview", remote="range", cache_dir=args.cache_dir
-        )
+        dataset, uncounted = _opened(args)
         with dataset:
             first = None if args.index is None else _checked(args.index, len(dataset))
             with closing(_handlers(args, Source(dataset, uncounted))) as handlers:
@@ -101,6 +100,29 @@ def browse(args: Arguments) -> int:
                 server.run()
             _leave()
     return DONE
+
+
+def _opened(args: Arguments) -> tuple[ShardList, Uncounted]:
+    """Open the dataset; shards that cannot be counted have no samples, and their errors return.
+
+    To train without them would be wrong, but looking at the others may show what is wrong.
+    """
+    from wids.log import logger
+    from wids.reading.shardlist import ShardList
+
+    uncounted: Uncounted = {}
+    dataset = ShardList(
+        args.spec,
+        transformations="memoryview",
+        remote="range",
+        cache_dir=args.cache_dir,
+        on_uncounted=uncounted.__setitem__,
+    )
+    if uncounted and not len(dataset):
+        raise next(iter(uncounted.values()))
+    for error in uncounted.values():
+        logger.warning("left out, as its samples cannot be counted: %s", error)
+    return dataset, uncounted
 
 
 class _Teller(logging.Handler):

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.importing.options import Imported
-    from wids.reading.shardlist import ShardList
+    from wids.reading.samplesequence import ShardedSequence
     from wids.tools.reshard import Resharded
     from wids.writing.shardwriter import ShardWriter
 
@@ -398,7 +398,7 @@ def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
     return DONE
 
 
-def _chosen(args: Arguments, dataset: ShardList) -> NDArray[np.int64]:
+def _chosen(args: Arguments, dataset: ShardedSequence) -> NDArray[np.int64]:
     """Return the indexes of the chosen samples, in order."""
     import numpy as np
 

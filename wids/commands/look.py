@@ -18,6 +18,7 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
+    from wids.reading.samplesequence import ShardedSequence
     from wids.reading.shardlist import ShardList
 
 __all__ = ["add_look_commands"]
@@ -86,7 +87,7 @@ def _ls_samples(args: Arguments) -> int:
     return DONE
 
 
-def _sample_row(dataset: ShardList, index: int) -> dict[str, Any]:
+def _sample_row(dataset: ShardedSequence, index: int) -> dict[str, Any]:
     # From the tar index alone: no field is read to tell its size.
     shard, place, _ = dataset.locate_sample(index)
     key, extensions, spans = shard.index.locate(place)

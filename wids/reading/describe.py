@@ -5,11 +5,10 @@ Nothing here fetches a shard unless a sample of it is asked for.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from wids.base.text import clean, format_nbytes
 from wids.base.urls import display_url, is_local, local_path
-from wids.reading.samplesequence import SampleSequence
 from wids.specs.shardtable import UNKNOWN
 from wids.tar.grouping import split_name
 from wids.tar.tarscan import first_members
@@ -17,12 +16,11 @@ from wids.tar.tarscan import first_members
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from wids.caching.cache import ShardCache
     from wids.display.notebook import DatasetFacts
     from wids.display.sampleview import SampleView
+    from wids.reading.samplesequence import SampleSequence, ShardedSequence
     from wids.specs.shardtable import ShardTable
     from wids.tar.grouping import KeyRule
-    from wids.tar.sidecar import IndexRules
 
 __all__ = ["first_fields", "html_page", "nbytes_of", "summary_line", "view_sample"]
 
@@ -34,22 +32,7 @@ MAX_STATS = 10_000  # files whose size is asked for; in a tenth of a second or s
 PEEKED_HEADERS = 32
 
 
-class ShardedDataset(SampleSequence, Protocol):
-    """A sequence of samples that can say which shards it reads, and how."""
-
-    @property
-    def dataset_name(self) -> str: ...
-    @property
-    def shards(self) -> ShardTable: ...
-    @property
-    def cache(self) -> ShardCache: ...
-    @property
-    def index_rules(self) -> IndexRules: ...
-    @property
-    def wanted_fields(self) -> tuple[str, ...] | None: ...
-
-
-def summary_line(dataset: ShardedDataset) -> str:
+def summary_line(dataset: ShardedSequence) -> str:
     """Return the `repr` of a dataset."""
     facts = _facts(dataset)
     counts = ((facts.nsamples, "sample"), (facts.nshards, "shard"))
@@ -64,7 +47,7 @@ def summary_line(dataset: ShardedDataset) -> str:
     return f"{facts.kind}({', '.join(parts)})"
 
 
-def html_page(dataset: ShardedDataset) -> str:
+def html_page(dataset: ShardedSequence) -> str:
     """Return the HTML that a notebook shows of a dataset."""
     from wids.display.notebook import dataset_html
 
@@ -108,7 +91,7 @@ def _sample_or_error(dataset: SampleSequence, index: int) -> SampleView | Except
         return error
 
 
-def _facts(dataset: ShardedDataset) -> DatasetFacts:
+def _facts(dataset: ShardedSequence) -> DatasetFacts:
     from wids.display.notebook import DatasetFacts
 
     return DatasetFacts(
@@ -121,7 +104,7 @@ def _facts(dataset: ShardedDataset) -> DatasetFacts:
     )
 
 
-def _fields_of_first_sample(dataset: ShardedDataset) -> list[tuple[str, int]] | None:
+def _fields_of_first_sample(dataset: ShardedSequence) -> list[tuple[str, int]] | None:
     """Return the fields of the first sample, where its shard is a file of this machine.
 
     Of a remote shard nothing is said, even when it is in the cache: loaders such as Grain's

@@ -1,4 +1,8 @@
-"""`SampleSequence`: the protocol that samplers, loaders and displays use."""
+"""Protocols of datasets: what samplers, loaders and tools ask of one.
+
+`SampleSequence` is what samplers, `Loader`, `gather` and displays use. `ShardedSequence` adds the
+shards themselves, for what copies, exports or inspects them.
+"""
 
 from __future__ import annotations
 
@@ -9,26 +13,34 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    import numpy as np
+    import numpy.typing as npt
+
     from wids.base.shardref import ShardRef
+    from wids.caching.cache import ShardCache
     from wids.display.sampleview import SampleView
     from wids.ordering.lookahead import Foreseeable
+    from wids.reading.columnreader import ColumnReader
     from wids.reading.fetchahead import FetchAhead
-    from wids.reading.gather import Allocate
+    from wids.reading.gather import Allocate, Gathering
     from wids.reading.pipeline import BatchKind
     from wids.reading.ragged import Ragged, Values
+    from wids.specs.shardtable import ShardTable
+    from wids.tar.shard import ReadableShard
+    from wids.tar.sidecar import IndexRules
 
-__all__ = ["SampleLocation", "SampleSequence"]
+__all__ = ["SampleLocation", "SampleSequence", "ShardedSequence"]
 
 
 @dataclass(frozen=True, slots=True)
 class SampleLocation:
-    """The place of a sample.
+    """Location of a sample.
 
     Attributes:
         index: Its global index, counted from the start.
         shard_index: Number of the shard that holds it.
-        local_index: Its place in that shard.
-        shard: What the spec says of the shard.
+        local_index: Its index in that shard.
+        shard: Spec entry of the shard.
     """
 
     index: int
@@ -38,10 +50,10 @@ class SampleLocation:
 
 
 class SampleSequence(Protocol):
-    """A sequence of samples, read at random.
+    """A sequence of samples with random access.
 
-    `ShardListDataset` is one; whatever else is one can be sampled, loaded, gathered, shown and
-    pickled like it. Each is held to all of this by tests/reading/test_dataset_contract.py.
+    `ShardListDataset` implements it; every other implementation can be sampled, loaded, gathered,
+    shown and pickled in the same way. tests/reading/test_dataset_contract.py tests each of them.
 
     Indexes are global and may be negative, which counts from the end; an index out of range is an
     `IndexError` that names the index and the length. All methods may be called from many threads.
@@ -51,7 +63,7 @@ class SampleSequence(Protocol):
         """Return the number of samples."""
 
     def __getitem__(self, index: int, /) -> Any:
-        """Return a sample, as the transformations make it."""
+        """Return a sample with the transformations applied."""
 
     def __getitems__(self, indexes: Sequence[int], /) -> list[Any]:
         """Return the samples of a batch, in the order asked for, each as `self[index]` gives it."""
@@ -61,7 +73,7 @@ class SampleSequence(Protocol):
 
     @property
     def lengths(self) -> Sequence[int]:
-        """Lengths of the runs of adjacent samples that lie in one shard, in order."""
+        """Number of samples in each run of adjacent samples from one shard, in order."""
 
     def locate(self, index: int) -> SampleLocation:
         """Return where a sample lies, without opening its shard."""
@@ -73,18 +85,18 @@ class SampleSequence(Protocol):
         """Return a sample as it is stored: raw fields, and the labels of a sample.
 
         Args:
-            index: Which one.
+            index: Global index.
             fields: Extensions to read; None for those that the dataset reads.
         """
 
     def field_sizes(self, index: int) -> dict[str, int]:
-        """Return the bytes of each field of a sample, in the order of storage."""
+        """Return the size in bytes of each field of a sample, in storage order."""
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
         """Return one field of a batch, decoded."""
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
-        """Return one raw field of a batch: all bytes in one buffer."""
+        """Return one raw field of a batch, with all bytes in one buffer."""
 
     @property
     def batch_kind(self) -> BatchKind:
@@ -99,8 +111,8 @@ class SampleSequence(Protocol):
         """Return a batch field by field, where `batch_kind` is not "samples".
 
         Args:
-            indexes: Which samples.
-            allocate: From the name of a field to what allocates memory for it; None: new memory.
+            indexes: Global indexes.
+            allocate: Returns the allocator for the field of a name; None allocates new memory.
             turn: Held while raw bytes are copied.
 
         Returns:
@@ -112,20 +124,61 @@ class SampleSequence(Protocol):
         """Return one field of all samples, or one value in it, decoded."""
 
     def fetch_ahead(self, sampler: Foreseeable) -> FetchAhead:
-        """Fetch the shards that a sampler is coming to while the present ones are read."""
+        """Fetch in the background the shards that a sampler will come to next."""
 
     @property
     def class_names(self) -> Mapping[int, str]:
         """Name of each class by its number; may be empty."""
 
     def show(self, index: int = 0) -> SampleView:
-        """Return a sample to look at, its fields as they are stored."""
+        """Return a sample for display, with its fields as they are stored."""
 
     def close(self) -> None:
-        """Let go of shards and connections; reading afterwards opens them again."""
+        """Close shards and connections; reading afterwards opens them again."""
 
     def __enter__(self) -> Self:
-        """Return the dataset, to be closed at the end of the block."""
+        """Return the dataset; the end of the block closes it."""
 
     def __exit__(self, *_: object) -> None:
         """Close the dataset."""
+
+
+class ShardedSequence(SampleSequence, Protocol):
+    """A `SampleSequence` whose samples are those of a list of shards, one shard after another.
+
+    A selection or a join of datasets has no such list; it is a `SampleSequence` alone.
+    """
+
+    dataset_name: str
+    base: str
+    shards: ShardTable
+    cache: ShardCache
+    transformations: Any
+
+    @property
+    def header(self) -> dict[str, Any]:
+        """Top-level keys of the spec besides its shards."""
+
+    @property
+    def index_rules(self) -> IndexRules:
+        """Rules by which the members of a shard are grouped into samples."""
+
+    @property
+    def wanted_fields(self) -> tuple[str, ...] | None:
+        """Extensions that are read; None for all."""
+
+    @property
+    def cum_lengths(self) -> npt.NDArray[np.int64]:
+        """Running total of `lengths`; int64, shape `(num_shards,)`."""
+
+    def locate_sample(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
+        """Open the shard of a sample; return `(shard, local index, spec entry)`."""
+
+    def locate_batch(self, indexes: Sequence[int] | npt.NDArray[np.int64]) -> Gathering:
+        """Locate the samples of a batch in their shards, to read several of their fields."""
+
+    def column_reader(self, extension: str, *path: str | int) -> ColumnReader:
+        """Return a reader of one field, or one value in it, shard by shard."""
+
+    def drop_if_changed(self, shard_index: int) -> None:
+        """Close a shard whose file was replaced since it was opened."""

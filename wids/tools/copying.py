@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wids.reading.shardlist import ShardList
+    from wids.reading.samplesequence import ShardedSequence
     from wids.tar.indexcolumns import IndexColumns
     from wids.tar.shard import Shard
     from wids.writing.memberwriter import SampleArchive
@@ -83,7 +83,7 @@ class Target:
 
 
 def plan_parts(
-    dataset: ShardList,
+    dataset: ShardedSequence,
     indexes: NDArray[np.int64],
     maxcount: int,
     maxsize: int,
@@ -119,7 +119,7 @@ def plan_parts(
 
 
 def _written_nbytes(
-    dataset: ShardList, indexes: NDArray[np.int64], omissions: Omissions, *, rekey: bool
+    dataset: ShardedSequence, indexes: NDArray[np.int64], omissions: Omissions, *, rekey: bool
 ) -> NDArray[np.int64]:
     """Return how many bytes each sample takes in a new shard; shape `(n,)`."""
     total = len(dataset)
@@ -192,7 +192,7 @@ class PartWriter:
     time, and to map and verify them anew would cost as much as the copying.
     """
 
-    def __init__(self, dataset: ShardList, target: Target) -> None:
+    def __init__(self, dataset: ShardedSequence, target: Target) -> None:
         """Prepare; nothing is opened yet.
 
         Args:

@@ -21,7 +21,7 @@ from wids.specs.merging import merged_header
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-    from wids.reading.shardlist import ShardList
+    from wids.reading.samplesequence import ShardedSequence
 
 __all__ = ["export_files", "export_table"]
 
@@ -29,7 +29,7 @@ _PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shar
 _GROUP = 65_536  # rows of a Parquet row group: few enough for any memory, many enough to pack well
 
 
-def export_files(dataset: ShardList, folder: Path, omissions: Omissions | None = None) -> int:
+def export_files(dataset: ShardedSequence, folder: Path, omissions: Omissions | None = None) -> int:
     """Write every member as a file of its own, under its name.
 
     Args:
@@ -86,7 +86,7 @@ def _safe_name(name: str, index: int) -> PurePosixPath:
 
 
 def export_table(
-    dataset: ShardList,
+    dataset: ShardedSequence,
     path: Path,
     values: Sequence[str] = (),
     omissions: Omissions | None = None,
@@ -124,7 +124,7 @@ def export_table(
     return len(dataset)
 
 
-def _field_columns(dataset: ShardList) -> dict[str, type]:
+def _field_columns(dataset: ShardedSequence) -> dict[str, type]:
     """Return the columns of all fields, those of the first sample first.
 
     A table needs its columns before its rows. The tar indexes know them, and are read a second
@@ -144,7 +144,7 @@ def _field_columns(dataset: ShardList) -> dict[str, type]:
 
 
 def _row(
-    dataset: ShardList, index: int, values: Sequence[str], omissions: Omissions
+    dataset: ShardedSequence, index: int, values: Sequence[str], omissions: Omissions
 ) -> dict[str, Any]:
     shard, local_index, entry = dataset.locate_sample(index)
     row = {
@@ -204,5 +204,5 @@ def _write_parquet(
             writer.write_table(arrow.Table.from_pylist(group, schema))
 
 
-def _indexes(dataset: ShardList) -> Iterator[int]:
+def _indexes(dataset: ShardedSequence) -> Iterator[int]:
     return progress(range(len(dataset)), total=len(dataset), desc="exporting", unit="sample")

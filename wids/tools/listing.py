@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from wids.reading.samplesequence import ShardedSequence
+
 __all__ = ["dataset_facts", "shard_rows", "spec_facts", "spec_lines", "spec_table_row"]
 
 
@@ -60,7 +62,7 @@ def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -
         return None  # the spec says all the rest; wids check says what is wrong
 
 
-def _fields_of(dataset: ShardList) -> list[str] | None:
+def _fields_of(dataset: ShardedSequence) -> list[str] | None:
     if not len(dataset):
         return None
     shard, _, _ = dataset.locate_sample(0)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from wids.reading.shardlist import ShardList
+    from wids.reading.samplesequence import ShardedSequence
 
 __all__ = [
     "Resharded",
@@ -62,7 +62,7 @@ class Resharded:
 
 
 def reshard(
-    dataset: ShardList,
+    dataset: ShardedSequence,
     indexes: NDArray[np.int64],
     pattern: str | os.PathLike[str],
     *,
@@ -147,7 +147,7 @@ def reshard(
     return Resharded(rows, failures, omissions)
 
 
-def _note_entries(dataset: ShardList, omissions: Omissions) -> None:
+def _note_entries(dataset: ShardedSequence, omissions: Omissions) -> None:
     """Count the keys of old spec entries that no entry of a new shard can have."""
     for shard in dataset.shards:
         for key in shard.keys() - _ENTRY_KEYS:
@@ -155,7 +155,7 @@ def _note_entries(dataset: ShardList, omissions: Omissions) -> None:
 
 
 def _found(
-    parts: list[Part], target: Target, dataset: ShardList, journal: Journal
+    parts: list[Part], target: Target, dataset: ShardedSequence, journal: Journal
 ) -> dict[int, dict[str, Any]]:
     """Return the entries of new shards that an earlier run finished, by number."""
     noted, left = journal.entries(), journal.left_over()
@@ -179,7 +179,7 @@ def _found(
     return entries
 
 
-def _key(dataset: ShardList, index: int) -> str:
+def _key(dataset: ShardedSequence, index: int) -> str:
     shard, local_index, _ = dataset.locate_sample(index)
     return shard.index.key(local_index)
 
@@ -225,7 +225,7 @@ def split_order(
 
 
 def matching(
-    dataset: ShardList, indexes: NDArray[np.int64], extension: str, value: str
+    dataset: ShardedSequence, indexes: NDArray[np.int64], extension: str, value: str
 ) -> NDArray[np.int64]:
     """Keep the samples in which a field has a value.
 
