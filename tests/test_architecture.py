@@ -23,7 +23,7 @@ MAY_IMPORT = {
     "codecs": "base errors",
     "caching": "base errors fetching tar",
     "specs": "base caching errors fetching tar",
-    "ordering": "",
+    "ordering": "base",
     "display": "base codecs errors specs",
     "reading": "base caching codecs errors fetching log ordering specs tar display",
     "writing": "base codecs specs tar",

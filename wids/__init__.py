@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from wids.errors import ShardFormatError as ShardFormatError
     from wids.errors import SpecError as SpecError
     from wids.errors import WidsError as WidsError
+    from wids.errors import WidsWarning as WidsWarning
     from wids.importing.huggingface import open_huggingface as open_huggingface
     from wids.ordering.batchsampler import BatchSampler as BatchSampler
     from wids.ordering.orderreport import Cluster as Cluster
@@ -98,6 +99,7 @@ _HOME_OF = {
     "TarIndex": "tar.tarindex",
     "TarWriter": "writing.tarwriter",
     "WidsError": "errors",
+    "WidsWarning": "errors",
     "build_spec": "specs.build",
     "check_foreign_index": "tar.interchange",
     "decode_audio": "codecs.media",

@@ -12,6 +12,8 @@
 Each takes one message and nothing else: a DataLoader rebuilds the error of a worker as
 `type(error)(message)`, so whatever a reader must know stands in the message.
 An index out of range is a plain `IndexError`, as the sequence protocol demands.
+
+`WidsWarning(UserWarning)` is the category of all warnings.
 """
 
 __all__ = [
@@ -23,6 +25,7 @@ __all__ = [
     "ShardFormatError",
     "SpecError",
     "WidsError",
+    "WidsWarning",
 ]
 
 
@@ -56,3 +59,7 @@ class SampleCountError(WidsError, ValueError):
 
 class DecodeError(WidsError, ValueError):
     """A field could not be decoded; the message names extension and cause."""
+
+
+class WidsWarning(UserWarning):
+    """Something changes what the program gets, and it may not have meant that."""

@@ -2,7 +2,6 @@
 
 import errno
 import json
-import logging
 import pickle
 import random
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import wids
 from wids import ShardCache, ShardFormatError, ShardListDataset, TarIndex
 from wids.base.shardref import ShardRef
 from wids.cli import main
+from wids.errors import WidsWarning
 from wids.fetching.fetch import Fetcher
 from wids.reading.rangeshard import RangeShard
 from wids.reading.shardopener import ShardOpener
@@ -165,35 +165,33 @@ def test_a_shard_let_go_meanwhile_is_read_all_the_same(shards: list[Path]) -> No
 
 
 def test_without_a_sidecar_the_shard_is_fetched_whole(
-    remote: Open, caplog: pytest.LogCaptureFixture
+    remote: Open,
 ) -> None:
-    """A log line says so; the samples are right."""
+    """One warning says so for all shards; the samples are right."""
     dataset = remote(sidecars=False)
-    assert dataset[7][".cls"] == b"7"
-    assert "fetched whole, for want of a sidecar" in caplog.text
+    with pytest.warns(WidsWarning, match="fetched whole for want of a sidecar") as caught:
+        assert [dataset[index][".cls"] for index in (7, 17)] == [b"7", b"17"]
+    assert len(caught) == 1
     assert list(Path(dataset.cache_dir).glob("*.tar"))
 
 
-def test_a_server_without_ranges_gives_the_whole_shard(
-    remote: Open, shard_server: Any, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_server_without_ranges_gives_the_whole_shard(remote: Open, shard_server: Any) -> None:
     """Where ranges are answered with the whole file, the shard is fetched once and used."""
     shard_server.faults.ignore_range = True
     dataset = remote()
-    with caplog.at_level(logging.WARNING, "wids"):
+    with pytest.warns(WidsWarning, match="others like it, are fetched whole") as caught:
         assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
-    assert "fetched whole" in caplog.text
+    assert len(caught) == 1
 
 
 def test_a_server_that_compresses_its_ranges_gives_the_whole_shard(
-    remote: Open, shard_server: Any, caplog: pytest.LogCaptureFixture
+    remote: Open, shard_server: Any
 ) -> None:
     """Where pieces of a compressed form come, the shard is fetched once and used."""
     shard_server.faults.gzip = True
     dataset = remote()
-    with caplog.at_level(logging.WARNING, "wids"):
+    with pytest.warns(WidsWarning, match="gzip form came; this shard, and others like it"):
         assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
-    assert "gzip form came; the shard is fetched whole" in caplog.text
 
 
 def test_a_shard_in_steady_use_is_fetched_whole(remote: Open, shard_server: Any) -> None:
@@ -252,13 +250,15 @@ def test_a_sidecar_that_is_none_is_not_kept(remote: Open, shard_server: Any) -> 
     dataset = remote()
     for shard in range(3):
         shard_server.put(f"{shard}.tar{SIDECAR_SUFFIX}", b"<html>not found</html>")
-    assert dataset[7][".cls"] == b"7"
+    with pytest.warns(WidsWarning, match="for want of a sidecar"):
+        assert dataset[7][".cls"] == b"7"
 
 
 def test_another_key_rule_is_not_served_from_the_sidecar(remote: Open) -> None:
     """A sidecar made by other rules is not used."""
     dataset = remote(key_rule="last_dot")
-    assert dataset[7][".cls"] == b"7"
+    with pytest.warns(WidsWarning, match="sidecar was made with"):
+        assert dataset[7][".cls"] == b"7"
     assert list(Path(dataset.cache_dir).glob("*.tar"))
 
 
@@ -276,7 +276,10 @@ def test_concatenated_archives_are_served_by_range(
     dataset = ShardListDataset([(url, 2)], concatenated=True, **options)
     assert dataset[-1][".txt"] == "b"
     assert not list((tmp_path / "cache").glob("*.tar"))
-    with pytest.raises(ShardFormatError, match="another archive"):
+    with (
+        pytest.warns(WidsWarning, match="sidecar was made with"),
+        pytest.raises(ShardFormatError, match="another archive"),
+    ):
         ShardListDataset([(url, 1)], **options)[-1]
 
 
@@ -315,7 +318,8 @@ def test_a_part_comes_from_the_whole_shard_where_ranges_are_not_served(
     shard_server.faults.ignore_range = True
     with remote(remote="range", transformations="bytes") as dataset:
         shard, place, _ = dataset.locate_sample(3)
-        part = shard.read_part(place, ".bin", 10, 20)
+        with pytest.warns(WidsWarning, match="fetched whole"):
+            part = shard.read_part(place, ".bin", 10, 20)
         assert part == dataset[3][".bin"][10:20]
 
 

@@ -57,6 +57,8 @@ def open_without_ranges(path: Path, server: ShardServer) -> ReadableShard:
 
 
 WAYS = [open_mapped, open_fetched, open_by_range, open_without_ranges]
+# That a server has no byte ranges is warned of, which is tested elsewhere.
+pytestmark = pytest.mark.filterwarnings("ignore:.*are fetched whole:wids.WidsWarning")
 
 
 @pytest.fixture(params=WAYS, ids=lambda way: way.__name__)

@@ -9,6 +9,7 @@ import os
 import sys
 import threading
 import time
+import warnings
 from collections import Counter
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import hide_credentials
 from wids.commands.terminal import DONE, Arguments, add_command, note, out
+from wids.errors import WidsWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -147,17 +149,21 @@ def _warnings_told(*, quiet: bool) -> Iterator[None]:
     """Print the warnings of the library, and no others, on standard error."""
     from wids.log import logger
 
-    # Pillow warns of damaged files, once for each tile: the page says it at the picture.
-    logging.captureWarnings(capture=True)
+    def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
+        # Pillow warns of damaged files, once for each tile: the page says it at the picture.
+        if issubclass(category, WidsWarning):
+            logger.warning("%s", message)
+
     teller = _Teller()
     shows = any(not isinstance(handler, logging.NullHandler) for handler in logger.handlers)
     if not (quiet or shows):
         logger.addHandler(teller)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.showwarning = show
+            yield
     finally:
         logger.removeHandler(teller)
-        logging.captureWarnings(capture=False)
 
 
 def _leave() -> None:

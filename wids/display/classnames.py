@@ -8,6 +8,7 @@ from typing import Any
 
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import is_local, local_path
+from wids.base.warn import warn
 from wids.errors import FetchError, SpecError
 from wids.specs.locations import join
 from wids.specs.merging import as_class_names, class_names
@@ -53,7 +54,7 @@ def _in_folder(folder: Path) -> dict[int, str]:
             if path.is_file() and path.stat().st_size <= _MOST_NBYTES:
                 return parse_class_names(path)
         except (SpecError, OSError) as error:
-            _log.warning("classes have no names from a file beside the shards: %s", error)
+            warn(f"classes have no names from a file beside the shards: {error}")
     return {}
 
 
@@ -84,7 +85,7 @@ def fetch_class_names(base: str, read: Callable[[str, int], bytes]) -> dict[int,
         except FetchError:
             return {}
         except SpecError as error:
-            _log.warning("classes have no names from a file beside the shards: %s", error)
+            warn(f"classes have no names from a file beside the shards: {error}")
             return {}
 
     with DaemonThreadPool(len(_FILES), "wids-class-names") as pool:

@@ -4,8 +4,9 @@ import logging
 import operator
 import os
 import sys
-import warnings
 from typing import SupportsIndex
+
+from wids.base.warn import warn
 
 __all__ = ["Replica", "check_lanes", "lanes_here", "number_of_lanes"]
 
@@ -91,11 +92,10 @@ def _launched() -> tuple[int, int] | None:
     size, rank = os.environ.get("WORLD_SIZE", ""), os.environ.get("RANK", "")
     if not (size.isdecimal() and rank.isdecimal() and int(rank) < int(size) and int(size) > 1):
         return None
-    warnings.warn(
+    warn(
         f"there is no torch.distributed process group, so the sampler takes rank {rank} of {size} "
         "from RANK and WORLD_SIZE of the environment; make the group before the first pass, or "
-        "pass num_replicas and rank",
-        stacklevel=2,
+        "pass num_replicas and rank"
     )
     return int(size), int(rank)
 

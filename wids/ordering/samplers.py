@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from wids.base.warn import warn
 from wids.ordering.chunks import Layout, chunk_layout
 from wids.ordering.mixture import MixtureLayout, MixtureOrder, MixtureSpec
 from wids.ordering.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
@@ -120,8 +121,10 @@ class ChunkedSampler(Sampler[int]):
         self._order_by(seed, partition, interleave)
         self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
         if dslength_per_replica not in (-1, len(self)):
-            message = "dslength_per_replica=%d is ignored: len() is what comes, %d"
-            logger.warning(message, dslength_per_replica, len(self))
+            warn(
+                f"dslength_per_replica={dslength_per_replica} has no effect: len() is the number "
+                f"of indexes that come, {len(self)}; leave the argument out"
+            )
 
     def _take(
         self,
@@ -475,8 +478,11 @@ def _check_open_shards(dataset: object, interleave: int) -> None:
     lru_size = getattr(dataset, "lru_size", None)
     # Two more than are drawn from: when a chunk ends, its successor is there beside it.
     if isinstance(lru_size, int) and interleave > 1 and lru_size < interleave + 2:
-        message = "interleave=%d needs %d open shards; open the dataset with lru_size=%d, not %d"
-        logger.warning(message, interleave, interleave + 2, interleave + 2, lru_size)
+        warn(
+            f"interleave={interleave} needs {interleave + 2} open shards, the dataset keeps "
+            f"{lru_size}: shards are opened again and again; open the dataset with "
+            f"lru_size={interleave + 2}"
+        )
 
 
 class ShardListSampler(ChunkedSampler):

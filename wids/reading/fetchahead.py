@@ -11,7 +11,6 @@ import logging
 import os
 import threading
 import time
-import warnings
 import weakref
 from collections import deque
 from contextlib import suppress
@@ -19,6 +18,7 @@ from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 from wids.base.urls import is_local
+from wids.base.warn import warn
 from wids.errors import CacheError, WidsError
 from wids.fetching.transport import StoppedError
 from wids.ordering.lookahead import Lookahead
@@ -217,11 +217,10 @@ class FetchAhead:
         interleave = getattr(sampler, "interleave", 1)
         fitting = interleave * room * 3 // (4 * wanted)
         instead = f"interleave={fitting}" if fitting else "a smaller interleave or chunksize"
-        warnings.warn(
+        warn(
             f"the sampler draws from {wanted} bytes of shards at a time, and cache_size has room "
             f"for {room}: shards are evicted while they are in use, and fetched again; open the "
-            f"dataset with cache_size={bound}, or make the sampler with {instead}",
-            stacklevel=4,
+            f"dataset with cache_size={bound}, or make the sampler with {instead}"
         )
 
 

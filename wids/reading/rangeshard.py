@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from wids.base.files import write_atomically
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import base_name, display_url
+from wids.base.warn import WarningsOnce
 from wids.caching.cachefolder import Entry, check_folder
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, ShardFormatError
@@ -70,6 +71,7 @@ class RangeShard(ReadableShard):
         may_fetch: Whether a shard in steady use may be fetched whole: the cache has room for it.
         fetch_index: Fetches the tar index anew, for when it does not fit what lies there.
         filesize: Size of the shard as the spec says; None if it does not.
+        warnings: Warns once of what many shards share.
     """
 
     def __init__(
@@ -82,8 +84,10 @@ class RangeShard(ReadableShard):
         may_fetch: bool = True,
         fetch_index: Callable[[], TarIndex] | None = None,
         filesize: int | None = None,
+        warnings: WarningsOnce | None = None,
     ) -> None:
         self.url = url
+        self._warnings = WarningsOnce() if warnings is None else warnings
         self.nbytes_read = 0
         self._fetcher = fetcher
         self._fetch_whole = fetch_whole
@@ -142,7 +146,7 @@ class RangeShard(ReadableShard):
             try:
                 return self._checked(partial(self._read_ranges, local_indexes, fields, copy=copy))
             except (RangesNotServedError, _UnprovenFieldError) as error:
-                logger.warning("%s; the shard is fetched whole", error)
+                self._warn_of_fetching(error)
                 whole = self._read_whole()
         return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
 
@@ -163,7 +167,7 @@ class RangeShard(ReadableShard):
             try:
                 return self._checked(partial(self._read_part, local_index, extension, start, stop))
             except (RangesNotServedError, _UnprovenFieldError) as error:
-                logger.warning("%s; the shard is fetched whole", error)
+                self._warn_of_fetching(error)
                 whole = self._read_whole()
         return bytes(whole.read_part(local_index, extension, start, stop))
 
@@ -179,13 +183,19 @@ class RangeShard(ReadableShard):
         try:
             self._checked(self._read_first_headers)
         except (RangesNotServedError, _UnprovenFieldError) as error:
-            logger.warning("%s; the shard is fetched whole", error)
+            self._warn_of_fetching(error)
             self._read_whole()
 
     @property
     def version(self) -> str:
         """As of any shard, and the validator of the file, once its server has answered."""
         return f"{super().version} {self._basis.version.validator}"
+
+    def _warn_of_fetching(self, error: FetchError | ShardFormatError) -> None:
+        self._warnings.warn(
+            type(error).__name__,
+            f"{error}; this shard, and others like it, are fetched whole",
+        )
 
     def was_changed(self) -> bool:
         """Return whether the shard was found to be another one than it was opened as."""

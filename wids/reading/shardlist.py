@@ -17,6 +17,7 @@ import numpy as np
 
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
+from wids.base.warn import warn
 from wids.caching.cache import ShardCache
 from wids.display.classnames import find_class_names
 from wids.log import logger, show_if_verbose
@@ -665,16 +666,14 @@ class ShardList:
         return self._opened.accesses, self._opened.misses
 
     def check_cache_misses(self) -> None:
-        """Log a warning when more than 3 of 10 accesses had to open a shard first."""
+        """Warn when more than 3 of 10 accesses had to open a shard first."""
         accesses, misses = self.get_stats()
         # As 0.1.11 had it: below a hundred the first opening of each shard would be all there is.
         if accesses > 100 and misses > 0.3 * accesses:
-            logger.warning(
-                "%.1f %% of %d accesses had to open a shard; a larger lru_size (now %d) or a "
-                "sampler that stays longer on a shard would help",
-                100 * misses / accesses,
-                accesses,
-                self._opened.limit,
+            warn(
+                f"{100 * misses / accesses:.1f} % of {accesses} accesses had to open a shard; a "
+                f"larger lru_size (now {self._opened.limit}) or a sampler that stays longer on a "
+                "shard would help"
             )
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -14,6 +13,7 @@ from wids.base.processes import num_cores
 from wids.base.progress import progress
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
+from wids.base.warn import WarningsOnce
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.transport import is_unreachable
@@ -96,12 +96,14 @@ class ShardOpener:
         by_range: Whether a remote shard is read by byte range, through its sidecar, where it has
             one and the cache does not hold the shard.
         waits: When readers waited for the cache.
+        warnings: Warns once of what many shards share.
     """
 
     cache: ShardCache
     rules: IndexRules
     by_range: bool = False
     waits: WaitLog = field(default_factory=WaitLog, compare=False, repr=False)
+    warnings: WarningsOnce = field(default_factory=WarningsOnce, compare=False, repr=False)
 
     def open(self, ref: ShardRef) -> ReadableShard:
         """Open a shard: by range where that is wanted and possible, else mapped.
@@ -208,14 +210,18 @@ class ShardOpener:
             # A server that keeps silent would only be waited for once more, minutes in all.
             if is_unreachable(error) and not ref.index:
                 raise
-            logger.warning(
-                "%s: is fetched whole, for want of a sidecar: %s", display_url(url), error
+            self.warnings.warn(
+                "no sidecar",
+                f"{display_url(url)}: this shard, and others like it, are fetched whole for want "
+                f"of a sidecar ({error}); put sidecars beside them with `wids create --sidecars`",
             )
             return None
         if index.source.rules != self.rules:
             made_by = index.source.rules
-            logger.warning(
-                "%s: is fetched whole: its sidecar was made by %s", display_url(url), made_by
+            self.warnings.warn(
+                "other rules",
+                f"{display_url(url)}: this shard, and others like it, are fetched whole: its "
+                f"sidecar was made with {made_by}, the dataset was opened with {self.rules}",
             )
             return None
         bound = self.cache.cache_size
@@ -227,6 +233,7 @@ class ShardOpener:
             may_fetch=bound is None or index.source.nbytes <= bound,
             fetch_index=partial(fetch_index, index_url, SIDECAR_SUFFIX, self.cache, ref, anew=True),
             filesize=ref.filesize,
+            warnings=self.warnings,
         )
 
     def count(
@@ -253,14 +260,14 @@ class ShardOpener:
             OSError: A shard cannot be opened, without `on_uncounted`.
         """
         far = 0 if self.by_range else sum(not self.cache.is_local(each.url) for each in shards)
-        # Of remote shards it takes a download, which nobody should have to guess.
-        logger.log(
-            logging.WARNING if far else logging.INFO,
-            "the spec does not say how many samples %d shards hold: counting them%s",
-            len(shards),
-            f", for which {far} remote ones are fetched; `wids create` makes a spec that says it"
-            if far
-            else "",
+        if far:
+            self.warnings.warn(
+                "uncounted",
+                f"the spec does not say how many samples {len(shards)} shards hold: {far} remote "
+                "ones are fetched to count them; `wids create` makes a spec that says it",
+            )
+        logger.info(
+            "the spec does not say how many samples %d shards hold: counting them", len(shards)
         )
         counts = self._count_alone(shards, alone_seconds)
         rest = shards[len(counts) :]

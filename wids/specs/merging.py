@@ -1,10 +1,10 @@
 """Merge of the top-level keys of several specs: class names must agree."""
 
 import re
-import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from wids.base.warn import warn
 from wids.errors import SpecError
 
 __all__ = ["as_class_names", "class_names", "merged_classes", "merged_header"]
@@ -108,10 +108,7 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         if all(value == values[0] for value in values):
             merged[key] = values[0]
         else:
-            warnings.warn(
-                f"{', '.join(headers)}: differ in {key!r}, which the new spec does not have",
-                stacklevel=3,
-            )
+            warn(f"{', '.join(headers)}: differ in {key!r}, which the new spec does not have")
     return merged
 
 

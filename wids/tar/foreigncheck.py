@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from wids.base.files import write_atomically
+from wids.base.warn import warn
 from wids.errors import ShardFormatError
 from wids.tar.foreign import (
     ForeignMember,
@@ -36,7 +37,7 @@ _log = logging.getLogger(__name__)
 
 
 def warn_of_wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> None:
-    """Log a warning for each index of another tool beside a shard that does not fit it.
+    """Warn of each index of another tool beside a shard that does not fit it.
 
     Args:
         tar: The shard.
@@ -44,7 +45,7 @@ def warn_of_wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> No
     """
     for _, what in wrong_indexes(tar, index):
         # A warning and no error: this reader does not use it, and is right all the same.
-        _log.warning("an index of another tool is wrong, and not used here: %s", what)
+        warn(f"an index of another tool is wrong, and not used here: {what}; remove or remake it")
 
 
 def wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> Iterator[tuple[str, str]]:

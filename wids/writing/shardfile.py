@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import warnings
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict
 
 from wids.base.files import remove_parts
 from wids.base.hashing import DIGESTS, RunningDigests
 from wids.base.outputfile import OutputFile
+from wids.base.warn import warn
 from wids.specs.newspec import name_in_spec, shard_entry
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
@@ -181,9 +181,8 @@ def warn_of_older(pattern: str, number: int, step: int = 1) -> None:
         last += step
     if last > first:
         count = (last - first) // step
-        warnings.warn(
+        warn(
             f"{pattern % first}: {count} shard{'s' * (count > 1)} of another run stand behind the "
             "last one that was written; they are not in its spec, but a folder or pattern takes "
-            "them in: remove them if they are not wanted",
-            stacklevel=3,
+            "them in: remove them if they are not wanted"
         )
