@@ -593,6 +593,29 @@ def test_a_compressed_shard_with_a_sidecar_is_fetched_whole(
         assert Source(dataset).place(4).key == KEYS[4]
 
 
+def test_a_column_is_kept_for_the_version_that_it_is_of(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """A spec that is newer than the shard on the server does not keep the old column for good."""
+    new = tar_of("new", KEYS)  # of the same names and sizes
+    folder = tmp_path / "cache"
+    promised = {"filesize": len(new), "md5sum": hashlib.md5(new).hexdigest()}
+
+    def labels(remote: str) -> list[bytes]:
+        row = {"url": f"{shard_server.url}/a.tar", "nsamples": len(KEYS), **promised}
+        with ShardListDataset([row], remote=remote, cache_dir=folder) as dataset:
+            return [bytes(value) for value in dataset.column(".bin")]
+
+    for version, tar in (("old", OLD), ("new", new)):
+        put(tar, tar)
+        expected = [content(version, f"{key}.bin") for key in KEYS]
+        for asked in (None, 1):
+            shard_server.requests.clear()
+            assert labels("range") == expected
+            assert asked in (None, len(shard_server.requests))
+    assert labels("whole") == expected
+
+
 _NAMES = [
     "old",
     "new",

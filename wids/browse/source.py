@@ -232,7 +232,7 @@ class Source:
         )
 
     def _version_of(self, shard: ReadableShard) -> str:
-        facts = f"{self._salt} {shard.version}"
+        facts = f"{self._salt} {shard.nbytes} {shard.version}"
         return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
 
     def read(

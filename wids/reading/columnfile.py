@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,6 +44,8 @@ class ColumnSource:
         decoder: Name of what decoded it, with its settings.
         rules: How members were gathered into samples.
         num_samples: Samples of the shard.
+        version: Version of a shard that was read by range, as its server names it; "" for one
+            whose file was read.
     """
 
     extension: str
@@ -51,6 +53,7 @@ class ColumnSource:
     decoder: str
     rules: IndexRules
     num_samples: int
+    version: str = ""
 
     def as_json(self) -> str:
         """Return the source as JSON text; equal sources give equal text."""
@@ -61,9 +64,11 @@ class ColumnSource:
 
         >>> from wids.tar.sidecar import Source
         >>> ColumnSource(".cls", (), "", Source(0, 0).rules, 3).suffix()
-        '.be516238d15f1a55.column'
+        '.b3699a13de497e2f.column'
         """
-        digest = hashlib.sha256(self.as_json().encode("utf-8", "surrogatepass")).hexdigest()
+        # Of versions on a server the last one is kept.
+        named = replace(self, version="by range") if self.version else self
+        digest = hashlib.sha256(named.as_json().encode("utf-8", "surrogatepass")).hexdigest()
         # 64 bits name a file; that it is the right one is told by what stands in it.
         return f".{digest[:16]}.column"
 

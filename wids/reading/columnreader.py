@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import mmap
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
@@ -121,20 +121,46 @@ class ColumnReader:
             self.rules,
             ref.nsamples,
         )
-        path = self._path_of(ref, source)
-        if path is not None:
-            try:
-                return load_column(path, source)
-            except FileNotFoundError:
-                logger.debug("%s: not there yet", path)
-            except (OSError, ShardFormatError) as error:
-                logger.warning("%s; it is read from its shard again", error)
+        part = self._kept(ref, source)
+        if part is not None:
+            return part
         opened = self.open_shard(number)
+        if opened.shard.memory is None:
+            return self._read_by_range(opened, ref, source)
         part = self._made(opened)
-        # Of what came by range nobody could tell later which version of the shard it was of.
-        if path is not None and (opened.shard.memory is not None or ref.digests):
-            self._keep(path, source, part)
+        self._keep(ref, source, part)
         return part
+
+    def _read_by_range(self, opened: OpenShard, ref: ShardRef, source: ColumnSource) -> ColumnPart:
+        """Return the column of a shard whose file is not here.
+
+        The digests of the spec were compared with nothing then, so what is kept is the column of
+        the version that the server has, and is used for as long as the server has it.
+        """
+        shard = opened.shard
+        path = self._path_of(ref, replace(source, version="any"))
+        if path is not None and path.exists():
+            shard.confirm()
+            part = self._kept(ref, replace(source, version=shard.version or "unknown"))
+            if part is not None:
+                return part
+        part = self._made(opened)
+        if ref.digests and shard.version is not None:
+            self._keep(ref, replace(source, version=shard.version), part)
+        return part
+
+    def _kept(self, ref: ShardRef, source: ColumnSource) -> ColumnPart | None:
+        """Return the kept column of a shard; None if there is none, or a damaged one."""
+        path = self._path_of(ref, source)
+        if path is None:
+            return None
+        try:
+            return load_column(path, source)
+        except FileNotFoundError:
+            logger.debug("%s: not there yet", path)
+        except (OSError, ShardFormatError) as error:
+            logger.warning("%s; it is read from its shard again", error)
+        return None
 
     def _path_of(self, ref: ShardRef, source: ColumnSource) -> Path | None:
         """Return the path of the kept column of a shard; None if it is not to be kept."""
@@ -142,7 +168,10 @@ class ColumnReader:
             return None
         return self.cache.derived_path(ref, source.suffix())
 
-    def _keep(self, path: Path, source: ColumnSource, part: ColumnPart) -> None:
+    def _keep(self, ref: ShardRef, source: ColumnSource, part: ColumnPart) -> None:
+        path = self._path_of(ref, source)
+        if path is None:
+            return
         try:
             # Columns count against the bound like shards, so what was kept may push something out.
             if save_column(path, source, part) and self.cache.cache_size is not None:

@@ -187,9 +187,10 @@ class RangeShard(ReadableShard):
             self._read_whole()
 
     @property
-    def version(self) -> str:
-        """As of any shard, and the validator of the file, once its server has answered."""
-        return f"{super().version} {self._basis.version.validator}"
+    def version(self) -> str | None:
+        """Size and validator of the file; None before its server answered, or if it names none."""
+        validator = self._basis.version.validator
+        return None if validator is None else f"{self.nbytes} {validator}"
 
     def _warn_of_fetching(self, error: FetchError | ShardFormatError) -> None:
         self._warnings.warn(

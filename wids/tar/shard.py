@@ -81,8 +81,8 @@ class ReadableShard(Protocol):
         return
 
     @property
-    def version(self) -> str:
-        """Facts that differ between two versions of the shard, as far as they are known."""
+    def version(self) -> str | None:
+        """Facts that differ between two versions of the shard; None where none are known."""
         return f"{self.nbytes} {self.index.shard_mtime_ns}"
 
     def confirm(self) -> None:
