@@ -11,7 +11,7 @@ import pytest
 from helpers.workers import read_all
 
 from wids import Shard, ShardListDataset, TarIndex
-from wids.caching.localpaths import StartingFolder
+from wids.caching.cache import StartingFolder
 
 TEXTS = ["00", "01", "10", "11"]
 

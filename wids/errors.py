@@ -2,16 +2,16 @@
 
     WidsError(Exception)
     +-- SpecError(ValueError)          a shard-spec is malformed
-    +-- FetchError(OSError)            a URL could not be brought here
-    |   +-- IntegrityError             it came, with the wrong size or digest
+    +-- FetchError(OSError)            a URL could not be fetched
+    |   +-- IntegrityError             its content has the wrong size or digest
     +-- CacheError(OSError)            the cache folder failed: lock, space, permissions
     +-- ShardFormatError(ValueError)   a shard (or its sidecar) is no readable tar, or breaks off
     +-- SampleCountError(ValueError)   a shard does not hold as many samples as its spec says
     +-- DecodeError(ValueError)        a field's bytes are not what its extension promises
 
-Each takes one message and nothing else: a DataLoader rebuilds the error of a worker as
-`type(error)(message)`, so whatever a reader must know stands in the message.
-An index out of range is a plain `IndexError`, as the sequence protocol demands.
+Each takes one message and nothing else, because a DataLoader rebuilds the error of a worker as
+`type(error)(message)`. An index out of range is a plain `IndexError`, as the sequence protocol
+demands.
 
 `WidsWarning(UserWarning)` is the category of all warnings.
 """
@@ -42,7 +42,7 @@ class FetchError(WidsError, OSError):
 
 
 class IntegrityError(FetchError):
-    """What was fetched has another size or digest than promised; nothing of it was kept."""
+    """Fetched data has another size or digest than promised; nothing of it was kept."""
 
 
 class CacheError(WidsError, OSError):

@@ -1,4 +1,4 @@
-"""Where the library says what it does: the standard logger named "wids"."""
+"""The logger of the library: the standard logger named "wids"."""
 
 import logging
 import os
@@ -10,11 +10,11 @@ logger.addHandler(logging.NullHandler())
 
 
 def show_if_verbose() -> None:
-    """Show the library's log lines on standard error when `WIDS_VERBOSE` is set, as ever.
+    """Show the library's log lines on standard error if `WIDS_VERBOSE` is set.
 
-    Whoever has set up a handler already is left alone.
+    A handler that the program has set up already is left as it is.
     """
-    # Asked for each time: programs set it after they imported the library.
+    # Read at each call: programs set it after they have imported the library.
     wanted = os.environ.get("WIDS_VERBOSE", "0") not in {"", "0"}
     if wanted and all(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
         logger.addHandler(logging.StreamHandler())

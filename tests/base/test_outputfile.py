@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wids.base.outputfile import OutputFile, write_output
+from wids.base.files import OutputFile, write_output
 
 
 def test_name_appears_on_publishing(tmp_path: Path, no_fd_leaks: None):

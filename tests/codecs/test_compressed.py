@@ -12,7 +12,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.codecs.compressed import pack_field, unpack_field
+from wids.codecs.formats import pack_field, unpack_field
 from wids.errors import DecodeError
 
 BOUND = 1 << 20

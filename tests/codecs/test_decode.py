@@ -18,8 +18,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from wids.codecs.arrays import encode_npy, encode_npz
-from wids.codecs.compressed import pack_field
 from wids.codecs.decode import SampleDecoder, decode_field
+from wids.codecs.formats import pack_field
 from wids.codecs.images import ImageDecoder
 from wids.codecs.safetensors import encode_safetensors
 from wids.codecs.tenbin import encode_tenbin

@@ -25,7 +25,7 @@ from hypothesis import strategies as st
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy, RangesNotServedError, open_url
-from wids.fetching.ranges import coalesce
+from wids.fetching.responses import coalesce
 from wids.fetching.transport import Source
 
 

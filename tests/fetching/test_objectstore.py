@@ -21,7 +21,7 @@ from wids.errors import FetchError, IntegrityError
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.fetching.objecthelper import HelpedSource, serve
 from wids.fetching.objectstore import ObjectSource
-from wids.fetching.ranges import FileVersion
+from wids.fetching.responses import FileVersion
 from wids.fetching.transport import ReplacedError, SizeMismatchError, Stream
 
 boto3 = pytest.importorskip("boto3")

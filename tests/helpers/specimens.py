@@ -14,7 +14,7 @@ import safetensors.numpy
 from PIL import Image
 
 from helpers.pictures import draw, save
-from wids.codecs.compressed import pack_field
+from wids.codecs.formats import pack_field
 from wids.codecs.tenbin import encode_tenbin
 
 

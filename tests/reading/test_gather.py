@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import wids
-from wids.codecs.stacks import Windows, stack_classes
+from wids.codecs.arrays import Windows, stack_classes
 from wids.errors import DecodeError
 from wids.reading.ragged import Ragged
 

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from wids.tar.tarheader import (
     check_numbers,
     checksum_matches,
-    describe_start,
     header_link,
     header_name,
     parse_number,
@@ -18,6 +17,7 @@ from wids.tar.tarheader import (
     parse_pax_size,
     pax_goes_on,
 )
+from wids.tar.tarscan import describe_start
 
 
 @given(st.binary(min_size=512, max_size=512))

@@ -1,13 +1,13 @@
-"""Arrays kept in a file: written once, then mapped and verified.
+"""Files of arrays: written once, then mapped and verified.
 
     8 bytes   magic
     8 bytes   length of the head, little-endian
     4 bytes   CRC-32 of the head
-    ...       head, JSON: what the arrays are of; type, shape and offset of each; CRC-32 of all
+    ...       head, JSON: a description; type, shape and offset of each array; CRC-32 of all
     ...       arrays, each at a multiple of 64 bytes
 
-The file is a cache for one machine. Only this library reads it, and every doubt is a ValueError, on
-which the caller makes the arrays anew.
+Such a file is a cache for one machine, which only this library reads. Any doubt about it is a
+ValueError, and the caller then makes the arrays anew.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["read_arrays", "write_arrays"]
 
 _MAGIC = b"WIDSarr1"
 _START = struct.Struct("<8sQI")
-_ALIGNMENT = 64  # a cache line, and more than any number type asks for
+_ALIGNMENT = 64  # a cache line, and more than any number type needs
 _READ_NBYTES = 1 << 20
 _KINDS = "biufc"  # truth values and numbers
 
@@ -44,7 +44,7 @@ def write_arrays(path: Path, about: Any, arrays: Mapping[str, NDArray[Any]]) -> 
 
     Args:
         path: The file.
-        about: What the arrays are of; anything that JSON holds.
+        about: Description of the arrays; any value that JSON can hold.
         arrays: Arrays of numbers or truth values by name.
 
     Raises:
@@ -74,7 +74,7 @@ def write_arrays(path: Path, about: Any, arrays: Mapping[str, NDArray[Any]]) -> 
 
 
 def read_arrays(path: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
-    """Map arrays that were kept, and verify all of them.
+    """Map the arrays of a file, after verifying all of them.
 
     Args:
         path: The file.
@@ -97,7 +97,7 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
     with path.open("rb", buffering=0) as stream:
         head = _read_head(stream, path)
         start = stream.tell()
-        # Read, not looked at through the map: pages touched there would count as ours.
+        # Read, not looked at through the map, whose pages would count as memory of this process.
         if _checksum(stream) != (head.get("crc32"), head.get("nbytes")):
             raise ValueError(f"{path}: the arrays are damaged")
         view = map_file(stream.fileno())[start:]
@@ -109,7 +109,7 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
 
 
 def _array(view: memoryview, kind: str, shape: list[int], offset: int) -> NDArray[Any]:
-    """Build an array over its bytes; what was forged might name any."""
+    """Build an array over its bytes; a forged head may name any shape and offset."""
     dtype = np.dtype(kind)
     nbytes = math.prod(shape) * dtype.itemsize
     if (

@@ -1,4 +1,4 @@
-"""Bounded decompression: memory and output have a limit, whatever the data says of itself."""
+"""Bounded decompression: limits on memory and output that do not depend on the data's claims."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["COMPRESSIONS", "DecompressionError", "TooLargeError", "decompress", "decompressed"]
 
-_PIECE_NBYTES = 1 << 20  # output that is gathered before it is handed on
-_ZSTD_MAX_WINDOW = 1 << 27  # history that a frame may demand; what the zstd tool allows
+_PIECE_NBYTES = 1 << 20  # of output at least, before it is yielded
+_ZSTD_MAX_WINDOW = 1 << 27  # as the zstd tool allows; a frame may demand any
 
 
 class DecompressionError(ValueError):
@@ -37,7 +37,7 @@ class _Compression(NamedTuple):
 
     Attributes:
         new_member: Makes a decompressor of one member or frame, with the interface of `zlib`'s.
-        step_nbytes: Input to give it at once: the libraries set no limit to what comes out of it.
+        step_nbytes: Input of one call: the libraries do not limit the output of a call.
     """
 
     new_member: Callable[[], Any]
@@ -69,8 +69,8 @@ def decompress(data: bytes | memoryview, compression: str, max_nbytes: int) -> b
     >>> decompress(gzip.compress(b"text"), "gzip", max_nbytes=4)
     b'text'
     """
-    # Data that states too large a size is counted first, so that a bomb takes no memory. The size
-    # itself proves nothing: it may be missing, or be the end of other data.
+    # If the data states too large a size, its output is only counted at first, so that a bomb takes
+    # no memory. The stated size itself proves nothing: it may be missing or wrong.
     if _stated_nbytes(data, compression) > max_nbytes:
         for _ in decompressed([data], compression, max_nbytes):
             pass
@@ -111,7 +111,7 @@ def decompressed(
                 yield b"".join(gathered)
                 gathered, waiting = [], 0
     except DecompressionError:
-        yield b"".join(gathered)  # all that came before the damage
+        yield b"".join(gathered)  # the output before the damage
         raise
     yield b"".join(gathered)
 

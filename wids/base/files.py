@@ -1,22 +1,29 @@
-"""Atomic file writes: a temporary file in the same folder, renamed to its final name when whole.
+"""Files that appear under their final name only when they are complete.
 
-The temporary file is called `.<name>.<host>.<pid>.<random>.part`: unique and hidden, and its name
-tells whether the process that writes it is still alive. This is for files that several processes
-may write at once with the same bytes; output that a user named is written by
-`wids.base.outputfile`, by one process at a time.
+Two ways to write one:
+
+- `write_atomically`, for files that several processes may write at once with the same bytes, such
+  as a sidecar. Each writes a temporary file of its own in the same folder and renames it; the last
+  rename wins. The temporary file is called `.<name>.<host>.<pid>.<random>.part`: unique, hidden,
+  and its name tells whether the process that writes it is still alive.
+- `OutputFile`, for output that a user named. All writers use the same `<name>.part` and lock it, so
+  that a second writer is an error.
 """
 
 import errno
+import fcntl
 import hashlib
 import os
 import re
 import secrets
+import stat
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO, NamedTuple
+from typing import IO, BinaryIO, NamedTuple
 
 __all__ = [
+    "OutputFile",
     "PartName",
     "atomic_file",
     "host_token",
@@ -28,22 +35,28 @@ __all__ = [
     "remove_parts",
     "sync_folder",
     "write_atomically",
+    "write_output",
 ]
 
-# A full disk or quota, a file too large for its file system or its limit, a broken disk.
+# A full disk or quota, a file beyond the largest size, a broken disk.
 _WRITE_ERRORS = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO}
 
-_NAME_NBYTES = 120  # of the 255 that a file name may have; a part's name needs 36 more
+_NAME_NBYTES = 120  # a file name may have 255 bytes, and the rest of a part's name takes 36
+
+# In a shared folder, another user could plant a link to another file, or a pipe that never opens.
+_FLAGS = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+# Errors of a file system without locks.
+_NO_LOCKS = (errno.ENOSYS, errno.ENOLCK, errno.EOPNOTSUPP, errno.EINVAL)
 
 _PART = re.compile(r"\.(.+)\.([0-9a-f]{8})\.([0-9]+)\.[0-9a-f]{8}\.part", re.DOTALL)
 
 
 def host_token() -> str:
-    """Return eight hex digits that change with machine, boot and process namespace.
+    """Return eight hex digits that identify machine, boot and process namespace.
 
-    A process number in a file name means something only where this agrees.
+    A process id in a file name is valid only where this agrees.
     """
-    # A container or a rebooted machine counts processes anew, under the same host name.
+    # Containers and reboots number processes anew, under the same host name.
     known = [os.uname().nodename]
     with suppress(OSError):
         known.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
@@ -58,7 +71,7 @@ def is_running(pid: int) -> bool:
     True
     """
     try:
-        # Signal 0 is sent to nobody; the kernel only says whether it could have been.
+        # Signal 0 is not delivered; the kernel only checks whether it could be.
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
@@ -68,7 +81,7 @@ def is_running(pid: int) -> bool:
 
 
 def new_part_path(target: Path) -> Path:
-    """Return a new unique name in the folder of a file, which names the process that writes it.
+    """Return the path of a new temporary file for a file, which names the process that writes it.
 
     >>> part = new_part_path(Path("/data/a.tar"))
     >>> part.parent, part.name.startswith(".a.tar."), part.suffix
@@ -79,12 +92,12 @@ def new_part_path(target: Path) -> Path:
 
 
 class PartName(NamedTuple):
-    """Contents of the name of a part.
+    """Fields of the name of a temporary file.
 
     Attributes:
-        target: Of which file it is a part; a long name is cut.
-        host: The `host_token` of its maker.
-        pid: The process that makes it.
+        target: Name of the file that it will become; a long name is cut.
+        host: The `host_token` of the process that writes it.
+        pid: Id of that process.
     """
 
     target: str
@@ -94,12 +107,12 @@ class PartName(NamedTuple):
     @property
     def is_orphaned(self) -> bool:
         """Whether the process that wrote it is known to be dead."""
-        # On a shared file system the number may be that of a process on another machine.
+        # On a shared file system the id may be that of a process on another machine.
         return self.host == host_token() and not is_running(self.pid)
 
 
 def parse_part_name(name: str) -> PartName | None:
-    """Parse the name of a part; return None for any other file.
+    """Parse the name of a temporary file; return None for any other file.
 
     >>> parse_part_name(".a.tar.0123abcd.77.89abcdef.part")
     PartName(target='a.tar', host='0123abcd', pid=77)
@@ -109,21 +122,21 @@ def parse_part_name(name: str) -> PartName | None:
 
 
 def _shortened(name: str) -> str:
-    """Cut a name to the length that a part's name has room for."""
-    # Names that users gave may be as long as names can be, in characters of several bytes.
+    """Cut a name to `_NAME_NBYTES`."""
+    # In bytes, since a character may take several.
     return os.fsdecode(os.fsencode(name)[:_NAME_NBYTES])
 
 
 def remove_parts(
     folder: Path, names: Collection[str] | None = None, *, of_living: bool = False
 ) -> None:
-    """Remove the parts that killed processes have left in a folder.
+    """Remove the temporary files that killed processes have left in a folder.
 
     Args:
-        folder: The folder; it need not be there.
-        names: Of the files that were on their way; None: any.
-        of_living: Remove parts of processes that live, or may live on another machine, too: for
-            who knows that these are workers of a run that is gone, and about to end.
+        folder: The folder; it may be missing.
+        names: Names of the files that they were to become; None for any.
+        of_living: Also remove those of processes that are alive or may be alive on another machine:
+            for a caller that knows that no other process should write these files.
     """
     wanted = None if names is None else {_shortened(name) for name in names}
     with suppress(OSError), os.scandir(folder) as entries:
@@ -132,13 +145,13 @@ def remove_parts(
             if part is None or (wanted is not None and part.target not in wanted):
                 continue
             if of_living or part.is_orphaned:
-                with suppress(OSError):  # somebody else swept it
+                with suppress(OSError):  # another process removed it
                     os.unlink(entry.path)  # noqa: PTH108 (str in)
 
 
 @contextmanager
 def named_write_errors(path: Path | str) -> Iterator[None]:
-    """Name the file in errors of a write that do not, such as that of a full disk.
+    """Add the file name to write errors that lack one, such as that of a full disk.
 
     Args:
         path: The file that the block writes.
@@ -161,7 +174,7 @@ def named_write_errors(path: Path | str) -> Iterator[None]:
 def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """Open a stream whose content becomes a file when the block ends without an error.
 
-    There is no lock: of several processes that write the same file, the last one wins.
+    It takes no lock: of several processes that write the same file, the last one wins.
 
     Args:
         path: The file; no reader ever sees half of it.
@@ -171,7 +184,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """
     part = new_part_path(path)
     try:
-        # Exclusively: nobody else can have that name, so whatever lies there is no file of ours.
+        # Exclusively: the name is unique, so a file that is there already was planted.
         with named_write_errors(path), part.open("xb") as stream:
             yield stream
         part.replace(path)
@@ -188,7 +201,7 @@ def write_atomically(
         path: The file.
         data: Its content.
         mtime: Its modification time in seconds since 1970; by default now.
-        sync: Wait for the disk. Without, a power failure may leave the name with nothing behind it.
+        sync: Wait for the disk. Without, a power failure may leave an empty file of that name.
 
     Raises:
         OSError: The folder cannot be written to.
@@ -219,19 +232,149 @@ def sync_folder(folder: Path) -> None:
 def is_newer(derived: os.stat_result, original: os.stat_result) -> bool:
     """Return whether a derived file was made after the last change to its original.
 
-    Only what is certain counts: a `False` costs whoever asks a second look at the original.
+    True only if that is certain; on False, the caller reads the original again.
 
     Args:
-        derived: Status of the file that was made.
-        original: Status of the file that it was made from.
+        derived: Status of the derived file.
+        original: Status of the original.
 
     >>> from pathlib import Path
     >>> is_newer(Path(__file__).stat(), Path(__file__).stat())
     False
     """
-    # The modification time goes with a file that is copied, and tells of changes before the copy.
+    # A copy may keep the modification time, which tells of changes before the copy.
     if derived.st_mtime_ns < original.st_mtime_ns:
         return False
-    # The time of change cannot be set by anyone: it tells of writes that put the old date back, and
-    # of an older file that was moved here. Clocks tick in milliseconds, so a tie proves nothing.
+    # The status change time cannot be set: it shows a write that restored the old date, and an
+    # older file that was moved here. Clocks tick in milliseconds, so equal times prove nothing.
     return derived.st_ctime_ns > original.st_ctime_ns
+
+
+class OutputFile:
+    """Output file that is written as `<name>.part` until `publish` renames it.
+
+    The part is locked, so two processes never write one file; a killed process leaves a part
+    that the next one overwrites.
+
+    Attributes:
+        path: The final name.
+        stream: Where the bytes go.
+
+    >>> from pathlib import Path
+    >>> from tempfile import TemporaryDirectory
+    >>> with TemporaryDirectory() as folder:
+    ...     out = OutputFile(Path(folder, "a.txt"))
+    ...     _ = out.stream.write(b"whole")
+    ...     before = out.path.exists()
+    ...     out.publish()
+    ...     print(before, out.path.read_text())
+    False whole
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Begin a file; missing folders are made.
+
+        Args:
+            path: The final name.
+
+        Raises:
+            BlockingIOError: Another process is writing this very file.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        self.path = path
+        # Every writer uses the same name: two writers of one output are a mistake that must show,
+        # not a race that the last one wins.
+        self.part_path = path.with_name(f"{path.name}.part")
+        self.stream: BinaryIO = _open_alone(self.part_path)
+
+    def publish(self, *, fsync: bool = False) -> None:
+        """Rename the file to its final name, replacing any old one.
+
+        Args:
+            fsync: Wait until the disk has file and name, so that a power cut takes neither.
+        """
+        self.stream.flush()
+        if fsync:
+            os.fsync(self.stream.fileno())
+        # Renamed while still locked: nobody can begin on the part between the two steps.
+        self.part_path.replace(self.path)
+        self.stream.close()
+        if fsync:
+            sync_folder(self.path.parent)
+
+    def discard(self) -> None:
+        """Remove the part unless it was published; may be called at any time."""
+        if not self.stream.closed:
+            self.part_path.unlink(missing_ok=True)
+            self.stream.close()
+
+
+def _open_alone(part_path: Path) -> BinaryIO:
+    """Open a part exclusively and truncate it."""
+    try:
+        descriptor = _open_locked(part_path)
+    except BlockingIOError as error:
+        raise BlockingIOError(
+            f"{part_path}: another process is writing this file; wait for it, or give each writer "
+            "its own pattern (or rank)"
+        ) from error
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(f"{part_path}: expected a file or none, found a link; remove it") from error
+    status = os.fstat(descriptor)
+    # Another user of the folder could have planted a link to have another file overwritten.
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
+        os.close(descriptor)
+        raise OSError(f"{part_path}: expected a file or none, found a link or device; remove it")
+    stream = os.fdopen(descriptor, "wb")
+    stream.truncate()
+    return stream
+
+
+def _open_locked(part_path: Path) -> int:
+    """Open or create a file and lock it; where the file system has no locks, without.
+
+    Raises:
+        BlockingIOError: It is locked already.
+        OSError: It cannot be opened.
+    """
+    while True:
+        descriptor = os.open(part_path, _FLAGS, 0o666)
+        try:
+            _lock(descriptor)
+            # The last holder may have renamed or removed the file: its lock keeps nobody out.
+            if os.path.samestat(os.fstat(descriptor), part_path.stat(follow_symlinks=False)):
+                return descriptor
+        except FileNotFoundError:
+            pass
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in _NO_LOCKS:
+            raise
+
+
+def write_output(path: Path, data: bytes) -> None:
+    """Write a small file; readers see the old one or the new one, never half of it.
+
+    Args:
+        path: The final name; folders on the way are made.
+        data: Its content.
+
+    Raises:
+        BlockingIOError: Another process is writing this very file.
+    """
+    out = OutputFile(path)
+    try:
+        out.stream.write(data)
+        out.publish()
+    finally:
+        out.discard()

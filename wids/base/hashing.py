@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DIGESTS", "DigestKind", "Hasher", "RunningDigests", "hash_file", "new_hasher"]
 
-# Large enough that calls cost nothing beside the hashing, small enough for the processor's cache.
+# Large enough that the calls cost little beside the hashing, small enough for the CPU cache.
 _BLOCK_NBYTES = 1 << 20
-# Blocks that may wait for the slowest digest: enough that no thread waits for another at each
-# step, few enough that they are still in the processor's cache, and bounded memory.
+# Blocks that may wait for the slowest digest: enough that threads seldom wait for each other, few
+# enough to be still in the CPU cache.
 _MAX_WAITING = 16
 
 
@@ -38,8 +38,8 @@ class DigestKind:
     num_hex: int
 
 
-# The name of the field in a spec to its algorithm, the weakest first: of several digests that a
-# spec promises, the last one here is the one to check.
+# Field of a spec to its algorithm, the weakest first: of several digests that a spec promises, the
+# last one here is checked.
 DIGESTS = {
     "md5sum": DigestKind("md5", 32),
     "sha256": DigestKind("sha256", 64),
@@ -71,8 +71,8 @@ def new_hasher(algorithm: str) -> Hasher:
     """Return a new running digest.
 
     Args:
-        algorithm: Name that `hashlib` knows, or "crc32", which is fast and notices damage, but
-            proves nothing against intent.
+        algorithm: Name that `hashlib` knows, or "crc32", which is fast and detects accidental
+            damage, but no intent.
 
     >>> crc = new_hasher("crc32")
     >>> crc.update(b"123456789")
@@ -81,7 +81,7 @@ def new_hasher(algorithm: str) -> Hasher:
     """
     if algorithm == "crc32":
         return _Crc32()
-    # MD5 is refused by the OpenSSL of a FIPS build unless it is said not to guard a secret.
+    # A FIPS build of OpenSSL refuses MD5 unless it is declared to serve no security purpose.
     return hashlib.new(algorithm, usedforsecurity=False)
 
 
@@ -105,10 +105,10 @@ def hash_file(path: Path, algorithms: Iterable[str]) -> dict[str, str]:
 
 
 class RunningDigests:
-    """Several digests of one stream, each computed by a thread of its own beside the caller.
+    """Several digests of one stream, each computed in its own thread.
 
     `hashlib` releases the interpreter lock, so digests cost the caller nothing as long as there are
-    cores for them and none is slower than the stream.
+    free cores and no digest is slower than the stream.
 
     Args:
         algorithms: As for `new_hasher`.
@@ -123,7 +123,7 @@ class RunningDigests:
         self._threads = [_DigestThread(name) for name in algorithms]
 
     def update(self, data: bytes | bytearray | memoryview) -> None:
-        """Add bytes, which must not change afterwards; waits while too many wait already."""
+        """Add bytes, which must not change afterwards; block while the queue is full."""
         for thread in self._threads:
             thread.update(data)
 
@@ -132,7 +132,7 @@ class RunningDigests:
         return {thread.algorithm: thread.finish() for thread in self._threads}
 
     def close(self) -> None:
-        """End the threads without digesting what still waits."""
+        """End the threads without digesting the blocks that still wait."""
         for thread in self._threads:
             thread.is_cancelled = True
         self.finish()
@@ -142,7 +142,7 @@ class _DigestThread(Thread):
     """One digest of a sequence of blocks."""
 
     def __init__(self, algorithm: str) -> None:
-        # A stream that nobody closed must not keep the interpreter from ending.
+        # A daemon, so that a stream that was never closed does not keep the process alive.
         super().__init__(name=f"wids-{algorithm}", daemon=True)
         self.algorithm = algorithm
         self.is_cancelled = False
@@ -152,7 +152,7 @@ class _DigestThread(Thread):
         self.start()
 
     def update(self, block: bytes | bytearray | memoryview) -> None:
-        """Add a block; waits while too many wait already."""
+        """Add a block; block the caller while the queue is full."""
         self._room.acquire()
         self._blocks.put(block)
 
@@ -161,7 +161,7 @@ class _DigestThread(Thread):
         while (block := self._blocks.get()) is not None:
             if not self.is_cancelled:
                 self._hasher.update(block)
-            del block  # its memory goes now, not when the next one comes
+            del block  # frees its memory now, not when the next block comes
             self._room.release()
 
     def finish(self) -> str:

@@ -1,4 +1,4 @@
-"""File types by their first bytes: one table of magic numbers."""
+"""Table of magic numbers: file types by their first bytes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class FileType(NamedTuple):
             "database" and "text".
         suffix: Usual file name suffix, such as ".gz".
         magic: First bytes of a file.
-        offset: Offset of the further bytes, if the first ones are not enough.
-        more: Bytes at that offset.
+        offset: Offset of `more`, where the first bytes are not enough.
+        more: Further bytes of a file, at that offset.
     """
 
     name: str
@@ -34,7 +34,7 @@ class FileType(NamedTuple):
         return head.startswith(self.magic) and head[self.offset :].startswith(self.more)
 
 
-# From the public registries of magic numbers. What is likely to be found in text comes last.
+# From the public registries of magic numbers. Those that a text is likely to begin with come last.
 FILE_TYPES = (
     FileType("gzip", "gzip data", "compression", ".gz", b"\x1f\x8b"),
     FileType("zstd", "zstd data", "compression", ".zst", b"\x28\xb5\x2f\xfd"),
@@ -42,7 +42,7 @@ FILE_TYPES = (
     FileType("xz", "xz data", "compression", ".xz", b"\xfd7zXZ\x00"),
     FileType("lz4", "lz4 data", "compression", ".lz4", b"\x04\x22\x4d\x18"),
     FileType("lz4", "lz4 data", "compression", ".lz4", b"\x02\x21\x4c\x18"),
-    # A skippable frame, with which files of both formats may begin.
+    # A skippable frame: files of both formats may begin with one.
     FileType("lz4 or zstd", "lz4 or zstd data", "compression", "", b"\x50\x2a\x4d\x18"),
     FileType("lzma", "lzma data", "compression", ".lzma", b"\x5d\x00\x00"),
     FileType("lzip", "lzip data", "compression", ".lz", b"LZIP"),
@@ -67,7 +67,7 @@ FILE_TYPES = (
     FileType("MP3", "MP3 sound", "sound", ".mp3", b"\xff\xfb"),
     FileType("WAVE", "WAVE sound", "sound", ".wav", b"RIFF", 8, b"WAVE"),
     FileType("AVI", "an AVI video", "video", ".avi", b"RIFF", 8, b"AVI "),
-    # MP4 and its kin begin with the length of their first box, below 64 KiB.
+    # MP4 and related formats begin with the length of their first box, below 64 KiB.
     FileType("MP4", "an MP4 video", "video", ".mp4", b"\0\0", 4, b"ftyp"),
     FileType("NumPy", "a NumPy array", "array", ".npy", b"\x93NUMPY"),
     FileType("PDF", "a PDF document", "document", ".pdf", b"%PDF"),

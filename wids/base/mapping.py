@@ -15,8 +15,8 @@ _MMAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13
 def map_file(file_descriptor: int) -> memoryview:
     """Map an open file into memory, read-only and shared with all processes that map it.
 
-    The view keeps the map, and what is sliced from the view keeps both; the descriptor may be
-    closed. A file must not be cut short while it is mapped: touching what is gone ends the process.
+    The view and its slices keep the map alive; the descriptor may be closed. The file must not be
+    truncated while it is mapped: reading beyond its end then kills the process.
 
     Raises:
         OSError: The file cannot be mapped.
@@ -34,8 +34,8 @@ def page_ranges(
 
     Args:
         spans: Offset and size of each part in bytes, in any order.
-        max_gap_nbytes: Parts with no more unwanted bytes between them are joined: a disk reads a
-            short gap in less time than the kernel takes for another call.
+        max_gap_nbytes: Parts with at most so many unwanted bytes between them are joined: reading a
+            short gap takes less time than another call to the kernel.
 
     >>> list(page_ranges([(5000, 10), (9000, 10), (90000, 10), (600, 3)]))
     [(0, 9010), (86016, 90010)]

@@ -1,4 +1,4 @@
-"""Count of what is left out where samples are copied, so that nothing is lost in silence."""
+"""Counts of the data that a copy of samples leaves out, so that nothing is lost in silence."""
 
 from collections import Counter
 from collections.abc import Mapping
@@ -7,7 +7,7 @@ __all__ = ["Omissions"]
 
 
 class Omissions:
-    """Count of what a source has and its copy will not have, by reason.
+    """Counts of the data that a source has and its copy will not have, by reason.
 
     >>> omissions = Omissions()
     >>> omissions.add("files that belong to no sample", "notes.txt")
@@ -31,8 +31,8 @@ class Omissions:
 
         Args:
             what: What is left out and why, in the plural.
-            example: Which one it is.
-            count: How many there are.
+            example: Name of one such item.
+            count: Number of items.
 
         Raises:
             ValueError: The omissions are strict.
@@ -46,7 +46,7 @@ class Omissions:
         self._examples.setdefault(what, example)
 
     def add_members(self, skipped: Mapping[str, int], shard: str) -> None:
-        """Count the members of a shard that are in no sample, by reason; directories hold nothing.
+        """Count the members of a shard that are in no sample, by reason, except directories.
 
         Raises:
             ValueError: There is one, and the omissions are strict.

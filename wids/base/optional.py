@@ -6,8 +6,8 @@ from typing import Any
 
 __all__ = ["load", "load_if_present"]
 
-# What a package is called where it is installed from, if not as where it is imported. Messages name
-# it and no extra alone: what PyPI has as `wids` is another library, without these extras.
+# Names of packages that differ from the names of their modules. Messages name the package besides
+# the extra, because the `wids` of the public index is another library, without these extras.
 _NAMES = {"PIL": "pillow", "google_crc32c": "google-crc32c"}
 
 
@@ -37,7 +37,7 @@ def load(module: str, extra: str) -> Any:
 
 @cache
 def load_if_present(module: str) -> Any | None:
-    """Import a library that only makes things faster, or return None where it is missing.
+    """Import a library that is only an optimisation, or return None where it is missing.
 
     Args:
         module: The module to import, such as "orjson".

@@ -44,19 +44,19 @@ def run_each(
     """Call a function for each item in parallel, and return each result or error.
 
     Args:
-        function: What to call; with processes or a cluster it must be picklable, as its items and
-            results must.
-        items: What it is called with, one at a time.
-        executor: Who runs it: threads, processes, Dask's `client.get_executor()`, ...; stays open.
-            None for processes of its own.
-        workers: How many of these; by default one per core. 1 runs all in this process.
-        desc: What the progress bar says is being done.
-        done: Called here with an item and what came of it, as soon as it is known.
+        function: The function. For processes or a cluster, the function, its items and its
+            results must be picklable.
+        items: The items, each the argument of one call.
+        executor: Runs the calls: threads, processes, Dask's `client.get_executor()`, ...; it stays
+            open. None for a new pool of processes.
+        workers: Processes of that pool; by default one per core. 1 makes all calls in this process.
+        desc: Text before the progress bar.
+        done: Called in this process with an item and its result or error, as soon as it is known.
 
     Returns:
-        One result or the exception it ended with per item, in the order of the items. Where a
-        process of its own dies, that is the error of the item it worked on, and the others are
-        done all the same; an executor of the caller's that is broken by it takes no more.
+        The result or exception of each item, in the order of the items. If a process of the new
+        pool dies, only the item that it worked on has an error. If the caller's executor breaks,
+        all remaining items have one.
 
     >>> run_each(int, ["1", "x", "3"], workers=1)
     [1, ValueError("invalid literal for int() with base 10: 'x'"), 3]
@@ -81,8 +81,8 @@ def run_each(
 class _Worker:
     """Worker process of the pool, which works on one item at a time.
 
-    `ProcessPoolExecutor` would do, but for a process that dies: the pool is broken then, does not
-    tell whose work it was, and (in Python 3.11) may wait for ever if it was just given more.
+    `ProcessPoolExecutor` cannot handle a process that dies: its pool is broken then, does not say
+    which item was being worked on, and (in Python 3.11) may wait for ever.
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
@@ -93,13 +93,13 @@ class _Worker:
             target=_serve, args=(there, os.getpid(), function), daemon=True
         )
         self._process.start()
-        # Now it alone holds that end: when it dies, ours tells so.
+        # Only the worker holds that end now, so our end reports EOF when the worker dies.
         there.close()
 
     def begin(self, place: int, item: Any) -> None:
         """Send an item, and remember its place."""
         self.place = place
-        with suppress(ConnectionError):  # it died idle; reading tells so
+        with suppress(ConnectionError):  # it died while idle; reading reports it
             self.connection.send((place, item))
 
     def outcome(self) -> Any:
@@ -131,15 +131,15 @@ _END = None, None  # no item: those come with their place
 def _serve(connection: Connection, parent: int, function: Callable[[Any], Any]) -> None:
     """Serve items in a worker process until the end mark comes or the parent is gone."""
 
-    # Workers hold the ends of each other's pipes, so none of them would notice a killed parent:
-    # they would wait for work for ever, and the machine would fill up with them.
+    # Workers inherit the ends of each other's pipes, so no pipe ends when the parent is killed:
+    # without this thread they would wait for work for ever.
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
-        os._exit(1)  # nobody is left to hear of it
+        os._exit(1)  # nobody is left to report to
 
     threading.Thread(target=watch, name="wids-parent", daemon=True).start()
-    # Ctrl-C reaches all processes; the parent says what there is to say.
+    # Ctrl-C reaches all processes; the parent reports it.
     with suppress(KeyboardInterrupt, EOFError, ConnectionError):
         while (message := connection.recv()) != _END:
             outcome: Any
@@ -221,7 +221,7 @@ def _run_with(
             try:
                 running[executor.submit(function, item)] = place
             except BrokenExecutor as broken:
-                for rest in (place, *(each for each, _ in waiting)):  # it takes no more
+                for rest in (place, *(each for each, _ in waiting)):  # it takes no more work
                     yield rest, _not_done(broken)
         if not running:
             return
@@ -235,7 +235,7 @@ def _run_with(
 
 def _not_done(broken: BrokenExecutor) -> ChildProcessError:
     """Return the error of an item that a broken executor did not finish."""
-    # The executor does not tell whose work ended the process, and all that waited is lost with it.
+    # The executor does not say which item ended the process, and it drops all that were waiting.
     error = ChildProcessError(
         "not done: a process of the executor died or was killed (out of memory?), and it takes no "
         "more work; run what is missing again with a new executor, or with none"
@@ -248,14 +248,13 @@ def fresh_python(*arguments: str) -> tuple[list[str], dict[str, str]]:
     """Return command and environment of a new interpreter with the modules of this process.
 
     Args:
-        arguments: What it is to run, such as `"-m", "wids"`.
+        arguments: Its arguments, such as `"-m", "wids"`.
 
     >>> command, environment = fresh_python("-c", "import wids")
     >>> command[1:], "PYTHONPATH" in environment
     (['-P', '-c', 'import wids'], True)
     """
-    # It must find this very package, however it came on the path of this process, and no other
-    # modules: -P leaves out the folder it happens to be in, where data may lie that somebody else
-    # made.
+    # The new interpreter must find this very package, wherever it lies. -P leaves out the working
+    # folder, which may hold modules of somebody else.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return [sys.executable, "-P", *arguments], {**os.environ, "PYTHONPATH": paths}

@@ -17,15 +17,15 @@ def progress(
     unit: str = "it",
     scale: bool = False,
 ) -> Iterator[T]:
-    """Pass items through, with a bar on standard error once they take longer than a second.
+    """Yield the items, with a progress bar on standard error after the first second.
 
-    A bar is drawn only on a terminal: log files and notebooks' captured output stay clean.
+    The bar is drawn on a terminal only, so that it never fills a log file.
 
     Args:
-        iterable: What to pass through.
-        total: How many items come, if known.
-        desc: What is being done, such as "indexing shards".
-        unit: What one item is called.
+        iterable: The items.
+        total: Number of items, if known.
+        desc: Text before the bar, such as "indexing shards".
+        unit: Name of one item.
         scale: Show large counts with SI prefixes (for bytes).
 
     Yields:
@@ -48,7 +48,7 @@ def progress_bar(
 ) -> Any:
     """Return a tqdm bar that the caller updates and closes, or None where none is drawn.
 
-    Takes what `progress` takes. Without items to pass through, its `update` counts.
+    It takes the arguments of `progress`. Without items, the caller counts by `update`.
 
     >>> progress_bar(total=3) is None or sys.stderr.isatty()
     True

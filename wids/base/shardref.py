@@ -1,4 +1,4 @@
-"""`ShardRef`: what a spec says of one shard, as a value."""
+"""`ShardRef`: the entry of one shard in a spec, as a value."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ __all__ = ["ShardRef"]
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
 class ShardRef(Mapping[str, Any]):
-    """A reference to a shard: its URL and what its spec promises of it.
+    """Reference to a shard: its URL and the size, digests and count that its spec promises.
 
-    It can be read like the shard's entry in the JSON, too: `ref["url"]`, `dict(ref)`, and it
-    equals the dict of that entry. What the spec does not say is no key of it.
+    It can also be read like the shard's entry in the JSON: `ref["url"]`, `dict(ref)`; and it equals
+    the dict of that entry. Keys that the spec leaves out are missing here, too.
 
     Attributes:
         url: Path or URL of the shard.
@@ -74,7 +74,7 @@ class ShardRef(Mapping[str, Any]):
     @property
     def version(self) -> str:
         """Text that changes with the content of the shard; "" where nothing is promised."""
-        # A digest before a size: an honest change may leave the size as it was.
+        # A digest rather than the size, which a change of content may leave as it was.
         return next(iter(self.digest_to_check.values()), "") or str(self.filesize or "")
 
     @property
@@ -84,7 +84,7 @@ class ShardRef(Mapping[str, Any]):
         >>> ShardRef("a.tar", digests={"md5sum": "ab12", "sha256": "CD34"}).digest_to_check
         {'sha256': 'cd34'}
         """
-        # MD5 proves nothing of bytes that SHA-256 has proved, and takes three times as long.
+        # MD5 adds nothing where SHA-256 is checked, and takes three times as long.
         for name in reversed(DIGESTS):
             if digest := self.digests.get(name):
                 return {DIGESTS[name].algorithm: digest.lower()}
@@ -94,9 +94,9 @@ class ShardRef(Mapping[str, Any]):
         """Refuse a size that differs from `filesize`.
 
         Args:
-            name: The file or URL as the message shall name it.
-            nbytes: The size it has.
-            remedy: What the message ends with.
+            name: Name of the file or URL in the message.
+            nbytes: The size found.
+            remedy: End of the message.
 
         Raises:
             IntegrityError: It differs.
@@ -105,12 +105,12 @@ class ShardRef(Mapping[str, Any]):
             raise IntegrityError(f"{name}: {nbytes} bytes, the spec says {self.filesize}; {remedy}")
 
     def check(self, name: str, nbytes: int, digests: Mapping[str, str]) -> None:
-        """Compare a whole file with what was promised.
+        """Compare size and digest of a whole file with the promised ones.
 
         Args:
-            name: The file or URL as the message shall name it.
+            name: Name of the file or URL in the message.
             nbytes: Its size.
-            digests: Algorithm to digest found; holds at least that of `digest_to_check`.
+            digests: Algorithm to the digest found, at least for that of `digest_to_check`.
 
         Raises:
             IntegrityError: Size or digest differ.
@@ -148,7 +148,7 @@ class ShardRef(Mapping[str, Any]):
         return hash((self.url, self.nsamples, self.filesize))
 
     def __repr__(self) -> str:
-        # URLs carry credentials, the sidecar's no less than the shard's.
+        # URLs may carry credentials, that of the sidecar, too.
         shown = {
             name: display_url(value) if isinstance(value, str) else value
             for name, value in self.items()

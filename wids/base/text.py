@@ -13,13 +13,13 @@ __all__ = ["clean", "columns_of", "format_nbytes", "table"]
 
 
 def clean(text: Any, width: int | None = None) -> str:
-    r"""Escape what is not printable in a text, such as `\x1b`.
+    r"""Escape the characters of a text that are not printable, such as `\x1b`.
 
-    Names and captions come from strangers, and a terminal obeys what they may hold.
+    Names and captions come from strangers, and a terminal executes the codes they may hold.
 
     Args:
-        text: The text; anything else is turned into one.
-        width: Cut to so many columns, the last one "…" where something was cut.
+        text: The text; any other value is converted by `str`.
+        width: Number of columns to cut to; a text that is cut ends in "…".
 
     >>> clean("a\x1b[2J"), clean("a long caption", 8)
     ('a\\x1b[2J', 'a long …')

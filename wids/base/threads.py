@@ -21,13 +21,12 @@ _LOOK_UP_SECONDS = 0.25
 class DaemonThreadPool:
     """Thread pool whose daemon threads do not keep the process alive.
 
-    The interpreter waits for the threads of an executor when it ends, and so does the `with` around
-    one: after Ctrl-C, for as long as a server that stalls is asked again and again. Nobody waits
-    for these.
+    The interpreter waits at its end for the threads of a `ThreadPoolExecutor`: after Ctrl-C, until
+    all retries of a stalled download have failed. It does not wait for these threads.
 
     Args:
-        size: How many threads there may be; each is started when there is work for it.
-        name: What they are called.
+        size: Largest number of threads; each is started when there is work for it.
+        name: Name of the threads.
 
     >>> with DaemonThreadPool(2, "example") as pool:
     ...     list(pool.map(abs, [-1, 2, -3]))
@@ -60,7 +59,7 @@ class DaemonThreadPool:
         with self._lock:
             self._tasks.put((future, call, args))
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
-                # The thread knows nothing of this object, which else could never be forgotten.
+                # The thread holds no reference to the pool, which could not be freed otherwise.
                 thread = threading.Thread(
                     target=_work, args=(self._tasks, self._idle), name=self._name, daemon=True
                 )
@@ -95,7 +94,8 @@ class DaemonThreadPool:
 def result_of(future: Future[T]) -> T:
     """Wait for the result of a future; Ctrl-C ends the wait.
 
-    A signal that comes just before a wait without an end begins is not looked at until that ends.
+    It waits in short steps: a signal that comes just before an unlimited wait begins would not be
+    handled until that wait ends.
 
     >>> with DaemonThreadPool(1, "example") as pool:
     ...     result_of(pool.submit(abs, -1))
@@ -123,6 +123,6 @@ def _work(tasks: SimpleQueue[_Task | None], idle: threading.Semaphore) -> None:
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(call(*args))
-            except BaseException as error:  # noqa: BLE001 (whoever asks for the result gets it)
+            except BaseException as error:  # noqa: BLE001 (the caller of `result` gets it)
                 future.set_exception(error)
-        del task, future, call, args  # or they would live until the next one comes
+        del task, future, call, args  # or they would live until the next task comes

@@ -17,12 +17,12 @@ __all__ = [
     "scheme_of",
 ]
 
-# With two slashes, as "a:1.tar" is a name; only `file:` and `pipe:` are in use without.
+# Two slashes are required, since "a:1.tar" is a file name; `file:` and `pipe:` do without.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
-_NAME_LENGTH = 60  # leaves room for a digest and a suffix under the 255 bytes of a file name
+_NAME_LENGTH = 60  # with a digest and a suffix, it must fit into the 255 bytes of a file name
 
 
 def scheme_of(url: str) -> str:

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import logging
-import os  # noqa: TC003 (named in public signatures)
+import os
 import stat
 from contextlib import AbstractContextManager, suppress
 from functools import partial
-from pathlib import Path  # noqa: TC003 (named in public signatures)
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wids.base.files import is_newer
 from wids.base.locks import file_lock
 from wids.base.shardref import ShardRef
-from wids.base.urls import display_url, is_local
+from wids.base.urls import display_url, is_local, local_path
 from wids.caching.cachefolder import Entry, choose_folder, last_written, parts_of
 from wids.caching.download import Download, Unpacking
-from wids.caching.localpaths import StartingFolder, is_of_use
 from wids.caching.store import Store, folder_errors
 from wids.caching.unpack import is_compressed_name, load_libraries
 from wids.errors import FetchError
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from wids.caching.eviction import CachedShard
 
-__all__ = ["ShardCache"]
+__all__ = ["ShardCache", "StartingFolder"]
 
 _log = logging.getLogger(__name__)
 # Without a sign of life: a stopped process, or one on a machine that died, must not hold up all.
@@ -211,7 +211,7 @@ class ShardCache:
             changes when the shard does. None where the folder cannot be used.
         """
         beside = path.with_name(path.name + suffix)
-        if path.parent == self.cache_dir or is_of_use(beside, path, renew=renew):
+        if path.parent == self.cache_dir or _is_usable(beside, path, renew=renew):
             return beside
         try:
             self._store.check()
@@ -371,3 +371,57 @@ def _checked_size(cache_size: int | None) -> int | None:
     if not cache_size >= 0:
         raise ValueError(f"cache_size: expected bytes, 0 or more, got {cache_size!r}")
     return cache_size
+
+
+class StartingFolder:
+    """The working folder at the time of creation, from which relative paths count ever after.
+
+    A program may change its working folder between opening a dataset and reading it, and workers
+    may start in another one.
+
+    >>> StartingFolder().path_of("file:///data/a.tar")
+    PosixPath('/data/a.tar')
+    """
+
+    def __init__(self) -> None:
+        self._folder = _working_folder()
+
+    def path_of(self, location: str | os.PathLike[str]) -> Path:
+        """Return the path of a plain path or a `file:` URL.
+
+        A relative one stays as it was given for as long as nobody has left the folder, since it is
+        what messages name.
+
+        Raises:
+            FetchError: A `file:` URL names another host.
+        """
+        path = local_path(os.fspath(location))
+        if path.is_absolute() or self._folder in {None, _working_folder()}:
+            return path
+        return Path(str(self._folder), path)
+
+
+def _working_folder() -> str | None:
+    try:
+        return os.getcwd()  # noqa: PTH109 (its text is compared, each time a shard is opened)
+    except OSError:  # it was removed
+        return None
+
+
+def _is_usable(beside: Path, shard: Path, *, renew: bool) -> bool:
+    """Return whether a sidecar is there that is up to date or can be replaced.
+
+    Args:
+        beside: Path of the sidecar.
+        shard: Path of its shard.
+        renew: The sidecar is to be replaced, so that it is up to date does not count.
+    """
+    try:
+        status = beside.stat()
+        # A file cannot be renamed over a folder, and a pipe or device is nobody's sidecar.
+        if not stat.S_ISREG(status.st_mode):
+            return False
+        newer = not renew and is_newer(status, shard.stat())
+        return newer or os.access(beside.parent, os.W_OK)
+    except OSError:
+        return False

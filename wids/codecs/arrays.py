@@ -1,12 +1,14 @@
-"""Decoding of `.npy` and `.npz` without copies, and encoding.
+"""Decoding of `.npy` and `.npz` without copies, of one field or of a batch, and encoding.
 
 The arrays of `.npy` are views of the given bytes, read-only where those are. Nothing is allocated
-from a header before it is known to fit the bytes that are there, and object arrays (pickles in
+by a header before it is known to fit the bytes that are there, and object arrays (pickles in
 disguise) are refused.
 
 Source:
     NumPy Enhancement Proposal 1 and the docstring of `numpy.lib.format`.
 """
+
+from __future__ import annotations
 
 import ast
 import io
@@ -15,22 +17,32 @@ import zipfile
 import zlib
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from numpy.lib import format as npy_format
 
 from wids.errors import DecodeError
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 __all__ = [
     "NpyLayout",
+    "Windows",
     "decode_npy",
     "decode_npz",
     "encode_npy",
     "encode_npz",
     "npy_layout",
+    "stack_classes",
+    "stack_npy",
 ]
 
+# Number of decimal digits that fit into int64 whatever they are.
+_MOST_DIGITS = 18
 NPY_MAGIC = b"\x93NUMPY"
 _STEP_NBYTES = 1 << 20  # that are read of a zip member at once
 NPY_HEADER_LIMIT = 1 << 16  # bytes; structured types with hundreds of fields stay far below
@@ -253,3 +265,110 @@ def encode_npz(arrays: Mapping[str, Any]) -> bytes:
             # ZipInfo's own date is 1980; numpy.savez would write the time of day.
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), encode_npy(array))
     return stream.getvalue()
+
+
+# --- batches ------------------------------------------------------------------------------------
+#
+# Each function takes fields that were gathered out of mapped shards and returns what decoding them
+# one by one and stacking the results returns. It returns None where that has to be done: the fields
+# differ, or one of them is damaged and its decoder has the better message.
+
+
+class Windows:
+    """Fields in a few pieces of memory, whose equal parts are copied together.
+
+    Args:
+        memories: Mapped bytes.
+        bounds: Fields `[bounds[i], bounds[i + 1])` lie in memory `i`.
+        spans: Offset and size of each field, in bytes, within its memory; shape `(num_fields, 2)`.
+    """
+
+    def __init__(
+        self, memories: list[memoryview], bounds: list[int], spans: npt.NDArray[np.int64]
+    ) -> None:
+        self._memories = memories
+        self._bounds = list(pairwise(bounds))
+        self._offsets = spans[:, 0]
+        self.sizes = spans[:, 1]
+
+    def views(self) -> Iterator[memoryview]:
+        """Yield each field, without a copy."""
+        offsets, sizes = self._offsets.tolist(), self.sizes.tolist()
+        for memory, (start, stop) in zip(self._memories, self._bounds, strict=True):
+            for offset, size in zip(offsets[start:stop], sizes[start:stop], strict=True):
+                yield memory[offset : offset + size]
+
+    def copy(self, start: int, nbytes: int) -> npt.NDArray[np.void] | None:
+        """Copy bytes `[start, start + nbytes)` of every field.
+
+        Returns:
+            Void items of that size, shape `(num_fields,)`; None where a memory ends before.
+        """
+        if not nbytes:
+            return None
+        copied = np.empty(len(self.sizes), f"V{nbytes}")
+        offsets = self._offsets + start
+        for memory, (first, last) in zip(self._memories, self._bounds, strict=True):
+            count = len(memory) - nbytes + 1
+            if count < 1:
+                return None
+            # Every window of that size, one byte apart: they overlap, and picking copies a few.
+            windows = np.ndarray((count,), copied.dtype, memory, strides=(1,))
+            try:
+                copied[first:last] = windows[offsets[first:last]]
+            except IndexError:
+                return None
+        return copied
+
+
+def stack_npy(fields: Windows) -> npt.NDArray[Any] | None:
+    """Decode `.npy` files of one type and shape.
+
+    Args:
+        fields: At least one.
+
+    Returns:
+        The arrays, stacked; shape `(num_fields, ...)`. None unless all files have the same header
+        and room for what it promises.
+    """
+    try:
+        first = next(fields.views())
+        start, dtype, shape, order, nbytes = npy_layout(first)
+    except (DecodeError, PermissionError):
+        return None
+    # Anything else is rare, and decoding it one by one is right.
+    plain = order == "C" and dtype.isnative and dtype.kind in "biufc"
+    if not plain or start + nbytes > int(fields.sizes.min()):
+        return None
+    headers, data = fields.copy(0, start), fields.copy(start, nbytes)
+    if headers is None or data is None:
+        return None
+    if (headers.view(np.uint8).reshape(-1, start) != np.frombuffer(first[:start], np.uint8)).any():
+        return None
+    return data.view(np.uint8).view(dtype).reshape(-1, *shape)
+
+
+def stack_classes(fields: Windows) -> npt.NDArray[np.int64] | None:
+    """Decode class numbers: decimal digits and nothing else.
+
+    Args:
+        fields: At least one.
+
+    Returns:
+        The numbers; shape `(num_fields,)`. None where a field is empty or holds a sign, white
+        space or more digits than surely fit.
+    """
+    sizes = fields.sizes
+    most = int(sizes.max())
+    copied = fields.copy(0, most) if most <= _MOST_DIGITS and int(sizes.min()) > 0 else None
+    if copied is None:
+        return None
+    # digits: (num_fields, most); what follows a shorter field belongs to others.
+    digits = copied.view(np.uint8).reshape(-1, most) - np.uint8(ord("0"))
+    inside = np.arange(most) < sizes[:, None]
+    if (digits[inside] > 9).any():
+        return None
+    numbers = np.zeros(len(digits), np.int64)
+    for place in range(most):
+        numbers = np.where(inside[:, place], 10 * numbers + digits[:, place], numbers)
+    return numbers

@@ -9,9 +9,8 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from wids.codecs.compressed import WRAPPERS, unpack_field
 from wids.codecs.documents import DEFAULT_MAX_NBYTES
-from wids.codecs.formats import Decoder, DecoderSettings, builtin_decoders
+from wids.codecs.formats import WRAPPERS, Decoder, DecoderSettings, builtin_decoders, unpack_field
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
 

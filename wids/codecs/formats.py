@@ -1,8 +1,9 @@
-"""The file formats of fields: one table of extension, kind, decoder, encoder and media type.
+"""File formats of fields: one table of extension, kind, decoder, encoder and media type.
 
 A new format is a pair of functions in the module that fits, and a line in `FORMATS`.
 """
 
+import gzip
 import io
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,8 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from wids.base.decompression import DecompressionError, TooLargeError, decompress
+from wids.base.optional import load
 from wids.codecs.arrays import decode_npy, decode_npz, encode_npy, encode_npz
-from wids.codecs.compressed import WRAPPERS, pack_field
 from wids.codecs.documents import (
     decode_cbor,
     decode_class,
@@ -35,12 +37,14 @@ from wids.codecs.images import IMAGE_TARGETS, ImageDecoder, encode_image
 from wids.codecs.media import decode_audio, decode_video, encode_sound
 from wids.codecs.safetensors import decode_safetensors, encode_safetensors
 from wids.codecs.tenbin import decode_tenbin, encode_tenbin
+from wids.errors import DecodeError
 
 __all__ = [
     "FORMATS",
     "FORMAT_OF",
     "IMAGE_EXTENSIONS",
     "OCTET_STREAM",
+    "WRAPPERS",
     "Decoder",
     "DecoderSettings",
     "Encoder",
@@ -51,6 +55,8 @@ __all__ = [
     "field_kind",
     "format_suffix",
     "media_type",
+    "pack_field",
+    "unpack_field",
     "wrapper_of",
 ]
 
@@ -59,6 +65,8 @@ Encoder = Callable[[Any], bytes]
 Kind = Literal["image", "text", "json", "class", "array", "audio", "video", "bytes"]
 
 OCTET_STREAM = "application/octet-stream"
+# Last component of an extension to the name of the compression.
+WRAPPERS = {".gz": "gzip", ".zst": "zstd"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -312,3 +320,45 @@ def encode_field(extension: str, value: Any) -> bytes:
             f"cannot encode a {type(value).__name__} as {extension!r}: {error}; pass bytes, or "
             f"another extension: {', '.join(encoded)}"
         ) from error
+
+
+def unpack_field(wrapper: str, data: bytes | memoryview, max_nbytes: int) -> bytes:
+    """Decompress a field.
+
+    Args:
+        wrapper: One of `WRAPPERS`.
+        data: The whole field: gzip members or zstd frames.
+        max_nbytes: Most bytes that may come out.
+
+    Raises:
+        DecodeError: The data is damaged, incomplete or of another format, or decompresses to more.
+        ModuleNotFoundError: zstandard is needed and not installed.
+
+    >>> unpack_field(".gz", pack_field(".gz", b"text"), max_nbytes=4)
+    b'text'
+    """
+    try:
+        return decompress(data, WRAPPERS[wrapper], max_nbytes)
+    except TooLargeError as error:
+        raise DecodeError(
+            f"{WRAPPERS[wrapper]}: decompresses to more than max_nbytes={max_nbytes}; raise "
+            "max_nbytes if it is no bomb"
+        ) from error
+    except DecompressionError as error:
+        raise DecodeError(str(error)) from error
+
+
+def pack_field(wrapper: str, data: bytes) -> bytes:
+    """Compress a field; the same bytes in give the same bytes out.
+
+    Args:
+        wrapper: One of `WRAPPERS`.
+        data: Any bytes.
+
+    Raises:
+        ModuleNotFoundError: zstandard is needed and not installed.
+    """
+    if wrapper == ".gz":
+        return gzip.compress(data, mtime=0)
+    packed: bytes = load("zstandard", "zstd").ZstdCompressor(write_checksum=True).compress(data)
+    return packed

@@ -40,7 +40,7 @@ def add_make_commands(commands: Any) -> None:
 
 def create(args: Arguments) -> int:
     """Index shards and write their spec."""
-    from wids.base.outputfile import write_output
+    from wids.base.files import write_output
 
     shards = _expand(_listed(args.files))
     # Before the shards are read, which may take hours.
@@ -246,7 +246,7 @@ def _add_create(commands: Any) -> None:
 
 def merge(args: Arguments) -> int:
     """Merge several specs into one."""
-    from wids.base.outputfile import write_output
+    from wids.base.files import write_output
     from wids.specs.build import merge_specs
 
     output = Path(args.output)

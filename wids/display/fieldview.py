@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from wids.codecs.compressed import unpack_field
 from wids.codecs.documents import decode_cbor, decode_class, decode_json, decode_msgpack
-from wids.codecs.formats import Kind, field_kind, format_suffix, wrapper_of
+from wids.codecs.formats import Kind, field_kind, format_suffix, unpack_field, wrapper_of
 from wids.display.arrayview import named_arrays, summarise_arrays
 from wids.display.mediaview import summarise_audio, summarise_image, summarise_video
 from wids.display.pixels import is_picture

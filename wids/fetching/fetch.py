@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.base.urls import check_url, display_url, is_local, local_path, scheme_of
 from wids.errors import FetchError, IntegrityError
-from wids.fetching.http import HttpSource
-from wids.fetching.hub import HubSource
+from wids.fetching.http import HttpSource, HubSource
 from wids.fetching.objecthelper import object_source
 from wids.fetching.objectstore import OBJECT_SCHEMES
 from wids.fetching.pipe import PipeSource
-from wids.fetching.ranges import FileVersion, check_length, check_range, coalesce, cut
-from wids.fetching.responsechecks import (
+from wids.fetching.responses import (
+    FileVersion,
+    check_length,
+    check_range,
+    coalesce,
+    cut,
     read_bounded,
     skip_known,
     too_large,

@@ -1,21 +1,24 @@
-"""Source of `http:` and `https:` URLs: one request, its checked response, its bytes.
+"""Sources of `http:`, `https:` and `hf:` URLs: one request, its checked response, its bytes.
 
-A response that another try will not better is a `FetchError`; one that it may is a
-`ConnectionError`, and the caller tries again.
+An error that another try cannot mend is a `FetchError`; any other is a `ConnectionError`, and the
+caller tries again.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from email.utils import parsedate_to_datetime
 from http import HTTPStatus
+from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import quote
 
 from wids.base.decompression import DecompressionError, decompressed
 from wids.base.urls import display_url
 from wids.errors import FetchError
-from wids.fetching.responsechecks import encoded_range
+from wids.fetching.responses import encoded_range
 from wids.fetching.transport import (
     AbsentError,
     AnsweredError,
@@ -31,7 +34,9 @@ if TYPE_CHECKING:
 
     from requests import Response
 
-__all__ = ["HttpSource", "ServerBusyError", "parse_retry_after"]
+    from wids.fetching.transport import FetchPolicy
+
+__all__ = ["HttpSource", "HubSource", "ServerBusyError", "hub_location", "parse_retry_after"]
 
 _READ_NBYTES = 256 << 10  # larger ones cost page faults: measured on loopback
 # Too busy, or a gateway's own trouble. All else, 404 and 403 above all, stays as it is.
@@ -41,6 +46,7 @@ _MAX_RATIO = 200  # real shards of text reach 10 to 50; zeros reach 1,000
 _ALWAYS_ALLOWED_NBYTES = 64 << 20
 # No more digits than a file can have bytes: Python refuses to read numbers of thousands.
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
+_HUB_KINDS = ("datasets", "spaces")
 _LENGTH = re.compile(r"\d{1,19}", re.ASCII)
 
 
@@ -285,3 +291,69 @@ def _decoded(blocks: Iterator[bytes], encoding: str, shown: str) -> Iterator[byt
         raise AnsweredError(str(error)) from error
     except ModuleNotFoundError as error:
         raise FetchError(f"{shown}: {error}") from error
+
+
+def hub_location(url: str, environment: Mapping[str, str]) -> str:
+    """Return the https URL of `hf://datasets/<owner>/<name>[@<revision>]/<path>`.
+
+    Args:
+        url: A URL as `huggingface_hub` writes it; without `datasets/` it names a model.
+        environment: `HF_ENDPOINT` names another hub.
+
+    Raises:
+        FetchError: It names no repository or no file.
+
+    >>> hub_location("hf://datasets/me/birds@v1/train/a.tar", {})
+    'https://huggingface.co/datasets/me/birds/resolve/v1/train/a.tar'
+    """
+    words = url.partition("://")[2].split("/")
+    kind = [words.pop(0)] if words[0] in _HUB_KINDS else []
+    if len(words) < 3 or not all(words[:3]):
+        raise FetchError(
+            f"{display_url(url)}: expected hf://datasets/<owner>/<name>/<path>, "
+            f"or @<revision> after the name"
+        )
+    owner, name, *path = words
+    name, _, revision = name.partition("@")
+    # By plain HTTP, not by `huggingface_hub`: ranges, retries and the cache are those of all
+    # shards.
+    endpoint = environment.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
+    quoted = [quote(word) for word in path]
+    parts = [*kind, owner, name, "resolve", quote(revision or "main", safe="%"), *quoted]
+    return "/".join([endpoint, *parts])
+
+
+class HubSource:
+    """Opens `hf://` URLs; the user's token is sent to the hub and to no other host.
+
+    Args:
+        policy: Its time limits.
+    """
+
+    def __init__(self, policy: FetchPolicy) -> None:
+        self._http = HttpSource(policy)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def open(
+        self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
+    ) -> Stream:
+        """Request a file of the hub; see `Source.open`."""
+        token = _hub_token(os.environ)
+        headers = {"Authorization": f"Bearer {token}"} if token else {}
+        location = hub_location(url, os.environ)
+        return self._http.open(location, start, stop, validator=validator, headers=headers)
+
+
+def _hub_token(environment: Mapping[str, str]) -> str:
+    """Return the token from where `huggingface_hub` keeps it, "" without one."""
+    if environment.get("HF_TOKEN"):
+        return environment["HF_TOKEN"]
+    home = environment.get("HF_HOME") or "~/.cache/huggingface"
+    path = Path(environment.get("HF_TOKEN_PATH") or f"{home}/token").expanduser()
+    try:
+        return path.read_text(encoding="utf-8").strip()
+    except OSError:
+        return ""

@@ -15,9 +15,8 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.urls import display_url
-from wids.codecs.arrays import decode_npy
+from wids.codecs.arrays import Windows, decode_npy, stack_classes, stack_npy
 from wids.codecs.documents import decode_class
-from wids.codecs.stacks import Windows, stack_classes, stack_npy
 from wids.errors import DecodeError
 from wids.reading.collate import column_of
 from wids.reading.ragged import Ragged, Values, pack

@@ -13,7 +13,7 @@ from wids.base.warn import WarningsOnce
 from wids.caching.cachefolder import Entry, check_folder
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, ShardFormatError
-from wids.fetching.ranges import FileVersion
+from wids.fetching.responses import FileVersion
 from wids.fetching.transport import RangesNotServedError, ReplacedError, SizeMismatchError
 from wids.log import logger
 from wids.tar.shard import ReadableShard, Shard, check_part

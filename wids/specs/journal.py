@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from wids.base.outputfile import write_output
+from wids.base.files import write_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -1,4 +1,4 @@
-"""Specs from all that a dataset can be opened from: a JSON spec, or the shards themselves."""
+"""Loading of specs from a JSON file or URL, a folder, a pattern, or a list of shards."""
 
 import glob
 import io
@@ -43,10 +43,10 @@ def load_spec(
         cache_dir: Cache folder, which keeps large specs in a form that is mapped, not parsed.
 
     Returns:
-        The spec; shards of which nobody said how many samples they hold have `nsamples` -1.
+        The spec; a shard whose number of samples is unknown has `nsamples` None.
 
     Raises:
-        SpecError: There is nothing there, or it is malformed.
+        SpecError: Nothing is found there, or it is malformed.
         FetchError: A URL could not be read.
     """
     base = None if base is None else os.fspath(base)
@@ -60,7 +60,7 @@ def load_spec(
         location = os.fspath(source)
         shards = find_shards(location)
         if shards is None:
-            # What is kept stands for the JSON alone; options would each need columns of their own.
+            # Only the spec as the JSON says it is kept: each set of options would need its own.
             plain = options is None and not allow_local
             kept = SpecCache.of(location, base, cache_dir) if plain else None
             return _parsed_once(location, parse, kept)
@@ -77,9 +77,9 @@ def _parsed_once(
     location: str, parse: Callable[..., DatasetSpec], kept: SpecCache | None
 ) -> DatasetSpec:
     """Return the spec of a JSON file: its kept columns, else parsed."""
-    spec = None if kept is None else kept.load()
-    if spec is not None:
-        return spec
+    arguments = None if kept is None else kept.load()
+    if arguments is not None:
+        return DatasetSpec(**arguments)
     others: list[str] = []
 
     def read(url: str) -> bytes:
@@ -87,10 +87,11 @@ def _parsed_once(
         return _read_named(url)
 
     spec = parse(read_document(location), location, read=read)
-    # What other documents say may change without this one; and mapped columns take less memory.
+    # A spec that refers to other documents is not kept: they may change while this one stays.
     if kept is not None and not others:
         kept.save(spec)
-        spec = kept.load() or spec
+        if (arguments := kept.load()) is not None:  # mapped columns take less memory
+            spec = DatasetSpec(**arguments)
         give_back_memory()
     return spec
 
@@ -106,8 +107,8 @@ def find_shards(location: str) -> list[str] | None:
     """
     path = local_path(location) if is_local(location) else None
     if path is not None and path.is_dir():
-        # What was unpacked may lie beside its tar, under the same name; and hidden files are what
-        # macOS keeps beside a file it copied (`._a.tar`), or a copy under way.
+        # A folder may have the name of a tar that was unpacked there. Hidden files are metadata
+        # of macOS (`._a.tar`) or copies under way.
         entries = (entry for entry in path.iterdir() if _is_shard(entry.name))
         shards = sorted(str(e) for e in entries if not e.name.startswith(".") and not e.is_dir())
         return _not_empty(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
@@ -131,7 +132,7 @@ def expand_braces(pattern: str) -> list[str]:
     >>> expand_braces("train-{08..10}.tar")
     ['train-08.tar', 'train-09.tar', 'train-10.tar']
     """
-    # Here, as few specs have braces and every command would wait for it.
+    # Imported here: few specs have braces, and every command would wait for the import.
     import bracex
 
     try:
@@ -160,10 +161,10 @@ def read_document(location: str) -> bytes:
 
 
 def _read_named(location: str) -> bytes:
-    """Return the content of a spec that another one names.
+    """Return the content of a spec that another spec refers to.
 
     Raises:
-        SpecError: It is no regular file: a device or a pipe may have no end.
+        SpecError: It is not a regular file: a device or a pipe may have no end.
         FetchError: The URL could not be read.
     """
     if is_local(location) and local_path(location).exists() and not local_path(location).is_file():

@@ -1,8 +1,8 @@
 """`SpecCache`: large specs kept as columns, which are mapped instead of parsed.
 
-A JSON of a million shards takes seconds to parse and a gigabyte on the way. So what came of it is
-kept in the folder `specs` of the cache folder, under the name of the JSON; as long as size and
-times of the JSON are the same, the columns are mapped in its place.
+A JSON of a million shards takes seconds to parse, and a gigabyte of memory. So the parsed columns
+are kept in the folder `specs` of the cache folder, and are mapped instead of parsing the JSON again
+as long as its size and times are the same.
 """
 
 from __future__ import annotations
@@ -23,7 +23,6 @@ from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.hashing import DIGESTS
 from wids.caching.cachefolder import SPECS_FOLDER, check_folder, choose_folder
 from wids.specs.shardtable import MOST_SAMPLES, UNKNOWN, ShardTable
-from wids.specs.spec import DatasetSpec
 from wids.specs.textcolumns import BytesColumn, Parts, TextColumn
 
 if TYPE_CHECKING:
@@ -31,11 +30,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from wids.specs.spec import DatasetSpec
+
 __all__ = ["SpecCache", "give_back_memory"]
 
-LEAST_NBYTES = 2_000_000  # a smaller JSON is parsed in the time that looking for its columns takes
-# Some tens of megabytes each; whoever uses more large specs in turn parses some anew.
-MOST_FILES = 32
+LEAST_NBYTES = 2_000_000  # a smaller JSON is parsed faster than its columns are found and checked
+MOST_FILES = 32  # of some tens of megabytes each
 # A file that was written twice within one tick of the clock has the same times before and after.
 _SETTLED_NS = 2_000_000_000
 _SUFFIX = ".columns"
@@ -52,13 +52,13 @@ class SpecCache:
 
     def __init__(self, folder: Path, location: str, base: str | None) -> None:
         self._location = Path(location).expanduser()
-        # What decides the content of the columns, apart from the content of the JSON.
+        # All that decides the content of the columns, apart from the content of the JSON.
         asked = [
             location,
             str(self._location.absolute()),
             base,
-            # The columns are in the machine's own order, and a home folder may be shared by two
-            # kinds.
+            # The columns are in the machine's byte order, and machines of two orders may share a
+            # home folder.
             sys.byteorder,
             os.environ.get("HOME"),
         ]
@@ -75,8 +75,8 @@ class SpecCache:
 
         Args:
             location: Path of the JSON.
-            base: What relative URLs count from, if not from where the JSON says.
-            cache_dir: The cache folder, if not the usual one.
+            base: Folder or URL that relative URLs count from; None for the one of the JSON.
+            cache_dir: The cache folder; None for the default one.
         """
         try:
             if os.stat(os.path.expanduser(location)).st_size < LEAST_NBYTES:  # noqa: PTH111, PTH116
@@ -96,17 +96,15 @@ class SpecCache:
             status.st_ctime_ns,  # nobody can set this one back
         ]
 
-    def load(self) -> DatasetSpec | None:
-        """Return the spec of the kept columns; None where there are none of the present JSON."""
+    def load(self) -> dict[str, Any] | None:
+        """Return the arguments of `DatasetSpec`; None where nothing is kept of the present JSON."""
         try:
             check_folder(self._folder, shared=False)
             about, columns = read_arrays(self._path)
             if about["identity"] != self._identity:
                 return None
-            table = _unpacked(about, columns)
-            return DatasetSpec(
-                table, name=about["name"], base=about["base"], header=about["header"]
-            )
+            named = {name: about[name] for name in ("name", "base", "header")}
+            return {"shards": _unpacked(about, columns), **named}
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
@@ -138,8 +136,8 @@ class SpecCache:
 def give_back_memory() -> None:
     """Return freed memory to the system.
 
-    Parsing a million shards frees a gigabyte in small pieces, of which glibc keeps a hundred
-    megabytes; with eight workers that are forked, that is each one's.
+    Parsing a million shards frees a gigabyte in small pieces, and glibc keeps a hundred megabytes
+    of it, which every forked worker then has, too.
     """
     with suppress(OSError, AttributeError):  # another C library, or none that can be found
         ctypes.CDLL(None).malloc_trim(0)
@@ -166,7 +164,7 @@ def _unpacked(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> 
     """Return the table of a description and columns.
 
     Raises:
-        ValueError: Its columns do not fit each other, or hold what no spec may.
+        ValueError: The columns do not fit each other, or hold values that no spec may have.
         KeyError: One is missing.
     """
     num_rows = about["num_rows"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from wids.base.outputfile import write_output
+from wids.base.files import write_output
 from wids.base.urls import display_url
 from wids.errors import SpecError
 from wids.specs.locations import folder_of, join

@@ -1,11 +1,16 @@
 """Tar index as columns over all samples of a shard, for searches and statistics."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
-from wids.tar.sidecar import Sidecar
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from wids.tar.sidecar import Sidecar
 
 __all__ = ["IndexColumns", "SpanTable"]
 

@@ -4,8 +4,13 @@ import os
 from collections.abc import Collection
 from pathlib import Path
 
-from wids.tar.foreign import dali_path, energon_path
-from wids.tar.foreigncheck import check_against, save_dali_index, save_energon_index
+from wids.tar.foreign import (
+    check_against,
+    dali_path,
+    energon_path,
+    save_dali_index,
+    save_energon_index,
+)
 from wids.tar.tarindex import TarIndex
 
 __all__ = [

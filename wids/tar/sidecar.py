@@ -6,23 +6,29 @@ does, and all processes share the pages. A sidecar is never trusted: header and 
 verified when it is opened, each sample by a checksum of its own when it is read.
 """
 
+from __future__ import annotations
+
 import hashlib
 import os
 import stat
 import struct
-from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, NamedTuple, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, TypedDict
 from zlib import crc32
 
 import numpy as np
-from numpy.typing import NDArray
 
 from wids.base.mapping import map_file
 from wids.errors import ShardFormatError
-from wids.tar.grouping import Grouping, KeyRule, SampleTable
 from wids.tar.tarheader import BLOCK_SIZE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from numpy.typing import NDArray
+
+    from wids.tar.grouping import Grouping, KeyRule, SampleTable
 
 __all__ = [
     "CONCATENATED",

@@ -8,14 +8,11 @@ Source: POSIX.1-2001, "pax", ustar and pax interchange formats; GNU tar manual, 
 
 import re
 
-from wids.base.magic import file_type
-
 __all__ = [
     "BLOCK_SIZE",
     "PAX_USED",
     "check_numbers",
     "checksum_matches",
-    "describe_start",
     "header_link",
     "header_name",
     "parse_number",
@@ -201,14 +198,3 @@ def parse_pax_size(value: bytes) -> int:
     if not value.isdigit() or len(value) > 20:
         raise ValueError(f"expected decimal digits in the PAX record 'size', found {value[:40]!r}")
     return int(value)
-
-
-def describe_start(start: bytes) -> str:
-    r"""Return a description of a file that is no tar, by its first bytes.
-
-    >>> describe_start(bytes([0x1f, 0x8b, 8, 0]))
-    "gzip data (first bytes b'\\x1f\\x8b\\x08\\x00')"
-    """
-    # What people hand over in place of a tar is a compressed one, most often, or an error page.
-    known = file_type(start)
-    return f"{'no tar' if known is None else known.description} (first bytes {start[:16]!r})"

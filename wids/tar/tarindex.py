@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from wids.base.files import is_newer, write_atomically
 from wids.base.locks import file_lock
 from wids.errors import ShardFormatError
-from wids.tar.foreigncheck import warn_of_wrong_indexes
+from wids.tar.foreign import warn_of_wrong_indexes
 from wids.tar.grouping import Grouping, KeyRule, group_members
 from wids.tar.membertable import MemberTable
 from wids.tar.sidecar import (

@@ -17,13 +17,13 @@ from typing import NoReturn
 import numpy as np
 from numpy.typing import NDArray
 
+from wids.base.magic import file_type
 from wids.errors import ShardFormatError
 from wids.tar.extended import EXTENDED_TYPES, MAX_EXTENDED_NBYTES, ExtendedHeaders
 from wids.tar.tarheader import (
     BLOCK_SIZE,
     check_numbers,
     checksum_matches,
-    describe_start,
     header_name,
     parse_number,
 )
@@ -459,3 +459,14 @@ class HeaderWalk:
             "fetch or pack the shard anew"
             + (", or copy its whole samples with wids repair" if position else "")
         )
+
+
+def describe_start(start: bytes) -> str:
+    r"""Return a description of a file that is no tar, by its first bytes.
+
+    >>> describe_start(bytes([0x1f, 0x8b, 8, 0]))
+    "gzip data (first bytes b'\\x1f\\x8b\\x08\\x00')"
+    """
+    # What people hand over in place of a tar is a compressed one, most often, or an error page.
+    known = file_type(start)
+    return f"{'no tar' if known is None else known.description} (first bytes {start[:16]!r})"

@@ -12,7 +12,7 @@ from wids.base.processes import run_each
 from wids.codecs.decode import decode_field
 from wids.errors import FetchError, ShardFormatError
 from wids.specs.build import local_copy, stored_file
-from wids.tar.foreigncheck import wrong_indexes
+from wids.tar.foreign import wrong_indexes
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex

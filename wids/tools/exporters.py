@@ -11,10 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.files import named_write_errors, remove_parts, write_atomically
+from wids.base.files import OutputFile, named_write_errors, remove_parts, write_atomically
 from wids.base.omissions import Omissions
 from wids.base.optional import load
-from wids.base.outputfile import OutputFile
 from wids.base.progress import progress
 from wids.specs.merging import merged_header
 

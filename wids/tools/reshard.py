@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 import numpy as np
 
-from wids.base.files import remove_parts
+from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
-from wids.base.outputfile import write_output
 from wids.base.processes import run_each
 from wids.base.progress import progress
 from wids.ordering.permute import derive_key, permute

@@ -6,8 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from wids.codecs.compressed import WRAPPERS, pack_field
-from wids.codecs.formats import encode_field
+from wids.codecs.formats import WRAPPERS, encode_field, pack_field
 from wids.tar.grouping import split_name
 
 __all__ = ["Encoder", "Members", "SampleEncoder"]

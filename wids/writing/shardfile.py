@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict
 
-from wids.base.files import remove_parts
+from wids.base.files import OutputFile, remove_parts
 from wids.base.hashing import DIGESTS, RunningDigests
-from wids.base.outputfile import OutputFile
 from wids.base.warn import warn
 from wids.specs.newspec import name_in_spec, shard_entry
 from wids.tar.sidecar import SIDECAR_SUFFIX

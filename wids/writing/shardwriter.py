@@ -12,8 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from wids.base.files import remove_parts
-from wids.base.outputfile import write_output
+from wids.base.files import remove_parts, write_output
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.newspec import name_in_spec, new_spec
 from wids.tar.sidecar import SIDECAR_SUFFIX

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from wids.base.outputfile import OutputFile
+from wids.base.files import OutputFile
 from wids.writing.memberwriter import ByteSink, SampleArchive
 from wids.writing.sampleencoder import Encoder, SampleEncoder
 
