@@ -411,6 +411,22 @@ def test_a_part_of_a_field_is_of_one_version_without_validators(
                 assert shard.read_part(place, ".bin", 100_000, 100_100) == right
 
 
+def test_a_part_far_inside_of_a_field_takes_no_memory_without_validators(
+    put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
+) -> None:
+    """What stands before the part is not taken into memory: the shard is fetched to the disk."""
+    size = 20 << 20
+    shard = tar_of("old", ["a"], extensions=[".bin"], nbytes=size)
+    right = content("old", "a.bin", size)
+    shard_server.faults = Faults(no_etag=True)
+    with open_by_range(tmp_path / "cache", put(shard, shard), 1) as dataset:
+        opened, place, _ = dataset.locate_sample(0)
+        for start in (1 << 20, size - 100):
+            assert opened.read_part(place, ".bin", start, start + 100) == right[start : start + 100]
+    whole = [request for request in shard_server.requests if "Range" not in request.headers]
+    assert [request.path for request in whole] == [f"/a.tar{SIDECAR_SUFFIX}", "/a.tar"]
+
+
 @pytest.mark.parametrize("at", [0, 300, -5], ids=["magic", "span", "key"])
 def test_a_kept_sidecar_that_is_damaged_is_fetched_anew(
     put: Callable[..., str], shard_server: ShardServer, tmp_path: Path, at: int

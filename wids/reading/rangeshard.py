@@ -42,6 +42,8 @@ T = TypeVar("T")
 _REPLACED = "was replaced since it was indexed; make its sidecar and the spec anew"
 # Two extended headers of the largest size that is read, and some; honest ones take a kilobyte.
 _MOST_HEADERS_NBYTES = 2 << 20
+# What is taken into memory to prove a part; beyond, a shard on the disk costs less.
+_MOST_BEFORE_PART_NBYTES = 16 << 20
 _SHOWN_CHARACTERS = 80
 # Requests wait for the server, not for a processor; and more would trouble it, not speed it up.
 MOST_SHARDS_AT_ONCE = 8
@@ -154,7 +156,7 @@ class RangeShard(ReadableShard):
         """Return the bytes `[start, stop)` of one field, without the rest of it.
 
         What a player asks for that seeks in a film. Such parts never lead to fetching the shard
-        whole, where the server has byte ranges.
+        whole, where the server has byte ranges and names the version of the file.
 
         Raises:
             IndexError: There is no such sample, or `[start, stop)` lies outside the field.
@@ -215,6 +217,12 @@ class RangeShard(ReadableShard):
         if basis.version.validator is None:
             # Nothing says that both answers were of one file; so both must come in one.
             whole = (wanted.start, body[1])
+            if body[1] - wanted.start > _MOST_BEFORE_PART_NBYTES:
+                raise _UnprovenFieldError(
+                    f"{display_url(self.url)}: the server names no version of the file, so a part "
+                    f"of {extension!r} would come with the {wanted.offset + start - wanted.start} "
+                    "bytes before it"
+                )
             (block,) = self._fetcher.read_ranges(self.url, [whole], version=basis.version)
             head, part = block[: headers[1] - headers[0]], block[body[0] - wanted.start :]
         self._verify(wanted, head)
@@ -436,7 +444,7 @@ class WantedField(NamedTuple):
 
 
 class _UnprovenFieldError(FetchError):
-    """A field whose name only a reader of the whole shard can know."""
+    """A field or part of one that only a reader of the whole shard can be sure of."""
 
 
 def _is_sound(index: TarIndex) -> bool:
