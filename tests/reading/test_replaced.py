@@ -411,6 +411,7 @@ def test_a_part_of_a_field_is_of_one_version_without_validators(
                 assert shard.read_part(place, ".bin", 100_000, 100_100) == right
 
 
+@pytest.mark.filterwarnings("ignore:.*fetched whole:wids.errors.WidsWarning")
 def test_a_part_far_inside_of_a_field_takes_no_memory_without_validators(
     put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
 ) -> None:
@@ -485,6 +486,7 @@ MANY_OLD = tar_of("old", MANY)
 MANY_SWAPPED = tar_of("new", [MANY[0], MANY[2], MANY[1], *MANY[3:]])
 
 
+@pytest.mark.filterwarnings("ignore:.*fetched whole:wids.errors.WidsWarning")
 def test_keys_and_bytes_are_of_the_shard_that_was_fetched_whole(
     put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
 ) -> None:
@@ -499,6 +501,7 @@ def test_keys_and_bytes_are_of_the_shard_that_was_fetched_whole(
         assert [dataset[index]["__key__"] for index in (1, 2)] == ["002", "001"]
 
 
+@pytest.mark.filterwarnings("ignore:.*fetched whole:wids.errors.WidsWarning")
 @pytest.mark.parametrize("roomy", [False, True], ids=["without ranges", "in steady use"])
 def test_a_shard_that_is_fetched_whole_numbers_its_samples_as_before(
     put: Callable[..., str], shard_server: ShardServer, tmp_path: Path, roomy: bool
@@ -596,6 +599,7 @@ def test_the_page_shows_one_version_of_a_sample(put: Callable[..., str], tmp_pat
     assert read == [content("new", f"{KEYS[2]}{extension}") for extension in (".bin", ".cls")]
 
 
+@pytest.mark.filterwarnings("ignore:.*fetched whole:wids.errors.WidsWarning")
 @pytest.mark.parametrize("name", ["a.tar.gz", "a.tgz"])
 def test_a_compressed_shard_with_a_sidecar_is_fetched_whole(
     shard_server: ShardServer, tmp_path: Path, name: str
