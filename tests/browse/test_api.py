@@ -490,7 +490,7 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
         assert server.get("thumb", i=15, f=0, s=96).headers["Content-Type"] == "image/svg+xml"
         assert server.get("api/sample", i=15).status_code == 500
         assert len(shard_server.requests) == num_requests
-        server.handlers.source.failures.retry_seconds = 0
+        server.handlers.reader.failures.retry_seconds = 0
         shard_server.heal()
         assert not any("error" in tile for tile in server.ask("page")["tiles"])
         states = [row["state"] for row in server.ask("shards")["shards"]]
@@ -504,7 +504,7 @@ def test_a_server_that_answers_again_is_held_against_no_shard(folder: Path, shar
         shard_server.faults = Faults(refuse=True)
         assert server.get("api/sample", i=5).status_code == 500
         shard_server.heal()
-        failures = server.handlers.source.failures
+        failures = server.handlers.reader.failures
         failures.retry_seconds = 0
         assert server.ask("sample", i=15)["key"] == "part1/005"
         failures.retry_seconds = 3600
@@ -519,7 +519,7 @@ def test_while_a_shard_is_on_its_way_the_page_can_tell(
     rows = serve_remotely(folder, shard_server, sidecars=False)
     began, go_on = threading.Event(), threading.Event()
     with browsing(rows) as server, ThreadPoolExecutor(1) as pool:
-        dataset = server.handlers.source.dataset
+        dataset = server.handlers.reader.dataset
         locate = dataset.locate_sample
 
         def slowly(index: int) -> Any:
@@ -591,7 +591,7 @@ def test_how_much_of_a_shard_has_come_is_told(
     rows = serve_remotely(folder, shard_server, sidecars=False)
     began, go_on = threading.Event(), threading.Event()
     with browsing(rows) as server, ThreadPoolExecutor(1) as pool:
-        dataset = server.handlers.source.dataset
+        dataset = server.handlers.reader.dataset
         whole = Path(dataset.cache.get(rows[1][0]))
         whole.unlink()
         new_part_path(whole).write_bytes(bytes(1234))
@@ -625,7 +625,7 @@ def test_a_server_that_fails_is_asked_once_for_a_page(folder: Path, shard_server
         assert server.get("thumb", i=6, f=0, s=96).headers["Cache-Control"] == "no-store"
         assert len(shard_server.requests) - before <= 3
         shard_server.heal()
-        server.handlers.source.failures.retry_seconds = 0
+        server.handlers.reader.failures.retry_seconds = 0
         assert all("error" not in tile for tile in server.ask("page", at=5, count=5)["tiles"])
 
 
@@ -735,7 +735,7 @@ def test_a_fault_of_the_server_is_an_answer(
     def fail(_index: int) -> None:
         raise RuntimeError("unforeseen")
 
-    monkeypatch.setattr(served.handlers.source, "place", fail)
+    monkeypatch.setattr(served.handlers.reader, "locate", fail)
     response = served.get("api/sample", i=0)
     assert (response.status_code, "unforeseen" in response.json()["error"]) == (500, True)
     assert "unforeseen" in caplog.text

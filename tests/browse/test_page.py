@@ -446,7 +446,7 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
     shard_server.faults = Faults(refuse=True)
     go_on = threading.Event()
     with browsing(rows, patience=FetchPolicy(attempts=1)) as server:
-        dataset = server.handlers.source.dataset
+        dataset = server.handlers.reader.dataset
         locate = dataset.locate_sample
 
         def slowly(index: int) -> Any:

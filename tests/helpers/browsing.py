@@ -15,9 +15,9 @@ from typing import Any, Self
 
 import requests
 
+from wids.browse.fieldreader import FieldReader
 from wids.browse.handlers import ApiHandlers
 from wids.browse.server import BrowseServer
-from wids.browse.source import Source
 from wids.reading.shardlist import ShardList
 
 
@@ -54,11 +54,11 @@ class Browsing:
 
 @contextmanager
 def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsing]:
-    """Serve a dataset; options are those of `ApiHandlers`, of `Source`, and `host` and `token`."""
+    """Serve a dataset; options: of `ApiHandlers`, of `FieldReader`, and `host` and `token`."""
     host, token = options.pop("host", "127.0.0.1"), options.pop("token", False)
     waits = {name: options.pop(name) for name in ("patience", "retry_seconds") if name in options}
     with ShardList(spec, transformations="memoryview", remote="range") as dataset:
-        handlers = ApiHandlers(Source(dataset, **waits), title, **options)
+        handlers = ApiHandlers(FieldReader(dataset, **waits), title, **options)
         server = BrowseServer(handlers, host, 0, token=token)
         thread = threading.Thread(target=server.run)
         thread.start()

@@ -18,7 +18,7 @@ import pytest
 from helpers.server import Faults, ShardServer
 
 from wids import ShardListDataset, TarIndex
-from wids.browse.source import Source
+from wids.browse.fieldreader import FieldReader
 from wids.errors import FetchError, ShardFormatError, WidsError, WidsWarning
 from wids.fetching.fetch import Fetcher, FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -468,17 +468,17 @@ def test_the_page_shows_no_other_samples_bytes(put: Callable[..., str], tmp_path
     """What was located before the shard was replaced is not read from the new one."""
     url = put(OLD, OLD)
     with open_by_range(tmp_path / "cache", url) as dataset:
-        source = Source(dataset)
-        place = source.place(2)
+        reader = FieldReader(dataset)
+        place = reader.locate(2)
         put(NEW, NEW)
         for _ in range(2):
             with pytest.raises(WidsError, match="replaced"):
-                source.read(place, 0)
+                reader.read(place, 0)
     with open_by_range(tmp_path / "cache", url) as dataset:  # by the old sidecar, kept
-        source = Source(dataset)
-        place = source.place(2)
+        reader = FieldReader(dataset)
+        place = reader.locate(2)
         assert place.key == KEYS[3]
-        assert bytes(source.read(place, 0)) == content("new", f"{KEYS[3]}.bin")
+        assert bytes(reader.read(place, 0)) == content("new", f"{KEYS[3]}.bin")
 
 
 MANY = [f"{number:03d}" for number in range(40)]
@@ -587,15 +587,15 @@ def test_the_page_shows_one_version_of_a_sample(put: Callable[..., str], tmp_pat
     """Fields that were kept are read again where another field shows that the shard is new."""
     new = tar_of("new", KEYS)  # of the same names and sizes
     with open_by_range(tmp_path / "cache", put(OLD, OLD)) as dataset:
-        source = Source(dataset, retry_seconds=0.0)
-        first = source.place(2)
-        source.fetch_ahead([first], lambda _: [0])
+        reader = FieldReader(dataset, retry_seconds=0.0)
+        first = reader.locate(2)
+        reader.fetch_ahead([first], lambda _: [0])
         put(new, new)
         with pytest.raises(FetchError, match="replaced"):
-            source.read(first, 1)
-        place = source.place(2)
+            reader.read(first, 1)
+        place = reader.locate(2)
         assert place.version != first.version  # else a browser would keep its pictures
-        read = [bytes(source.read(place, number)) for number in (0, 1)]
+        read = [bytes(reader.read(place, number)) for number in (0, 1)]
     assert read == [content("new", f"{KEYS[2]}{extension}") for extension in (".bin", ".cls")]
 
 
@@ -610,7 +610,7 @@ def test_a_compressed_shard_with_a_sidecar_is_fetched_whole(
     with open_by_range(tmp_path / "cache", f"{url}?token=1") as dataset:
         assert dataset[3]["__key__"] == KEYS[3]
         assert check(dataset[3], ["old"]) == {"old"}
-        assert Source(dataset).place(4).key == KEYS[4]
+        assert FieldReader(dataset).locate(4).key == KEYS[4]
 
 
 def test_a_column_is_kept_for_the_version_that_it_is_of(

@@ -29,7 +29,7 @@ from wids.errors import WidsError
 from wids.log import logger
 
 if TYPE_CHECKING:
-    from wids.browse.source import SamplePlace
+    from wids.browse.fieldreader import LocatedSample
     from wids.display.thumbnails import Thumbnail
 
 __all__ = ["UnsatisfiableRangeError", "make_app", "parse_range"]
@@ -139,7 +139,7 @@ def make_app(
 
 
 def _answered(endpoint: Endpoint) -> Endpoint:
-    """Answer even what nobody foresaw: the page shows the message, the log the place."""
+    """Answer even what nobody foresaw: the page shows the message, the log the traceback."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -243,26 +243,28 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
     kept = handlers.thumbnails.kept(_integer(request, "i"), _integer(request, "f"), size, version)
     if kept is not None:
         return kept, version
-    place, number = await _in_thread(_asked_for, handlers, request)
+    located, number = await _in_thread(_asked_for, handlers, request)
     if await request.is_disconnected():
-        return None, place.version
-    return await asyncio.wrap_future(handlers.thumbnails.get(place, number, size)), place.version
+        return None, located.version
+    return await asyncio.wrap_future(
+        handlers.thumbnails.get(located, number, size)
+    ), located.version
 
 
 def _raw_of(handlers: ApiHandlers) -> Endpoint:
     async def send_raw(request: Request) -> Response:
         try:
             check_parameters("raw", request.query_params)
-            place, number = await _in_thread(_asked_for, handlers, request)
-            field = place.field(number)
+            located, number = await _in_thread(_asked_for, handlers, request)
+            field = located.field(number)
             asked = parse_range(request.headers.get("range"), field.nbytes)
         except UnsatisfiableRangeError:
             return Response(status_code=416, headers={"Content-Range": f"bytes */{field.nbytes}"})
         except (WidsError, OSError, ValueError, LookupError) as error:
             return _failure(error)
         start, stop = asked or (0, field.nbytes)
-        headers = _field_headers(place, number, save=request.query_params.get("save") == "1")
-        if place.version == request.query_params.get("v"):
+        headers = _field_headers(located, number, save=request.query_params.get("save") == "1")
+        if located.version == request.query_params.get("v"):
             headers["Cache-Control"] = _KEPT
         headers["Content-Length"] = str(stop - start)
         if asked is not None:
@@ -271,18 +273,18 @@ def _raw_of(handlers: ApiHandlers) -> Endpoint:
         # Else the whole field would be read, to be thrown away.
         if request.method == "HEAD":
             return Response(status_code=status, headers=headers)
-        chunks = _chunks(handlers, place, number, start, stop)
+        chunks = _chunks(handlers, located, number, start, stop)
         return StreamingResponse(chunks, status, headers)
 
     return send_raw
 
 
-def _field_headers(place: SamplePlace, number: int, *, save: bool) -> dict[str, str]:
+def _field_headers(located: LocatedSample, number: int, *, save: bool) -> dict[str, str]:
     """Mark strangers' bytes: shown where they are pixels or sound, else only ever saved."""
-    extension = place.fields[number].extension
+    extension = located.fields[number].extension
     kind = media_type(extension)
     shown = "inline" if kind != OCTET_STREAM and not save else "attachment"
-    name = f"{place.key.rpartition('/')[2]}{extension}"
+    name = f"{located.key.rpartition('/')[2]}{extension}"
     # Old browsers read the plain name, others the exact one; neither can break out of the header.
     plain = _UNSAFE_IN_NAMES.sub("_", name)[-100:]
     exact = quote(name.encode("utf-8", "surrogateescape")[-200:], safe="")
@@ -295,20 +297,20 @@ def _field_headers(place: SamplePlace, number: int, *, save: bool) -> dict[str, 
 
 
 async def _chunks(
-    handlers: ApiHandlers, place: SamplePlace, number: int, start: int, stop: int
+    handlers: ApiHandlers, located: LocatedSample, number: int, start: int, stop: int
 ) -> AsyncIterator[bytes]:
     """Send a field in pieces, each read when the one before it was sent."""
-    pieces = handlers.source.pieces(place, number, start, stop)
+    pieces = handlers.reader.pieces(located, number, start, stop)
     while (piece := await _in_thread(next, pieces, None)) is not None:
         yield piece
 
 
-def _asked_for(handlers: ApiHandlers, request: Request) -> tuple[SamplePlace, int]:
+def _asked_for(handlers: ApiHandlers, request: Request) -> tuple[LocatedSample, int]:
     """Locate the field that a request names by two numbers: sample `i`, field `f` of it."""
-    place = handlers.source.place(_integer(request, "i"))
+    located = handlers.reader.locate(_integer(request, "i"))
     number = _integer(request, "f")
-    place.field(number)
-    return place, number
+    located.field(number)
+    return located, number
 
 
 def _size(request: Request) -> int:

@@ -23,7 +23,7 @@ from wids.errors import WidsError
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-    from wids.browse.source import SamplePlace, Source
+    from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.display.thumbnails import Thumbnail
 
 __all__ = ["ApiHandlers", "UnreadableSampleError", "check_parameters"]
@@ -94,13 +94,13 @@ class ApiHandlers:
     """JSON API over one dataset; each public method is one endpoint.
 
     Attributes:
-        source: The dataset.
+        reader: The dataset.
         title: What it is called at the head of the page.
         class_names: Names of classes, by number.
         report: What `wids check` found, if that is known.
     """
 
-    source: Source
+    reader: FieldReader
     title: str
     class_names: Mapping[int, str] = field(default_factory=dict)
     report: CheckReport | None = None
@@ -108,9 +108,9 @@ class ApiHandlers:
     def __post_init__(self) -> None:
         self.scans = Scans()
         self.decoders = Decoders()
-        self.thumbnails = Thumbnails(self.source, self.decoders)
-        self._views = FieldViews(self.source, self.decoders, self.class_names)
-        self._grid = Grid(self.source, self.scans, self.class_names)
+        self.thumbnails = Thumbnails(self.reader, self.decoders)
+        self._views = FieldViews(self.reader, self.decoders, self.class_names)
+        self._grid = Grid(self.reader, self.scans, self.class_names)
         self._faults: dict[str, list[dict[str, str]]] = {}
         for fault in (self.report or {}).get("faults", []):
             self._faults.setdefault(fault["shard"], []).append(fault)
@@ -128,19 +128,19 @@ class ApiHandlers:
         if self.report is not None:
             checked = {name: self.report[name] for name in ("num_shards", "num_errors")}
         return {
-            **dataset_facts(self.source),
+            **dataset_facts(self.reader),
             "title": hide_credentials(self.title),
             "checked": checked,
         }
 
     def waiting(self, _query: Query) -> dict[str, Any]:
         """List the shards that requests wait for, the longest wait first."""
-        waits = sorted(self.source.waits().items(), key=lambda wait: -wait[1])
+        waits = sorted(self.reader.waits().items(), key=lambda wait: -wait[1])
         shards = [
             {
-                **shard_rows(self.source, number, 1, {})[0],
+                **shard_rows(self.reader, number, 1, {})[0],
                 "seconds": round(seconds, 1),
-                "arrived": self.source.arrived_nbytes(number),
+                "arrived": self.reader.arrived_nbytes(number),
             }
             for number, seconds in waits[:_MOST_WAITS]
         ]
@@ -155,8 +155,8 @@ class ApiHandlers:
         return {
             "total": order.size,
             "filtering": filtering,
-            "tiles": tiles(self.source, enumerate(indexes, start), self.class_names),
-            "fetched_whole": len(self.source.fetched_whole),
+            "tiles": tiles(self.reader, enumerate(indexes, start), self.class_names),
+            "fetched_whole": len(self.reader.fetched_whole),
         }
 
     def sample(self, query: Query) -> dict[str, Any]:
@@ -167,7 +167,7 @@ class ApiHandlers:
         Raises:
             LookupError: There is none.
         """
-        position, total = None, len(self.source)
+        position, total = None, len(self.reader)
         if query.get("p"):
             position = _number(query, "p", 0)
             order, filtering = self._grid.shown(query)
@@ -181,13 +181,13 @@ class ApiHandlers:
         from_front = index % max(total, 1) if position is None else index
         where = {"index": from_front, "position": position, "total": total}
         try:
-            place = self.source.place(index)
-            page = sample_page(self.source, place, self._views, _number(query, "from", 0))
+            located = self.reader.locate(index)
+            page = sample_page(self.reader, located, self._views, _number(query, "from", 0))
         except (WidsError, OSError) as error:
             # What is known of a sample that cannot be read leads to its neighbours.
             raise UnreadableSampleError(message_of(error), where) from error
-        self._try_pictures(place, page["fields"])
-        whole = place.shard_index in self.source.fetched_whole
+        self._try_pictures(located, page["fields"])
+        whole = located.shard_index in self.reader.fetched_whole
         return {**page, **where, "fetched_whole": int(whole)}
 
     def picture(self, query: Query) -> dict[str, Any]:
@@ -197,18 +197,18 @@ class ApiHandlers:
             `error`, None if the field could be drawn; `labels` and `value_range`, as
             `wids.display.pixels.Drawing` has them, with the names of classes.
         """
-        place = self.source.place(_number(query, "i", 0))
+        located = self.reader.locate(_number(query, "i", 0))
         number = _number(query, "f", 0)
-        place.field(number)
-        return self._picture_facts(self.thumbnails.get(place, number, LARGE))
+        located.field(number)
+        return self._picture_facts(self.thumbnails.get(located, number, LARGE))
 
-    def _try_pictures(self, place: SamplePlace, fields: list[dict[str, Any]]) -> None:
+    def _try_pictures(self, located: LocatedSample, fields: list[dict[str, Any]]) -> None:
         """Draw the pictures, as the page will ask for them, and describe those that come soon.
 
         Views read headers only; whether all pixels are there shows when they are drawn.
         """
         drawn = [
-            (row, self.thumbnails.get(place, row["number"], LARGE))
+            (row, self.thumbnails.get(located, row["number"], LARGE))
             for row in fields
             if row["error"] is None and (row["kind"] == "image" or row["summary"].get("picture"))
         ]
@@ -233,33 +233,33 @@ class ApiHandlers:
         return {"error": None, "labels": labels, "value_range": drawn.value_range}
 
     def search(self, query: Query) -> dict[str, Any]:
-        """Search the keys, from a place on."""
+        """Search the keys, from a sample on."""
         text = query.get("q", "")
         if not text or len(text) > _MOST_KEY:
             raise ValueError(f"q: expected a key or its beginning, got {len(text)} characters")
         found = search_keys(
-            self.source,
+            self.reader,
             text,
             whole=query.get("whole") == "1",
             shard=_number(query, "shard", 0),
-            place=_number(query, "place", 0),
+            local_index=_number(query, "place", 0),
         )
-        return found.as_dict(self.source.num_shards)
+        return found.as_dict(self.reader.num_shards)
 
     def shards(self, query: Query) -> dict[str, Any]:
         """List some shards."""
         count = min(_number(query, "count", 100), _MOST_ROWS)
-        rows = shard_rows(self.source, _number(query, "from", 0), count, self._faults)
-        return {"num_shards": self.source.num_shards, "shards": rows}
+        rows = shard_rows(self.reader, _number(query, "from", 0), count, self._faults)
+        return {"num_shards": self.reader.num_shards, "shards": rows}
 
     def statistics(self, query: Query) -> dict[str, Any]:
         """Sum up fields and classes: of some shards, or of all with `all=1`."""
         every = query.get("all") == "1"
-        count = self.source.num_shards
+        count = self.reader.num_shards
         shards = list(range(count)) if every else spread(count, _FIRST_LOOK_SHARDS)
         scan = self.scans.get(
             ("statistics", len(shards)),
-            lambda: StatisticsVisitor(self.source, self.class_names),
+            lambda: StatisticsVisitor(self.reader, self.class_names),
             shards,
         )
         visitor = scan.visitor

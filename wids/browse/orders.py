@@ -25,8 +25,8 @@ from wids.ordering.permute import Integers, derive_key, permute
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from wids.browse.fieldreader import FieldReader
     from wids.browse.scans import Scan, Scans
-    from wids.browse.source import Source
 
 __all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown"]
 
@@ -207,14 +207,14 @@ class Grid:
     """Finds the order that a request asks for, and keeps those asked for last.
 
     Args:
-        source: The dataset.
+        reader: The dataset.
         scans: Where filters run.
         class_names: Names of classes, by number.
     """
 
-    def __init__(self, source: Source, scans: Scans, class_names: Mapping[int, str]) -> None:
+    def __init__(self, reader: FieldReader, scans: Scans, class_names: Mapping[int, str]) -> None:
         self._class_names = class_names
-        self._source = source
+        self._reader = reader
         self._scans = scans
         self._orders: OrderedDict[OrderQuery, Order] = OrderedDict()
 
@@ -249,7 +249,7 @@ class Grid:
     def _over_all(self, wanted: OrderQuery) -> Order:
         order = self._orders.get(wanted)
         if order is None:
-            order = wanted.over(self._source.dataset.shards.nsamples)
+            order = wanted.over(self._reader.dataset.shards.nsamples)
             self._orders[wanted] = order
             # An epoch of a million shards is a table of them; a few of those are enough.
             while len(self._orders) > _MOST_ORDERS:
@@ -260,8 +260,8 @@ class Grid:
         condition = parse_filter(text)
         scan = self._scans.get(
             ("filter", text),
-            lambda: FilterVisitor(self._source, condition, self._class_names),
-            range(self._source.num_shards),
+            lambda: FilterVisitor(self._reader, condition, self._class_names),
+            range(self._reader.num_shards),
         )
         visitor = scan.visitor
         if not isinstance(visitor, FilterVisitor):

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from wids.base.shardref import ShardRef
-    from wids.browse.source import Source
+    from wids.browse.fieldreader import FieldReader
 
 __all__ = [
     "CheckReport",
@@ -88,15 +88,15 @@ def _count(value: Any) -> int:
     return value if isinstance(value, int) else 0
 
 
-def dataset_facts(source: Source) -> dict[str, Any]:
+def dataset_facts(reader: FieldReader) -> dict[str, Any]:
     """Sum up the dataset from its spec alone; opens no shard."""
-    dataset = source.dataset
+    dataset = reader.dataset
     shards = dataset.shards
     known = shards.filesize != UNKNOWN
     nbytes = nbytes_of(shards)
     return {
         "name": dataset.header["name"],
-        "num_samples": len(source),
+        "num_samples": len(reader),
         "num_shards": len(shards),
         "nbytes": int(shards.filesize[known].sum()) if nbytes is None else nbytes,
         "shards_without_size": int((~known).sum()) if nbytes is None else 0,
@@ -105,12 +105,12 @@ def dataset_facts(source: Source) -> dict[str, Any]:
 
 
 def shard_rows(
-    source: Source, start: int, count: int, faults: dict[str, list[dict[str, str]]]
+    reader: FieldReader, start: int, count: int, faults: dict[str, list[dict[str, str]]]
 ) -> list[dict[str, Any]]:
     """Describe some shards: what the spec says, what is on disk, what is known to be wrong.
 
     Args:
-        source: The dataset.
+        reader: The dataset.
         start: The first shard.
         count: How many.
         faults: What `wids check` found, by URL.
@@ -120,16 +120,18 @@ def shard_rows(
         `state` ("local", "cached", "remote", "missing", "denied", "unreachable" or "damaged") and
         `messages`.
     """
-    stop = min(start + count, source.num_shards)
-    return [_row(source, number, faults) for number in range(max(start, 0), stop)]
+    stop = min(start + count, reader.num_shards)
+    return [_row(reader, number, faults) for number in range(max(start, 0), stop)]
 
 
-def _row(source: Source, number: int, faults: dict[str, list[dict[str, str]]]) -> dict[str, Any]:
-    entry = source.dataset.shards[number]
-    state, nbytes = _state(source, entry)
+def _row(
+    reader: FieldReader, number: int, faults: dict[str, list[dict[str, str]]]
+) -> dict[str, Any]:
+    entry = reader.dataset.shards[number]
+    state, nbytes = _state(reader, entry)
     found = faults.get(entry["url"], [])
     messages = [hide_credentials(f"{fault['place']}: {fault['what']}") for fault in found]
-    failure = source.failures.of_shard(number, entry["url"])
+    failure = reader.failures.of_shard(number, entry["url"])
     if failure is not None:
         messages.insert(0, failure.message)
     if failure is not None and failure.kind != "damaged":
@@ -142,21 +144,21 @@ def _row(source: Source, number: int, faults: dict[str, list[dict[str, str]]]) -
     return {
         "shard": number,
         "url": display_url(entry["url"]),
-        "first_index": source.first_index(number),
-        "num_samples": source.num_samples(number),
+        "first_index": reader.first_index(number),
+        "num_samples": reader.num_samples(number),
         "nbytes": nbytes,
         "state": state,
         "messages": messages[:5],
     }
 
 
-def _state(source: Source, entry: ShardRef) -> tuple[str, int | None]:
+def _state(reader: FieldReader, entry: ShardRef) -> tuple[str, int | None]:
     """Return the state of a shard and its size: of the file, else as the spec says."""
     # Of a remote shard only what the spec promises is known; asking the server would cost a request
     # for each row.
-    if source.is_far(entry):
+    if reader.is_far(entry):
         return "remote", entry.get("filesize")
-    if not source.dataset.cache.is_local(entry["url"]):
+    if not reader.dataset.cache.is_local(entry["url"]):
         return "cached", entry.get("filesize")
     try:
         status = local_path(entry["url"]).stat()
@@ -190,12 +192,12 @@ class StatisticsVisitor:
     """Sums up fields and classes of the shards it visits.
 
     Args:
-        source: The dataset.
+        reader: The dataset.
         class_names: Names of classes, by number.
     """
 
-    def __init__(self, source: Source, class_names: Mapping[int, str]) -> None:
-        self._source = source
+    def __init__(self, reader: FieldReader, class_names: Mapping[int, str]) -> None:
+        self._reader = reader
         self._class_names = class_names
         self._stats = Stats()
         self._class_field: str | None = None
@@ -204,9 +206,9 @@ class StatisticsVisitor:
 
     def visit(self, shard_index: int) -> bool:
         """Add one shard."""
-        index = self._source.tar_index(shard_index)
+        index = self._reader.tar_index(shard_index)
         if index is None:
-            return self._source.num_samples(shard_index) == 0
+            return self._reader.num_samples(shard_index) == 0
         columns = index.columns()
         sizes = columns.sizes_by_extension()
         fields = {extension: SizeStats.of(found) for extension, found in sorted(sizes.items())}
@@ -226,7 +228,7 @@ class StatisticsVisitor:
         field = self._class_field
         if field is None or field not in sizes or self._crowded:
             return Counter()
-        rows = self._source.rows(shard_index, (field,), _MOST_LABEL_NBYTES) or ()
+        rows = self._reader.rows(shard_index, (field,), _MOST_LABEL_NBYTES) or ()
         labels = (bytes(row[field]) for row in rows if field in row)
         return Counter(label.decode("utf-8", "replace").strip() for label in labels)
 

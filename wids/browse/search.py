@@ -29,7 +29,7 @@ from wids.errors import WidsError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from wids.browse.source import Source
+    from wids.browse.fieldreader import FieldReader
     from wids.ordering.permute import Integers
     from wids.tar.tarindex import TarIndex
 
@@ -51,7 +51,7 @@ class Found:
     Attributes:
         hits: `(index, key)` of what was found, in storage order.
         next_shard: The shard to go on with; None when all were searched.
-        next_place: The sample in it to go on with.
+        next_index: The sample in it to go on with.
         skipped: Shards of this slice that were not searched.
         without_sidecar: Of these, those that would have to be downloaded to know their keys; the
             others cannot be read.
@@ -59,7 +59,7 @@ class Found:
 
     hits: list[tuple[int, str]]
     next_shard: int | None
-    next_place: int
+    next_index: int
     skipped: int
     without_sidecar: int
 
@@ -68,7 +68,7 @@ class Found:
         done = num_shards if self.next_shard is None else self.next_shard
         return {
             "hits": [{"index": index, "key": key} for index, key in self.hits],
-            "next": None if self.next_shard is None else [self.next_shard, self.next_place],
+            "next": None if self.next_shard is None else [self.next_shard, self.next_index],
             "shards_done": done,
             "num_shards": num_shards,
             "skipped": self.skipped,
@@ -77,60 +77,60 @@ class Found:
 
 
 def search_keys(
-    source: Source,
+    reader: FieldReader,
     text: str,
     *,
     whole: bool = False,
     shard: int = 0,
-    place: int = 0,
+    local_index: int = 0,
     most: int = _MOST_HITS,
 ) -> Found:
     """Search the keys from a shard on, for a moment or until enough are found.
 
     Args:
-        source: The dataset.
+        reader: The dataset.
         text: The key, or its beginning.
         whole: Find only the key that is the text.
         shard: The shard to begin with.
-        place: The sample in it to begin with.
+        local_index: The sample in it to begin with.
         most: Most hits to return, at least 1.
     """
     hits: list[tuple[int, str]] = []
     skipped = without_sidecar = 0
     # At least one shard is searched, however slow, so that every slice gets on.
     give_up = time.monotonic() + _SLICE_SECONDS
-    for number in range(max(shard, 0), source.num_shards):
+    for number in range(max(shard, 0), reader.num_shards):
         try:
-            index = source.tar_index(number)
-            places = [] if index is None else _places(index, text, whole=whole)
-            without_sidecar += index is None and bool(source.num_samples(number))
+            index = reader.tar_index(number)
+            local_indexes = [] if index is None else _with_key(index, text, whole=whole)
+            without_sidecar += index is None and bool(reader.num_samples(number))
         except (WidsError, OSError):
             # A damaged shard is counted, not told: the page of shards says what is wrong with it.
-            index, places = None, []
-        skipped += index is None and bool(source.num_samples(number))
-        first = source.first_index(number)
-        for found in places:
-            if number == shard and found < place:
+            index, local_indexes = None, []
+        skipped += index is None and bool(reader.num_samples(number))
+        first = reader.first_index(number)
+        for found in local_indexes:
+            if number == shard and found < local_index:
                 continue
             # One more than fits is there, so the next slice begins with it, in this very shard.
             if len(hits) == most or index is None:
                 return Found(hits, number, found, skipped, without_sidecar)
             hits.append((first + found, index.key(found)))
-        if time.monotonic() > give_up and number + 1 < source.num_shards:
+        if time.monotonic() > give_up and number + 1 < reader.num_shards:
             return Found(hits, number + 1, 0, skipped, without_sidecar)
     return Found(hits, None, 0, skipped, without_sidecar)
 
 
-def _places(index: TarIndex, text: str, *, whole: bool) -> list[int]:
-    places: list[int] = index.columns().places_with_key(text, whole=whole).tolist()
-    return places
+def _with_key(index: TarIndex, text: str, *, whole: bool) -> list[int]:
+    local_indexes: list[int] = index.columns().places_with_key(text, whole=whole).tolist()
+    return local_indexes
 
 
 class FilterVisitor:
     """Gathers the indexes of the samples that fulfil a condition.
 
     Args:
-        source: The dataset.
+        reader: The dataset.
         condition: What must hold.
         class_names: Names of classes, by number, which a filter may use.
 
@@ -142,11 +142,11 @@ class FilterVisitor:
     """
 
     def __init__(
-        self, source: Source, condition: Condition, class_names: Mapping[int, str]
+        self, reader: FieldReader, condition: Condition, class_names: Mapping[int, str]
     ) -> None:
         self.count = 0
         self.full = False
-        self._source = source
+        self._reader = reader
         self.unknown: list[str] = []
         self.known: list[str] = []
         self._condition = with_class_names(condition, _is_class, class_names)
@@ -160,18 +160,18 @@ class FilterVisitor:
         """Look at the samples of one shard."""
         if self.full:  # which the page says; the shards that follow are not to blame
             return True
-        index = self._source.tar_index(shard_index)
+        index = self._reader.tar_index(shard_index)
         if index is None:
-            return self._source.num_samples(shard_index) == 0
+            return self._reader.num_samples(shard_index) == 0
         if not self.known:
             self.known = sorted(index.columns().sizes_by_extension())
             self.unknown = sorted(set(self._extensions) - set(self.known))
-        places = self._by_columns(shard_index)
-        if places is None:
-            rows = self._source.rows(shard_index, self._extensions, _MOST_FIELD_NBYTES) or ()
-            held = [place for place, row in enumerate(rows) if self._holds(row)]
-            places = np.array(held, np.int64)
-        found = places + self._source.first_index(shard_index)
+        local_indexes = self._by_columns(shard_index)
+        if local_indexes is None:
+            rows = self._reader.rows(shard_index, self._extensions, _MOST_FIELD_NBYTES) or ()
+            held = [number for number, row in enumerate(rows) if self._holds(row)]
+            local_indexes = np.array(held, np.int64)
+        found = local_indexes + self._reader.first_index(shard_index)
         with self._lock:
             self.full = self.count + found.size > _MOST_FOUND
             if found.size and not self.full:
@@ -200,14 +200,14 @@ class FilterVisitor:
     def _column(self, shard_index: int, comparison: Comparison) -> Any:
         """Compare one column; None if its values are no numbers, or cannot be read."""
         try:
-            part = self._source.column_part(shard_index, comparison.field, comparison.path)
+            part = self._reader.column_part(shard_index, comparison.field, comparison.path)
         # Whatever is the matter with a field, sample by sample it spoils no other.
         except (WidsError, OSError, ImportError):
             return None
         values = part.values
         if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iuf":
             return None
-        here = np.full(self._source.num_samples(shard_index), comparison.operator == "!=")
+        here = np.full(self._reader.num_samples(shard_index), comparison.operator == "!=")
         present = np.ones(here.size, np.bool_)
         present[part.missing] = False
         here[present] = comparison.holds_each(values)
@@ -232,7 +232,7 @@ def _is_class(extension: str) -> bool:
 def _has_column(condition: Comparison) -> bool:
     """Return whether a comparison can be made on a whole column of numbers.
 
-    A step of digits may be a name or a place, which each sample must decide for itself.
+    A step of digits may be a name or an index, which each sample must decide for itself.
     """
     if not condition.is_numeric or any(step.isdecimal() for step in condition.path):
         return False

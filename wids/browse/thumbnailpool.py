@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from wids.base.threads import DaemonThreadPool
 from wids.browse.decoders import Decoders, NoMemoryError, TookLongError
-from wids.browse.source import KeptBytes, SamplePlace, Source
+from wids.browse.fieldreader import FieldReader, KeptBytes, LocatedSample
 from wids.display.thumbnails import Thumbnail
 from wids.errors import DecodeError
 
@@ -43,12 +43,12 @@ class Thumbnails:
     """Draws small pictures of fields, keeps them, and never draws one twice at the same time.
 
     Args:
-        source: The dataset.
+        reader: The dataset.
         decoders: The processes that draw.
     """
 
-    def __init__(self, source: Source, decoders: Decoders) -> None:
-        self._source = source
+    def __init__(self, reader: FieldReader, decoders: Decoders) -> None:
+        self._reader = reader
         self._decoders = decoders
         self._kept: KeptBytes[_Key, Thumbnail | DecodeError] = KeptBytes(_KEPT_NBYTES)
         self._lock = threading.Lock()
@@ -66,23 +66,23 @@ class Thumbnails:
             index: Number of the sample.
             number: Number of the field.
             size: As for `get`.
-            version: Version of the shard, as `SamplePlace` has it.
+            version: Version of the shard, as `LocatedSample` has it.
         """
         found = self._kept.get(_Key(index, number, size, version))
         return None if isinstance(found, DecodeError) else found
 
-    def get(self, place: SamplePlace, number: int, size: int) -> Future[Thumbnail]:
+    def get(self, located: LocatedSample, number: int, size: int) -> Future[Thumbnail]:
         """Draw a field, or return it as it was drawn before.
 
         Args:
-            place: The sample.
+            located: The sample.
             number: Number of the field.
             size: One of `SIZES`: most pixels of the longer side.
 
         Returns:
             The picture to come; it raises DecodeError if the field makes none.
         """
-        key = _Key(place.index, number, size, place.version)
+        key = _Key(located.index, number, size, located.version)
         future: Future[Thumbnail]
         with self._lock:
             # Two tabs on one page want the same pictures at the same time; both wait for one.
@@ -94,7 +94,7 @@ class Thumbnails:
             kept = self._kept.get(key)
             if kept is None:
                 self._under_way[key] = future
-                self._pool.submit(self._make, key, place, future)
+                self._pool.submit(self._make, key, located, future)
                 return future
         if isinstance(kept, DecodeError):
             future.set_exception(kept)
@@ -108,13 +108,13 @@ class Thumbnails:
         self._large_pool.close()
 
     def _make(
-        self, key: _Key, place: SamplePlace, future: Future[Thumbnail], large: bool = False
+        self, key: _Key, located: LocatedSample, future: Future[Thumbnail], large: bool = False
     ) -> None:
         try:
-            drawn = self._drawn(key, place, large)
+            drawn = self._drawn(key, located, large)
         except NoMemoryError as error:
             if not large:
-                self._large_pool.submit(self._make, key, place, future, True)
+                self._large_pool.submit(self._make, key, located, future, True)
                 return
             self._finish(key, future, error)
         except Exception as error:  # noqa: BLE001 (whoever waits for the picture gets it)
@@ -136,8 +136,8 @@ class Thumbnails:
         else:
             future.set_exception(found)
 
-    def _drawn(self, key: _Key, place: SamplePlace, large: bool) -> Thumbnail:
-        field = place.field(key.number)
+    def _drawn(self, key: _Key, located: LocatedSample, large: bool) -> Thumbnail:
+        field = located.field(key.number)
         if field.nbytes > _MAX_FIELD_NBYTES:
             raise DecodeError(
                 f"{field.extension}: {field.nbytes} bytes are more than the {_MAX_FIELD_NBYTES} "
@@ -145,7 +145,7 @@ class Thumbnails:
             )
 
         def pieces() -> Iterable[bytes]:
-            return self._source.pieces(place, key.number)
+            return self._reader.pieces(located, key.number)
 
         if field.nbytes <= _MAX_READ_AHEAD_NBYTES:
             read = list(pieces())

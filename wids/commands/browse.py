@@ -22,8 +22,8 @@ from wids.errors import WidsWarning
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from wids.browse.fieldreader import FieldReader, Uncounted
     from wids.browse.handlers import ApiHandlers
-    from wids.browse.source import Source, Uncounted
     from wids.reading.shardlist import ShardList
 
 __all__ = ["add_browse_commands"]
@@ -86,14 +86,14 @@ def browse(args: Arguments) -> int:
     # Said before the dataset is opened, which may take a while.
     load("starlette", "browse")
     load("uvicorn", "browse")
+    from wids.browse.fieldreader import FieldReader
     from wids.browse.server import BrowseServer
-    from wids.browse.source import Source
 
     with _warnings_told(quiet=args.json):
         dataset, uncounted = _opened(args)
         with dataset:
             first = None if args.index is None else _checked(args.index, len(dataset))
-            with closing(_handlers(args, Source(dataset, uncounted))) as handlers:
+            with closing(_handlers(args, FieldReader(dataset, uncounted))) as handlers:
                 server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)
                 url = server.url
                 if first is not None:
@@ -188,14 +188,14 @@ def _checked(index: int, total: int) -> int:
     return index % total
 
 
-def _handlers(args: Arguments, source: Source) -> ApiHandlers:
+def _handlers(args: Arguments, reader: FieldReader) -> ApiHandlers:
     from wids.browse.handlers import ApiHandlers
     from wids.browse.overview import find_report, read_report
     from wids.display.classnames import parse_class_names
 
-    names = parse_class_names(Path(args.class_names)) if args.class_names else source.class_names()
+    names = parse_class_names(Path(args.class_names)) if args.class_names else reader.class_names()
     report = read_report(Path(args.check)) if args.check else find_report(args.spec)
-    return ApiHandlers(source, source.dataset.dataset_name, names, report)
+    return ApiHandlers(reader, reader.dataset.dataset_name, names, report)
 
 
 def _announce(args: Arguments, url: str, port: int) -> None:

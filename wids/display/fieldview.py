@@ -11,7 +11,7 @@ from wids.codecs.formats import Kind, field_kind, format_suffix, unpack_field, w
 from wids.display.arrayview import named_arrays, summarise_arrays
 from wids.display.mediaview import summarise_audio, summarise_image, summarise_video
 from wids.display.pixels import is_picture
-from wids.display.safejson import TooLargeError, safe_number, safe_text, safe_tree
+from wids.display.safejson import TreeTooLargeError, safe_number, safe_text, safe_tree
 
 __all__ = [
     "ClassNames",
@@ -215,7 +215,7 @@ def _view_document(suffix: str, data: Data) -> Summary:
         return _view_text(suffix, data) if suffix == ".json" else _view_bytes(suffix, data)
     try:
         return {"tree": safe_tree(DOCUMENTS[suffix](data))}
-    except (TooLargeError, RecursionError):
+    except (TreeTooLargeError, RecursionError):
         return _view_text(suffix, data) if suffix == ".json" else _view_bytes(suffix, data)
 
 

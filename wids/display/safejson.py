@@ -14,7 +14,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-__all__ = ["TooLargeError", "safe_number", "safe_text", "safe_tree"]
+__all__ = ["TreeTooLargeError", "safe_number", "safe_text", "safe_tree"]
 
 EXACT_LIMIT = 1 << 53  # beyond it a JavaScript number skips integers
 MAX_NODES = 5_000
@@ -34,7 +34,7 @@ PLAIN = (
 )
 
 
-class TooLargeError(ValueError):
+class TreeTooLargeError(ValueError):
     """A tree has more nodes, or is deeper, than is shown as one."""
 
 
@@ -76,8 +76,8 @@ def safe_tree(value: Any) -> Any:
             word for (bytes, dates, sets) becomes text too.
 
     Raises:
-        TooLargeError: It has more than 5,000 nodes or more than 50 levels; a document that holds
-            itself, as CBOR's can, has endlessly many.
+        TreeTooLargeError: It has more than 5,000 nodes or more than 50 levels; a document that
+            contains itself, as CBOR's can, has endlessly many.
 
     >>> safe_tree({1: [float("nan"), b"ab", None]})
     {'1': ['NaN', "b'ab'", None]}
@@ -87,7 +87,7 @@ def safe_tree(value: Any) -> Any:
 
 def _tree(value: Any, depth: int, nodes: Iterator[int]) -> Any:
     if depth < 0 or next(nodes) >= MAX_NODES:
-        raise TooLargeError(f"more than {MAX_NODES} nodes or {MAX_DEPTH} levels")
+        raise TreeTooLargeError(f"more than {MAX_NODES} nodes or {MAX_DEPTH} levels")
     if isinstance(value, Mapping):
         return {_leaf(key): _tree(each, depth - 1, nodes) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):

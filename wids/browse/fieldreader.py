@@ -1,4 +1,4 @@
-"""Access of the page to a dataset: locates samples, then reads only the bytes that are shown."""
+"""`FieldReader`: locates samples for the page and reads only the bytes that it shows."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
 
-__all__ = ["PATIENCE", "FieldPlace", "KeptBytes", "SamplePlace", "Source", "Uncounted"]
+__all__ = ["PATIENCE", "FieldReader", "KeptBytes", "LocatedField", "LocatedSample", "Uncounted"]
 
 Uncounted = dict[str, WidsError | OSError]
 
@@ -40,7 +40,7 @@ V = TypeVar("V")
 
 
 class KeptBytes(Generic[K, V]):
-    """A mapping whose values hold at most so many bytes together; safe to use from threads.
+    """Mapping whose values together take a bounded number of bytes; thread-safe.
 
     Args:
         limit_nbytes: Most bytes to keep; a single value larger than this is not kept at all.
@@ -81,19 +81,19 @@ class KeptBytes(Generic[K, V]):
                 self.nbytes -= freed
 
 
-# Some pages of small fields: enough to go back without asking the server again.
+# Small fields of some pages, so that going back sends no requests.
 _KEPT_NBYTES = 64 << 20
-# Of a remote sample no more than this is fetched ahead of being asked for.
+# Most bytes of a remote sample that are fetched before the page requests them.
 _MOST_AHEAD_NBYTES = 2 << 20
 _PIECE_NBYTES = 1 << 20
 _PIECE_FAR_NBYTES = 8 << 20  # each piece of a remote field costs a request
 _ROWS_A_REQUEST = 256
-# Somebody looks at the page and waits: what a night's training sits out is told at once here.
+# Somebody waits for the page: an error at once is better than the retries of a training run.
 PATIENCE = FetchPolicy(connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2)
 
 
-class FieldPlace(NamedTuple):
-    """A field of a sample: its extension, and where in the shard its bytes lie."""
+class LocatedField(NamedTuple):
+    """Field of a sample: its extension, and the offset and size of its bytes in the shard."""
 
     extension: str
     offset: int
@@ -101,20 +101,20 @@ class FieldPlace(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SamplePlace:
-    """A sample that was located but not read.
+class LocatedSample:
+    """Sample that was located but not read.
 
     Attributes:
-        index: Its global number.
+        index: Its global index.
         key: Its key.
-        shard_index: Which shard it is in.
-        local_index: Its place there.
-        url: The shard, fit to be shown.
-        by_range: Whether each byte of it comes over the wire when it is asked for.
-        version: Which version of the shard this is, in letters that fit into a URL; another one
-            once the shard was written anew.
-        fields: Its fields, in the order of the tar; a request names one by its number in here,
-            since extensions are strangers' text.
+        shard_index: Number of its shard.
+        local_index: Its index in the shard.
+        url: URL of the shard, without credentials.
+        by_range: Whether its bytes are read from a server by byte range.
+        version: Identifier of the shard's content, fit for a URL; it changes when the shard is
+            replaced.
+        fields: Its fields, in tar order; requests name a field by its number in this tuple, as
+            extensions are untrusted text.
     """
 
     index: int
@@ -124,9 +124,9 @@ class SamplePlace:
     url: str
     by_range: bool
     version: str
-    fields: tuple[FieldPlace, ...]
+    fields: tuple[LocatedField, ...]
 
-    def field(self, number: int) -> FieldPlace:
+    def field(self, number: int) -> LocatedField:
         """Return a field by its number.
 
         Raises:
@@ -140,21 +140,19 @@ class SamplePlace:
         return self.fields[number]
 
 
-class Source:
-    """Locates samples and reads parts of their fields; never a whole sample unasked.
-
-    Safe to use from many threads, as the dataset is.
+class FieldReader:
+    """Locates samples and reads parts of their fields; thread-safe, as the dataset is.
 
     Args:
-        dataset: The dataset; its transformations do not matter. From here on it gives up sooner
-            on servers that do not answer.
+        dataset: The dataset; its transformations do not matter. Its fetcher is replaced by one
+            that waits as `patience` says.
         uncounted: Errors of shards that could not be counted, by URL.
         patience: How long to wait for servers, and how often to try.
-        retry_seconds: How long what failed is not tried again.
+        retry_seconds: Time for which a shard or server that failed is not tried again.
 
     Attributes:
-        dataset: The same.
-        failures: What went wrong with shards that could not be opened.
+        dataset: As given.
+        failures: Errors of shards that could not be opened.
         fetched_whole: Remote shards that were fetched whole to be shown, for want of a sidecar.
     """
 
@@ -179,13 +177,13 @@ class Source:
         dataset.cache.fetcher = Fetcher(patience, allow_pipe=fetcher.allow_pipe)
         fetcher.close()
         self._salt = secrets.token_hex(4)
-        self._kept: KeptBytes[tuple[SamplePlace, int], memoryview] = KeptBytes(_KEPT_NBYTES)
+        self._kept: KeptBytes[tuple[LocatedSample, int], memoryview] = KeptBytes(_KEPT_NBYTES)
 
     def __len__(self) -> int:
         return len(self.dataset)
 
     def class_names(self) -> Mapping[int, str]:
-        """Return names of classes by number: of the dataset, or of a file beside remote shards."""
+        """Return class names by number, from the dataset or from a file beside remote shards."""
         names = self.dataset.class_names
         first = folder_of(self.dataset.shards.urls[0]) if self.num_shards else ""
         base = self.dataset.base or first
@@ -199,18 +197,18 @@ class Source:
         return len(self.dataset.shards)
 
     def num_samples(self, shard_index: int) -> int:
-        """Return how many samples the spec counts in a shard."""
+        """Return the number of samples of a shard."""
         return int(self.dataset.shards.nsamples[shard_index])
 
     def first_index(self, shard_index: int) -> int:
-        """Return the global number of a shard's first sample, or of the next where it has none."""
+        """Return the global index of a shard's first sample; if it is empty, that of the next."""
         return int(self.dataset.cum_lengths[shard_index - 1]) if shard_index else 0
 
     def shard_of(self, index: int) -> int:
-        """Return which shard a sample is in."""
+        """Return the number of the shard that holds a sample."""
         return int(np.searchsorted(self.dataset.cum_lengths, index, side="right"))
 
-    def place(self, index: int) -> SamplePlace:
+    def locate(self, index: int) -> LocatedSample:
         """Locate a sample.
 
         Raises:
@@ -218,9 +216,9 @@ class Source:
             WidsError: Its shard cannot be opened.
         """
         shard, local_index, entry = self._opened(index)
-        fields = tuple(FieldPlace(*field) for field in shard.index.fields(local_index))
+        fields = tuple(LocatedField(*field) for field in shard.index.fields(local_index))
         index = index if index >= 0 else index + len(self)
-        return SamplePlace(
+        return LocatedSample(
             index,
             shard.index.key(local_index),
             self.shard_of(index),
@@ -236,27 +234,27 @@ class Source:
         return hashlib.blake2b(facts.encode(), digest_size=8).hexdigest()
 
     def read(
-        self, place: SamplePlace, number: int, start: int = 0, stop: int | None = None
+        self, located: LocatedSample, number: int, start: int = 0, stop: int | None = None
     ) -> memoryview:
-        """Return the bytes `[start, stop)` of a field; all of it by default.
+        """Return the bytes `[start, stop)` of a field; by default all of them.
 
         Raises:
             LookupError: There is no such field.
             WidsError: It cannot be read.
         """
-        field = place.field(number)
-        kept = self._kept.get((place, number))
+        field = located.field(number)
+        kept = self._kept.get((located, number))
         if kept is not None:
             return kept[start:stop]
-        shard, local_index, entry = self._opened(place.index)
+        shard, local_index, entry = self._opened(located.index)
         stop = field.nbytes if stop is None else min(stop, field.nbytes)
         start = min(start, stop)
-        with self.failures.noted(place.shard_index, entry["url"], FetchError):
-            self._check_place(place, shard)
+        with self.failures.noted(located.shard_index, entry["url"], FetchError):
+            self._check_unchanged(located, shard)
             return memoryview(shard.read_part(local_index, field.extension, start, stop))
 
     def pieces(
-        self, place: SamplePlace, number: int, start: int = 0, stop: int | None = None
+        self, located: LocatedSample, number: int, start: int = 0, stop: int | None = None
     ) -> Iterator[bytes]:
         """Read a field piece by piece, so that one of gigabytes takes a megabyte of memory.
 
@@ -264,65 +262,65 @@ class Source:
             LookupError: There is no such field.
             WidsError: It cannot be read.
         """
-        stop = place.field(number).nbytes if stop is None else stop
-        nbytes = _PIECE_FAR_NBYTES if place.by_range else _PIECE_NBYTES
+        stop = located.field(number).nbytes if stop is None else stop
+        nbytes = _PIECE_FAR_NBYTES if located.by_range else _PIECE_NBYTES
         for first in range(start, stop, nbytes):
-            yield bytes(self.read(place, number, first, min(first + nbytes, stop)))
+            yield bytes(self.read(located, number, first, min(first + nbytes, stop)))
 
-    def _check_place(self, place: SamplePlace, shard: ReadableShard) -> None:
-        """Demand that a sample still is where it was located, since its shard may be another now.
+    def _check_unchanged(self, located: LocatedSample, shard: ReadableShard) -> None:
+        """Check that a sample is still where it was located.
 
         Raises:
-            ShardFormatError: It is not.
+            ShardFormatError: It is not: its shard was replaced.
         """
         index, fields = (
             shard.index,
-            [(each.extension, each.offset, each.nbytes) for each in place.fields],
+            [(each.extension, each.offset, each.nbytes) for each in located.fields],
         )
-        there = place.local_index < len(shard) and index.key(place.local_index) == place.key
-        if not there or index.fields(place.local_index) != fields:
+        there = located.local_index < len(shard) and index.key(located.local_index) == located.key
+        if not there or index.fields(located.local_index) != fields:
             raise ShardFormatError(
-                f"{place.url}: was replaced since sample {place.index} was looked for; reload the "
-                "page"
+                f"{located.url}: was replaced since sample {located.index} was located; reload "
+                "the page"
             )
 
     def fetch_ahead(
-        self, places: Iterable[SamplePlace], wanted: Callable[[SamplePlace], Iterable[int]]
+        self, samples: Iterable[LocatedSample], wanted: Callable[[LocatedSample], Iterable[int]]
     ) -> None:
         """Read small fields of remote samples in a few requests, and keep them for `read`.
 
-        What fails here fails again, and is told, when the field is asked for.
+        Errors are ignored: `read` raises them again.
 
         Args:
-            places: The samples of a page.
-            wanted: Gives the numbers of the fields that the page will ask for.
+            samples: The samples of a page.
+            wanted: Returns the numbers of the fields of a sample that the page will read.
         """
-        by_shard: dict[int, list[tuple[SamplePlace, list[int]]]] = {}
-        for place in places:
-            numbers = [n for n in wanted(place) if self._kept.get((place, n)) is None]
-            if numbers and sum(place.fields[n].nbytes for n in numbers) <= _MOST_AHEAD_NBYTES:
-                by_shard.setdefault(place.shard_index, []).append((place, numbers))
+        by_shard: dict[int, list[tuple[LocatedSample, list[int]]]] = {}
+        for located in samples:
+            numbers = [n for n in wanted(located) if self._kept.get((located, n)) is None]
+            if numbers and sum(located.fields[n].nbytes for n in numbers) <= _MOST_AHEAD_NBYTES:
+                by_shard.setdefault(located.shard_index, []).append((located, numbers))
         for group in by_shard.values():
             try:
                 self._fetch_group(group)
             except WidsError:
                 continue
 
-    def _fetch_group(self, group: list[tuple[SamplePlace, list[int]]]) -> None:
-        """Read the wanted fields of some samples of one shard, if that is a remote one."""
+    def _fetch_group(self, group: list[tuple[LocatedSample, list[int]]]) -> None:
+        """Read the wanted fields of some samples of one shard, if it is read by byte range."""
         shard, _, entry = self._opened(group[0][0].index)
         if shard.memory is not None:
             return
-        for place, _ in group:
-            self._check_place(place, shard)
-        extensions = {place.fields[n].extension for place, numbers in group for n in numbers}
+        for located, _ in group:
+            self._check_unchanged(located, shard)
+        extensions = {located.fields[n].extension for located, numbers in group for n in numbers}
         with self.failures.noted(group[0][0].shard_index, entry["url"], FetchError):
-            samples = shard.read_many([place.local_index for place, _ in group], extensions)
-        for (place, numbers), sample in zip(group, samples, strict=True):
+            samples = shard.read_many([located.local_index for located, _ in group], extensions)
+        for (located, numbers), sample in zip(group, samples, strict=True):
             for number in numbers:
                 # A copy, as the view may keep a shard mapped that was fetched whole after all.
-                data = memoryview(bytes(sample[place.fields[number].extension]))
-                self._kept.put((place, number), data, len(data))
+                data = memoryview(bytes(sample[located.fields[number].extension]))
+                self._kept.put((located, number), data, len(data))
 
     def is_far(self, entry: ShardRef) -> bool:
         """Return whether a shard is neither a file of this machine nor in the cache."""
@@ -337,9 +335,9 @@ class Source:
         return self.dataset.cache.arrived_nbytes(entry)
 
     def tar_index(self, shard_index: int) -> TarIndex | None:
-        """Return the tar index of a shard, or None where the shard would have to be fetched.
+        """Return the tar index of a shard; None if the whole shard would have to be fetched.
 
-        What goes through all shards asks here: a search must not download a dataset.
+        For scans of all shards: a search must not download a dataset.
 
         Raises:
             WidsError: The shard cannot be opened.
@@ -363,16 +361,16 @@ class Source:
     def rows(
         self, shard_index: int, extensions: Collection[str], most_nbytes: int
     ) -> Iterator[dict[str, Any]] | None:
-        """Read some small fields of all samples of a shard, one after the other.
+        """Iterate over the samples of a shard, reading only some small fields.
 
         Args:
-            shard_index: Which shard.
-            extensions: The fields wanted.
-            most_nbytes: A field beyond this is left out of its sample, and of no other.
+            shard_index: Number of the shard.
+            extensions: The fields to read.
+            most_nbytes: Largest field to read; larger ones are left out.
 
         Returns:
-            For each sample its `__key__` and the fields it has; None where the shard would have
-            to be fetched whole.
+            For each sample its `__key__` and those of the fields that it has; None if the whole
+            shard would have to be fetched.
         """
         index = self.tar_index(shard_index)
         if index is None:
@@ -384,7 +382,7 @@ class Source:
         return _each_row(shard, small, there - small, most_nbytes)
 
     def column_part(self, shard_index: int, extension: str, path: tuple[str, ...]) -> ColumnPart:
-        """Read one field, or one value in it, of all samples of a shard; kept for the next time.
+        """Return one field, or one value in it, of all samples of a shard, through the column cache.
 
         Raises:
             WidsError: The shard cannot be read, or a field of it is damaged.
@@ -394,7 +392,7 @@ class Source:
         return reader.read_shard(shard_index, entry)
 
     def _opened(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
-        """Locate a sample in its open shard; a shard that failed just now fails at once."""
+        """Return `(open shard, local index, spec entry)`; a shard that just failed fails at once."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} lies outside a dataset of {len(self)} samples")
         shard_index = self.shard_of(index % len(self))
@@ -424,7 +422,7 @@ class Source:
             del self._waits[thread]
 
     def waits(self) -> dict[int, float]:
-        """Return the shards that are being opened, and for how many seconds each."""
+        """Return for how many seconds each shard that is being opened has been waited for."""
         now = time.monotonic()
         # A copy, since other threads begin and end while this one counts.
         return {shard_index: now - since for shard_index, since in list(self._waits.values())}
@@ -433,17 +431,21 @@ class Source:
 def _each_row(
     shard: ReadableShard, small: Collection[str], mixed: Collection[str], most_nbytes: int
 ) -> Iterator[dict[str, Any]]:
-    """Read the samples of a shard in order; of `mixed` fields only those that are not too large."""
+    """Yield the samples of a shard; of `mixed` fields only those of at most `most_nbytes`."""
     for start in range(0, len(shard), _ROWS_A_REQUEST):
-        places = range(start, min(start + _ROWS_A_REQUEST, len(shard)))
-        rows = shard.read_many(places, small)
+        local_indexes = range(start, min(start + _ROWS_A_REQUEST, len(shard)))
+        rows = shard.read_many(local_indexes, small)
         for extension in mixed:
-            kept = [place for place in places if _holds(shard, place, extension, most_nbytes)]
-            for place, row in zip(kept, shard.read_many(kept, {extension}), strict=True):
-                rows[place - start][extension] = row[extension]
+            kept = [
+                local_index
+                for local_index in local_indexes
+                if _holds(shard, local_index, extension, most_nbytes)
+            ]
+            for local_index, row in zip(kept, shard.read_many(kept, {extension}), strict=True):
+                rows[local_index - start][extension] = row[extension]
         yield from rows
 
 
-def _holds(shard: ReadableShard, place: int, extension: str, most_nbytes: int) -> bool:
-    fields = (FieldPlace(*field) for field in shard.index.fields(place))
+def _holds(shard: ReadableShard, local_index: int, extension: str, most_nbytes: int) -> bool:
+    fields = (LocatedField(*field) for field in shard.index.fields(local_index))
     return any(each.extension == extension and each.nbytes <= most_nbytes for each in fields)
