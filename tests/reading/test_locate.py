@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.reading.locate import Locator
+from wids.reading.openshards import Locator
 
 
 def place_by_counting(lengths: list[int], index: int) -> tuple[int, int]:

@@ -14,6 +14,7 @@ from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Executor, Future
 from contextlib import closing, suppress
 from itertools import islice
 from multiprocessing.connection import wait as wait_for_any
+from multiprocessing.reduction import ForkingPickler
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
     from multiprocessing.connection import Connection
 
-__all__ = ["fresh_python", "num_cores", "run_each"]
+__all__ = ["allow_pickling_views", "fresh_python", "num_cores", "run_each"]
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -258,3 +259,25 @@ def fresh_python(*arguments: str) -> tuple[list[str], dict[str, str]]:
     # folder, which may hold modules of somebody else.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return [sys.executable, "-P", *arguments], {**os.environ, "PYTHONPATH": paths}
+
+
+def allow_pickling_views() -> None:
+    """Let processes of `multiprocessing`, torch's among them, send memoryviews as copies.
+
+    `pickle` itself still refuses them. Without this, the thread that pickles batches in a worker of
+    torch's DataLoader prints the refusal, and the parent process waits for ever.
+
+    >>> import multiprocessing
+    >>> allow_pickling_views()
+    >>> here, there = multiprocessing.Pipe()
+    >>> here.send(memoryview(b"cat"))
+    >>> bytes(there.recv())
+    b'cat'
+    """
+    ForkingPickler.register(memoryview, _reduce_view)
+
+
+def _reduce_view(view: memoryview) -> tuple[Any, tuple[bytes]]:
+    if view.format != "B" or view.ndim != 1:  # not a field of a sample
+        raise TypeError("cannot pickle memoryview objects of elements other than bytes")
+    return memoryview, (view.tobytes(),)

@@ -26,7 +26,7 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
-    from wids.reading.columnfile import ColumnPart
+    from wids.reading.columns import ColumnPart
     from wids.reading.samplesequence import ShardedSequence
     from wids.tar.shard import ReadableShard
     from wids.tar.tarindex import TarIndex
@@ -382,7 +382,7 @@ class FieldReader:
         return _each_row(shard, small, there - small, most_nbytes)
 
     def column_part(self, shard_index: int, extension: str, path: tuple[str, ...]) -> ColumnPart:
-        """Return one field, or one value in it, of all samples of a shard, through the column cache.
+        """Return one field, or one value in it, of all samples of a shard; cached on disk.
 
         Raises:
             WidsError: The shard cannot be read, or a field of it is damaged.
@@ -392,7 +392,7 @@ class FieldReader:
         return reader.read_shard(shard_index, entry)
 
     def _opened(self, index: int) -> tuple[ReadableShard, int, ShardRef]:
-        """Return `(open shard, local index, spec entry)`; a shard that just failed fails at once."""
+        """Return `(open shard, local index, spec entry)`; fail at once if the shard just failed."""
         if not -len(self) <= index < len(self):
             raise IndexError(f"sample {index} lies outside a dataset of {len(self)} samples")
         shard_index = self.shard_of(index % len(self))

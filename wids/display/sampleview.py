@@ -1,5 +1,7 @@
 """One sample to look at: printed as text, or shown by a notebook with pictures."""
 
+from __future__ import annotations
+
 import io
 import json
 from collections.abc import Mapping

@@ -91,8 +91,6 @@ class Loader:
             # As DataLoader's `shuffle=True` is understood: every sample anywhere, whatever it
             # costs.
             partition = "uniform" if shuffle else "contiguous"
-            # Over its length alone: a sampler and its pass refer to each other, and would keep the
-            # maps of the dataset until the garbage collector comes.
             sampler = ChunkedSampler(
                 range(len(dataset)), shuffle=bool(shuffle), seed=seed, partition=partition
             )

@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, overload
 
 from wids.base.urls import display_url
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError
-from wids.reading.compat import note_decoded_field, wrap_in_streams
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping
 
     from wids.codecs.decode import Decoder, ErrorHandler
+    from wids.tar.shard import ReadableShard
 
 __all__ = [
     "BatchKind",
     "Pipeline",
     "Sample",
+    "StreamedShard",
     "Transformation",
     "Transformations",
     "images_as_arrays",
+    "note_decoded_field",
     "while_reading",
+    "wrap_in_streams",
 ]
 
 Sample = dict[str, Any]
@@ -210,3 +214,53 @@ def _checked_fields(fields: Collection[str] | None) -> tuple[str, ...] | None:
         if not extension.startswith("."):
             raise ValueError(f"fields: an extension starts with a dot, got {extension!r}")
     return fields
+
+
+class StreamedShard(Sequence[Sample]):
+    """Shard whose samples have binary streams as fields, as in wids 0.1.11."""
+
+    def __init__(self, shard: ReadableShard) -> None:
+        self.shard = shard
+
+    def __len__(self) -> int:
+        return len(self.shard)
+
+    @overload
+    def __getitem__(self, local_index: int) -> Sample: ...
+    @overload
+    def __getitem__(self, local_index: slice) -> list[Sample]: ...
+    def __getitem__(self, local_index: int | slice) -> Sample | list[Sample]:
+        if isinstance(local_index, slice):
+            return [self[each] for each in range(*local_index.indices(len(self)))]
+        sample = self.shard.read(local_index)
+        wrap_in_streams(sample)
+        return sample
+
+
+def wrap_in_streams(sample: Sample) -> None:
+    """Replace each raw field of a sample by a binary stream.
+
+    >>> sample = {"__key__": "a", ".txt": b"one"}
+    >>> wrap_in_streams(sample)
+    >>> sample[".txt"].read()
+    b'one'
+    """
+    for extension, data in sample.items():
+        if extension[0] == ".":
+            # A copy of the bytes, since old code may keep the stream longer than the map lives.
+            sample[extension] = io.BytesIO(data)
+
+
+def note_decoded_field(error: Exception) -> None:
+    """Add a hint to the error of code that reads a decoded field as a stream.
+
+    Args:
+        error: Exception of a transformation; the hint is added to an `AttributeError` of a stream
+            method.
+    """
+    # Images get no `read` method of their own, as libraries would take them for files.
+    if isinstance(error, AttributeError) and error.name in {"read", "getvalue"}:
+        error.add_note(
+            f"a field that was decoded, here to {type(error.obj).__name__}, is no binary stream; "
+            "decoders={'.ext': None} of the dataset leaves the fields of an extension streams"
+        )

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from wids.caching.cache import ShardCache
     from wids.display.sampleview import SampleView
     from wids.ordering.lookahead import Foreseeable
-    from wids.reading.columnreader import ColumnReader
+    from wids.reading.columns import ColumnReader
     from wids.reading.fetchahead import FetchAhead
     from wids.reading.gather import Allocate, Gathering
     from wids.reading.pipeline import BatchKind

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import numpy as np
 
+from wids.base.processes import allow_pickling_views
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.base.warn import warn
@@ -23,14 +24,11 @@ from wids.display.classnames import find_class_names
 from wids.log import logger, show_if_verbose
 from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
-from wids.reading.columnreader import ColumnReader
-from wids.reading.compat import StreamedShard
+from wids.reading.columns import ColumnReader
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.gather import Gathering, ReadAhead, gather_fields
-from wids.reading.locate import Locator
-from wids.reading.openshards import NumberedShards, default_max_open_shards
-from wids.reading.pickling import allow_pickling_views
-from wids.reading.pipeline import Pipeline
+from wids.reading.openshards import Locator, NumberedShards, default_max_open_shards
+from wids.reading.pipeline import Pipeline, StreamedShard
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.samplesequence import SampleLocation
 from wids.reading.shardopener import ShardOpener

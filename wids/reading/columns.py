@@ -1,16 +1,27 @@
-"""Columns: one field of all samples, read without the other fields, and kept for the next time."""
+"""Columns: one field of all samples, read shard by shard and kept in the cache folder.
+
+The file of a column lies beside the sidecar of its shard. Its name is a digest of the inputs that
+the column depends on, and the file itself states them in full. A file that does not fit is written
+anew.
+"""
 
 from __future__ import annotations
 
+import hashlib
 import io
+import json
 import mmap
+import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
+from wids.base.arrayfile import read_arrays, write_arrays
 from wids.base.mapping import page_ranges
 from wids.base.progress import progress
 from wids.base.urls import display_url
@@ -18,9 +29,8 @@ from wids.codecs.framing import CenterCrop, Resize
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError, ShardFormatError
 from wids.log import logger
-from wids.reading.columnfile import ColumnPart, ColumnSource, load_column, save_column
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
-from wids.reading.ragged import Values, fill_in, join, pack
+from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, join, pack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +44,7 @@ if TYPE_CHECKING:
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
 
-__all__ = ["ColumnReader", "read_field"]
+__all__ = ["ColumnPart", "ColumnReader", "ColumnSource", "load_column", "read_field", "save_column"]
 
 # Framings that give the same part of a picture each time.
 # By name, not by what they are not: a new framing is random until somebody says otherwise.
@@ -45,6 +55,145 @@ BLOCK = 1024  # samples at once: enough for remote neighbours to share a request
 NEAR_NBYTES = 4 * mmap.PAGESIZE
 
 Span = tuple[int, int]  # offset and size, in bytes
+
+# A column of a shard that is larger is no label but the data again: pictures decoded, say. It is
+# not worth the disk, nor the shards that would be evicted for it.
+MAX_NBYTES = 64 << 20
+KINDS: dict[str, type[Ragged] | None] = {"array": None, "ragged": Ragged, "text": RaggedText}
+
+
+@dataclass(frozen=True)
+class ColumnSource:
+    """The inputs that a kept column depends on; other inputs mean another file.
+
+    Attributes:
+        extension: The field.
+        path: Which value in the field: keys and indexes, from the outermost one on.
+        decoder: Name of what decoded it, with its settings.
+        rules: How members were gathered into samples.
+        num_samples: Samples of the shard.
+        version: Version of a shard that was read by range, as its server names it; "" for one
+            whose file was read.
+    """
+
+    extension: str
+    path: tuple[str | int, ...]
+    decoder: str
+    rules: IndexRules
+    num_samples: int
+    version: str = ""
+
+    def as_json(self) -> str:
+        """Return the source as JSON text; equal sources give equal text."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    def suffix(self) -> str:
+        """Return the suffix of the file's name behind the shard's name.
+
+        >>> from wids.tar.sidecar import Source
+        >>> ColumnSource(".cls", (), "", Source(0, 0).rules, 3).suffix()
+        '.b3699a13de497e2f.column'
+        """
+        # Of versions on a server the last one is kept.
+        named = replace(self, version="by range") if self.version else self
+        digest = hashlib.sha256(named.as_json().encode("utf-8", "surrogatepass")).hexdigest()
+        # 64 bits name a file; that it is the right one is told by what stands in it.
+        return f".{digest[:16]}.column"
+
+
+@dataclass(frozen=True)
+class ColumnPart:
+    """The column of one shard.
+
+    Attributes:
+        values: Those of the samples that have one, in order.
+        missing: Local indexes of the samples that have none; int64, ascending.
+    """
+
+    values: Values
+    missing: npt.NDArray[np.int64]
+
+
+def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
+    """Write a column to a file, atomically.
+
+    Args:
+        path: Where.
+        source: What it was made from.
+        part: The column.
+
+    Returns:
+        Whether it was written: lists, arrays of anything but numbers, and what is larger than
+        `MAX_NBYTES` are not.
+
+    Raises:
+        OSError: It cannot be written there.
+    """
+    values = part.values
+    if isinstance(values, list):
+        return False
+    arrays = {"missing": part.missing}
+    if isinstance(values, np.ndarray):
+        kind, arrays["values"] = "array", values
+    else:
+        kind = "text" if isinstance(values, RaggedText) else "ragged"
+        arrays |= {"values": values.values, "offsets": values.offsets}
+    if sum(array.nbytes for array in arrays.values()) > MAX_NBYTES:
+        return False
+    try:
+        write_arrays(path, {"kind": kind, "source": source.as_json()}, arrays)
+    except ValueError:
+        return False
+    return True
+
+
+def load_column(path: Path, source: ColumnSource) -> ColumnPart:
+    """Map a column that was kept, and verify all of it.
+
+    Args:
+        path: Where.
+        source: What it must have been made from.
+
+    Returns:
+        The column, over read-only memory.
+
+    Raises:
+        OSError: It is not there.
+        ShardFormatError: It is damaged, or was made from something else.
+    """
+    try:
+        part = _verified(path, source)
+    except (ValueError, KeyError, TypeError) as error:
+        raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
+    # Eviction goes by these dates; a map does not change them.
+    with suppress(OSError):  # a folder that may only be read
+        os.utime(path)  # what is in use is evicted last
+    return part
+
+
+def _verified(path: Path, source: ColumnSource) -> ColumnPart:
+    made_ns = path.stat().st_mtime_ns  # asked first: a newer file may follow before it is opened
+    # A remote shard without a digest in the spec may have been fetched anew, and be another.
+    shard = path.with_name(path.name.removesuffix(source.suffix()))
+    if shard.exists() and shard.stat().st_mtime_ns > made_ns:
+        raise ValueError(f"{shard} is newer")
+    about, arrays = read_arrays(path)
+    if about["source"] != source.as_json():
+        raise ValueError(f"made from {about['source']}, expected {source.as_json()}")
+    return _checked_part(about["kind"], arrays, source.num_samples)
+
+
+def _checked_part(kind: str, arrays: dict[str, npt.NDArray[Any]], num_samples: int) -> ColumnPart:
+    """Return the column, after checking that its arrays fit each other and the shard."""
+    values, missing = arrays["values"], arrays["missing"]
+    wrapper = KINDS[kind]
+    column = values if wrapper is None else wrapper(values, arrays["offsets"])
+    if missing.dtype != np.int64 or missing.ndim != 1 or len(column) + len(missing) != num_samples:
+        raise ValueError(f"{len(column)} values and {len(missing)} gaps in {num_samples} samples")
+    inside = not len(missing) or (missing[0] >= 0 and missing[-1] < num_samples)
+    if not inside or (missing[1:] <= missing[:-1]).any():
+        raise ValueError("the gaps do not ascend within the shard")
+    return ColumnPart(column, missing)
 
 
 @dataclass(frozen=True)
