@@ -490,8 +490,7 @@ def fetch_index(
     """
     if is_compressed_name(base_name(shard.url)):
         raise FetchError(
-            f"{display_url(shard.url)}: is compressed, and a sidecar gives places in what it "
-            "unpacks to"
+            f"{display_url(shard.url)}: is compressed, and only a plain .tar can be read by range"
         )
     check_folder(cache.cache_dir, shared=cache.shared)
     path = cache.cache_dir / (
