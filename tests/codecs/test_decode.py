@@ -266,7 +266,7 @@ def test_an_error_names_the_field_and_the_sample():
     sample = {
         "__key__": "cats/0001",
         "__index__": 17,
-        "__shard__": "https://host/data/a.tar?token=secret",
+        "__shard__": "https://me:secret@host/data/a.tar?token=secret",
         ".meta.json": b"{broken",
     }
     with pytest.raises(DecodeError) as caught:

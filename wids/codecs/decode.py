@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
+from wids.base.urls import display_url
 from wids.codecs.documents import DEFAULT_MAX_NBYTES
 from wids.codecs.formats import WRAPPERS, Decoder, DecoderSettings, builtin_decoders, unpack_field
 from wids.codecs.images import ImageDecoder
@@ -241,7 +242,7 @@ def _place(extension: str, sample: Mapping[str, Any]) -> str:
     ]
     if "__shard__" in sample:
         # What follows "?" in a URL may be a signature or a token, and messages end in logs.
-        known.append(f"shard {str(sample['__shard__']).split('?')[0]!r}")
+        known.append(f"shard {display_url(str(sample['__shard__']))!r}")
     return f"cannot decode field {extension!r}" + (f" of {', '.join(known)}" if known else "")
 
 
