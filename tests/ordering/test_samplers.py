@@ -897,3 +897,31 @@ def test_samplers_work_without_torch():
     )
     shares = [list(DistributedChunkedSampler(range(10), 4, rank)) for rank in range(4)]
     assert run.stdout.splitlines() == [f"{shares} [0, 1, 2, 3, 4]", "[0, 1, 2] False"]
+
+
+@pytest.mark.parametrize("batch_sampler", [False, True])
+def test_a_state_that_counts_batches_drawn_ahead_is_warned_of(batch_sampler):
+    """A DataLoader with workers has drawn more than the loop has seen; samples would be missed."""
+    sampler = DistributedChunkedSampler(Shards(), num_replicas=1, rank=0)
+    options = {"batch_size": 8, "sampler": sampler}
+    if batch_sampler:
+        options = {"batch_sampler": torch.utils.data.BatchSampler(sampler, 8, False)}
+    loader = torch.utils.data.DataLoader(Shards(), num_workers=2, **options)
+    batches = iter(loader)
+    next(batches)
+    with pytest.warns(WidsWarning, match=r"counts 4 batches as used .* consumed=") as caught:
+        sampler.state_dict()
+    assert caught[0].filename == __file__
+    assert sampler.state_dict(consumed=8)["position"] == 8
+    assert len(list(batches)) == 12
+    assert sampler.state_dict()["epoch"] == 1  # all were used, and no warning is due
+    copy.copy(sampler).state_dict()
+
+
+def test_a_state_of_what_was_used_is_not_warned_of():
+    """Without workers, or drawn by the program itself, what was handed out is what was used."""
+    sampler = DistributedChunkedSampler(Shards(), num_replicas=1, rank=0)
+    batches = iter(torch.utils.data.DataLoader(Shards(), 8, sampler=sampler))
+    next(batches)
+    assert sampler.state_dict()["position"] == 8
+    pickle.loads(pickle.dumps(sampler)).state_dict()

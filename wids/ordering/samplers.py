@@ -23,11 +23,21 @@ from wids.base.warn import warn
 from wids.ordering.chunks import Layout, chunk_layout
 from wids.ordering.mixture import MixtureLayout, MixtureOrder, MixtureSpec
 from wids.ordering.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
-from wids.ordering.passes import MAX_LANES, EpochPass, OrderState, Planner, Progress, check_count
+from wids.ordering.passes import (
+    MAX_LANES,
+    EpochPass,
+    OrderState,
+    Planner,
+    Progress,
+    check_count,
+    drawing_loader,
+)
 from wids.ordering.permute import Integers
 from wids.ordering.replicas import Replica, check_lanes, number_of_lanes
 
 if TYPE_CHECKING:
+    import weakref
+
     from torch.utils.data import DistributedSampler, Sampler
 else:
     try:
@@ -174,6 +184,7 @@ class ChunkedSampler(Sampler[int]):
         self.shufflefirst = shufflefirst is None or bool(shufflefirst)
         # Whether the user, or a framework, counts the epochs; else passes do.
         self._pinned = False
+        self._loader: weakref.ref[Any] | None = None
         self._set_place(0)
 
     def _set_place(self, epoch: int, resumed: OrderState | None = None) -> None:
@@ -297,13 +308,21 @@ class ChunkedSampler(Sampler[int]):
                 batch size, counted from where this process began the pass, which after
                 `load_state_dict` is the position restored. Needed where a loader asks for indexes
                 ahead of their use, as a plain DataLoader with workers does; without it those
-                handed out count as used. After a pass handed out whole, 0 is the next one's start.
+                handed out count as used, with a warning where such a DataLoader drew them.
+                After a pass handed out whole, 0 is the next one's start.
 
         Raises:
             ValueError: `consumed` is negative.
         """
         if consumed is not None and consumed < 0:
             raise ValueError(f"consumed must be at least 0, got {consumed}")
+        loader = None if self._loader is None else self._loader()
+        if consumed is None and (ahead := getattr(loader, "_tasks_outstanding", 0)):
+            warn(
+                f"state_dict() counts {ahead} batches as used that a DataLoader with workers has "
+                "drawn ahead of their use; a run that goes on from it misses their samples: pass "
+                "consumed=steps * batch_size, or use torchdata's StatefulDataLoader or wids.Loader"
+            )
         return self._state(consumed).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
@@ -345,7 +364,7 @@ class ChunkedSampler(Sampler[int]):
         if progress is not None and not progress.exhausted:
             state = progress.state()
             place = {"_epoch": state.epoch, "_resumed": state if state.position else None}
-        return {**self.__dict__, **place, "_progress": None}
+        return {**self.__dict__, **place, "_progress": None, "_loader": None}
 
     def _epoch_start(self, epoch: int) -> OrderState:
         """The state before the first index of an epoch."""
@@ -431,6 +450,7 @@ class ChunkedSampler(Sampler[int]):
         return self._epoch_start(state.epoch + 1)
 
     def _begun(self, progress: Progress) -> None:
+        self._loader = drawing_loader()
         """Take note that a pass is about to hand out its first index."""
         self._progress = progress
 
