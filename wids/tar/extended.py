@@ -1,6 +1,7 @@
 """PAX and GNU extended headers, which amend the header of the member that follows.
 
-Where the common readers disagree on which of several statements holds, the shard is refused here.
+Where several of them contradict each other and common readers disagree on which one is valid, the
+shard is refused.
 """
 
 from dataclasses import dataclass, field
@@ -17,14 +18,14 @@ from wids.tar.tarheader import (
 
 __all__ = ["EXTENDED_TYPES", "MAX_EXTENDED_NBYTES", "ExtendedHeaders", "Statements"]
 
-# The types of extended headers: PAX for one member (Sun's spelling too), for all; GNU name, link.
+# Types of extended headers: PAX for one member (x, and X by Sun) or for all (g); GNU name and link.
 EXTENDED_TYPES = b"xXgLK"
 
-# What a member may claim for its extended headers, and how many may precede it: no honest writer
-# comes near, and nothing larger is ever allocated on a header's word.
+# Limits of the size and number of a member's extended headers: far beyond what writers make, and
+# nothing larger is allocated because a header claims it.
 MAX_EXTENDED_NBYTES = 1 << 20
 MAX_EXTENDED_HEADERS = 16
-# As long as a path may be on Linux.
+# The longest path on Linux.
 MAX_GLOBAL_NBYTES = 4096
 
 
@@ -33,11 +34,11 @@ class Statements:
     """Statements of extended headers about one member.
 
     Attributes:
-        records: Its PAX records; once it is there, those for all members too.
+        records: Its PAX records; after `use`, also those for all members.
         long_name: GNU's long name.
         long_link: GNU's long target of a link.
-        num_headers: How many extended headers came, of any kind.
-        num_pax_headers: How many of them were PAX headers of this member.
+        num_headers: Number of extended headers of any kind.
+        num_pax_headers: Number of PAX headers of this member among them.
         pax_name_first: Whether the PAX path came before a long name.
         name_for_all: Whether a PAX path for all members is in force.
     """
@@ -56,7 +57,7 @@ class Statements:
         return any(map(_is_sparse, self.records))
 
     def name(self, header: bytes) -> bytes:
-        """Return the name of the member: of PAX path and GNU long name, the first one.
+        """Return the name of the member: its PAX path or GNU long name, whichever came first.
 
         Args:
             header: The member's own header, of 512 bytes.
@@ -67,7 +68,7 @@ class Statements:
         pax_name = self.records.get(b"path")
         if self.long_name is None:
             return header_name(header) if pax_name is None else pax_name
-        # No writer makes this, and readers differ on which of the two wins.
+        # No writer makes this, and readers disagree on which of the two is valid.
         if self.name_for_all:
             raise ValueError("a GNU long name and a global PAX path for one member")
         if pax_name is not None and self.pax_name_first:
@@ -80,7 +81,7 @@ class Statements:
         Raises:
             ValueError: Its size is no number.
         """
-        # Read where PAX overrides it, too: the common readers refuse a negative one all the same.
+        # Parsed even if PAX overrides it, because common readers refuse a negative one in any case.
         own = parse_number(header[124:136])
         stated = self.records.get(b"size")
         return own if stated is None else parse_pax_size(stated)
@@ -100,7 +101,7 @@ class Statements:
 
 
 class ExtendedHeaders:
-    r"""Collector of extended headers until their member comes.
+    r"""Collects extended headers until their member comes.
 
     >>> extended = ExtendedHeaders()
     >>> extended.take(b"x", b"14 path=a.txt\n", 14)
@@ -139,12 +140,12 @@ class ExtendedHeaders:
         Args:
             kind: Its type, one of `EXTENDED_TYPES`.
             block: Its data with the padding, as far as the file goes.
-            nbytes: How long it says that its data is.
+            nbytes: Length of its data, as it states.
 
         Raises:
             ValueError: It is malformed, or contradicts another one.
         """
-        # Some readers take the whole last block, some just the bytes that the header claims.
+        # Some readers use the whole last block, others only the stated number of bytes.
         ended = b"\0" in block[: nbytes + 1] if kind in b"LK" else not pax_goes_on(block, nbytes)
         if len(block) > nbytes and not ended:
             raise ValueError(f"an extended header of {nbytes} bytes goes on behind its end")
@@ -163,19 +164,19 @@ class ExtendedHeaders:
         if b"size" in records:
             raise ValueError("a global PAX header states a size; readers disagree on what of")
         for key in (b"path", b"linkpath"):
-            # Each member that follows has it: a megabyte of name, a million times.
+            # It applies to each following member: a megabyte of name, a million times.
             if len(records.get(key, b"")) > MAX_GLOBAL_NBYTES:
                 raise ValueError(
                     f"expected a global PAX {key.decode()!r} of at most {MAX_GLOBAL_NBYTES} bytes, "
                     f"found {len(records[key])}"
                 )
-        # Only what changes a member is kept: comments, of which there may be tens of thousands,
-        # would be merged with the records of every member that follows.
+        # Only records that affect a member are kept: tens of thousands of comments would be merged
+        # into the records of every following member.
         self._for_all |= {key: value for key, value in records.items() if _matters(key)}
 
     def _take_records(self, records: dict[bytes, bytes]) -> None:
         said = self._next
-        # Some readers merge two such headers, some take the last one alone.
+        # Some readers merge two such headers, others use the last one alone.
         for key in PAX_USED if said.num_pax_headers else ():
             if said.records.get(key) != records.get(key):
                 raise ValueError(f"two PAX headers of one member differ in {key.decode()!r}")

@@ -1,8 +1,9 @@
 """Grouping of tar members into samples by their keys and extensions.
 
 The key of `train/0001.seg.png` is `train/0001`, its extension `.seg.png`: the name is cut at the
-first dot of its last component (or at the last one, by the other rule). Done twice here: for all
-names at once where a shard is in order, and name by name where it is not, or is to be refused.
+first dot of its last component (or at the last one, by the other rule). There are two
+implementations: one for all names at once, for shards in order, and one name by name, for all other
+shards and for errors.
 """
 
 import itertools
@@ -30,19 +31,19 @@ class SampleTable:
     """The samples of one shard; its members reordered so that a sample's fields are neighbours.
 
     Attributes:
-        spans: Offset and size of each member, bytes: the fields of sample 0, of sample 1, and so
+        spans: Offset and size of each member in bytes: the fields of sample 0, of sample 1, and so
             on, then the members of no sample; shape `(num_members, 2)`.
         first_fields: Sample `i` has the rows `[first_fields[i], first_fields[i + 1])` of `spans`;
             shape `(num_samples + 1,)`.
-        keys: The keys, one behind the other.
+        keys: The keys end to end.
         key_starts: Key `i` is `keys[key_starts[i] : key_starts[i + 1]]`; shape
             `(num_samples + 1,)`.
         extension_sets: The distinct tuples of extensions, in order of appearance.
-        set_ids: Which of them a sample has; shape `(num_samples,)`.
+        set_ids: Index of the tuple of each sample; shape `(num_samples,)`.
         order: Row of `spans` that holds each member, in archive order; None where rows are in
             archive order already; shape `(num_members,)`.
         other_names: Names of the members of no sample, each ended by a zero byte.
-        skipped: How many members are in no sample, by reason.
+        skipped: Number of members in no sample, by reason.
     """
 
     spans: _Integers
@@ -61,10 +62,10 @@ def split_name(name: bytes, key_rule: KeyRule = "first_dot") -> tuple[bytes, byt
 
     Args:
         name: The name as stored.
-        key_rule: Which dot of the last path component parts them.
+        key_rule: Dot of the last path component to cut at.
 
     Returns:
-        `(key, extension)`, the dot being the extension's; or the reason: `"no extension"`,
+        `(key, extension)`, the extension with its dot; or the reason: `"no extension"`,
         `"hidden"` (`.nfs01.jpg`) or `"meta"` (`__meta__`, with any word inside, is a component).
 
     >>> split_name(b"train/0001.seg.png"), split_name(b"v1.2/a.b.jpg", "last_dot")
@@ -96,11 +97,11 @@ def group_members(
     Args:
         packed_names: The members' names in archive order, each ended by a zero byte.
         spans: Offset and size of each, bytes; shape `(num_members, 2)`.
-        shard: What to call the shard in messages.
-        key_rule: Which dot of a name parts key and extension.
-        grouping: `"adjacent"`: a sample is a run of members with one key, and the same key again
-            further on is an error. `"shard"`: all members with one key are a sample, which stands
-            where its first member stands.
+        shard: Name of the shard in messages.
+        key_rule: Dot of a name to cut at.
+        grouping: `"adjacent"`: a sample is a run of members with one key, and it is an error if the
+            key comes again later. `"shard"`: all members with one key are a sample, at the place
+            of its first member.
 
     Raises:
         ShardFormatError: Two members of one sample have the same extension, or members of one
@@ -115,8 +116,8 @@ def group_members(
         raise ValueError(f"key_rule must be 'first_dot' or 'last_dot', got {key_rule!r}")
     if grouping not in ("adjacent", "shard"):
         raise ValueError(f"grouping must be 'adjacent' or 'shard', got {grouping!r}")
-    # Nearly every shard is in order, and then no object is made per name; only the other way can
-    # name the two places of a clash.
+    # Nearly every shard is in order, and then no object is made for each name. Only the slow way
+    # can name the two members of a clash.
     table = _group_at_once(packed_names, spans, key_rule)
     if table is None:
         table = _group_one_by_one(packed_names, spans, shard, key_rule, grouping)
@@ -125,19 +126,19 @@ def group_members(
 
 def _group_at_once(packed: bytes, spans: _Integers, key_rule: KeyRule) -> SampleTable | None:
     """Group members whose samples are runs with distinct keys, or return None if they are not."""
-    # All names are cut at once: arrays of starts, dots and ends, and never a string a member.
+    # All names are cut at once, by arrays of starts, dots and ends, without a string for each.
     names = NameTable(packed)
     kept, dots = names.split(key_rule == "first_dot")
     rows = np.flatnonzero(kept)
     others = np.flatnonzero(~kept)
     starts, dots, ends = names.starts[rows], dots[rows], names.ends[rows]
-    # A sample begins where the key is not the one before.
+    # A sample begins where the key differs from the previous one.
     firsts = np.flatnonzero(~names.repeated(starts, dots))
     first_fields = np.append(firsts, len(rows))
     extensions, labels = names.distinct(dots, ends)
     sets, set_ids = _distinct_runs(labels, first_fields)
     key_starts, key_ends = starts[firsts], dots[firsts]
-    # Either is an error with two places to name, or a matter for the other way of grouping.
+    # Either an error whose two members are to be named, or a case for the other grouping.
     if any(len(set(run)) < len(run) for run in sets) or names.any_equal(key_starts, key_ends):
         return None
     other_names = [names.name(row) for row in others.tolist()]
@@ -159,11 +160,11 @@ def _distinct_runs(labels: _Integers, bounds: _Integers) -> tuple[list[list[int]
     num_runs = len(bounds) - 1
     length = len(labels) // num_runs if num_runs else 0
     if num_runs and len(labels) == num_runs * length and (np.diff(bounds) == length).all():
-        # Most shards have the same fields in every sample, and this is all there is to do.
+        # Fast path: most shards have the same fields in every sample.
         table = labels.reshape(num_runs, length)
         if (table == table[0]).all():
             return [table[0].tolist()], np.zeros(num_runs, np.int64)
-    # The bytes of a run of labels are as good a key for a dict as the labels, and cheaper.
+    # As keys of a dict, the bytes of a run are cheaper than a tuple of its labels.
     packed = labels.tobytes()
     places = (bounds * labels.itemsize).tolist()
     ids: dict[bytes, int] = {}
@@ -177,7 +178,7 @@ def _group_one_by_one(
     packed: bytes, spans: _Integers, shard: str | os.PathLike[str], key_rule: KeyRule,
     grouping: Grouping,
 ) -> SampleTable:  # fmt: skip
-    """Group members in any order; an error names two that cannot be grouped."""
+    """Group members in any order; an error names the two members that clash."""
     names = packed.split(b"\0")[:-1]
     skipped: Counter[str] = Counter()
     samples: dict[bytes, dict[bytes, int]] = {}
@@ -191,7 +192,7 @@ def _group_one_by_one(
             continue
         key, extension = parts
         fields = samples.setdefault(key, {})
-        # A doubled member is told first: that it is apart as well would only mislead.
+        # Checked first: for a duplicate member, "apart" would be a misleading message.
         earlier = fields.get(extension)
         if earlier is None and fields and key != last_key and grouping == "adjacent":
             earlier = next(reversed(fields.values()))

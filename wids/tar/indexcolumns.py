@@ -1,4 +1,4 @@
-"""Tar index as columns over all samples of a shard, for searches and statistics."""
+"""Columns of a tar index over all samples of a shard, for searches, statistics and batches."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class IndexColumns:
         """Return the samples whose key equals a text or begins with it.
 
         Args:
-            text: The beginning; "" begins every key.
-            whole: Find only the key that is the text.
+            text: The beginning of the key; every key begins with "".
+            whole: Find only a key that equals the text.
 
         Returns:
             Their places in the shard, ascending.
@@ -55,12 +55,11 @@ class IndexColumns:
         """
         wanted = text.encode("utf-8", "surrogateescape")
         starts, lengths = self.key_starts[:-1], np.diff(self.key_starts)
-        # Most shards hold no such key, and this says so at the speed of memchr.
+        # Fast path: most shards hold no such key.
         if wanted not in self.key_bytes:
             return np.empty(0, np.int64)
         fits = lengths == len(wanted) if whole else lengths >= len(wanted)
-        # One letter of all keys at a time: each step leaves fewer of them, and no string is made of
-        # any.
+        # One letter of all keys at a time: each step leaves fewer keys, and no strings are made.
         places = np.flatnonzero(fits)
         letters = np.frombuffer(self.key_bytes, np.uint8)
         for place, byte in enumerate(wanted):
@@ -68,11 +67,7 @@ class IndexColumns:
         return places
 
     def sizes_by_extension(self) -> dict[str, NDArray[np.int64]]:
-        """Return the sizes of the fields by extension.
-
-        Returns:
-            By extension, the bytes of each of its fields, in no promised order.
-        """
+        """Return the sizes of all fields in bytes, by extension; their order is not specified."""
         found: dict[str, list[NDArray[np.int64]]] = {}
         for set_id, extensions in enumerate(self.extension_sets):
             firsts = self.first_fields[:-1][self.set_ids == set_id]
@@ -88,7 +83,7 @@ class IndexColumns:
         """Sum a value of each field, in the order of `sizes`, over each sample's fields.
 
         Args:
-            values: One for each field, int64.
+            values: One value for each field, int64.
 
         Returns:
             The sums; shape `(num_samples,)`.
@@ -102,7 +97,7 @@ class IndexColumns:
         """Return whether rows, keys and fields fit together, so that no read leaves them."""
         widths = np.array([len(names) for names in self.extension_sets], np.int64)
         return bool(
-            # The last bounds stand for all: that they ascend was checked before columns are made.
+            # The last bounds suffice: bounds are checked to ascend before columns are made.
             self.key_starts[-1] <= len(self.key_bytes)
             and self.first_fields[-1] <= self.sizes.size
             and (self.set_ids < widths.size).all()
@@ -111,15 +106,15 @@ class IndexColumns:
         )
 
 
-# Rows that are checked at a time: the numbers of one block stay within the processor's cache.
+# Rows that are checked at a time: the numbers of one block fit into the CPU cache.
 _BLOCK = 1 << 16
 
 
 class SpanTable:
     """Table that finds fields of many samples at once.
 
-    The arrays are views of the sidecar, so a table of any number of samples costs nothing to make.
-    Nothing is verified in `find`: whoever calls it has checked those samples, or all of them.
+    The arrays are views of the sidecar, so making the table costs the same for any shard.
+    `find` verifies nothing: its caller must have checked those samples, or all of them.
 
     Args:
         sidecar: A sidecar that was read or laid out.
@@ -138,7 +133,7 @@ class SpanTable:
         self._sets = [
             names.decode("utf-8", "surrogateescape").split("/") for names in sidecar.extension_sets
         ]
-        # Where each set has the extensions that were asked for together.
+        # Extensions asked for together to the places of these fields in each set.
         self._places: dict[tuple[str, ...], NDArray[np.int64]] = {}
 
     def find(
@@ -147,7 +142,7 @@ class SpanTable:
         """Return the spans of some fields of several samples.
 
         Args:
-            local_indexes: Places of the samples in the shard, each in `[0, num_samples)`.
+            local_indexes: Indexes of the samples in the shard, each in `[0, num_samples)`.
             extensions: The fields, such as `(".jpg",)`.
 
         Returns:
@@ -160,10 +155,10 @@ class SpanTable:
                 [names.index(name) if name in names else -1 for name in extensions]
                 for names in self._sets
             ]
-            # places: (num_sets, num_fields); where each set has each field.
+            # places: (num_sets, num_fields); place of each field in each set, or -1.
             places = self._places[extensions] = np.array(found, np.int64)
         first = self.rows[local_indexes, 0, None]
-        # Mostly all samples of a shard have the same fields, and their sets need not be looked at.
+        # Fast path: mostly all samples of a shard have the same fields.
         if len(places) == 1 and (places >= 0).all():
             spans: NDArray[np.int64] = self.spans[first + places]
             return spans
@@ -197,7 +192,7 @@ class SpanTable:
         )
 
     def _rows_hold(self, start: int, widths: NDArray[np.int64]) -> bool:
-        # Unsigned numbers would turn a descent into a huge ascent.
+        # Signed, as a descent of unsigned numbers would look like a huge ascent.
         rows = self.rows[start : start + _BLOCK + 1].astype(np.int64)
         fields, keys, set_ids = np.diff(rows[:, 0]), np.diff(rows[:, 1]), rows[:-1, 2]
         if (keys < 0).any() or (set_ids >= len(widths)).any():

@@ -1,4 +1,4 @@
-"""Public functions that check and write the tar indexes of other tools."""
+"""Public functions that check and write the tar indexes of other tools for a shard."""
 
 import os
 from collections.abc import Collection
@@ -30,7 +30,7 @@ def check_foreign_index(path: str | os.PathLike[str], tar: str | os.PathLike[str
         tar: Its shard; all its headers are read.
 
     Returns:
-        How many entries were checked.
+        The number of entries checked.
 
     Raises:
         ShardFormatError: An entry is wrong; the message names it and says what is there instead.
@@ -45,7 +45,7 @@ def check_foreign_index(path: str | os.PathLike[str], tar: str | os.PathLike[str
     ...     print(index.name, check_foreign_index(index, f"{folder}/a.tar"))
     a.idx 1
     """
-    # Read anew and not from a sidecar: a verdict on one index should not rest on another.
+    # From the headers and not from a sidecar: one index should not be judged by another.
     return check_against(path, tar, TarIndex.from_tar(tar))
 
 
@@ -56,10 +56,10 @@ def write_dali_index(
 
     Args:
         tar: The shard.
-        path: Where to; by default the shard's name up to its first dot, and `.idx`.
+        path: Path of the index; by default the shard's name up to its first dot, and `.idx`.
 
     Returns:
-        Where it was written.
+        The path of the index.
 
     Raises:
         ShardFormatError: The shard cannot be read, or DALI cannot express what is in it: no
@@ -74,14 +74,14 @@ def write_dali_index(
 def write_energon_index(
     tar: str | os.PathLike[str], path: str | os.PathLike[str] | None = None
 ) -> Path:
-    """Write a shard's index for Megatron Energon: where each sample begins, for its `.tar.idx`.
+    """Write a shard's index for Megatron Energon: the offset of each sample, as `.tar.idx`.
 
     Args:
         tar: The shard.
-        path: Where to; by default the shard's name, and `.idx`.
+        path: Path of the index; by default the shard's name, and `.idx`.
 
     Returns:
-        Where it was written.
+        The path of the index.
 
     Raises:
         ShardFormatError: The shard cannot be read, or has hard links: Energon reads a sample as a
@@ -94,7 +94,7 @@ def write_energon_index(
 
 
 def save_foreign_indexes(tar: Path, index: TarIndex, tools: Collection[str]) -> None:
-    """Write indexes of a shard for other tools, to the paths where they look for them.
+    """Write indexes of a shard for other tools, to the paths that those tools expect.
 
     Args:
         tar: The shard.
@@ -104,9 +104,9 @@ def save_foreign_indexes(tar: Path, index: TarIndex, tools: Collection[str]) -> 
     Raises:
         ShardFormatError: One of them cannot express what is in the shard.
         OSError: An index cannot be written.
-        ValueError: There is no such tool.
+        ValueError: A tool is unknown.
     """
-    # Before anything is written, so that a slip in one name leaves no half of the files.
+    # Checked before anything is written, so that a wrong name leaves no file behind.
     unknown = set(tools) - {"dali", "energon"}
     if unknown:
         raise ValueError(f"indexes: expected any of 'dali' and 'energon', got {sorted(unknown)}")

@@ -1,6 +1,6 @@
 """Member table of a shard: names, spans and samples, read from the columns of its index.
 
-How an index is made, kept and verified against its shard is `tarindex`'s business.
+`tarindex` makes and keeps indexes, and verifies them against their shards.
 """
 
 import struct
@@ -20,35 +20,33 @@ from wids.tar.tarheader import BLOCK_SIZE
 
 __all__ = ["MemberTable", "SampleKeys", "find_damage", "rows_ascend", "table_of"]
 
-# Of a row and the next: first field, first byte of the key, extension set; end of the key.
+# Read from a row and the next one: first field, start of the key, extension set; end of the key.
 _ROW = struct.Struct("<3I8xI").unpack_from
 _SPAN = struct.Struct("<2q")
 _Layout = tuple[tuple[str, ...], Callable[[memoryview, int], tuple[int, ...]]]
 
-# Samples that are checked one by one before a whole sidecar is, at the least.
+# The least number of samples that are checked one by one before the whole sidecar is.
 _FEW_SAMPLES = 64
 
 
 class MemberTable:
     """Members of one shard and the samples they form, read from a sidecar's columns.
 
-    Nothing is believed before it is checked: each sample when it is read, all of them by `check`.
-    Safe to read from many threads.
+    Each sample is verified when it is read, all of them by `check`. Safe to read from many threads.
 
     Args:
         sidecar: The columns.
-        path: Where they lie, for messages; None for what was scanned in this process.
+        path: The sidecar, for messages; None for a shard that was scanned in this process.
 
     Attributes:
-        source: What it was built from, and by which rules.
+        source: The shard that it was built from, and the rules.
         num_samples: Number of samples.
-        keys: The samples' keys; cut out of the index when asked for.
-        skipped: How many entries of the tar are in no sample, by reason.
-        trailing_nbytes: Bytes behind the end of the archive that are no padding.
+        keys: The samples' keys, each read from the index on access.
+        skipped: Number of entries of the tar in no sample, by reason.
+        trailing_nbytes: Bytes after the end of the archive that are no padding.
     """
 
-    # Of an object with slots every attribute is at a known place, which makes reading a sample a
-    # tenth faster.
+    # Slots make reading a sample a tenth faster.
     __slots__ = (
         *("source", "num_samples", "skipped", "trailing_nbytes"),
         *("_ascending", "_enough_checked", "_key_bytes", "_layouts", "_num_checked", "_path"),
@@ -71,7 +69,7 @@ class MemberTable:
         self.trailing_nbytes = sidecar.source.trailing_nbytes
         self._sidecar = sidecar
         self._path = path
-        # What was scanned in this process needs no checksums, and has none until it is saved.
+        # An index that was scanned in this process has no checksums before it is saved.
         self._verified = sidecar.image is None
         self._trusted = sidecar.image is None
         self._num_checked = 0
@@ -80,7 +78,7 @@ class MemberTable:
         self._rows = sidecar.rows
         self._spans = sidecar.spans
         self._key_bytes = sidecar.keys
-        # One entry for each distinct set of extensions, so that all samples share the strings.
+        # By set of extensions, so that all samples with one set share its strings.
         self._layouts: dict[int, _Layout] = {}
         self._places: dict[str, int] | None = None
         self._ends: NDArray[np.int64] | None = None
@@ -117,16 +115,15 @@ class MemberTable:
         return SampleKeys(self.num_samples, self.key, self.check_rows)
 
     def find(self, key: str) -> int:
-        """Return the place of a sample in the shard, given its key.
+        """Return the index of a sample in the shard, given its key.
 
         Raises:
-            KeyError: There is none.
+            KeyError: No sample has this key.
             ShardFormatError: The sidecar is damaged.
         """
-        # A dict of all keys takes memory; most datasets never look up a key.
+        # Made on first use: it takes memory, and most datasets never look up a key.
         if self._places is None:
-            # Whether keys are distinct was proven when the sidecar was made; a forged one shows
-            # here.
+            # Keys were distinct when the sidecar was made, so equal ones mean a forged sidecar.
             places = {key: place for place, key in enumerate(self.keys)}
             if len(places) < self.num_samples:
                 raise self._damaged("two samples have one key")
@@ -204,15 +201,15 @@ class MemberTable:
 
         Args:
             local_index: Place of the sample, in `[0, num_samples)`.
-            data: The bytes of the shard, all of them: what slices of it are, the fields are.
+            data: All bytes of the shard; the fields are slices of it.
             fields: The extensions wanted; those that the sample lacks are left out. None: all.
 
         Raises:
             IndexError: There is no such place.
             ShardFormatError: The sidecar is damaged there.
         """
-        # The hot path of the library. It repeats `locate` and counts along, because a call and a
-        # `zip` would each cost a tenth of the whole.
+        # The hot path of the library. It repeats `locate` and counts by hand, because a call and a
+        # `zip` would each cost a tenth of the time.
         if not (self._trusted and 0 <= local_index < self.num_samples):
             self.check_sample(local_index)
         first, start, set_id, end = _ROW(self._rows, 16 * local_index)
@@ -254,8 +251,8 @@ class MemberTable:
     def headers_start(self, offset: int) -> int:
         """Return the offset of the first header of a member, extended headers included.
 
-        That is where the data of the member before ends, as far as the sidecar is right; nothing
-        of it is verified here.
+        This is where the data of the previous member ends, by the sidecar, which is not verified
+        here.
 
         Args:
             offset: First data byte of the member.
@@ -280,8 +277,8 @@ class MemberTable:
     def check_sample(self, local_index: int) -> None:
         """Verify the checksum and the bounds of one sample.
 
-        Once an eighth of the samples was asked for, all are verified together: that costs a
-        fraction of what each by itself does, and from then on reading costs nothing more.
+        After an eighth of the samples, all are verified together, which costs a fraction of
+        verifying each by itself; from then on, reads need no check.
 
         Raises:
             IndexError: There is no such place.
@@ -294,9 +291,9 @@ class MemberTable:
         if self._trusted:
             return
         self._num_checked += 1
-        # Equal, not more: a sidecar that failed once is not read whole again for each sample.
+        # Equal, not "at least": if it fails, it is not tried again for each further sample.
         if self._num_checked == self._enough_checked:
-            # A sidecar that is damaged elsewhere still serves the samples that are whole.
+            # A damaged sidecar still serves the samples whose rows are intact.
             self._trusted = self._sidecar.intact() and self._table_of_spans.holds()
         if not self._fits(ROW.size * local_index):
             raise self._damaged(f"the row of sample {local_index} does not fit")
@@ -311,7 +308,7 @@ class MemberTable:
             set_id < len(self._sidecar.extension_sets)
             and len(spans) == 16 * (last - first) == 16 * len(self._layout(set_id)[0])
             and crc32(spans, crc32(self._key_bytes[start:end], set_id)) == check
-            # The check finds accidents; whoever made it fit on purpose must not reach outside.
+            # The checksum finds accidents; a forged row must not reach outside the shard, either.
             and all(
                 0 <= offset <= nbytes and 0 <= size <= nbytes - offset
                 for offset, size in _SPAN.iter_unpack(spans)
@@ -325,7 +322,7 @@ class MemberTable:
             names = self._sidecar.extension_sets[set_id]
             extensions = tuple(names.decode("utf-8", "surrogateescape").split("/"))
             if len(set(extensions)) < len(extensions) or not all(e[:1] == "." for e in extensions):
-                raise self._damaged(f"extension set {set_id} is none")
+                raise self._damaged(f"extension set {set_id} is malformed")
             layout = extensions, struct.Struct(f"<{2 * len(extensions)}q").unpack_from
             self._layouts[set_id] = layout
         return layout
@@ -356,7 +353,7 @@ class MemberTable:
         Reading one sample verifies that sample only; `names`, `offsets` and `sizes` call this.
 
         Raises:
-            ShardFormatError: The sidecar is damaged, or was never right.
+            ShardFormatError: The sidecar is damaged or forged.
         """
         if self._verified:
             return
@@ -366,13 +363,13 @@ class MemberTable:
         self._verified = True
 
     def check_rows(self) -> None:
-        """Verify that fields and keys of the samples follow one another; reads the rows only.
+        """Verify that fields and keys of the samples are in ascending order; reads the rows only.
 
-        Else a few megabytes of rows could each have the same megabytes of key. What goes through
-        all samples calls this; reading one sample does not.
+        Otherwise, many rows could name the same megabytes of key. Code that goes through all
+        samples calls this; reading one sample does not.
 
         Raises:
-            ShardFormatError: The sidecar is damaged, or was never right.
+            ShardFormatError: The sidecar is damaged or forged.
         """
         if self._ascending:
             return
@@ -398,12 +395,12 @@ class MemberTable:
 
 
 class SampleKeys(Sequence[str]):
-    """Sequence of the keys of an index, each read when it is asked for.
+    """Sequence of the keys of an index, each read on access.
 
     Args:
-        num_samples: How many there are.
+        num_samples: Number of samples.
         key: Returns the key of one sample.
-        check: Called before many keys are cut; raises where they might overlap.
+        check: Called before many keys are read; raises an error if they overlap.
 
     >>> keys = SampleKeys(3, "abc".__getitem__, lambda: None)
     >>> keys[-1], keys[:2], list(keys), keys
@@ -425,8 +422,7 @@ class SampleKeys(Sequence[str]):
     @overload
     def __getitem__(self, place: slice) -> list[str]: ...
     def __getitem__(self, place: int | slice) -> str | list[str]:
-        # A key by itself is verified where it is cut; only of many could each claim the same
-        # megabytes.
+        # A single key is verified when it is read. Many keys could each name the same megabytes.
         if isinstance(place, slice):
             self._check()
             return [self._key(i) for i in range(*place.indices(len(self)))]
@@ -440,7 +436,7 @@ class SampleKeys(Sequence[str]):
         return f"<{len(self)} keys>"
 
 
-# What names may take beyond what the sidecar takes: with keys of up to 1 KiB they never come near.
+# Bounds of the memory of all names, which repeat keys: far more than keys of up to 1 KiB need.
 _MAX_NAMES_NBYTES = 64 << 20
 _MAX_NAMES_RATIO = 64
 
@@ -451,10 +447,7 @@ def table_of(sidecar: Sidecar) -> NDArray[np.int64]:
 
 
 def rows_ascend(sidecar: Sidecar) -> bool:
-    """Return whether fields and keys of the samples are in ascending order; reads the rows only.
-
-    Else a few megabytes of rows could each have the same megabytes of key.
-    """
+    """Return whether fields and keys of the samples are in ascending order; reads the rows only."""
     starts = table_of(sidecar)[:, :2]
     return not (starts[0].any() or (starts[1:] < starts[:-1]).any())
 
@@ -464,11 +457,11 @@ def find_damage(sidecar: Sidecar) -> str | None:
 
     Reads all of the sidecar, and nothing of the shard.
     """
-    # First, as it tells every accident from forgery: what fails below was made to.
+    # First, since it finds every accident; a sidecar that fails only below is forged.
     if not sidecar.intact():
         return "the digest does not fit"
     offsets, sizes = np.frombuffer(sidecar.spans, "<i8").reshape(-1, 2).T
-    # Subtracted, not added: an offset and a size near 2**63 would come round to a small sum.
+    # Subtracted, since the sum of an offset and a size near 2**63 would overflow.
     room = sidecar.source.nbytes - offsets
     if ((offsets < 0) | (sizes < 0) | (room < 0) | (sizes > room)).any():
         return "a member lies outside its shard"
@@ -489,7 +482,7 @@ def _damage_of_names(sidecar: Sidecar, rows: NDArray[np.int64]) -> str | None:
     num_names = rows[-1, 0] + bytes(sidecar.other_names).count(b"\0")
     if num_names != sidecar.num_members:
         return f"expected names for {sidecar.num_members} members, found {num_names}"
-    # A key stands once in the sidecar, and once in the name of each of its fields.
+    # The sidecar holds a key once; the names repeat it for each field.
     extension_nbytes = np.array(list(map(len, sidecar.extension_sets)), np.int64)
     nbytes = (np.diff(rows[:, 1]) * widths[set_ids] + extension_nbytes[set_ids]).sum()
     bound = max(_MAX_NAMES_NBYTES, _MAX_NAMES_RATIO * len(sidecar.image or b""))

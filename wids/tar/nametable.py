@@ -1,7 +1,7 @@
 """Table of many short strings in one buffer, compared eight bytes at a time.
 
-What `grouping` asks of a shard's names, answered for all of them at once: no Python object is made
-for a name. Strings are given as pairs of arrays, their starts and ends in the buffer.
+`grouping` uses it to process all names of a shard at once, without a Python object for each.
+Strings are given by two arrays: their starts and ends in the buffer.
 """
 
 import re
@@ -12,18 +12,17 @@ from numpy.typing import NDArray
 
 __all__ = ["META", "NameTable"]
 
-# A component between double underscores, where names end in zero bytes or alone.
+# A path component between double underscores; each name ends in a zero byte or at the end.
 META = re.compile(rb"(?<![^/\0])__[^/\0]*__(?![^/\0])")
 
 _Integers = NDArray[np.int64]
 _Flags = NDArray[np.bool_]
 _Words = NDArray[np.uint64]
 
-# Where strings have more distinct values than this, telling them apart by one comparison for each
-# value takes longer than a dict does.
+# With more distinct values than this, a dict is faster than one array comparison for each value.
 _FEW = 32
-# Longer strings than this are few, and are compared whole: eight bytes of all strings at a time
-# are quick where there are many short ones, and take seconds for one name of a megabyte.
+# Strings longer than this are few, and are compared whole: eight bytes of all strings at a time is
+# fast for many short strings, but takes seconds for one name of a megabyte.
 _LONG_NBYTES = 4096
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 _SHIFTS = np.array([56, 56, 48, 40, 32, 24, 16, 8, 0], np.uint64)
@@ -46,7 +45,7 @@ class NameTable:
         self._bytes = np.frombuffer(packed, np.uint8)
         self.ends = np.flatnonzero(self._bytes == 0)
         self.starts = np.concatenate((self.ends[:0], [0], self.ends[:-1] + 1))[: len(self.ends)]
-        # Word `i` is the bytes [i, i + 8): the rows overlap, and the last ones need some padding.
+        # Word `i` is the bytes [i, i + 8): words overlap, and the last ones need padding.
         self._words: _Words = np.ndarray((len(packed),), "<u8", packed + bytes(8), 0, (1,))
 
     def name(self, row: int) -> bytes:
@@ -57,11 +56,11 @@ class NameTable:
         """Find the dot between key and extension in the last component of each name.
 
         Returns:
-            `(kept, dots)`: which names have one, with something on both sides, and do not lie
-            below `__meta__` or the like; and where it is. Both of shape `(num_names,)`.
+            `(kept, dots)`, both of shape `(num_names,)`: whether a name has such a dot, with text
+            on both sides, and no component like `__meta__`; and the position of the dot.
         """
-        # The sentinels stand for names without a slash or a dot: found places are then never out of
-        # range, and those of another name are told by comparing them with this name's bounds.
+        # With the sentinels, a search never leaves the arrays. A position found in another name is
+        # recognised by the bounds of this name.
         slashes = np.append(-1, np.flatnonzero(self._bytes == ord("/")))
         bases = np.maximum(self.starts, slashes[slashes.searchsorted(self.ends) - 1] + 1)
         dots = np.concatenate(([-1], np.flatnonzero(self._bytes == ord(".")), [len(self._bytes)]))
@@ -70,7 +69,7 @@ class NameTable:
         else:
             dots = dots[dots.searchsorted(self.ends) - 1]
         kept = (self._bytes[bases] != ord(".")) & (dots > bases) & (dots + 1 < self.ends)
-        # Two searches without a pattern take a hundredth of the time of one with it.
+        # Two plain searches take a hundredth of the time of one with the pattern.
         if b"__/" in self._packed or b"__\0" in self._packed:
             for found in META.finditer(self._packed):
                 kept[self.ends.searchsorted(found.start())] = False
@@ -80,20 +79,20 @@ class NameTable:
         """Return which strings equal the previous one."""
         lengths = ends - starts
         equal = np.zeros(len(starts), np.bool_)
-        # Lengths sort out most pairs before any byte is compared.
+        # Most pairs differ in length, and no byte of them is compared.
         rows = 1 + np.flatnonzero(lengths[1:] == lengths[:-1])
         equal[rows] = self._equal(starts[rows], starts[rows - 1], lengths[rows])
         return equal
 
     def distinct(self, starts: _Integers, ends: _Integers) -> tuple[list[bytes], _Integers]:
         """Return the distinct strings in order of appearance, and the label of each string."""
-        # Each pass takes the first string that is left and labels all that equal it: a shard has a
-        # few extensions, and then this is a few passes over arrays.
+        # Each pass takes the first remaining string and labels all that equal it: a shard has few
+        # extensions, so these are few passes over the arrays.
         labels = np.zeros(len(starts), np.int64)
         values: dict[bytes, int] = {}
         lengths = ends - starts
-        # The first bytes tell most strings apart, and all that are no longer than that: names hold
-        # no zero bytes, so that a shorter one is another word.
+        # The first eight bytes distinguish most strings. They prove shorter strings equal, too,
+        # because names hold no zero bytes.
         heads = self._words[starts] << _unwanted_bits(lengths)
         heads[lengths == 0] = 0
         rest = np.arange(len(starts))
@@ -119,7 +118,7 @@ class NameTable:
         digests = np.sort(self._digests(starts, ends))
         if (digests[1:] != digests[:-1]).all():
             return False
-        # Two digests may agree by chance, or because somebody made them.
+        # Two digests may be equal by chance or by intent.
         pairs = zip(starts.tolist(), ends.tolist(), strict=True)
         return len({self._packed[start:end] for start, end in pairs}) < len(starts)
 
@@ -143,7 +142,7 @@ class NameTable:
         if len(rows) < len(starts):
             starts, other_starts, lengths = starts[rows], other_starts[rows], lengths[rows]
         while len(rows):
-            # Only rows that are equal so far, and have more than these eight bytes, go on.
+            # Only rows that are equal so far and longer than these eight bytes go on.
             differing = self._words[starts] ^ self._words[other_starts]
             same = (differing << _unwanted_bits(lengths)) == 0
             equal[rows] = same
@@ -174,5 +173,5 @@ class NameTable:
 
 
 def _unwanted_bits(nbytes_left: _Integers) -> _Words:
-    """Return the shift in bits that leaves so many bytes of a word."""
+    """Return the shift in bits that leaves the given number of bytes of a word."""
     return _SHIFTS.take(nbytes_left, mode="clip")

@@ -1,7 +1,7 @@
-"""Members of a damaged tar: every header that can be found, and the bytes in which none was.
+"""Salvage of a damaged tar: the members whose headers can be found, and the gaps between them.
 
-A walk over the headers ends where one is missing or wrong. Here it goes on at the next header that
-can be found, at whatever byte it stands, and a gap is kept in mind.
+The scan of a tar ends where a header is missing or wrong. Here it goes on at the next header that
+can be found, at any byte, and the bytes in between are recorded as a gap.
 """
 
 import os
@@ -17,11 +17,11 @@ from wids.tar.tarscan import HeaderWalk, Members
 
 __all__ = ["Gap", "salvage_tar"]
 
-_MAGIC = b"ustar"  # of all headers since 1988, behind 257 bytes of name and numbers
+_MAGIC = b"ustar"  # in all headers since 1988, at byte 257
 _MAGIC_START = 257
-# Fewer zero bytes behind a member's data may stand there by chance.
+# Fewer zero bytes after a member's data may be there by chance.
 _SURE_PADDING = 16
-_MAX_PADDING = 20 * BLOCK_SIZE  # that tar programs put behind the end of an archive
+_MAX_PADDING = 20 * BLOCK_SIZE  # zeros with which tar programs pad an archive
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Gap:
 
     Attributes:
         start: First byte.
-        end: Byte behind the last one.
-        num_before: Number of members that were found before it.
-        reason: What is wrong at its start.
-        sure_before: Whether the data of the member before it are proven to end where they should.
+        end: First byte after it.
+        num_before: Number of members found before it.
+        reason: Description of the damage at its start.
+        sure_before: Whether the data of the member before it is proven to be complete.
     """
 
     start: int
@@ -53,7 +53,7 @@ def salvage_tar(path: str | os.PathLike[str]) -> tuple[Members, list[Gap]]:
         The members in archive order, and the gaps between them.
 
     Raises:
-        ShardFormatError: It is no regular file.
+        ShardFormatError: It is not a regular file.
         OSError: It cannot be opened.
     """
     if not Path(path).is_file():
@@ -69,7 +69,7 @@ def salvage_tar(path: str | os.PathLike[str]) -> tuple[Members, list[Gap]]:
 
 
 class _Search:
-    """Walk that goes on behind damage."""
+    """Scan that goes on after damage."""
 
     def __init__(self, path: Path, descriptor: int, data: memoryview) -> None:
         self.walk = HeaderWalk(path, descriptor, concatenated=True)
@@ -77,7 +77,7 @@ class _Search:
         self._data = data
 
     def run(self) -> None:
-        """Walk from the first byte to the last."""
+        """Scan from the first byte to the last."""
         position: int | None = 0
         begin = 0  # of the entry at `position`, with the extended headers before it
         while position is not None and position < len(self._data):
@@ -96,13 +96,13 @@ class _Search:
             self._add_gap(position, position, "the end of the archive is missing")
 
     def _pass_gap(self, start: int, position: int, reason: str) -> int | None:
-        """Record a gap; return where the next header stands, None if there is none."""
+        """Record a gap; return the position of the next header, or None if there is none."""
         self.walk.forget_extended()
         torn = self._header_inside_last(position)
         if torn is not None:
             offset, _ = self.walk.last_span
             self.walk.drop_last()
-            self._add_gap(offset - BLOCK_SIZE, torn, "a member whose data break off")
+            self._add_gap(offset - BLOCK_SIZE, torn, "a member whose data breaks off")
             return torn
         following = next(self._headers_from(position + 1), None)
         self._add_gap(start, len(self._data) if following is None else following, reason)
@@ -113,11 +113,12 @@ class _Search:
         self.gaps.append(Gap(start, end, self.walk.num_members, reason, sure))
 
     def _header_inside_last(self, position: int) -> int | None:
-        """Return the header inside of the last member's data that leads beyond its end."""
+        """Return the position of a header in the last member's data that belongs to this tar."""
         if not self.walk.num_members:
             return None
         offset, _ = self.walk.last_span
-        # A tar that is a field leads to its own end; the next header of this one leads further.
+        # The headers of a tar that is itself a field lead to its end and no further. Those of this
+        # tar, whose member was cut, lead beyond the end of that member.
         return next(
             (
                 each
@@ -129,7 +130,7 @@ class _Search:
 
     def _headers_from(self, start: int, end: int | None = None) -> Iterator[int]:
         """Yield the positions in `[start, end)` at which a valid header stands."""
-        mapped: Any = self._data.obj  # a map finds bytes, a view of it does not
+        mapped: Any = self._data.obj  # a map has `find`, a view of it does not
         end = len(self._data) if end is None else end
         found = mapped.find(_MAGIC, start + _MAGIC_START)
         while found >= 0 and found - _MAGIC_START < end:
@@ -156,8 +157,8 @@ class _Search:
         return not any(self._data[position : position + BLOCK_SIZE])
 
     def _check_zeros(self, start: int, end: int) -> None:
-        """Record a gap where zeros took the place of members, rather than end an archive."""
-        # Where archives were joined, that is a false alarm; it costs a line of the report.
+        """Record a gap where zeros replaced members and do not merely end an archive."""
+        # Between concatenated archives this may be a false alarm, which costs a line of the report.
         if end < len(self._data) or (end - start > _MAX_PADDING and self._ends_in_zeros()):
             if self.walk.num_members and self._ends_in_zeros():
                 offset, _ = self.walk.last_span
@@ -166,7 +167,7 @@ class _Search:
             self._add_gap(start, end, "zeros in place of members")
 
     def _ends_in_zeros(self) -> bool:
-        """Return whether the last block of the last member holds zeros alone."""
+        """Return whether the last block of the last member holds only zeros."""
         if not self.walk.num_members:
             return False
         offset, size = self.walk.last_span
@@ -175,7 +176,7 @@ class _Search:
         )
 
     def _is_padded(self) -> bool:
-        """Return whether the padding of the last member proves where its data end."""
+        """Return whether the padding of the last member proves where its data ends."""
         if not self.walk.num_members:
             return True
         offset, size = self.walk.last_span

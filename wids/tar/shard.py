@@ -18,10 +18,10 @@ Data = bytes | memoryview
 
 
 class ReadableShard(Protocol):
-    """A shard that samples are read from, wherever its bytes lie.
+    """Protocol of a shard whose samples can be read, from a local file or a server.
 
-    A `Shard` is mapped from a file of this machine; `wids.reading.rangeshard.RangeShard` fetches
-    the bytes of single samples. Either may be used from many threads.
+    A `Shard` maps a local file; `wids.reading.rangeshard.RangeShard` fetches the bytes of single
+    samples. Both may be used from many threads.
 
     Attributes:
         index: The tar index.
@@ -69,7 +69,7 @@ class ReadableShard(Protocol):
 
     @property
     def memory(self) -> memoryview | None:
-        """All bytes of the shard where they are mapped; None where they lie elsewhere."""
+        """All bytes of the shard if they are mapped, else None."""
         return None
 
     def announce(
@@ -77,7 +77,7 @@ class ReadableShard(Protocol):
         local_indexes: Iterable[int],  # noqa: ARG002 (for shards that are mapped)
         fields: Collection[str] | None = None,  # noqa: ARG002
     ) -> None:
-        """Have the kernel fetch samples that will be read soon, where they are mapped."""
+        """Advise the kernel to read samples ahead, if the shard is mapped."""
         return
 
     @property
@@ -86,19 +86,19 @@ class ReadableShard(Protocol):
         return f"{self.nbytes} {self.index.shard_mtime_ns}"
 
     def confirm(self) -> None:
-        """Check once that the index belongs to the shard, for what shows the index by itself.
+        """Check once that the index belongs to the shard, before the index is used by itself.
 
         Raises:
-            WidsError: It does not, or cannot be read.
+            WidsError: It does not belong to it, or the shard cannot be read.
         """
         return
 
     def was_changed(self) -> bool:
-        """Return whether the shard is known to be another one than it was opened as."""
+        """Return whether the shard is known to have changed since it was opened."""
         return False
 
     def is_evicted(self) -> bool:
-        """Return whether what is mapped is a file that was removed."""
+        """Return whether the mapped file was removed."""
         return False
 
     def __len__(self) -> int:
@@ -127,7 +127,7 @@ def check_part(shard: str, extension: str, nbytes: int, start: int, stop: int) -
     """Refuse a part `[start, stop)` that lies outside of a field.
 
     Raises:
-        IndexError: It does.
+        IndexError: The part lies outside.
     """
     if not 0 <= start <= stop <= nbytes:
         raise IndexError(
@@ -140,14 +140,14 @@ class Shard(ReadableShard):
     """One mapped tar: `shard[i]` is sample `i` as a dict of views of the map.
 
     Safe to read from many threads. Before Python 3.13 an open shard holds a descriptor, and a
-    second one where its index is mapped from a sidecar; so close what is not in use.
+    second one if its index is mapped from a sidecar, so close shards that are not in use.
 
     Args:
         path: A local, uncompressed tar.
         index: Its tar index; built here when None.
 
     Raises:
-        ShardFormatError: The file is no readable tar, or not the one the index was made for.
+        ShardFormatError: The file is no readable tar, or the index was made for another one.
         OSError: It cannot be opened.
 
     >>> import io, tarfile, tempfile
@@ -176,7 +176,7 @@ class Shard(ReadableShard):
 
     def _verify(self, file_descriptor: int) -> None:
         """Check that the open file is the one that the index was made from or verified with."""
-        # Of the descriptor, as the name may stand for another file by now.
+        # By descriptor, since the file may have been replaced by another one of its name.
         status = os.fstat(file_descriptor)
         index = self.index
         if status.st_size != index.source.nbytes:
@@ -198,7 +198,7 @@ class Shard(ReadableShard):
             )
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
-        # A slice would be a range of places, which is read one by one.
+        # `index` refuses slices: the samples of a slice are read one by one.
         return self.read(operator.index(local_index))
 
     def read(
@@ -226,14 +226,14 @@ class Shard(ReadableShard):
                 raise IndexError(
                     f"sample {place} lies outside [-{len(self)}, {len(self)}) of {self.path}"
                 )
-        cut = self._cut  # in two steps: what is called at once is looked up as a method
+        cut = self._cut  # in two steps, as `self._cut(...)` would be looked up as a method
         return cut(local_index, data, fields)
 
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
-        """Return the bytes `[start, stop)` of one field, read by their position.
+        """Return the bytes `[start, stop)` of one field, read from the file and not from the map.
 
-        Touching a map of a file that was cut short ends the process. This does not touch it, and
-        is for programs that look at shards while they are being written.
+        Reading the map of a file that was truncated kills the process. So this is for programs that
+        read shards while other processes may write them.
 
         Raises:
             IndexError: There is no such place, or `[start, stop)` lies outside the field.
@@ -248,7 +248,7 @@ class Shard(ReadableShard):
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
         except FileNotFoundError:
-            # Removed, as a cache does with what it evicts: nobody can cut it short any more.
+            # The file was removed, for example evicted from a cache, so it cannot be truncated.
             return bytes(self.memory[offset + start : offset + stop])
         try:
             status = os.fstat(descriptor)
@@ -262,7 +262,7 @@ class Shard(ReadableShard):
 
     @property
     def memory(self) -> memoryview:
-        """All bytes of the shard, mapped; fields lie in it where the index says.
+        """All bytes of the shard, mapped; the index has the offsets of the fields.
 
         Raises:
             ValueError: The shard is closed.
@@ -282,7 +282,7 @@ class Shard(ReadableShard):
             IndexError: There is no such place.
             ShardFormatError: The index is damaged there.
         """
-        if not isinstance(self._mapped, mmap.mmap):  # closed, or without a byte
+        if not isinstance(self._mapped, mmap.mmap):  # closed, or an empty file
             return
         spans = (
             (offset, size)
@@ -291,15 +291,15 @@ class Shard(ReadableShard):
             if size and (fields is None or extension in fields)
         )
         for start, stop in page_ranges(spans):
-            # Cold, a batch then comes at 350 MB/s where page faults one by one get 60 (measured);
-            # warm, a call costs as much as a small sample, so whoever calls this has a reason to.
+            # Measured: a cold batch comes at 350 MB/s, by single page faults at 60 MB/s. For a warm
+            # one, a call costs as much as reading a small sample.
             self._mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
 
     def was_changed(self) -> bool:
         """Return whether the file was written to since it was mapped.
 
-        Its index then belongs to bytes that are no more, and where the file was cut short, touching
-        what is gone ends the process. A file that was removed stays as it was for who has it open.
+        Its index then belongs to other bytes, and if the file was truncated, reading beyond its end
+        kills the process. A removed file stays as it was for processes that have it open.
         """
         try:
             status = self.path.stat()
@@ -314,7 +314,7 @@ class Shard(ReadableShard):
 
     def close(self) -> None:
         """Release the map; views that were handed out keep it alive."""
-        # Not `mmap.close()`, which fails while a view exists; the map goes with the last of them.
+        # Not `mmap.close()`, which fails while views exist; the last view frees the map.
         self._view = self._mapped = None
 
     def __enter__(self) -> Self:

@@ -1,9 +1,9 @@
 """Sidecar files: tar indexes that are mapped, not parsed.
 
-`docs/sidecar-format.md` specifies the format. A fixed header says what the index was built from;
-fixed-width little-endian columns follow, so that opening a million samples costs what opening ten
-does, and all processes share the pages. A sidecar is never trusted: header and small tables are
-verified when it is opened, each sample by a checksum of its own when it is read.
+`docs/sidecar-format.md` specifies the format: a fixed header that identifies the shard, then
+little-endian columns of fixed width. So opening a million samples costs the same as opening ten,
+and all processes share the pages. A sidecar is never trusted: its header and small tables are
+verified when it is opened, and each sample by its own checksum when it is read.
 """
 
 from __future__ import annotations
@@ -54,15 +54,17 @@ __all__ = [
     "seal",
 ]
 
-# Reading all headers tells whether an index still fits, and takes as long as making it anew. A few
-# of them tell nearly as much in microseconds: a shard that was packed again from other samples, in
-# another order or with another number of them differs in most of its headers.
+# --- fingerprint --------------------------------------------------------------------------------
+#
+# To compare all headers with an index takes as long as making the index anew. A few headers are
+# nearly as good and take microseconds: a shard that was packed again from other samples, in another
+# order or number, differs in most of its headers.
 
-# No two versions of a shard agree in 128 bits by chance. It need not withstand forgers: whoever can
-# put a sidecar there can put a shard there.
+# 128 bits exclude accidents. Forgery need not be excluded: whoever can replace the sidecar can
+# replace the shard.
 FINGERPRINT_NBYTES = 16
-# A read each, and a seek each where the shard is cold. A shard that was packed anew differs in all
-# of them; what was changed in one place is left to the dates of the two files.
+# Each probe costs a read, and a seek if the shard is cold. A shard that was packed anew differs in
+# all probes; a change in one place is found by the dates of the two files.
 _NUM_PROBES = 8
 
 
@@ -83,9 +85,9 @@ def fingerprint(file_descriptor: int, nbytes: int, end: int, offsets: Iterable[i
     Args:
         file_descriptor: The shard.
         nbytes: Its size.
-        end: Where the zero blocks stand that end the archive. They are looked at because writers
-            pad archives: a member that was appended need not make the file any longer.
-        offsets: Where the data of the probed members begins.
+        end: Offset of the zero blocks that end the archive. They are included because archives are
+            padded, so that an appended member need not make the file longer.
+        offsets: Offsets of the data of the probed members.
 
     Returns:
         16 bytes.
@@ -95,28 +97,30 @@ def fingerprint(file_descriptor: int, nbytes: int, end: int, offsets: Iterable[i
         OSError: It cannot be read.
     """
     digest = hashlib.blake2b(digest_size=FINGERPRINT_NBYTES)
-    # Block 0 too: extended headers may stand before the first member's own. Sorted, so that a disk
-    # goes one way.
+    # Block 0 too, which may be an extended header of the first member. Sorted, so that a disk seeks
+    # in one direction.
     for position in sorted({0, end, *(offset - BLOCK_SIZE for offset in offsets)}):
         if not 0 <= position <= nbytes - BLOCK_SIZE:
             raise ValueError(f"byte {position} begins no header of a shard of {nbytes} bytes")
-        # By position: whoever else reads through this descriptor keeps its place.
+        # `pread` leaves the file position as it is for other users of the descriptor.
         digest.update(os.pread(file_descriptor, BLOCK_SIZE, position))
     return digest.digest()
 
 
-# What a sidecar's name adds to its shard's.
+# --- format -------------------------------------------------------------------------------------
+
+# Added to the name of the shard.
 SIDECAR_SUFFIX = ".widx"
 
 MAGIC = b"widsidx\0"
 VERSION = 1
-# Little-endian wherever it is written, as a sidecar travels with its shard. 128 bytes with the
-# padding, so that the numbers behind are aligned.
+# Little-endian on all machines, since a sidecar travels with its shard. 128 bytes with padding, so
+# that the columns are aligned.
 HEADER = struct.Struct("<8sII9Q16s16sI4x")
-# 32 bits a number: half the bytes of 64, and a shard with more members than that is refused.
+# Numbers of 32 bits take half the bytes of 64; a shard with more members is refused.
 ROW = struct.Struct("<4I")
 
-# By other rules the same shard has other samples, so a sidecar says by which it was made.
+# Flags: the rules that a sidecar was made by, since other rules give other samples.
 LAST_DOT, WHOLE_SHARD, CONCATENATED, ORDER = 1, 2, 4, 8
 _MAX_COUNT = 2**32 - 1
 
@@ -135,15 +139,15 @@ class Source:
 
     Attributes:
         nbytes: Size of the shard, in bytes.
-        end: Where the zero blocks stand that end the archive, in bytes.
-        trailing_nbytes: Bytes behind the end of the archive that are no padding.
-        key_rule: Which dot of a name parts key and extension.
+        end: Offset of the zero blocks that end the archive, in bytes.
+        trailing_nbytes: Bytes after the end of the archive that are no padding.
+        key_rule: Dot of a name between key and extension.
         grouping: Whether the members of a sample had to be neighbours.
         concatenated: Whether archives behind the first one were read.
-        fingerprint: Digest of a few of the shard's headers; 16 bytes (see `fingerprint.py`).
+        fingerprint: Digest of a few of the shard's headers; 16 bytes (see `fingerprint`).
     """
 
-    # No time is among them: the same shard must give the same sidecar, whenever it was made.
+    # No time is recorded: the same shard must give the same sidecar at any time.
     nbytes: int
     end: int
     trailing_nbytes: int = 0
@@ -182,25 +186,25 @@ class SidecarHeader(NamedTuple):
 
 @dataclass(frozen=True)
 class Sidecar:
-    """Columns of a sidecar: views of its bytes, or arrays that are to be written to one.
+    """Columns of a sidecar: views of its bytes, or arrays that will be written to one.
 
-    Of one that was read, header, section sizes, extension sets and counts are verified; rows,
-    spans and keys are covered by each row's check, and everything by the digest.
+    When a sidecar is read, its header, section sizes, extension sets and counts are verified. Rows,
+    spans and keys are covered by the check of each row, and everything by the digest.
 
     Attributes:
-        source: What it was built from.
+        source: The shard that it was built from.
         num_members: Number of members.
         num_samples: Number of samples.
         spans: `num_members` pairs of offset and size, `<q`.
         rows: `num_samples + 1` rows of first field, first key byte, extension set, check, `<I`.
         order: Row of `spans` for each member in archive order, `<I`; empty where they agree.
         extension_sets: Each set's extensions, joined by `/`.
-        skipped: Counts of what is in no sample, by reason.
-        keys: The keys, one behind the other.
+        skipped: Number of entries in no sample, by reason.
+        keys: The keys end to end.
         other_names: Names of the members of no sample, each ended by a zero byte.
-        image: The whole sidecar; None where the rows have no checks yet.
-        probed_offsets: Offsets of the members that the shard's fingerprint is made of.
-        status: The file that was mapped; None where there is none.
+        image: The bytes of the whole sidecar; None before it is packed.
+        probed_offsets: Offsets of the members whose headers are in the fingerprint.
+        status: Status of the mapped file; None if there is no file.
     """
 
     source: Source
@@ -219,7 +223,7 @@ class Sidecar:
 
     @property
     def digest(self) -> bytes:
-        """Digest that the header states, or will state once the sidecar is written."""
+        """Digest in the header, or of the header that will be written."""
         image = memoryview(pack_sidecar(self)) if self.image is None else self.image
         digest: bytes = SidecarHeader(*HEADER.unpack_from(image)).digest
         return digest
@@ -233,7 +237,7 @@ def lay_out(source: Source, table: SampleTable) -> Sidecar:
     """Convert a table to the columns of a sidecar.
 
     Args:
-        source: What the table was built from.
+        source: The shard that the table was built from.
         table: The samples.
 
     Raises:
@@ -257,7 +261,7 @@ def lay_out(source: Source, table: SampleTable) -> Sidecar:
         rows=_as_bytes(rows),
         order=_as_bytes(order.astype("<u4")),
         extension_sets=[b"/".join(extensions) for extensions in table.extension_sets],
-        # Sorted, as equal shards give equal sidecars, in whatever order their oddities come.
+        # Sorted, so that equal counts give equal bytes.
         skipped=dict(sorted(table.skipped.items())),
         keys=memoryview(table.keys),
         other_names=memoryview(table.other_names),
@@ -304,13 +308,13 @@ def pack_sidecar(sidecar: Sidecar) -> bytes:
 def _checked_rows(sidecar: Sidecar) -> bytes:
     """Return the rows of the samples, each with its checksum."""
     rows = np.frombuffer(sidecar.rows, "<u4").reshape(-1, 4).copy()
-    # Slices of bytes are cheaper than slices of a view, and a million are made here.
+    # Slices of `bytes` are cheaper than slices of a view, and a million are made here.
     spans, keys = bytes(sidecar.spans), bytes(sidecar.keys)
     fields = pairwise((16 * rows[:, 0].astype(np.int64)).tolist())
     key_bounds = pairwise(rows[:, 1].tolist())
     rows[:-1, 3] = [
-        # CRC-32, as it is computed again for each sample read, and only accidents are left to it:
-        # bounds are checked besides. Key and set are in it, for a row may be mixed up too.
+        # CRC-32 is fast, as it is computed for each sample read, and finds accidents; bounds are
+        # checked besides. It covers key and set, in case rows are mixed up.
         crc32(spans[first:last], crc32(keys[start:end], set_id))
         for (first, last), (start, end), set_id in zip(
             fields, key_bounds, rows[:-1, 2].tolist(), strict=True
@@ -326,13 +330,13 @@ def _as_bytes(column: NDArray[Any]) -> memoryview:
 
 def seal(header: SidecarHeader, tables: bytes) -> bytes:
     """Return the bytes of the header with its checksum."""
-    # The check covers itself as zero.
+    # The checksum is computed with its own field set to zero.
     unsealed = HEADER.pack(*header[:-1], 0)
     return HEADER.pack(*header[:-1], crc32(tables, crc32(unsealed)))
 
 
 def _digest(body: bytes | memoryview) -> bytes:
-    # BLAKE2: as fast as MD5 without help from the processor, and not broken.
+    # BLAKE2 is as fast as MD5 and not broken.
     return hashlib.blake2b(body, digest_size=16).digest()
 
 
@@ -347,7 +351,7 @@ def _flags(source: Source) -> int:
 _OFFSET = struct.Struct("<q")
 _FIRST_NBYTES = 16 << 10
 
-# What the small tables may take: file systems end names at 255 bytes, and reasons are few.
+# Bounds of the small tables: names on file systems have at most 255 bytes, and reasons are few.
 _MAX_EXTENSION_NBYTES = 256
 _MAX_SETS_NBYTES = 1 << 20
 _MAX_SKIPPED_NBYTES = 1 << 16
@@ -358,16 +362,16 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
     """Map a sidecar.
 
     Raises:
-        ShardFormatError: It is none, of another version, cut off or damaged.
+        ShardFormatError: It is no sidecar, of another version, truncated or damaged.
         OSError: It cannot be opened.
     """
-    # A pipe is opened without waiting for its writer, to be refused.
+    # O_NONBLOCK: opening a pipe must not wait for its writer; the pipe is then refused.
     file_descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
         status = os.fstat(file_descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise _unfit(path, "a regular file", "a pipe or device")
-        # Of most sidecars this is all that is wanted now, by one call to the kernel.
+        # One call to the kernel reads all that is needed of most sidecars.
         first = os.pread(file_descriptor, _FIRST_NBYTES, 0)
 
         def read(start: int, end: int) -> bytes:
@@ -389,28 +393,28 @@ def parse_sidecar(
 
     Args:
         image: The whole sidecar.
-        path: What to call it in messages.
-        read: Returns bytes `[start, end)` of it. A first look at mapped memory may bring in
-            megabytes; reading brings what is read. None: look at the image.
+        path: Name of the sidecar in messages.
+        read: Returns bytes `[start, end)` of it, without the page faults of the map, each of which
+            may read megabytes. None: slice the image.
 
     Raises:
-        ShardFormatError: It is none, of another version, cut off or damaged.
+        ShardFormatError: It is no sidecar, of another version, truncated or damaged.
     """
     if len(image) < HEADER.size:
         raise _unfit(path, f"at least {HEADER.size} bytes", f"{len(image)}")
     read = read or _reader(image)
     head = read(0, HEADER.size)
     header = _parse_header(head, path)
-    # Counts are believed once they fill the file exactly; nothing is allocated by them before.
+    # Counts are claims: nothing is allocated by them before they add up to the file's size.
     bounds = [HEADER.size, *_section_ends(header)]
     if bounds[-1] != len(image):
         raise _unfit(path, f"{bounds[-1]} bytes by its header", f"{len(image)}")
     sets, skipped = _read_tables(read, bounds, header, path)
-    # Sealed once more and compared: one function knows what the check covers.
+    # Sealed once more and compared, so that only `seal` knows what the checksum covers.
     if seal(header, sets + skipped) != head:
         raise _unfit(path, "a header and tables that fit their checksum", "others")
-    # The last row holds ends alone. Every sample is verified against the row behind it when it is
-    # read; this one has none behind it.
+    # The last row holds only ends. When a sample is read, its row is verified with the next one;
+    # the last row has no next one.
     last = ROW.unpack(read(bounds[2] - ROW.size, bounds[2]))
     if last[0] > header.num_members or last[1] != header.keys_nbytes:
         raise _unfit(path, f"a last row within {header.num_members} members", f"{last}")
@@ -449,7 +453,7 @@ def _read_tables(
         if nbytes > room:
             raise _unfit(path, f"at most {room} bytes of {what}", f"{nbytes}")
     sets, skipped = read(bounds[3], bounds[4]), read(bounds[4], bounds[5])
-    # Each set is there for a sample that has it; more of them would only cost memory.
+    # Each set belongs to at least one sample, so more sets than samples only cost memory.
     if sets.count(b"\0") > header.num_samples:
         found = f"{sets.count(bytes(1))}"
         raise _unfit(path, f"at most {header.num_samples} extension sets", found)
@@ -463,10 +467,10 @@ def _parse_header(head: bytes, path: str | os.PathLike[str]) -> SidecarHeader:
         raise _unfit(path, f"the magic {MAGIC!r} at byte 0", f"{header.magic!r}")
     if header.version != VERSION:
         raise _unfit(path, f"version {VERSION}", f"version {header.version}")
-    # Larger ones overflow the columns' type; no file system has such a file.
+    # Larger offsets overflow the type of the columns; no file is that large.
     if max(header.shard_nbytes, header.shard_end, header.trailing_nbytes) > _MAX_OFFSET:
         raise _unfit(path, f"a shard of at most {_MAX_OFFSET} bytes", f"{header.shard_nbytes}")
-    # A flag that is unknown here may change what the sections mean.
+    # An unknown flag may change the meaning of the sections.
     if header.flags & ~(LAST_DOT | WHOLE_SHARD | CONCATENATED | ORDER):
         raise _unfit(path, "flags of this version", f"{header.flags:#x}")
     return header

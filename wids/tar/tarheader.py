@@ -1,7 +1,7 @@
 """Parsing of one tar header: checksum, numbers, name, and PAX records.
 
-Only bytes to values here: which header means what, and where the next one stands, is the business
-of `tarscan`. Whatever is malformed is a `ValueError` without a place; the caller knows the place.
+This module converts bytes to values; `tarscan` decides what a header means and where the next one
+stands. Anything malformed is a `ValueError` without a position, which the caller adds.
 
 Source: POSIX.1-2001, "pax", ustar and pax interchange formats; GNU tar manual, "Basic Tar Format".
 """
@@ -23,7 +23,7 @@ __all__ = [
 
 BLOCK_SIZE = 512
 
-# The records that say where a member is and what it is called; the others do not concern us.
+# Records that determine the position, size or name of a member; all others are ignored.
 PAX_USED = frozenset((b"path", b"linkpath", b"size"))
 
 _NUMERIC_FIELDS = {
@@ -42,7 +42,7 @@ _PAX_LENGTH = re.compile(rb"[0-9]{1,20} ")
 
 
 def checksum_matches(header: bytes) -> bool:
-    """Return whether the checksum of a header is right, summed unsigned or, as by old tars, signed.
+    """Return whether the checksum of a header is right, as an unsigned or (old tars) signed sum.
 
     Args:
         header: 512 bytes.
@@ -63,7 +63,7 @@ def checksum_matches(header: bytes) -> bool:
 
 
 def _sum(text: bytes) -> int:
-    # Most of a header is zeros, and to drop them takes less time than to add them.
+    # Most of a header is zeros, which are faster to drop than to add.
     return sum(text.translate(None, b"\0"))
 
 
@@ -96,13 +96,13 @@ def parse_number(field: bytes) -> int:
 def check_numbers(header: bytes) -> None:
     """Check that all numeric fields are numbers.
 
-    Most values do not matter here, but a block that passes for a header by its checksum alone is no
-    proof of a tar, and tarfile ends its list in silence where a number is none.
+    Most values are not used, but a matching checksum alone does not prove that a block is a header,
+    and tarfile silently ends its list of members at a malformed number.
 
     Raises:
-        ValueError: One is none; the message names it.
+        ValueError: A field is not a number; the message names it.
     """
-    # Nearly all headers have digits and one blank throughout, and this is run for each of them.
+    # Fast path: nearly all headers have digits and one blank in each field.
     if _PLAIN_NUMBERS.match(header, 100) and _PLAIN_DEVICES.match(header, 329):
         return
     for name, place in _NUMERIC_FIELDS.items():
@@ -117,9 +117,9 @@ def header_name(header: bytes) -> bytes:
     """Return a header's own name, joined to the prefix field where the header has one.
 
     Raises:
-        ValueError: The header is none of POSIX's, which alone have a prefix, but there is something
-            in its place (GNU tar keeps times there, in incremental dumps). Some readers take it
-            for a prefix and some do not, so what the member is called depends on whom one asks.
+        ValueError: The header is not a POSIX one, and only those have a prefix, but the field is
+            not empty (GNU tar keeps times there in incremental dumps). Some readers take it for a
+            prefix and some do not, so they disagree on the member's name.
     """
     name = header[:100].partition(b"\0")[0]
     if not header[345]:
@@ -146,8 +146,7 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
 
     Raises:
         ValueError: The lengths do not fit, a record has no key, or a value that is used is empty
-            or holds a zero byte; a reader that guesses on can be made to see other members than
-            its neighbour sees.
+            or holds a zero byte. Readers that guess at such records see different members.
 
     >>> parse_pax(b"14 path=a.txt\n9 uid=42\n")
     {b'path': b'a.txt', b'uid': b'42'}
@@ -159,7 +158,7 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
         end = start + int(length[0]) if length else start
         record = body[length.end() : end] if length else b""
         key, equals, value = record.partition(b"=")
-        # Some writers forget the last newline; a value that is used must be beyond doubt.
+        # Some writers forget the last newline, which is accepted only in a value that is not used.
         ended = value.endswith(b"\n") or (key not in PAX_USED and end == len(body))
         if end > len(body) or not key or not equals or not ended:
             raise ValueError(
@@ -168,7 +167,7 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
             )
         records[key] = value.removesuffix(b"\n")
         start = end
-    # By POSIX an empty value takes a record back; who reads it as a value sees another member.
+    # POSIX: an empty value deletes the record. Readers that take it as a value see another name.
     for key in PAX_USED & records.keys():
         if not records[key] or b"\0" in records[key]:
             raise ValueError(

@@ -38,7 +38,7 @@ from wids.tar.tarscan import Members, scan_tar
 __all__ = ["TarIndex"]
 
 _log = logging.getLogger(__name__)
-# A shard on a slow disk may take a minute; a process that was stopped must not stop all others.
+# A shard on a slow disk takes a minute; a stopped process must not hold up the others for ever.
 _PATIENCE_SECONDS = 120.0
 _TICK_SECONDS, _NUM_TICKS = 0.002, 8
 
@@ -46,18 +46,17 @@ _TICK_SECONDS, _NUM_TICKS = 0.002, 8
 class TarIndex(MemberTable):
     """The member table of one shard, grouped into samples.
 
-    Made by `from_tar`, `load` or `open`, never by hand. All three serve from the sidecar's layout;
-    a loaded one is mapped, so its size does not matter. Safe to read from many threads, pickles
-    (a loaded one as its path).
+    Made by `from_tar`, `load` or `open`. A loaded index is mapped, so its size does not matter.
+    Safe to read from many threads. Can be pickled, a loaded one as its path.
 
     Attributes:
-        source: What it was built from, and by which rules.
+        source: The shard that it was built from, and the rules.
         shard_mtime_ns: Modification time of the shard that it was made from or verified against,
-            nanoseconds since 1970; None for one that was loaded without its shard.
+            nanoseconds since 1970; None if it was loaded without its shard.
         num_samples: Number of samples.
-        keys: The samples' keys; cut out of the index when asked for.
-        skipped: How many entries of the tar are in no sample, by reason.
-        trailing_nbytes: Bytes behind the end of the archive that are neither padding nor another
+        keys: The samples' keys, each read from the index on access.
+        skipped: Number of entries of the tar in no sample, by reason.
+        trailing_nbytes: Bytes after the end of the archive that are neither padding nor another
             archive.
 
     >>> import io, tarfile, tempfile
@@ -96,10 +95,10 @@ class TarIndex(MemberTable):
 
         Args:
             path: A local, uncompressed tar.
-            key_rule: Which dot of a name parts key and extension.
+            key_rule: Dot of a name between key and extension.
             grouping: `"adjacent"`: the members of a sample must be neighbours; `"shard"`: they are
                 gathered from the whole shard.
-            concatenated: Read the archives that follow behind the first one's end.
+            concatenated: Also read the archives that follow the first one.
 
         Raises:
             ShardFormatError: The shard is damaged, no tar, or has samples that clash; the message
@@ -121,7 +120,7 @@ class TarIndex(MemberTable):
             concatenated=concatenated,
             fingerprint=_fingerprint(path, members, table.spans),
         )
-        # No error: tapes are padded with anything, and a second archive was refused by the scan.
+        # No error: tapes are padded with arbitrary bytes, and a second archive was refused above.
         if source.trailing_nbytes:
             _log.info(
                 "%s: %d bytes follow the end of the archive; they are no archive and are not read",
@@ -138,22 +137,21 @@ class TarIndex(MemberTable):
 
         Args:
             path: The sidecar.
-            tar: Its shard, to verify it against: size and a few headers must be those that the
-                sidecar was made from, and all headers are read again where the shard may have
-                changed since, judged by the dates of the two files.
+            tar: Its shard, to verify it against: size and a few headers must match. If the dates of
+                the two files leave it open whether the shard has changed, all headers are read.
 
         Raises:
-            ShardFormatError: It is no sidecar, damaged, or not that shard's.
+            ShardFormatError: It is no sidecar, damaged, or of another shard.
             OSError: A file cannot be opened.
         """
-        path = Path(path).absolute()  # a process may leave its folder before it pickles this
+        path = Path(path).absolute()  # the working folder may change before it is pickled
         index = cls(read_sidecar(path), path)
         if tar is None or index.belongs_to(tar):
             return index
         now = cls.from_tar(tar, **index.source.rules)
         if now.digest != index.digest:
             raise index._stale(f"{tar} was changed since, and has other members now")
-        # The time of the file that was read just now, which need not be the one looked at above.
+        # The file may have been replaced since `belongs_to` looked at it.
         index.shard_mtime_ns = now.shard_mtime_ns
         return index
 
@@ -168,17 +166,17 @@ class TarIndex(MemberTable):
         concatenated: bool = False,
         lock_path: Path | None = None,
     ) -> Self:
-        """Return the index of a shard, from its sidecar if that fits, else from its headers.
+        """Return the index of a shard, from its sidecar if that is valid, else from its headers.
 
         Args:
             tar: The shard.
-            sidecar: Where its sidecar lies, or shall lie: loaded if it fits shard and rules, else
-                made (a folder that cannot be written to is no error).
+            sidecar: Path of its sidecar, which is loaded if it is valid for shard and rules, else
+                written (a folder that cannot be written to is no error).
             key_rule: As for `from_tar`.
             grouping: As for `from_tar`.
             concatenated: As for `from_tar`.
-            lock_path: A lock file, by which one process makes the sidecar while others wait for
-                it; without, each process makes it.
+            lock_path: Lock file, so that one process makes the sidecar while the others wait for
+                it; without one, each process makes it.
 
         Raises:
             ShardFormatError: The shard cannot be read.
@@ -192,10 +190,10 @@ class TarIndex(MemberTable):
         if index is None:
             lock: AbstractContextManager[None] = nullcontext()
             if lock_path is not None:
-                # Six processes that open thirty new shards would read each of them six times.
+                # Without it, six processes that open thirty new shards would read each six times.
                 lock = file_lock(lock_path, str(tar), patience_seconds=_PATIENCE_SECONDS)
             with lock:
-                # The last holder of the lock has made it, most likely.
+                # Most likely, the last holder of the lock has made it.
                 index = cls.kept(tar, path, rules)
                 if index is not None:
                     return index
@@ -205,15 +203,15 @@ class TarIndex(MemberTable):
 
     @classmethod
     def kept(cls, tar: str | os.PathLike[str], path: Path, rules: IndexRules) -> Self | None:
-        """Load a sidecar that fits shard and rules beyond doubt.
+        """Load a sidecar that is certainly valid for shard and rules.
 
         Args:
             tar: The shard.
-            path: Where its sidecar may lie.
-            rules: By which the shard is to be read.
+            path: Path of its sidecar, which may be missing.
+            rules: The rules by which the shard is to be read.
 
         Returns:
-            The index; None where there is none, or it fits no more: then `open` makes it.
+            The index; None if there is no valid one, and `open` has to make it.
 
         Raises:
             OSError: The shard cannot be opened.
@@ -224,9 +222,9 @@ class TarIndex(MemberTable):
             _log.debug("%s: made anew: %s", path, error)
             return None
         try:
-            # Rules first, as they cost no look at the shard.
+            # Rules first, since comparing them does not read the shard.
             fits = index.source.rules == rules and index.belongs_to(tar)
-            # Sidecars of older versions exist for shards whose second archive nobody read.
+            # Older versions made sidecars that silently leave out a second archive.
             fits = fits and not index.hides_archive(tar)
         except ShardFormatError as error:
             _log.debug("%s", error)
@@ -251,11 +249,11 @@ class TarIndex(MemberTable):
             tar: The shard, or an open descriptor of it.
 
         Returns:
-            Whether it is proven to fit. Otherwise the shard may have been changed since, in a place
-            that was not looked at: the sidecar is not the newer one of the two files.
+            Whether it is proven to belong to the shard. If not, the shard may have been changed in
+            a place that was not checked: the sidecar is not the newer one of the two files.
 
         Raises:
-            ShardFormatError: It does not fit: the shard has another size or other headers.
+            ShardFormatError: It does not: the shard has another size or other headers.
             OSError: The shard cannot be opened.
         """
         if not isinstance(tar, int):
@@ -270,8 +268,8 @@ class TarIndex(MemberTable):
                 f"made for a shard of {source.nbytes} bytes, but it has {status.st_size} now"
             )
         try:
-            # Dates alone would believe a sidecar that was copied beside another shard of the same
-            # size: the copy is the newer file.
+            # Dates alone would accept a sidecar that was copied beside another shard of the same
+            # size, since the copy is the newer file.
             found = fingerprint(tar, source.nbytes, source.end, self._sidecar.probed_offsets)
         except ValueError as error:
             raise self._damaged(str(error)) from error
@@ -284,7 +282,7 @@ class TarIndex(MemberTable):
         return True
 
     def hides_archive(self, tar: str | os.PathLike[str]) -> bool:
-        """Return whether the shard has a second archive behind its end that the index leaves out.
+        """Return whether the shard has a second archive that the index leaves out.
 
         Raises:
             OSError: The shard cannot be opened.
@@ -303,26 +301,26 @@ class TarIndex(MemberTable):
 
     @property
     def digest(self) -> bytes:
-        """Digest of the members and samples: equal where two shards read the same; 16 bytes."""
+        """Digest of members and samples, 16 bytes: equal for shards that read the same."""
         return self._sidecar.digest
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the index as a sidecar: whole, or not at all.
+        """Write the index as a sidecar, atomically.
 
         The same shard gives the same bytes, on any machine and at any time.
 
         Raises:
-            OSError: It cannot be written there.
+            OSError: It cannot be written.
         """
         write_atomically(Path(path), pack_sidecar(self._sidecar), sync=True)
-        # A shard from a machine whose clock is ahead would for ever look newer than its sidecar.
+        # A shard whose date lies in the future would always look newer than its sidecar.
         if self.shard_mtime_ns is not None and self.shard_mtime_ns > time.time_ns():
             os.utime(path, ns=(self.shard_mtime_ns, self.shard_mtime_ns))
 
     def __reduce__(self) -> tuple[Callable[..., "TarIndex"], tuple[object, ...]]:
         if self._path is None:
             return _from_image, (pack_sidecar(self._sidecar), self.shard_mtime_ns)
-        # By its digest too: until the other process looks, another sidecar may lie there.
+        # With its digest, because the sidecar may be replaced before it is unpickled.
         return _load_again, (self._path, self.digest, self.shard_mtime_ns)
 
     def __repr__(self) -> str:
@@ -338,20 +336,20 @@ def _fingerprint(path: str | os.PathLike[str], members: Members, spans: NDArray[
             return fingerprint(stream.fileno(), members.shard_nbytes, members.end, probed)
     raise ShardFormatError(
         f"{path}: at byte 0: expected a file at rest, found one that was changed while its headers "
-        "were read; wait until whoever writes it is done"
+        "were read; wait until it is completely written"
     )
 
 
 def _outlast_tick(sidecar: Path, shard: str | os.PathLike[str]) -> None:
-    """Make a sidecar newer than a shard that was changed at this very moment."""
-    # On many kernels the clock of files ticks each 4 ms. Where it ticks more slowly yet, the next
-    # process makes the sidecar anew, and that one is newer.
+    """Make a sidecar newer than a shard that was written in the same tick of the file clock."""
+    # The clock of files usually ticks every 4 ms. If it is slower, the next process makes the
+    # sidecar anew, which is then newer.
     for _ in range(_NUM_TICKS):
         status = sidecar.stat()
         if is_newer(status, Path(shard).stat()):
             return
         time.sleep(_TICK_SECONDS)
-        os.utime(sidecar, ns=(status.st_atime_ns, status.st_mtime_ns))  # a change all the same
+        os.utime(sidecar, ns=(status.st_atime_ns, status.st_mtime_ns))  # sets the change time
 
 
 def _from_image(image: bytes, shard_mtime_ns: int | None) -> TarIndex:

@@ -1,9 +1,9 @@
 """Runs of plain tar headers, verified many at a time.
 
-Nearly all members of nearly all shards are plain: a POSIX or GNU header, a name that fits it, octal
-numbers, a regular file; perhaps a PAX header before it that holds its time. NumPy verifies hundreds
-of them at once here. Whatever is anything else is left to the walk in `tarscan`, header by header:
-this module has to be sure, never complete.
+Nearly all members of nearly all shards are plain: a POSIX or GNU header, a name that fits into it,
+octal numbers, a regular file, and perhaps a PAX header before it with its time. This module
+verifies hundreds of them at once with NumPy, and leaves all others to `tarscan`, which goes header
+by header. So it must be sure of what it accepts, but need not accept all that is valid.
 """
 
 import os
@@ -19,14 +19,14 @@ __all__ = ["HeaderRuns", "PlainRun"]
 # One window, and the headers copied out of it, stay within a core's cache.
 _WINDOW_NBYTES = 1 << 20
 _CHAIN_LENGTH = 1024
-# From this mean distance between headers on, reading only the headers beats reading all there is.
+# From this mean distance between headers on, reading the headers alone is faster than everything.
 _SPARSE_NBYTES = 6 << 10
 
 _MAGIC = int.from_bytes(b"usta", "little")
 _REGULAR, _OLD_REGULAR, _PAX = b"0\0x"
 _PLACES_OF_8 = 8.0 ** np.arange(10, -1, -1)
-# Rows of the fields from byte 100 on: the digits of size and checksum, and what
-# ends them; where fields begin.
+# Rows, counted from byte 100 of the header: digits of size and checksum; the blanks after them;
+# first bytes of the fields.
 _DIGITS = np.r_[24:35, 48:54]
 _BLANKS = np.array([35, 54, 55])
 _NUMBER_STARTS = np.array([8, 16, 24, 36, 48])
@@ -46,7 +46,7 @@ class PlainRun(NamedTuple):
     Attributes:
         names: Their names, each ended by a zero byte.
         spans: Offset and size of each, bytes; shape `(length, 2)`, int64.
-        next_position: Where the header behind the last one's data stands.
+        next_position: Position of the header after the last member's data.
     """
 
     names: bytes
@@ -57,12 +57,12 @@ class PlainRun(NamedTuple):
 class HeaderRuns:
     """Finder of runs of plain headers in one file.
 
-    Where headers are near each other, whole windows are read and searched for headers; where data
-    is long between them, only the headers are read, one by one. A search may also find what looks
-    like a header and is data: a run only ever goes from a header to where its data ends.
+    Where headers are close together, whole windows are read and searched for headers; where they
+    are far apart, the headers alone are read, one by one. A search may also find data that looks
+    like a header, so a run always continues where the data of a header ends.
 
     Attributes:
-        sparse: Whether headers were far apart where the file was read last.
+        sparse: Whether headers were far apart in the part of the file that was read last.
     """
 
     def __init__(self, file_descriptor: int, file_nbytes: int) -> None:
@@ -93,7 +93,7 @@ class HeaderRuns:
             (num_blocks,), "<u4", window.data, 257, (BLOCK_SIZE,)
         )
         blocks = np.flatnonzero(magics == _MAGIC)
-        # The data of a header in the last block is not here: it gets its own block, no PAX data.
+        # The last block's PAX data is not in the window; the block itself stands in, and is none.
         bodies = np.minimum(blocks + 1, num_blocks - 1)
         return _Batch(
             window[blocks], position + BLOCK_SIZE * blocks, window, bodies, self._file_nbytes
@@ -103,7 +103,7 @@ class HeaderRuns:
         """Read headers one by one, each behind the data of the previous one."""
         descriptor = self._file_descriptor
         positions = []
-        # The window is free meanwhile: headers go to its first half, their PAX data to the other.
+        # The window is reused: headers go into its first half, their PAX data into the second.
         self._rows = self._rows or [row.data for row in self._window]
         for row, body in zip(self._rows[:_CHAIN_LENGTH], self._rows[_CHAIN_LENGTH:], strict=True):
             if os.preadv(descriptor, [row], position) < BLOCK_SIZE:
@@ -113,7 +113,7 @@ class HeaderRuns:
                 os.preadv(descriptor, [body], position + BLOCK_SIZE)
                 position += 2 * BLOCK_SIZE
                 continue
-            # Just enough is understood here to find the next header; the batch verifies it all.
+            # Parsed just enough to find the next header; the batch verifies everything.
             digits = bytes(row[124:135])
             if not digits.isdigit():
                 break
@@ -149,8 +149,8 @@ class _Batch:
         file_nbytes: int,
     ) -> None:
         self.positions = positions
-        # One row for each byte from the mode to the type, so that what follows runs along
-        # rows: a column of the headers has its bytes 512 apart.
+        # Transposed, one row for each byte from mode to type: numpy is fast along rows, and the
+        # bytes of a column would lie 512 apart.
         fields = headers[:, 100:157].T.copy()
         sizes = _octal(fields[24:35])
         kinds = fields[-1]
@@ -161,7 +161,7 @@ class _Batch:
         plain &= _numbers(headers[:, 329:345].T.copy(), _DEVICE_STARTS)
         self._is_member = (kinds == _REGULAR) | (kinds == _OLD_REGULAR)
         self._names, named = _names(headers)
-        # PAX headers that hold nothing but a time are part of a run, and no members of it.
+        # PAX headers that hold only a time belong to a run, but are no members of it.
         others = ~self._is_member
         plain &= others | named
         if others.any():
@@ -180,8 +180,8 @@ class _Batch:
         start = int(self.positions.searchsorted(position))
         if start == len(self.positions) or self.positions[start] != position:
             return None
-        # The run ends before the first header that is not plain, or behind the first one whose data
-        # ends elsewhere than at the next header found.
+        # The run ends before the first header that is not plain, or after the first one whose data
+        # does not end at the next header found.
         odd = int(self._odd.searchsorted(start))
         gap = int(self._gaps.searchsorted(start))
         end = int(self._odd[odd]) if odd < len(self._odd) else len(self.positions)
@@ -190,7 +190,7 @@ class _Batch:
         members = start + np.flatnonzero(self._is_member[start:end])
         if not len(members):
             return None
-        # A PAX header that ends the run has its member elsewhere: both are left to the walk.
+        # A PAX header at the end of the run, without its member, is left to the scan with it.
         return PlainRun(
             names=_packed(self._names[members]),
             spans=self._spans[members],
@@ -205,7 +205,7 @@ def _octal(digits: _Bytes) -> _Integers:
 
 
 def _numbers(fields: _Bytes, starts: _Integers) -> _Flags:
-    """Return which fields are octal digits, with nothing but blanks behind.
+    """Return which fields are octal digits followed by blanks only.
 
     Args:
         fields: One row for each byte.
@@ -222,9 +222,9 @@ def _numbers(fields: _Bytes, starts: _Integers) -> _Flags:
 def _checksums(headers: _Bytes, stated: _Bytes) -> _Integers:
     """Return the checksums of headers, with the checksum field itself counted as spaces."""
     words = headers.view("<u8")
-    # Most of a header is zeros, and in the same columns throughout a shard.
+    # Most of a header is zeros, in the same columns in all headers of a shard.
     used = words[:, np.flatnonzero(np.bitwise_or.reduce(words, axis=0))]
-    # Bytes are added in lanes of 16 bits, where 64 words of twice 255 have room, then of 32 bits.
+    # Bytes are added in lanes of 16 bits, which can hold 64 times twice 255, then of 32 bits.
     lanes = np.add.reduce((used & _EVERY_8) + ((used >> np.uint64(8)) & _EVERY_8), axis=1)
     lanes = (lanes & _EVERY_16) + ((lanes >> np.uint64(16)) & _EVERY_16)
     sums = (lanes & _LOW_32) + (lanes >> np.uint64(32))
@@ -235,8 +235,8 @@ def _checksums(headers: _Bytes, stated: _Bytes) -> _Integers:
 def _names(headers: _Bytes) -> tuple[_Bytes, _Flags]:
     """Return the names of the headers, one per row with zeros between, and which are plain.
 
-    Plain are names with only zeros behind them in their field, and the same in the prefix field
-    where there is a prefix, that do not end in a slash, by which old writers mark directories.
+    A name is plain if only zeros follow it in its field (and the prefix in its own, if there is
+    one) and it does not end in a slash, by which old writers mark directories.
     """
     names, lengths, plain = _texts(headers[:, :100])
     plain &= lengths > 0
@@ -246,7 +246,7 @@ def _names(headers: _Bytes) -> tuple[_Bytes, _Flags]:
         return names, plain
     prefixes, prefix_lengths, whole = _texts(headers[:, 345:500])
     prefixed = prefix_lengths > 0
-    # Only POSIX's own headers have one; what stands there in others is left to the walk.
+    # Only POSIX headers have a prefix; other headers with bytes there are left to the scan.
     posix = (headers[:, 257:263] == np.frombuffer(b"ustar\0", np.uint8)).all(axis=1)
     plain &= whole & (posix | ~prefixed)
     slashes = (prefixed * ord("/")).astype(np.uint8)[:, None]
@@ -254,7 +254,7 @@ def _names(headers: _Bytes) -> tuple[_Bytes, _Flags]:
 
 
 def _texts(fields: _Bytes) -> tuple[_Bytes, _Integers, _Flags]:
-    """Return the fields cut to the longest text, the lengths, and which have only zeros behind."""
+    """Return the fields cut to the longest text, their lengths, and which end in zeros only."""
     used = np.flatnonzero(np.bitwise_or.reduce(fields, axis=0))
     fields = fields[:, : int(used[-1]) + 1 if len(used) else 0]
     filled = fields.T.copy() != 0

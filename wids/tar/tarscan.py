@@ -1,8 +1,8 @@
-"""Scan of a tar file: every header is read, verified and understood, or refused.
+"""Scan of a tar file: every header is read and verified, and refused if its meaning is in doubt.
 
-The walk goes from header to header, so each byte of a shard has one meaning: data that looks like a
-header is never taken for one. What the three common readers (Python's tarfile, GNU tar, libarchive)
-read alike is read so here; where no two of them agree, the shard is refused.
+The scan goes from header to header, so data that looks like a header is never taken for one. Where
+the three common readers (Python's tarfile, GNU tar, libarchive) agree, this one agrees with them;
+where no two of them agree, the shard is refused.
 """
 
 import os
@@ -31,14 +31,14 @@ from wids.tar.tarruns import HeaderRuns
 
 __all__ = ["HeaderWalk", "Members", "first_members", "read_member", "scan_tar"]
 
-# Where members are long, a header is read with few bytes more than it takes.
+# The smaller window is for shards of long members, where most of a large one would be wasted.
 _WINDOW_NBYTES = 64 << 10
 _SPARSE_WINDOW_NBYTES = 4 << 10
-# A try for a run reads and parses a window: at one in 64 steps it costs next to nothing where no
-# header is plain, and a shard that turns plain further on is still noticed.
+# Steps between two attempts at a run of plain headers, each of which parses a window: few enough
+# that plain headers further on are found, many enough that failed attempts cost next to nothing.
 _LONGEST_PAUSE = 64
 _ZERO_BLOCK = bytes(BLOCK_SIZE)
-# "0", the zero byte of old tars, and "7" (contiguous), a regular file to all who read tars today.
+# "0", the zero byte of old tars, and "7" (contiguous), which all readers take as a regular file.
 _REGULAR = b"0\x007"
 _NO_DATA = {
     b"2": "symbolic link",
@@ -84,13 +84,13 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
 
     Args:
         path: A local, uncompressed tar.
-        concatenated: Go on behind the end of the archive, as `tar --ignore-zeros` does, when more
-            archives follow in the same file.
+        concatenated: Also read the archives that follow the first one in the same file, as
+            `tar --ignore-zeros` does.
 
     Raises:
-        ShardFormatError: The file is no tar, is damaged, breaks off, holds what has no byte range
-            of its own (sparse files), or holds a second archive and `concatenated` is not set; the
-            message names file and offset.
+        ShardFormatError: The file is no tar, is damaged or truncated, holds a sparse file (whose
+            data is no range of bytes), or holds a second archive and `concatenated` is not set;
+            the message names file and offset.
         OSError: The file cannot be opened.
 
     >>> import tempfile
@@ -100,11 +100,11 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
     ...     len(scan_tar(shard.name).spans)
     0
     """
-    # One descriptor for size, time and headers: a file renamed over the name cannot mix with it.
+    # One descriptor for size, time and headers, so that all are of one file even if it is replaced.
     file_descriptor = _open_regular(path)
     try:
         walk = HeaderWalk(Path(path), file_descriptor, concatenated)
-        # The first header by itself: what is no tar at all is described by its first bytes.
+        # The first header by itself, so that the error for a file that is no tar shows its start.
         position = walk.step(0)
         while position is not None:
             position = walk.step(walk.pass_plain(position))
@@ -117,11 +117,11 @@ def read_member(headers: bytes) -> tuple[bytes, int]:
     """Return name and size of a regular file of a tar, given its headers alone.
 
     Args:
-        headers: The bytes between the data of the member before and that of this one: whatever
-            entries stand there, extended headers, and last the file's own header.
+        headers: The bytes between the data of the previous member and that of this one: entries
+            without data, extended headers, and last the file's own header.
 
     Raises:
-        ValueError: They are no such headers.
+        ValueError: The bytes are anything else.
 
     >>> import tarfile
     >>> member = tarfile.TarInfo("long/" * 30 + "a.txt")
@@ -164,13 +164,13 @@ def first_members(path: str | os.PathLike[str], most_headers: int) -> list[tuple
 
     Args:
         path: A local, uncompressed tar.
-        most_headers: How many headers to read at most.
+        most_headers: Largest number of headers to read.
 
     Returns:
         Name as stored and data length of each member among them.
 
     Raises:
-        ShardFormatError: As `scan_tar`, for what is read of the file.
+        ShardFormatError: As for `scan_tar`, in the headers that are read.
         OSError: The file cannot be opened.
     """
     file_descriptor = _open_regular(path)
@@ -187,8 +187,8 @@ def first_members(path: str | os.PathLike[str], most_headers: int) -> list[tuple
 
 
 def _open_regular(path: str | os.PathLike[str]) -> int:
-    """Open a file to read it; returns the descriptor."""
-    # To open a pipe would wait for its writer, for ever maybe; a device has no size to trust.
+    """Open a file for reading and return its descriptor."""
+    # Opening a pipe would wait for its writer; the size of a device means nothing.
     if not stat.S_ISREG(mode := Path(path).stat().st_mode) and not stat.S_ISDIR(mode):
         raise ShardFormatError(f"{path}: expected a regular file, found a pipe, socket or device")
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
@@ -200,7 +200,7 @@ class HeaderWalk:
     Args:
         path: The file, for messages.
         file_descriptor: The file, open.
-        concatenated: Whether the walk goes on behind the end of an archive.
+        concatenated: Whether to go on after the end of an archive.
     """
 
     def __init__(self, path: Path, file_descriptor: int, concatenated: bool) -> None:
@@ -216,7 +216,7 @@ class HeaderWalk:
         self._window = b""
         self._window_start = 0
         self._names = bytearray()
-        # Eight bytes a number, where a list and its integers take forty.
+        # Eight bytes for each number; a list of integers takes forty.
         self._spans = array("q")
         self._skipped: Counter[str] = Counter()
         self._archive_end = 0
@@ -265,9 +265,9 @@ class HeaderWalk:
         self._extended.use()
 
     def pass_plain(self, position: int) -> int:
-        """Record the run of plain members at `position`; return the position behind it.
+        """Record the run of plain members at `position`; return the position after it.
 
-        Trying costs more than a step does; where it keeps failing, it is tried less often.
+        An attempt costs more than a step, so it is made less often while it keeps failing.
         """
         if not self._extended.silent:
             return position
@@ -311,7 +311,7 @@ class HeaderWalk:
         data_start = position + BLOCK_SIZE
         if kind in EXTENDED_TYPES:
             return self._extend(position, header)
-        # What the extended headers said is used up, also by an entry that is no member.
+        # An entry that is no member also uses up the extended headers before it.
         said = self._extended.use()
         name = said.name(header)
         if kind in _REFUSED or said.sparse:
@@ -321,11 +321,11 @@ class HeaderWalk:
             self._hard_link(name, said.link(header))
             return data_start
         if kind in _NO_DATA:
-            # Some state a size all the same; tarfile and libarchive agree that no data follows.
+            # Some state a size, but tarfile and libarchive agree that no data follows.
             self._skip(name, _NO_DATA[kind])
             return data_start
         size = said.size(header)
-        # In tars of 1979 a slash marks directories; tarfile and libarchive agree: no data follows.
+        # Old (v7) tars mark directories by a slash; tarfile and libarchive read no data after them.
         if kind == b"\0" and name == header_name(header) and name.endswith(b"/"):
             size = 0
         self._data_entry(kind, name, data_start, size, b"path" in said.records)
@@ -339,7 +339,7 @@ class HeaderWalk:
         if data_end > self._nbytes:
             self._cut_off(offset - BLOCK_SIZE, name, data_end)
         if kind not in _REGULAR:
-            # Volume labels, ACLs and whatever a vendor made up: data that is no file's.
+            # Volume labels, ACLs and vendors' own types: data that belongs to no file.
             self._skip(name, f"type {kind.decode('latin-1')!r}")
         elif not name.endswith(b"/"):
             self._add(name, offset, size)
@@ -351,7 +351,7 @@ class HeaderWalk:
                 "readers disagree on what follows it: pack the shard anew"
             )
         else:
-            # Tars of 1979 have no type for directories.
+            # Old (v7) tars have no type for directories.
             self._skip(name, "directory")
 
     def _extend(self, position: int, header: bytes) -> int:
@@ -371,7 +371,7 @@ class HeaderWalk:
         return body_end
 
     def _skip(self, name: bytes, reason: str) -> None:
-        """Count an entry that is not a member; it still hides earlier members of its name."""
+        """Count an entry that is no member; like a member, it hides earlier ones of its name."""
         self._skipped[reason] += 1
         self._hidden[posixpath.normpath(name)] = len(self._spans) // 2
 
@@ -382,13 +382,13 @@ class HeaderWalk:
 
     def _hard_link(self, name: bytes, target: bytes) -> None:
         """Add a hard link as a member with the bytes of the last member of that name."""
-        # Names are looked up rarely, so they are gathered when the first link asks for them.
+        # Links are rare, so the names are collected only when one is met.
         fresh = bytes(self._names[self._named_nbytes :]).split(b"\0")[:-1]
         first = len(self._spans) // 2 - len(fresh)
         self._places.update((posixpath.normpath(n), first + i) for i, n in enumerate(fresh))
         self._named_nbytes = len(self._names)
-        # Later entries of one name hide earlier ones, as they overwrite them when unpacked; one
-        # that is no member has no bytes to link to.
+        # A later entry of a name hides earlier ones, since it overwrites them on unpacking. If it
+        # is no member, it has no bytes to link to.
         place = self._places.get(posixpath.normpath(target))
         if place is None or place < self._hidden.get(posixpath.normpath(target), 0):
             self._skip(name, "hard link to no earlier member")
@@ -396,7 +396,7 @@ class HeaderWalk:
             self._add(name, self._spans[2 * place], self._spans[2 * place + 1])
 
     def _end(self, position: int) -> int | None:
-        """Handle the end-of-archive mark; return the position of the next archive, if asked for."""
+        """Handle the end of an archive; return the position of the next one, if wanted."""
         if self._extended.pending:
             self._fail(position, "a member after its extended headers", "the end of the archive")
         second = self._read(position + BLOCK_SIZE, BLOCK_SIZE)
@@ -414,8 +414,8 @@ class HeaderWalk:
         return None
 
     def _refuse_archive(self, position: int) -> None:
-        """Refuse a second archive: its samples would be left out, and nobody would notice."""
-        # Other bytes are no error: tapes are padded with anything.
+        """Refuse a second archive, whose samples would silently be left out."""
+        # Other bytes are no error: tapes are padded with arbitrary bytes.
         header = self._read(position, BLOCK_SIZE)
         if len(header) == BLOCK_SIZE and checksum_matches(header):
             raise ShardFormatError(
@@ -437,7 +437,7 @@ class HeaderWalk:
 
     def _read(self, position: int, nbytes: int) -> bytes:
         """Return bytes `[position, position + nbytes)`, fewer where the file ends before."""
-        # Steps go forward, so a window serves many of them; one that is passed is forgotten.
+        # Steps go forward, so one window serves many of them.
         start = position - self._window_start
         if start < 0 or start + nbytes > len(self._window):
             window = _SPARSE_WINDOW_NBYTES if self._runs.sparse else _WINDOW_NBYTES
@@ -467,6 +467,6 @@ def describe_start(start: bytes) -> str:
     >>> describe_start(bytes([0x1f, 0x8b, 8, 0]))
     "gzip data (first bytes b'\\x1f\\x8b\\x08\\x00')"
     """
-    # What people hand over in place of a tar is a compressed one, most often, or an error page.
+    # Most files that are given in place of a tar are compressed tars or error pages.
     known = file_type(start)
     return f"{'no tar' if known is None else known.description} (first bytes {start[:16]!r})"
