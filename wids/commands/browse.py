@@ -73,10 +73,9 @@ def add_browse_commands(commands: Any) -> None:
 
 
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port < 1 << 16:
-        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {port}")
-    return port
+    if not text.isdecimal() or int(text) >= 1 << 16:
+        raise argparse.ArgumentTypeError(f"expected 0 to 65535, got {text!r}")
+    return int(text)
 
 
 def browse(args: Arguments) -> int:

@@ -48,7 +48,9 @@ def cache(args: Arguments) -> int:
     """List, verify, trim or clear the cache folder."""
     from wids.caching.cache import ShardCache
 
-    if (args.action == "trim") != (args.nbytes is not None) or (args.nbytes or 0) < 0:
+    if args.action != "trim" and args.nbytes is not None:
+        raise ValueError(f"{args.action} takes no number of bytes, got {args.nbytes}; trim does")
+    if args.action == "trim" and (args.nbytes is None or args.nbytes < 0):
         raise ValueError("trim takes a number of bytes: wids cache trim 100000000000")
     actions = {"list": _list, "verify": _verify, "trim": _trim, "clear": _clear, "path": _path}
     return actions[args.action](ShardCache(args.cache_dir), args)

@@ -140,10 +140,20 @@ def _journal(output: str) -> Journal:
 
 
 def _check_writable(output: str) -> None:
-    """Raise OSError if the spec cannot be written, before any shard is read."""
+    """Raise an error if the spec cannot be written, before any shard is read.
+
+    Raises:
+        ValueError: It would have the name of a shard.
+        OSError: Its folder cannot be written to.
+    """
+    from wids.specs.sources import SHARD_SUFFIXES
+
     path = Path(output)
     if output == "-":
         return
+    # `wids create -o *.tar` would replace the first shard by the spec of the others.
+    if path.name.lower().endswith(SHARD_SUFFIXES):
+        raise ValueError(f"{output}: is the name of a shard; name the spec, as in -o train.json")
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "is a folder, expected the spec's file name", output)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -249,6 +259,7 @@ def merge(args: Arguments) -> int:
     from wids.base.files import write_output
     from wids.specs.build import merge_specs
 
+    _check_writable(args.output)
     output = Path(args.output)
     spec = merge_specs(args.specs, output.parent, args.name or output.stem)
     write_output(output, f"{spec.to_json()}\n".encode())

@@ -1,0 +1,224 @@
+"""Every command refuses what it cannot do: by its exit code, a message, and no output."""
+
+import hashlib
+import json
+import socket
+from pathlib import Path
+
+import pytest
+from helpers.shards import write_shard
+
+from wids.cli import main
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Path:
+    """Make a folder with a dataset, and with what is none."""
+    monkeypatch.chdir(tmp_path)
+    samples = [{"__key__": f"k{n}", ".txt": f"text {n}", ".cls": str(n)} for n in range(3)]
+    write_shard(Path("a.tar"), samples)
+    assert main(["create", "a.tar", "-o", "a.json"]) == 0
+    Path("torn.tar").write_bytes(Path("a.tar").read_bytes()[:1300])
+    Path("list.json").write_text('{"shards": []}')
+    Path("broken.json").write_text("{")
+    Path("page.json").write_text("<html>Please log in</html>")
+    Path("table.csv").write_text("name,score\nx,1\n")
+    Path("twice.csv").write_text("name,name\nx,1\n")
+    Path("numbers.txt").write_text("0\nseven\n")
+    Path("empty").mkdir()
+    capsys.readouterr()
+    return tmp_path
+
+
+# What is typed, and words of the answer: which argument is wrong, and what would be right.
+WRONG_USAGE = [
+    ("create", ["required: files"]),
+    ("create a.tar --workers 0", ["--workers", "expected a number of processes, >= 1, got '0'"]),
+    ("create a.tar --no-digest --sha256", ["--sha256", "not allowed with", "--no-digest"]),
+    ("merge a.json", ["required: -o/--output"]),
+    ("update a.json -b x -B", ["-B/--rebase", "not allowed with", "-b/--base"]),
+    ("update a.json -d x -D", ["-D", "not allowed with", "-d"]),
+    ("info", ["required: SPEC"]),
+    ("ls", ["required: SPEC"]),
+    ("ls a.json 0:1 2:3", ["unrecognized arguments: 2:3"]),
+    ("show a.json", ["required: INDEX"]),
+    ("show a.json one", ["INDEX", "'one'"]),
+    ("show a.json 0 --image --no-image", ["--no-image", "not allowed with"]),
+    ("cat a.json 0", ["required: FIELD"]),
+    ("sample a.json 0 -w wide", ["-w", "'wide'"]),
+    ("browse a.json --port x", ["--port", "expected 0 to 65535, got 'x'"]),
+    ("browse a.json --port 65536", ["--port", "expected 0 to 65535, got '65536'"]),
+    ("browse a.json --port=-1", ["--port", "expected 0 to 65535, got '-1'"]),
+    ("browse a.json --index two", ["--index", "'two'"]),
+    ("check a.json --workers two", ["--workers", "got 'two'"]),
+    ("verify a.json --decode", ["unrecognized arguments: --decode"]),
+    ("stats a.json --values", ["--values", "expected one argument"]),
+    ("import table.csv", ["required: -o"]),
+    ("import table.csv -o o-%d.tar --from odd", ["--from", "'odd'", "'table'"]),
+    ("import table.csv -o o-%d.tar --maxcount x", ["--maxcount", "'x'"]),
+    ("import table.csv -o o-%d.tar --maxsize x", ["--maxsize", "'x'"]),
+    ("import a.tar -o o-%d.tar --grouping odd", ["--grouping", "'odd'", "'shard'"]),
+    ("export a.json", ["required: OUTPUT"]),
+    ("reshard a.json", ["required: -o"]),
+    ("reshard a.json -o o-%d.tar --shuffle x", ["--shuffle", "'x'"]),
+    ("reshard a.json -o o-%d.tar --range 0:1 --indexes n", ["--indexes", "not allowed with"]),
+    ("repair a.tar", ["required: -o"]),
+    ("order a.json --partition odd", ["--partition", "'odd'", "'contiguous'"]),
+    ("order a.json --ranks two", ["--ranks", "'two'"]),
+    ("cache shrink", ["'shrink'", "'trim'"]),
+    ("cache trim 1G", ["BYTES", "'1G'"]),
+    ("shuffle a.json", ["invalid choice: 'shuffle'", "'reshard'"]),
+]
+
+
+@pytest.mark.parametrize(("typed", "words"), WRONG_USAGE, ids=[typed for typed, _ in WRONG_USAGE])
+def test_wrong_usage_names_the_argument(typed: str, words: list[str], capsys) -> None:
+    """A command that cannot be meant ends with code 2, and says which argument is wrong."""
+    with pytest.raises(SystemExit) as ended:
+        main(typed.split())
+    said = capsys.readouterr()
+    assert (ended.value.code, said.out) == (2, "")
+    assert said.err.startswith("usage: ")
+    for word in words:
+        assert word in " ".join(said.err.split())
+
+
+NO_SPEC = "missing.json: cannot be read as a shard-spec"
+EXPECTED = "expected a JSON file, a folder with .tar shards, a pattern"
+OUTSIDE = "out of range for a dataset of 3 samples"
+
+WRONG_DATA = [
+    # A dataset that is not there, or is none.
+    *(
+        (f"{command} missing.json{rest}", [NO_SPEC, EXPECTED])
+        for command, rest in [
+            ("info", ""), ("ls", ""), ("show", " 0"), ("cat", " 0 .txt"), ("sample", " 0"),
+            ("browse", " --no-open"), ("check", ""), ("verify", ""), ("stats", ""),
+            ("export", " out"), ("reshard", " -o o-%d.tar"), ("order", ""), ("merge", " -o o.json"),
+        ]
+    ),
+    ("info broken.json", ["broken.json: is no JSON", "line 1 column 2", "starts with b'{'"]),
+    ("info page.json", ["page.json: is no JSON", "starts with b'<html>"]),
+    ("info list.json", ["list.json: holds no shards; expected a 'shardlist'"]),
+    ("info empty", ["empty: holds no shards: no file that ends in .tar"]),
+    ("info no-*.tar", ["no-*.tar: holds no shards: no file matches"]),
+    ("update missing.json -n x", ["missing.json: No such file"]),
+    ("update list.json -n x", ["list.json: expected a 'shardlist' of objects with a 'url'"]),
+    ("create missing.tar -o o.json", ["missing.tar: No such file", "nothing was written"]),
+    ("create torn.tar -o o.json", ["torn.tar: at byte 1024", "expected a header", "wids repair"]),
+    ("create empty -o o.json", ["empty: holds no shards"]),
+    ("create a.tar -o o.json -i missing.txt", ["missing.txt: No such file"]),
+    # An output that would replace what is read.
+    ("create a.tar -o a.tar", ["a.tar: is the name of a shard; name the spec"]),
+    ("create a.tar -o B.TAR.GZ", ["B.TAR.GZ: is the name of a shard; name the spec"]),
+    ("merge a.json -o a.tar", ["a.tar: is the name of a shard; name the spec"]),
+    ("repair torn.tar -o torn.tar", ["torn.tar: is the damaged shard itself", "elsewhere"]),
+    ("merge a.json -o empty", ["empty: is a folder, expected the spec's file name"]),
+    # A sample or a field that is not there.
+    ("ls a.json 3", ["index 3", "3 samples"]),
+    ("ls a.json 0:2:1", ["expected an index or a range [first, last) such as 0:10"]),
+    ("show a.json 3", [f"index 3 is {OUTSIDE}"]),
+    ("show a.json -4", [f"index -4 is {OUTSIDE}"]),
+    ("cat a.json 3 .txt", [f"index 3 is {OUTSIDE}"]),
+    ("cat a.json 0 .jpg", ["sample 0 (k0) has no field '.jpg'; it has .txt .cls"]),
+    ("sample a.json 3", [f"index 3 is {OUTSIDE}"]),
+    ("sample a.json 0 -c .jpg", ["sample 0 (k0) has no field '.jpg'; it has .txt .cls"]),
+    ("browse a.json --no-open --index 3", ["--index: 3 lies outside a dataset of 3 samples"]),
+    ("browse a.json --no-open --class-names no.txt", ["no.txt: No such file"]),
+    ("show torn.tar 0", ["torn.tar: at byte 1024", "wids repair"]),
+    # Options that the command cannot follow.
+    ("import missing -o o-%d.tar", ["missing: there is no such file or folder"]),
+    ("import empty -o o-%d.tar", ["empty: expected one folder per class", "--from samples"]),
+    ("import table.csv -o o.tar", ["'o.tar'", "one place for the shard's number", "-%06d.tar"]),
+    ("import table.csv -o o-%d.tar --field name", ["--field COLUMN=EXT, got 'name'"]),
+    ("import table.csv -o o-%d.tar --field x=txt", ["no column 'x'; its columns are name, score"]),
+    ("import table.csv -o o-%d.tar --key x", ["no column 'x'; its columns are name, score"]),
+    ("import table.csv -o o-%d.tar --pattern x", ["--pattern means nothing", "it takes --classes"]),
+    ("import table.csv -o o-%d.tar --maxcount 0", ["must be >= 1", "maxcount=0"]),
+    ("import twice.csv -o o-%d.tar", ["twice.csv", "'name'"]),
+    ("export a.json o.xyz", ["o.xyz: expected a table (.csv, .jsonl, .parquet) or a folder"]),
+    ("reshard a.json -o o.tar", ["'o.tar'", "one place for the shard's number"]),
+    ("reshard a.json -o o-%d.tar --range x", ["--range: expected [first, last) such as 0:100"]),
+    ("reshard a.json -o o-%d.tar --range 9:12", ["nothing was written; check --range 9:12"]),
+    ("reshard a.json -o o-%d.tar --indexes no.txt", ["no.txt: No such file"]),
+    ("reshard a.json -o o-%d.tar --indexes numbers.txt", ["numbers.txt", "seven"]),
+    ("reshard a.json -o o-%d.tar --where cls", ["--where: expected EXT=VALUE such as .cls=3"]),
+    ("reshard a.json -o o-%d.tar --where .cls=9", ["nothing was written; check --where .cls=9"]),
+    ("reshard a.json -o o-%d.tar --split a=1,b=1", ["--split needs {split} in the pattern"]),
+    ("reshard a.json -o {split}-%d.tar --split a", ["--split", "'a'"]),
+    ("reshard a.json -o {split}-%d.tar --split a=2", ["--split"]),
+    ("repair missing.tar -o n.tar", ["missing.tar: No such file"]),
+    ("repair empty -o n.tar", ["empty: Is a directory"]),
+    *(
+        (f"order a.json --{option} 0", [f"{name} must be at least 1, got 0"])
+        for option, name in [
+            ("nodes", "nodes"), ("ranks", "ranks_per_node"), ("interleave", "interleave"),
+            ("batch-size", "batch_size"), ("cache-shards", "cache_shards"),
+            ("chunksize", "chunksize"),
+        ]
+    ),
+    ("cache trim", ["trim takes a number of bytes: wids cache trim 1"]),
+    ("cache trim -1", ["trim takes a number of bytes: wids cache trim 1"]),
+    ("cache list 3", ["list takes no number of bytes, got 3"]),
+    ("cache clear 3", ["clear takes no number of bytes, got 3"]),
+]  # fmt: skip
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return a digest of each file, those of the cache apart."""
+    files = (path for path in folder.rglob("*") if path.is_file())
+    found = {str(path.relative_to(folder)): path.read_bytes() for path in files}
+    return {
+        name: hashlib.sha256(data).hexdigest()
+        for name, data in found.items()
+        if not name.startswith("wids-cache")
+    }
+
+
+@pytest.mark.parametrize(("typed", "words"), WRONG_DATA, ids=[typed for typed, _ in WRONG_DATA])
+def test_wrong_data_is_named_and_nothing_is_changed(
+    typed: str, words: list[str], folder: Path, capsys
+) -> None:
+    """What the data do not allow ends with code 1, says why, prints nothing and writes nothing."""
+    before = contents(folder)
+    assert main(typed.split()) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert "Traceback" not in said.err
+    for word in words:
+        assert word in said.err
+    assert contents(folder) == before
+
+
+@pytest.mark.parametrize("command", ["check", "verify"])
+def test_faults_of_a_dataset_are_its_report(command: str, capsys) -> None:
+    """What checks find goes to standard output, for programs as well, and ends with code 1."""
+    document = json.loads(Path("a.json").read_text())
+    document["shardlist"][0]["md5sum"] = "0" * 32
+    Path("a.json").write_text(json.dumps(document))
+    assert main([command, "a.json"]) == 1
+    assert "a.tar" in capsys.readouterr().out
+    assert main([command, "a.json", "--json"]) == 1
+    assert "a.tar" in json.dumps(json.loads(capsys.readouterr().out))
+
+
+def test_a_port_in_use_is_named(capsys) -> None:
+    """A port that was asked for is not exchanged for another one."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        assert main(["browse", "a.json", "--no-open", "--port", str(port)]) == 1
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert str(port) in said.err
+
+
+@pytest.mark.parametrize("name", ["data.mdb", "index.json", "train.tfrecord", "data.parquet"])
+def test_a_source_of_another_kind_is_named(name: str, folder: Path, capsys) -> None:
+    """A file that only has the name of a format is refused, and nothing is written."""
+    (folder / name).write_bytes(b"Please log in, this is no data" * 40)
+    before = contents(folder)
+    assert main(["import", name, "-o", "o-%d.tar"]) == 1
+    said = capsys.readouterr()
+    assert (said.out, "Traceback" in said.err) == ("", False)
+    assert name in said.err
+    assert contents(folder) == before

@@ -1,0 +1,257 @@
+"""Batches of samples: what can be stacked is stacked exactly, and nothing else is changed."""
+
+import math
+from collections import UserDict, namedtuple
+from typing import Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+from torch.utils.data import default_collate
+
+from wids.reading.collate import as_tensors, collate, column_of, pin
+from wids.reading.ragged import Ragged
+
+DTYPES = ["u1", "i1", "i2", "i4", "i8", "f2", "f4", "f8", "?"]
+NUMBERS = st.one_of(
+    st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1),
+    st.lists(st.floats(), min_size=1),
+    st.lists(st.booleans(), min_size=1),
+)
+
+
+class Pair(NamedTuple):
+    """A sample with two named fields."""
+
+    image: Any
+    label: Any
+
+
+def equal(one: Any, other: Any) -> bool:
+    """Compare tensors bit for bit, and everything else by type and value."""
+    if isinstance(other, torch.Tensor):
+        return one.dtype == other.dtype and torch.equal(
+            torch.nan_to_num(one, nan=7.0), torch.nan_to_num(other, nan=7.0)
+        )
+    return type(one) is type(other) and bool(one == other)
+
+
+@given(st.lists(hnp.arrays(st.sampled_from(DTYPES), (2, 3)), min_size=1, max_size=4))
+def test_arrays_are_stacked_as_torch_stacks_them(arrays: list[np.ndarray]) -> None:
+    """Arrays of one type and shape become what torch's own collation makes of them."""
+    assume(len({each.dtype for each in arrays}) == 1)
+    assert equal(as_tensors(column_of(arrays)), default_collate(arrays))
+
+
+@given(NUMBERS)
+def test_numbers_are_stacked_as_torch_stacks_them(numbers: list[Any]) -> None:
+    """Integers, floats and truth values keep their type; floats keep their 64 bits."""
+    found = as_tensors(column_of(numbers))
+    assert found.tolist() == pytest.approx(numbers, abs=0, rel=0, nan_ok=True)
+    assert equal(found, default_collate(numbers))
+
+
+@given(st.lists(st.integers(-(2**70), 2**70), min_size=1))
+def test_no_integer_is_changed(numbers: list[int]) -> None:
+    """Integers that fit no type of 64 bits stay integers of Python."""
+    found = column_of(numbers)
+    assert list(map(int, found)) == numbers
+    assert isinstance(found, list) or found.dtype.kind in "iu"
+
+
+@given(st.lists(st.integers() | st.floats(allow_nan=False) | st.booleans(), min_size=1))
+def test_numbers_of_several_kinds_stay_a_list(numbers: list[Any]) -> None:
+    """A truth value among integers, or an integer among floats, is not turned into the other."""
+    assume(len(set(map(type, numbers))) > 1)
+    found = column_of(numbers)
+    assert found == numbers
+    assert list(map(type, found)) == list(map(type, numbers))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [np.zeros(2), np.zeros(3)],
+        [np.zeros(2), np.zeros(2, "f4")],
+        [np.zeros(2), None],
+        [np.array(["a"], object), np.array(["b"], object)],
+        ["a", "b"],
+        [b"a", b"b"],
+        [None, None],
+        [{"a": 1}, {"a": 2}],
+        [torch.zeros(2), torch.zeros(3)],
+        [torch.zeros(2), torch.zeros(2, dtype=torch.int32)],
+    ],
+    ids=lambda values: "-".join(type(each).__name__ for each in values),
+)
+def test_what_does_not_stack_stays_a_list(values: list[Any]) -> None:
+    """The same objects are in the batch, in their order."""
+    found = column_of(values)
+    assert isinstance(found, list)
+    assert all(one is other for one, other in zip(found, values, strict=True))
+
+
+def test_tensors_are_stacked() -> None:
+    """Tensors of one type and shape become one, as torch stacks them."""
+    tensors = [torch.arange(6).reshape(2, 3) + number for number in range(3)]
+    assert torch.equal(column_of(tensors), torch.stack(tensors))
+
+
+def test_samples_of_every_form_are_collated() -> None:
+    """Dicts give a dict, tuples a list, named tuples a named tuple, others one column."""
+    rows = [(np.full(2, n), n, f"t{n}") for n in range(3)]
+    dicts = [{"image": image, "label": label, "text": text} for image, label, text in rows]
+    batch = collate(dicts)
+    assert list(batch) == ["image", "label", "text"]
+    assert (batch["image"].tolist(), batch["label"].tolist()) == (
+        [[0, 0], [1, 1], [2, 2]],
+        [0, 1, 2],
+    )
+    assert batch["text"] == ["t0", "t1", "t2"]
+    columns = collate(rows)
+    assert isinstance(columns, list)
+    assert columns[1].tolist() == [0, 1, 2]
+    named = collate([Pair(image, label) for image, label, _ in rows])
+    assert type(named) is Pair
+    assert (named.image.shape, named.label.tolist()) == ((3, 2), [0, 1, 2])
+    assert collate([4, 5]).tolist() == [4, 5]
+    assert collate([UserDict(each) for each in dicts])["label"].tolist() == [0, 1, 2]
+
+
+def test_tuples_inside_of_samples_are_collated_too() -> None:
+    """A field that is a tuple becomes a list of columns, at any depth."""
+    batch = collate([{"pair": (n, (n + 0.5, "x"))} for n in range(2)])
+    assert batch["pair"][0].tolist() == [0, 1]
+    assert batch["pair"][1][0].tolist() == [0.5, 1.5]
+    assert batch["pair"][1][1] == ["x", "x"]
+
+
+def test_tuples_of_different_lengths_are_refused() -> None:
+    """The message says which lengths there are, and what to do."""
+    with pytest.raises(ValueError, match=r"got lengths \[1, 2\]; pass a collate_fn"):
+        collate([(1, 2), (3,)])
+
+
+def test_samples_with_different_fields_are_refused() -> None:
+    """The message names the sample, the one it differs from, the fields, and what to do."""
+    samples = [
+        {"__key__": "a", "__index__": 7, ".jpg": 1, ".txt": 2},
+        {"__key__": "b", "__index__": 8, ".jpg": 1, ".cls": 2},
+    ]
+    with pytest.raises(ValueError, match="sample 8, key 'b'") as raised:
+        collate(samples)
+    message = str(raised.value)
+    assert "first sample of its batch, 7" in message
+    assert ".cls, .txt" in message
+    assert "fields=" in message
+    assert "collate_fn" in message
+
+
+def test_collected_errors_have_a_place_in_each_sample() -> None:
+    """A batch in which one sample has errors is a batch, with no errors for the others."""
+    batch = collate([{"a": 1}, {"a": 2, "__errors__": {".jpg": "torn"}}])
+    assert batch["a"].tolist() == [1, 2]
+    assert batch["__errors__"] == [{}, {".jpg": "torn"}]
+
+
+@given(
+    st.lists(hnp.arrays(st.sampled_from(DTYPES), st.just((3, 2))), min_size=1, max_size=4),
+)
+def test_batches_in_memory_of_the_caller_hold_the_same(arrays: list[np.ndarray]) -> None:
+    """Arrays are stacked where the allocator says, with the same values."""
+    assume(len({each.dtype for each in arrays}) == 1)
+    given_out: list[np.ndarray] = []
+
+    def allocate(nbytes: int) -> np.ndarray:
+        given_out.append(np.full(nbytes, 0xAB, np.uint8))
+        return given_out[-1]
+
+    batch = collate([{"x": each} for each in arrays], allocate)["x"]
+    assert [memory.nbytes for memory in given_out] == [batch.nbytes]
+    assert np.shares_memory(batch, given_out[0])
+    np.testing.assert_array_equal(batch, np.stack(arrays))
+
+
+def test_empty_arrays_need_no_memory() -> None:
+    """A batch of arrays without elements is an array without elements."""
+
+    def allocate(nbytes: int) -> np.ndarray:
+        raise AssertionError(nbytes)
+
+    assert column_of([np.zeros((0, 2))] * 3, allocate).shape == (3, 0, 2)
+
+
+def test_tensors_share_the_memory_of_arrays_that_can_be_written() -> None:
+    """A read-only array is copied, since a tensor cannot be read-only; the array stays as it is."""
+    array = np.arange(4)
+    tensor = as_tensors(array)
+    tensor[0] = 9
+    assert array[0] == 9
+    frozen = np.arange(4)
+    frozen.flags.writeable = False
+    copied = as_tensors({"x": frozen})["x"]
+    copied[0] = 9
+    assert frozen.tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        np.array(["a", "b"]),
+        np.array([1, 2], ">i4"),
+        np.array(["2026-01-01"], "M8[D]"),
+        np.array([(1, 2.0)], "i4,f4"),
+    ],
+    ids=["text", "big endian", "dates", "records"],
+)
+def test_arrays_without_a_tensor_stay_arrays(array: np.ndarray) -> None:
+    """What torch has no type for comes as it is, beside tensors."""
+    batch = as_tensors({"odd": array, "even": np.zeros(2)})
+    assert batch["odd"] is array
+    assert torch.is_tensor(batch["even"])
+
+
+def test_every_form_of_batch_gets_tensors() -> None:
+    """Dicts, lists, named tuples and ragged columns are gone through; text is left alone."""
+    ragged = Ragged(np.arange(5), np.array([0, 2, 5]))
+    batch = as_tensors(
+        {
+            "pair": Pair(np.zeros(2), ["a"]),
+            "list": [np.zeros(2), np.ones(3)],
+            "text": ["a", "b"],
+            "ragged": ragged,
+            "number": 3,
+        }
+    )
+    assert type(batch["pair"]) is Pair
+    assert torch.is_tensor(batch["pair"].image)
+    assert [each.tolist() for each in batch["list"]] == [[0, 0], [1, 1, 1]]
+    assert (batch["text"], batch["number"]) == (["a", "b"], 3)
+    assert [each.tolist() for each in batch["ragged"]] == [[0, 1], [2, 3, 4]]
+    assert torch.is_tensor(batch["ragged"].values)
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens where there is no GPU")
+def test_without_a_gpu_nothing_is_pinned() -> None:
+    """A batch comes back as it is, where there is nothing to pin it for."""
+    batch = {"x": torch.zeros(2)}
+    assert pin(batch) is batch
+
+
+@given(st.lists(st.floats(width=32), min_size=1))
+def test_scalars_of_numpy_become_an_array_of_their_type(numbers: list[float]) -> None:
+    """Decoded scalars keep their precision."""
+    found = column_of([np.float32(each) for each in numbers])
+    assert found.dtype == np.float32
+    assert all(one == other or math.isnan(other) for one, other in zip(found, numbers, strict=True))
+
+
+def test_a_class_that_is_a_named_tuple_is_rebuilt() -> None:
+    """A named tuple of `collections` is one as well."""
+    Point = namedtuple("Point", "x y")  # noqa: PYI024 (as users write it)
+    point = collate([Point(1, 2), Point(3, 4)])
+    assert type(point) is Point
+    assert (point.x.tolist(), point.y.tolist()) == ([1, 3], [2, 4])
