@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from wids.codecs.media import decode_audio as decode_audio
     from wids.codecs.media import decode_video as decode_video
     from wids.display.fieldview import view_field as view_field
-    from wids.display.sampleview import show as show
+    from wids.display.notebook import show as show
     from wids.display.thumbnails import thumbnail as thumbnail
     from wids.errors import CacheError as CacheError
     from wids.errors import DecodeError as DecodeError
@@ -112,7 +112,7 @@ _HOME_OF = {
     "random_seed": "ordering.randomseeds",
     "read_foreign_index": "tar.foreign",
     "reshard": "tools.reshard",
-    "show": "display.sampleview",
+    "show": "display.notebook",
     "thumbnail": "display.thumbnails",
     "view_field": "display.fieldview",
     "write_dali_index": "tar.interchange",

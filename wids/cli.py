@@ -18,12 +18,10 @@ from typing import TYPE_CHECKING
 
 import wids
 from wids.commands.browse import add_browse_commands
-from wids.commands.cachefolder import add_cache_commands
 from wids.commands.checks import add_check_commands
 from wids.commands.copy import add_copy_commands
 from wids.commands.look import add_look_commands
 from wids.commands.make import add_make_commands
-from wids.commands.ordercost import add_order_commands
 from wids.commands.terminal import DONE, FAULTY, Arguments, complain, message_of
 from wids.errors import WidsError
 
@@ -121,8 +119,6 @@ def _make_parser() -> argparse.ArgumentParser:
         add_browse_commands,
         add_check_commands,
         add_copy_commands,
-        add_order_commands,
-        add_cache_commands,
     ):
         add(commands)
     return parser

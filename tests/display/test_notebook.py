@@ -19,8 +19,7 @@ from PIL import Image
 
 import wids
 from wids import ShardListDataset, ShardWriter, TarIndex
-from wids.display.notebook import DatasetFacts, Markup, dataset_html, sample_html, tag
-from wids.display.sampleview import SampleView
+from wids.display.notebook import DatasetFacts, Markup, SampleView, dataset_html, sample_html, tag
 
 MakeShard = Callable[..., Path]
 

@@ -1,4 +1,4 @@
-"""Commands that read whole datasets: `wids check`, `verify` and `stats`."""
+"""Commands that report: `wids check`, `verify`, `stats`, `order`, `cache`."""
 
 from __future__ import annotations
 
@@ -20,6 +20,9 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wids.caching.cache import ShardCache
     from wids.specs.spec import DatasetSpec
     from wids.tools.check import Fault
 
@@ -30,7 +33,7 @@ CLASS_EXTENSIONS = {".cls", ".cls2"}
 
 def add_check_commands(commands: Any) -> None:
     """Declare the commands."""
-    for add in (_add_check, _add_verify, _add_stats):
+    for add in (_add_check, _add_verify, _add_stats, _add_order, _add_cache):
         add(commands)
 
 
@@ -172,3 +175,153 @@ def _add_stats(commands: Any) -> None:
     parser.add_argument("--plot", metavar="FILE", help="draw histograms into an image")
     add_workers(parser)
     add_json(parser)
+
+
+def _add_order(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        order,
+        "show what the order of an epoch costs, and how well it mixes, before a run",
+        [
+            "wids order train.json --nodes 4 --ranks 8 --workers 4",
+            "wids order train.json --interleave 1 4 16 64 --plot order.png",
+        ],
+    )
+    parser.add_argument("spec", metavar="SPEC", help="the dataset")
+    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="machines (1)")
+    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="ranks on each (1)")
+    parser.add_argument("--workers", type=int, default=0, metavar="N", help="workers a rank (0)")
+    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="of a rank (32)")
+    parser.add_argument(
+        "--cache-shards", type=int, metavar="N", help="shards that a node's cache holds (all)"
+    )
+    parser.add_argument(
+        "--partition",
+        default="global",
+        choices=["contiguous", "fixed", "global", "uniform"],
+        help="how shards are dealt to lanes (global)",
+    )
+    parser.add_argument(
+        "--interleave",
+        type=int,
+        nargs="+",
+        default=[16],
+        metavar="K",
+        help="shards mixed at once; several values are compared (16)",
+    )
+    parser.add_argument("--lanes", type=int, metavar="N", help="parts side by side (one a node)")
+    parser.add_argument("--chunksize", type=int, metavar="N", help="samples a chunk (whole shards)")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order (0)")
+    parser.add_argument("--plot", metavar="FILE", help="write the comparison as a picture")
+    add_json(parser)
+
+
+def order(args: Arguments) -> int:
+    """Print the cost of the order that the recommended sampler gives."""
+    from wids.ordering.orderreport import Cluster, compare_interleaves, plot_order
+
+    cluster = Cluster(
+        nodes=args.nodes,
+        ranks_per_node=args.ranks,
+        workers=args.workers,
+        batch_size=args.batch_size,
+        cache_shards=args.cache_shards,
+    )
+    options = {name: getattr(args, name) for name in ("partition", "lanes", "chunksize", "seed")}
+    reports = compare_interleaves(_lengths(args.spec), cluster, args.interleave, **options)
+    if args.json:
+        print_json([report.to_dict() for report in reports])
+    else:
+        for place, report in enumerate(reports):
+            out([""] * bool(place) + report.lines())  # an empty line between reports
+    if args.plot:
+        plot_order(reports, args.plot)
+        note(f"{args.plot}: written")
+    return DONE
+
+
+def _lengths(source: str) -> Sequence[int]:
+    from wids.reading.shardlist import ShardList
+
+    # The dataset, not the spec alone: it counts the shards of which the spec does not.
+    with ShardList(source, transformations="memoryview") as samples:
+        return samples.lengths
+
+
+def _add_cache(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        cache,
+        "list, verify, trim or clear the folder that fetched shards are kept in",
+        [
+            "wids cache                     what lies there, the least recently used first",
+            "wids cache verify              read all again; damaged shards are removed",
+            "wids cache trim 100000000000   evict down to so many bytes",
+            "wids cache clear               remove everything",
+        ],
+    )
+    parser.add_argument(
+        "action", nargs="?", default="list", choices=["list", "verify", "trim", "clear", "path"]
+    )
+    parser.add_argument("nbytes", nargs="?", type=int, metavar="BYTES", help="bound for trim")
+    parser.add_argument(
+        "--cache-dir", metavar="DIR", help="the folder; else $WIDS_CACHE, else ours"
+    )
+    add_json(parser)
+
+
+def cache(args: Arguments) -> int:
+    """List, verify, trim or clear the cache folder."""
+    from wids.caching.cache import ShardCache
+
+    if args.action != "trim" and args.nbytes is not None:
+        raise ValueError(f"{args.action} takes no number of bytes, got {args.nbytes}; trim does")
+    if args.action == "trim" and (args.nbytes is None or args.nbytes < 0):
+        raise ValueError("trim takes a number of bytes: wids cache trim 100000000000")
+    actions = {
+        "list": _list_cache,
+        "verify": _verify_cache,
+        "trim": _trim_cache,
+        "clear": _clear_cache,
+        "path": _print_cache_path,
+    }
+    return actions[args.action](ShardCache(args.cache_dir), args)
+
+
+def _list_cache(cache: ShardCache, args: Arguments) -> int:
+    shards = cache.shards()
+    if args.json:
+        rows = [{"path": str(shard.path), "nbytes": shard.nbytes} for shard in shards]
+        print_json({"folder": str(cache.cache_dir), "shards": rows})
+        return DONE
+    out(f"{shard.nbytes:>14,}  {shard.path.name}" for shard in shards)
+    total = sum(shard.nbytes for shard in shards)
+    note(f"{cache.cache_dir}: {len(shards)} files, {total:,} bytes")
+    return DONE
+
+
+def _verify_cache(cache: ShardCache, args: Arguments) -> int:
+    damaged = cache.verify()
+    if args.json:
+        print_json(
+            {"folder": str(cache.cache_dir), "damaged": [str(shard.path) for shard in damaged]}
+        )
+    else:
+        out(f"damaged, removed: {shard.path.name}" for shard in damaged)
+    note(f"{cache.cache_dir}: {len(damaged)} damaged files removed")
+    return FAULTY if damaged else DONE  # a script may want to know, though all is well again
+
+
+def _trim_cache(cache: ShardCache, args: Arguments) -> int:
+    cache.trim(args.nbytes)
+    return _list_cache(cache, args)  # pinned shards may leave more than was asked for
+
+
+def _clear_cache(cache: ShardCache, args: Arguments) -> int:
+    cache.clear()
+    return _list_cache(cache, args)  # empty, or what other processes hold
+
+
+def _print_cache_path(cache: ShardCache, _args: Arguments) -> int:
+    out(str(cache.cache_dir))
+    return DONE

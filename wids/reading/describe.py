@@ -16,8 +16,7 @@ from wids.tar.tarscan import first_members
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from wids.display.notebook import DatasetFacts
-    from wids.display.sampleview import SampleView
+    from wids.display.notebook import DatasetFacts, SampleView
     from wids.reading.samplesequence import SampleSequence, ShardedSequence
     from wids.specs.shardtable import ShardTable
     from wids.tar.grouping import KeyRule
@@ -72,7 +71,7 @@ def view_sample(dataset: SampleSequence, index: int, most_nbytes: int | None = N
         IndexError: There is no such sample.
         WidsError: Its shard cannot be read.
     """
-    from wids.display.sampleview import SampleView
+    from wids.display.notebook import SampleView
 
     fields = None
     if most_nbytes is not None:

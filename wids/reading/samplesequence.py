@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
-    from wids.display.sampleview import SampleView
+    from wids.display.notebook import SampleView
     from wids.ordering.lookahead import Foreseeable
     from wids.reading.columns import ColumnReader
     from wids.reading.fetchahead import FetchAhead

@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
     from wids.base.shardref import ShardRef
     from wids.codecs.decode import Decoder, ErrorHandler
-    from wids.display.sampleview import SampleView
+    from wids.display.notebook import SampleView
     from wids.ordering.lookahead import Foreseeable
     from wids.reading.gather import Allocate
     from wids.reading.openshards import OpenShard, ShardSamples
