@@ -23,6 +23,7 @@ import wids
 from wids import ShardListDataset
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
+from wids.errors import WidsWarning
 from wids.reading.shardlist import ShardList
 from wids.reading.shardopener import ShardOpener
 from wids.tar.sidecar import IndexRules
@@ -454,3 +455,20 @@ def test_the_header_is_what_the_spec_says_beside_its_shards(spec: Path) -> None:
     assert header["class_names"] == ["cat", "dog"]
     assert header["name"] == "pets"
     assert "shardlist" not in header
+
+
+def test_fields_that_the_first_shard_lacks_are_warned_of(spec):
+    """A slip in `fields=` would give samples without fields, and no error."""
+    with ShardListDataset(spec, fields=[".cls", ".typo"]) as dataset:
+        with pytest.warns(WidsWarning, match=r"has '\.typo'; its samples have .*\.cls") as caught:
+            assert ".typo" not in dataset[0]
+        assert caught[0].filename == __file__
+        dataset[1], dataset[len(dataset) - 1]  # said once
+
+
+def test_a_transformation_is_told_that_extensions_keep_their_dot(spec):
+    """WebDataset says `sample["cls"]`."""
+    dataset = ShardListDataset(spec, transformations=["PIL", lambda sample: sample["cls"]])
+    with pytest.raises(KeyError) as caught:
+        dataset[0]
+    assert any("the field is sample['.cls']" in note for note in caught.value.__notes__)

@@ -6,7 +6,7 @@ import errno
 import operator
 import resource
 from bisect import bisect_right
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.urls import display_url
+from wids.base.warn import warn
 from wids.errors import CacheError, DecodeError, SampleCountError
 from wids.reading.pipeline import Sample, while_reading
 from wids.specs.shardtable import UNKNOWN
@@ -40,6 +41,7 @@ __all__ = [
 # The mapped tar and the mapped sidecar each keep a descriptor while they are open.
 DESCRIPTORS_PER_SHARD = 2
 MOST_OPEN_SHARDS = 4096
+_MOST_NAMED = 20  # fields in a message; a shard of strange names may have thousands
 
 # Up to this number of shards a list of Python ints is small, and bisect on it beats a table.
 MAX_LIST = 4096
@@ -222,12 +224,14 @@ class NumberedShards:
         ends: Running total of their samples; int64, shape `(num_shards,)`.
         opener: Opens them.
         dataset_name: Name of the dataset, for shards that name none.
+        unchecked_fields: Extensions that the caller wants to read, until the first shard is open.
     """
 
     table: ShardTable
     ends: npt.NDArray[np.int64]
     opener: ShardOpener
     dataset_name: str
+    unchecked_fields: list[str] = field(default_factory=list)
 
     def open(self, shard_index: int) -> OpenShard:
         """Open a shard, and check that it holds as many samples as the spec says.
@@ -247,8 +251,21 @@ class NumberedShards:
                 f"the shard holds {len(shard)}; a new spec (`wids create`) or another key_rule may "
                 "help"
             )
+        if self.unchecked_fields and len(shard):
+            self._check_fields(shard, ref.url)
         dataset = ref.dataset or self.dataset_name
         return OpenShard(shard, ref.url, dataset, int(self.ends[shard_index]) - len(shard))
+
+    def _check_fields(self, shard: ReadableShard, url: str) -> None:
+        """Warn of fields that no sample of the first shard has, most likely by a slip."""
+        extensions = shard.index.extensions
+        missing = [name for name in self.unchecked_fields if name not in extensions]
+        self.unchecked_fields.clear()
+        if missing:
+            warn(
+                f"fields: no sample of {display_url(url)} has {', '.join(map(repr, missing))}; "
+                f"its samples have {', '.join(sorted(extensions)[:_MOST_NAMED])}"
+            )
 
     def keep_open(self, limit: int) -> OpenShards:
         """Return a set, still empty, that keeps at most `limit` of these shards open."""

@@ -139,6 +139,7 @@ class Pipeline:
         except Exception as error:
             error.add_note(while_reading(*label))
             note_decoded_field(error)
+            note_missing_dot(error, sample)
             raise
         return sample
 
@@ -249,6 +250,18 @@ def wrap_in_streams(sample: Sample) -> None:
         if extension[0] == ".":
             # A copy of the bytes, since old code may keep the stream longer than the map lives.
             sample[extension] = io.BytesIO(data)
+
+
+def note_missing_dot(error: Exception, sample: Any) -> None:
+    """Add a hint to the error of code that asks for a field without its dot, as WebDataset has it.
+
+    Args:
+        error: Exception of a transformation; the hint is added to a `KeyError`.
+        sample: The sample that the transformation got.
+    """
+    name = error.args[0] if isinstance(error, KeyError) and error.args else None
+    if isinstance(name, str) and isinstance(sample, dict) and f".{name}" in sample:
+        error.add_note(f"an extension keeps its dot: the field is sample[{'.' + name!r}]")
 
 
 def note_decoded_field(error: Exception) -> None:

@@ -184,7 +184,9 @@ class ShardList:
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locator = Locator(self.shards.nsamples)
         ends = self._locator.ends
-        shards_by_number = NumberedShards(self.shards, ends, self._opener, self.dataset_name)
+        shards_by_number = NumberedShards(
+            self.shards, ends, self._opener, self.dataset_name, list(self._pipeline.fields or ())
+        )
         self._opened = shards_by_number.keep_open(self.lru_size)
         self._read_ahead = ReadAhead()
         self._ahead: FetchAhead | None = None

@@ -100,6 +100,14 @@ class MemberTable:
         return names if order is None else [names[row] for row in order.tolist()]
 
     @property
+    def extensions(self) -> set[str]:
+        """The extensions of all samples together."""
+        sets = self._sidecar.extension_sets
+        return {
+            each.decode("utf-8", "surrogateescape") for all_ in sets for each in all_.split(b"/")
+        }
+
+    @property
     def offsets(self) -> NDArray[np.int64]:
         """First data byte of each member, in archive order; shape `(num_members,)`, bytes."""
         return self._column(0)
