@@ -605,3 +605,17 @@ def test_interrupted_while_modules_load_is_no_traceback(monkeypatch):
     monkeypatch.delitem(sys.modules, "wids.cli")
     monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
     assert started.main() == 130
+
+
+@pytest.mark.parametrize("command", ["info", "check"])
+@pytest.mark.parametrize("port", [99999, 1])
+def test_commands_show_no_credentials(command, port, tmp_path, monkeypatch, capsys):
+    """Neither user, password, query nor fragment of a URL reaches the terminal."""
+    monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
+    url = f"http://me:SECRET@127.0.0.1:{port}/a.tar?sig=SECRET#SECRET"
+    spec = tmp_path / "a.json"
+    spec.write_text(json.dumps([{"url": url, "nsamples": 1, "filesize": 1}]))
+    main([command, str(spec)])
+    said = capsys.readouterr()
+    assert f"http://127.0.0.1:{port}/a.tar?..." in said.out + said.err
+    assert "SECRET" not in said.out + said.err

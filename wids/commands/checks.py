@@ -94,8 +94,9 @@ def _print_report(source: str, num_shards: int, num_errors: int, faults: list[An
 
 def _fault_lines(fault: Fault) -> list[str]:
     from wids.base.text import clean
+    from wids.base.urls import hide_credentials
 
-    what = clean(f"{fault.severity}: {fault.shard}: {fault.place}: {fault.what}")
+    what = clean(hide_credentials(f"{fault.severity}: {fault.shard}: {fault.place}: {fault.what}"))
     return [what, clean(f"    cure: {fault.cure}")]
 
 

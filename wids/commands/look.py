@@ -32,6 +32,7 @@ def add_look_commands(commands: Any) -> None:
 
 def info(args: Arguments) -> int:
     """Print the totals of datasets."""
+    from wids.base.urls import hide_credentials
     from wids.tools.listing import dataset_facts, spec_lines, spec_table_row
 
     all_facts = [dataset_facts(source, args.cache_dir) for source in args.filenames]
@@ -43,7 +44,8 @@ def info(args: Arguments) -> int:
             out(spec_table_row(facts))
     else:
         for facts in all_facts:
-            out([f"filename: {facts['source']}", *spec_lines(facts), ""])
+            lines = [f"filename: {facts['source']}", *spec_lines(facts), ""]
+            out(map(hide_credentials, lines))
     return DONE
 
 

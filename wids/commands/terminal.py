@@ -99,8 +99,10 @@ def print_json(value: Any) -> None:
 def note(message: str) -> None:
     """Print one line on standard error, with control characters escaped."""
     from wids.base.text import clean
+    from wids.base.urls import hide_credentials
 
-    sys.stderr.write(f"{clean(message)}\n")
+    # Standard error ends in the logs of jobs, and messages of other libraries quote whole URLs.
+    sys.stderr.write(f"{clean(hide_credentials(message))}\n")
 
 
 def complain(message: str) -> None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from wids.base.decompression import DecompressionError, decompressed
-from wids.base.urls import display_url
+from wids.base.urls import display_url, hide_credentials
 from wids.errors import FetchError
 from wids.fetching.responses import encoded_range
 from wids.fetching.transport import (
@@ -192,8 +192,7 @@ def _cause(error: Exception) -> str:
     if isinstance(reason, Exception):
         return _cause(reason)
     said = error.args[0] if error.args and isinstance(error.args[0], str) else str(error)
-    text = re.sub(r"(https?://[^\s?'\"]*)\?\S*", r"\1?...", said)
-    return re.sub(r"^<[^>]*>:?\s*", "", text) or type(error).__name__
+    return re.sub(r"^<[^>]*>:?\s*", "", hide_credentials(said)) or type(error).__name__
 
 
 def _check_status(response: Response, url: str) -> None:
