@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["ShardCache", "StartingFolder"]
 
 _log = logging.getLogger(__name__)
-# Without a sign of life: a stopped process, or one on a machine that died, must not hold up all.
+# A process that was stopped, or whose machine died, must not hold up the others for ever.
 _PATIENCE_SECONDS = 300.0
 _OTHER_VERSION = "put the right file there, or make the spec anew (`wids create`)"
 
@@ -41,21 +41,21 @@ class ShardCache:
     one folder under names that no two URLs share.
 
     Args:
-        cache_dir: The folder; without, `WIDS_CACHE`, else the user's cache folder.
-        cache_size: Bytes that the folder may hold; the least recently used shards go first.
-        keep: Never evict what this cache gave out.
+        cache_dir: The folder; by default `WIDS_CACHE`, else the user's cache folder.
+        cache_size: Bytes that the folder may hold; the least recently used shards are evicted.
+        keep: Never evict the shards that this cache has returned.
         allow_pipe: Whether `pipe:` URLs may start commands.
-        localname: From a URL to the path it shall have. What is there is used in place; what is
-            not is fetched to it.
-        shared: Trust everyone who can write to the folder; without, such a folder is refused.
-        fetcher: How to fetch.
+        localname: Returns the local path of a URL. A file there is used in place; a missing one is
+            fetched to it.
+        shared: Trust all users who can write to the folder; otherwise such a folder is refused.
+        fetcher: Fetches the shards; by default a new one.
 
     Raises:
         TypeError: `cache_size` is no number.
         ValueError: `cache_size` is negative, or no number of bytes.
 
     Attributes:
-        starting_folder: Where relative paths of shards count from.
+        starting_folder: Base of relative paths of shards.
 
     >>> ShardCache().get("/no/such.tar")
     Traceback (most recent call last):
@@ -88,12 +88,12 @@ class ShardCache:
         return is_local(url)
 
     def make_ready(self, urls: Iterable[str]) -> None:
-        """Import the modules that fetching these URLs takes, before this process is forked."""
+        """Import the modules that fetching these URLs needs, before this process is forked."""
         self.fetcher.make_ready(urls)
         load_libraries()
 
     def close(self) -> None:
-        """Close connections, end the leases of shards given out, and wait for the disk."""
+        """Close connections, end all leases, and wait for the disk."""
         self.fetcher.close()
         self._store.close()
 
@@ -101,15 +101,15 @@ class ShardCache:
         """Return the local file of a shard, fetching it if need be.
 
         Args:
-            shard: What the spec says of it; or a path, or a URL of any scheme that can be fetched.
+            shard: Its entry in a spec; or a path, or a URL of any scheme that can be fetched.
 
         Returns:
             Its path. A cached file is safe from eviction until the next call from the same
-            thread; who has it open or mapped keeps it beyond that.
+            thread. A process that has it open or mapped keeps its content beyond that.
 
         Raises:
-            FetchError: It cannot be had, or is no tar.
-            IntegrityError: It is not as promised; nothing of it was kept.
+            FetchError: It cannot be fetched, or is no tar.
+            IntegrityError: Its size or digest is not the promised one; nothing of it was kept.
             ShardFormatError: It is compressed and damaged.
             CacheError: The folder cannot be used: no space, no permission, not safe.
         """
@@ -124,11 +124,11 @@ class ShardCache:
 
         Args:
             shard: As for `get`.
-            stopped: Asked as bytes come; a download is given up once it returns True.
+            stopped: Called while bytes arrive; the download is stopped once it returns True.
 
         Raises:
-            StoppedError: It was given up.
-            WidsError: All that `get` raises.
+            StoppedError: The download was stopped.
+            WidsError: As for `get`.
         """
         path = self._get(ShardRef.of(shard), stopped)
         self._store.release()
@@ -138,9 +138,9 @@ class ShardCache:
         """Count a shard as used now; return False if it is no longer there.
 
         Args:
-            path: What `get` or `prepare` returned.
+            path: Path that `get` or `prepare` returned.
         """
-        # Without a record: where `localname` put it. Not written: where nothing is evicted.
+        # Files of `localname` have no record, and the folder may be read-only.
         return Entry(path.parent, path.name).mark_used() or path.exists()
 
     def discard(self, shard: ShardRef | str) -> bool:
@@ -150,8 +150,8 @@ class ShardCache:
             shard: As for `get`.
 
         Returns:
-            False where that would bring nothing better: the shard was not fetched by this cache,
-            it has the promised digest, or it was discarded before in this process.
+            False if fetching it anew would not help: the shard was not fetched by this cache, it
+            has the promised digest, or it was discarded before in this process.
         """
         shard = ShardRef.of(shard)
         if is_local(shard.url) or self.localname is not None:
@@ -159,9 +159,7 @@ class ShardCache:
         return self._store.discard(self._entry_of_remote(shard), shard.digest_to_check)
 
     def holds(self, shard: ShardRef | str) -> bool:
-        """Return whether a remote shard lies in the folder; neither fetches nor reads it.
-
-        `get` looks closer before it trusts the file.
+        """Return whether a remote shard is in the folder, without fetching or verifying it.
 
         >>> ShardCache("/no/such/folder").holds("https://host/a.tar")
         False
@@ -169,14 +167,14 @@ class ShardCache:
         return self._entry_of_remote(ShardRef.of(shard)).path.exists()
 
     def arrived_nbytes(self, shard: ShardRef | str) -> int:
-        """Return how many bytes have come of a remote shard, whichever process fetches it.
+        """Return the number of bytes of a remote shard that any process has fetched so far.
 
         >>> ShardCache("/no/such/folder").arrived_nbytes("https://host/a.tar")
         0
         """
         sizes = [0]
         for part in parts_of(self._entry_of_remote(ShardRef.of(shard)).path):
-            with suppress(OSError):  # it may be whole, and renamed, by now
+            with suppress(OSError):  # it may have been completed and renamed
                 sizes.append(part.stat().st_size)
         return max(sizes)
 
@@ -201,14 +199,14 @@ class ShardCache:
 
         Args:
             url: The shard, as it was given to `get`.
-            path: What `get` returned.
-            suffix: What a sidecar's name adds to its shard's, such as ".idx".
-            renew: The sidecar is to be written, since none that fits is there.
+            path: Path that `get` returned.
+            suffix: Added to the name of the shard, such as ".idx".
+            renew: The sidecar will be written, since there is no valid one.
 
         Returns:
-            The path beside a cached shard. For one used in place, the path beside it if a sidecar
-            is there that is up to date or can be replaced; else one in the cache folder, whose name
-            changes when the shard does. None where the folder cannot be used.
+            The path beside a cached shard. For a shard used in place, the path beside it if a
+            sidecar is there that is up to date or can be replaced; else a path in the cache folder,
+            whose name changes when the shard does. None if the folder cannot be used.
         """
         beside = path.with_name(path.name + suffix)
         if path.parent == self.cache_dir or _is_usable(beside, path, renew=renew):
@@ -222,10 +220,10 @@ class ShardCache:
         return self.cache_dir / f"{entry.name}{suffix}"
 
     def index_lock_path(self, sidecar: Path) -> Path | None:
-        """Return the lock file for making a sidecar; None where the folder cannot be used.
+        """Return the lock file for making a sidecar; None if the folder cannot be used.
 
         Args:
-            sidecar: What `sidecar_path` returned.
+            sidecar: Path that `sidecar_path` returned.
         """
         try:
             self._store.check()
@@ -236,15 +234,15 @@ class ShardCache:
     def derived_path(self, shard: ShardRef | str, suffix: str) -> Path | None:
         """Return the path of a file derived from a shard, such as a column of it.
 
-        Always in the cache folder, so that nobody else put it there, and never fetches the shard.
-        The path changes when a local shard does, or what is promised of a remote one.
+        It is always in the cache folder, so that only trusted users can have written it, and the
+        shard is not fetched. It changes when a local shard or the promises of a remote one change.
 
         Args:
             shard: The shard, as for `get`.
-            suffix: What the name adds to the shard's.
+            suffix: Added to the name of the shard.
 
         Returns:
-            The path; None where the folder cannot be used, or a local shard is not there.
+            The path; None if the folder cannot be used, or a local shard is missing.
         """
         shard = ShardRef.of(shard)
         url = shard.url
@@ -259,8 +257,8 @@ class ShardCache:
             return None
         entry = self._entry_of_remote(shard)
         if not shard.digest_to_check:
-            return self.cache_dir / f"{entry.name}{suffix}"  # goes when the shard goes
-        # A digest vouches for the content, so this outlives the shard: an entry of its own.
+            return self.cache_dir / f"{entry.name}{suffix}"  # removed with the shard
+        # With a promised digest, the file stays valid after the shard is evicted: its own entry.
         return self.cache_dir / f"{Entry.of(self.cache_dir, url, entry.name).name}{suffix}"
 
     def shards(self) -> list[CachedShard]:
@@ -276,7 +274,7 @@ class ShardCache:
         return self._store.verify()
 
     def trim(self, max_nbytes: int) -> int:
-        """Evict until the folder holds at most so many bytes, and remove what crashes left.
+        """Evict shards down to a number of bytes, and remove leftovers of crashes.
 
         Returns:
             Bytes by which the bound is still exceeded, since shards are pinned or being opened.
@@ -284,7 +282,7 @@ class ShardCache:
         return self._store.trim(max_nbytes)
 
     def clear(self) -> None:
-        """Remove every shard, pinned ones too, the kept specs, and all that crashes left."""
+        """Remove all shards, pinned ones too, the kept specs, and leftovers of crashes."""
         self._store.clear()
 
     def _local(self, path: Path, shard: ShardRef) -> Path:
@@ -292,7 +290,7 @@ class ShardCache:
             status = path.stat()
         except OSError as error:
             raise FetchError(f"{path}: {error.strerror}") from error
-        # To open a pipe would wait for its writer, for ever maybe.
+        # Opening a pipe would wait for its writer.
         if not stat.S_ISREG(status.st_mode):
             raise FetchError(f"{path}: expected a regular file, found a folder, pipe or device")
         shard.check_size(str(path), status.st_size, remedy=_OTHER_VERSION)
@@ -309,13 +307,13 @@ class ShardCache:
 
     def _entry_of_local(self, path: Path) -> Entry:
         status = path.stat()
-        # The time of change too: a file rewritten with its old date and size is another file.
+        # With the status change time, since a file may be rewritten with its old date and size.
         version = f"{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}"
         return Entry.of(self.cache_dir, str(path.absolute()), version)
 
     def _lease(self, entry: Entry) -> bool:
         self._store.check()
-        self._store.release()  # the caller has opened what was given out before
+        self._store.release()  # the caller has opened the previous shard by now
         return self._store.lease(entry)
 
     def _fill(self, entry: Entry, job: Download | Unpacking) -> None:
@@ -326,8 +324,7 @@ class ShardCache:
             self._store.sweep_once()
             _log.info("fetching %s to %s", job.shown, entry.path)
             with folder_errors(entry.path):
-                # Into a part beside it: whoever looks for the shard meanwhile finds none, not half
-                # of one.
+                # Into a part beside it, so that no other process finds half a shard.
                 part = job.run()
                 try:
                     self._store.publish(entry, part)
@@ -374,7 +371,7 @@ def _checked_size(cache_size: int | None) -> int | None:
 
 
 class StartingFolder:
-    """The working folder at the time of creation, from which relative paths count ever after.
+    """Working folder at the time of creation, as the base of relative paths.
 
     A program may change its working folder between opening a dataset and reading it, and workers
     may start in another one.
@@ -389,8 +386,7 @@ class StartingFolder:
     def path_of(self, location: str | os.PathLike[str]) -> Path:
         """Return the path of a plain path or a `file:` URL.
 
-        A relative one stays as it was given for as long as nobody has left the folder, since it is
-        what messages name.
+        A relative path stays as it is while the working folder is the same, for messages.
 
         Raises:
             FetchError: A `file:` URL names another host.
@@ -414,11 +410,11 @@ def _is_usable(beside: Path, shard: Path, *, renew: bool) -> bool:
     Args:
         beside: Path of the sidecar.
         shard: Path of its shard.
-        renew: The sidecar is to be replaced, so that it is up to date does not count.
+        renew: The sidecar will be replaced, so it is not enough that it is up to date.
     """
     try:
         status = beside.stat()
-        # A file cannot be renamed over a folder, and a pipe or device is nobody's sidecar.
+        # A folder cannot be replaced by a rename, and a pipe or device is no sidecar.
         if not stat.S_ISREG(status.st_mode):
             return False
         newer = not renew and is_newer(status, shard.stat())

@@ -1,10 +1,9 @@
 """Store of shards in the cache folder: leases, publication, disk space, eviction.
 
-Waiting for the disk before a shard may be used would cost more than its download where the network
-is fast. So a shard gets its name as soon as it is checked, and its record says in which boot of the
-machine that was; once the disk has the shard, the record becomes final. After a power failure, a
-record that is not final names an earlier boot, and the shard is verified by its digest before it is
-used.
+With a fast network, waiting for the disk would take longer than the download of a shard. So a shard
+gets its name as soon as it is checked, and its record names the boot of the machine; once the disk
+has the shard, the record becomes final. After a power failure, a record that is not final names an
+earlier boot, and the shard is verified by its digest before it is used.
 """
 
 from __future__ import annotations
@@ -51,8 +50,8 @@ class Store:
     Args:
         folder: The cache folder.
         max_nbytes: Bytes that it may hold, or None for any number.
-        pin: Never evict what is leased or published here.
-        shared: Trust everyone who can write to the folder.
+        pin: Never evict the shards that are leased or published here.
+        shared: Trust all users who can write to the folder.
 
     Attributes:
         folder: The cache folder.
@@ -90,17 +89,17 @@ class Store:
         """
         if self._pid != os.getpid():
             self._begin_process()
-        # Looked for each time: whoever cleans up may remove it under a running process.
+        # Its existence is checked each time: a user may remove it while the process runs.
         if not self._checked or not self.folder.exists():
             check_folder(self.folder, shared=self._shared)
             self._checked = True
 
     def release(self) -> None:
-        """End the lease of the shard that this thread was given last."""
+        """End the last lease of this thread."""
         self._leases.last = None
 
     def close(self) -> None:
-        """End all leases, and wait until the disk has what was published."""
+        """End all leases, and wait until the disk has the published shards."""
         self._leases = _LastLease()
         while self._settling:
             self._settling.pop().join()
@@ -108,13 +107,13 @@ class Store:
     def lease(self, entry: Entry) -> bool:
         """Lease a finished shard to this thread, and count it as used.
 
-        The lease keeps it from eviction until the thread is given another shard.
+        The lease keeps it from eviction until the thread leases another shard.
 
         Returns:
-            False where there is no such shard, or not the recorded one.
+            False if there is no such shard, or it is not the recorded one.
 
         Raises:
-            CacheError: What is there cannot be used, nor replaced.
+            CacheError: The file there can be neither used nor replaced.
         """
         try:
             descriptor = open_cached(entry.path)
@@ -124,7 +123,7 @@ class Store:
             return _refuse_unreadable(entry.path, error)
         lease = _Lease(descriptor)
         status = os.fstat(descriptor)
-        # A rename puts a file over anything but a folder.
+        # A rename cannot replace a folder.
         if stat.S_ISDIR(status.st_mode):
             raise CacheError(f"{entry.path}: a folder is where a shard belongs; remove it")
         # An evictor may have unlinked it between the opening and the lock.
@@ -134,7 +133,7 @@ class Store:
         if record is None or not self._is_recorded(record, status, entry.path):
             _log.warning("%s: not the file that was put there; fetching it anew", entry.path)
             return False
-        with suppress(OSError):  # a folder that may only be read
+        with suppress(OSError):  # a read-only folder
             if self._pin:
                 entry.pin_path.touch(mode=0o600)
             if not record.matches(status, self._boot):
@@ -144,7 +143,7 @@ class Store:
         return True
 
     def _is_recorded(self, record: Record, status: os.stat_result, path: Path) -> bool:
-        """Return whether a file is the recorded one; where dates cannot tell, its digest does."""
+        """Return whether a file is the recorded one, by its digest if its date has changed."""
         if not stat.S_ISREG(status.st_mode):
             return False
         if record.matches(status, self._boot):
@@ -154,8 +153,8 @@ class Store:
         return hash_file(path, record.digests) == record.digests
 
     def sweep_once(self) -> None:
-        """Remove what killed processes left, once in each process."""
-        # To look through a folder of ten thousand shards takes longer than to open one.
+        """Remove the leftovers of killed processes, once in each process."""
+        # Listing a folder of ten thousand shards takes longer than opening one.
         if not self._swept:
             eviction.sweep(self.folder)
             self._swept = True
@@ -170,7 +169,7 @@ class Store:
         Raises:
             OSError: The disk fails.
         """
-        # Leased before it has its name: no evictor can come between.
+        # Leased before it has its name, so that it cannot be evicted in between.
         lease = _Lease(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
         status = part.path.stat()
         record = Record(
@@ -178,7 +177,7 @@ class Store:
         )
         if self._pin:
             entry.pin_path.touch(mode=0o600)
-        # The record first: with the shard's name all is there at once.
+        # The record first, so that the shard is complete once it has its name.
         entry.save_record(record, used=True)
         part.publish(entry.path)
         self._leases.last = lease
@@ -192,16 +191,16 @@ class Store:
 
         Args:
             entry: Its entry.
-            promised: Algorithm to digest, of which the spec promised that it has it.
+            promised: Algorithm to the digest that the spec promises.
 
         Returns:
-            Whether it was evicted, and another download may bring a better one.
+            Whether it was evicted, so that another download may help.
         """
         if entry in self._discarded:
             return False
         self._discarded.add(entry)
         self.release()
-        # With the promised digest, it is damaged where it comes from.
+        # If it has the promised digest, its source is damaged, too.
         with suppress(OSError):
             if promised and hash_file(entry.path, promised) == promised:
                 return False
@@ -212,8 +211,8 @@ class Store:
         """Refuse a download for which the disk has no space, before anything is evicted for it.
 
         Args:
-            part: Where it goes.
-            size: Its size as the server states it.
+            part: The partial file.
+            size: Size of the whole file as the server states it.
 
         Raises:
             CacheError: The disk is too full.
@@ -230,7 +229,7 @@ class Store:
         """Evict shards until there is room for a part to grow.
 
         Args:
-            part: The part, in the cache folder or elsewhere; it counts as reserved already.
+            part: The part, in the cache folder or elsewhere; its bytes are reserved already.
         """
         if self._bounds(part.path.parent):
             excess = eviction.shrink(self.folder, self._max_nbytes or 0)
@@ -257,13 +256,13 @@ class Store:
         return eviction.shrink(self.folder, max_nbytes)
 
     def clear(self) -> None:
-        """Remove every shard, pinned ones too, the kept specs, and what killed processes left."""
+        """Remove all shards, pinned ones too, the kept specs, and leftovers of crashes."""
         for shard in self.shards():
             eviction.evict(shard)
         if self.folder.is_dir():
             eviction.sweep(self.folder, max_age_seconds=0)
-        # Specs in another form, which any dataset makes anew from its JSON. Nothing else: whoever
-        # takes his data folder for the cache may have a folder of that name in it.
+        # Any dataset makes its kept spec anew. Other files stay: a user who takes a data folder as
+        # the cache may have a folder of that name in it.
         for path in (self.folder / SPECS_FOLDER).glob(KEPT_SPECS):
             with suppress(OSError):  # removed by another
                 path.unlink()
@@ -273,18 +272,18 @@ class _Lease:
     """Read lease: a shared lock on an open shard, which keeps it from eviction.
 
     Args:
-        descriptor: Of the open shard; this object closes it.
+        descriptor: Descriptor of the open shard; the lease closes it.
     """
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._pid = os.getpid()
-        with suppress(OSError):  # no locks here: a shard may then be evicted before it is opened
+        with suppress(OSError):  # without locks, a shard may be evicted before it is opened
             fcntl.flock(descriptor, fcntl.LOCK_SH)
 
     def __del__(self) -> None:
-        # A process that was forked meanwhile has the descriptor too, which alone would keep the
-        # lock for as long as that one lives; nor is it for that one to end the lock.
+        # A forked child shares descriptor and lock: closing alone would leave the lock to the
+        # child, and the child must not end the lock of its parent.
         if self._pid == os.getpid():
             with suppress(OSError):
                 fcntl.flock(self._descriptor, fcntl.LOCK_UN)
@@ -292,7 +291,7 @@ class _Lease:
 
 
 class _LastLease(threading.local):
-    """The lease of the shard that this thread was given last."""
+    """The last lease of each thread."""
 
     last: _Lease | None = None
 
@@ -302,7 +301,7 @@ def folder_errors(target: Path) -> Iterator[None]:
     """Translate errors of the disk into a `CacheError` that names the folder.
 
     Args:
-        target: The file that is to be written.
+        target: The file that is written.
     """
     try:
         yield
@@ -316,13 +315,13 @@ def folder_errors(target: Path) -> Iterator[None]:
 
 
 def _refuse_unreadable(path: Path, error: OSError) -> bool:
-    """Return False, for "not there", where a rename may replace what cannot be opened.
+    """Return False, for "no shard", if a rename may replace the file that cannot be opened.
 
     Raises:
         CacheError: A shard is there and cannot be read.
     """
-    # A link is not followed, since it could lead to any file of the user's; but nothing of his is
-    # lost when the link itself goes. The same is true of a socket.
+    # A link is not followed, since it could lead to any file; but replacing the link itself loses
+    # nothing. The same is true of a socket.
     if error.errno in {errno.ELOOP, errno.ENXIO}:
         _log.warning("%s: a link or socket where a shard belongs; fetching it anew", path)
         return False
@@ -349,7 +348,7 @@ def _settle(entry: Entry) -> None:
         record = entry.load_record()
         if record is not None and _is_still(entry, descriptor):
             entry.save_record(replace(record, boot=""), used=False)
-            # An eviction between the check and the save took the old record; this one must follow.
+            # If it was evicted between check and save, the new record must be removed as well.
             if not _is_still(entry, descriptor):
                 entry.record_path.unlink(missing_ok=True)
     except FileNotFoundError:
@@ -357,13 +356,13 @@ def _settle(entry: Entry) -> None:
     except OSError as error:
         _log.warning("%s: the disk could not keep it (%s); not used again", entry.path, error)
         with suppress(OSError):
-            entry.record_path.unlink()  # whoever was given the shard may still open it
+            entry.record_path.unlink()  # the shard stays for processes that are about to open it
     finally:
         os.close(descriptor)
 
 
 def _is_still(entry: Entry, descriptor: int) -> bool:
-    """Return whether the open file is the one in the shard's place."""
+    """Return whether the open file is the one at the path of the entry."""
     try:
         return os.path.samestat(os.fstat(descriptor), entry.path.stat())
     except FileNotFoundError:

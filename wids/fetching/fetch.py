@@ -51,14 +51,14 @@ __all__ = ["BeyondEndError", "FetchPolicy", "Fetcher", "RangesNotServedError", "
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_OVERLAP_NBYTES = 512  # fetched again on resuming, to prove that the place is right
-_PROGRESS_NBYTES = 1 << 20  # a try that brought as much does not count as failed
+_OVERLAP_NBYTES = 512  # fetched again on resuming, to prove that the file is the same
+_PROGRESS_NBYTES = 1 << 20  # a try that brings as much does not count as failed
 # A spec of a million shards takes 200 MB; a server may send anything.
 _MAX_DOCUMENT_NBYTES = 256 << 20
 _SHOWN_NBYTES = 80
 _LOOK_UP_SECONDS = 0.05
 
-# URL scheme to what makes the source of its URLs; see `Source`. A new scheme is a line here.
+# URL scheme to the factory of its `Source`. A new scheme is a line here.
 _SOURCES: dict[str, Callable[[FetchPolicy], Source]] = {
     "http": HttpSource,
     "https": HttpSource,
@@ -83,7 +83,7 @@ class Fetcher:
     def __init__(self, policy: FetchPolicy | None = None, *, allow_pipe: bool = False) -> None:
         self.policy = policy or FetchPolicy()
         self.allow_pipe = allow_pipe
-        # By process: neither a connection nor a thread of the parent is a forked child's to use.
+        # By process id: a forked child must use neither connections nor threads of its parent.
         self._sources: dict[tuple[int, str], Source] = {}
         self._pools: dict[int, DaemonThreadPool] = {}
 
@@ -91,13 +91,13 @@ class Fetcher:
         return {**self.__dict__, "_sources": {}, "_pools": {}}
 
     def make_ready(self, urls: Iterable[str]) -> None:
-        """Import the modules that fetching these takes, so that another thread need not.
+        """Import the modules that fetching these URLs needs, so that no other thread imports them.
 
-        A process that is forked while one of its threads imports a module inherits the lock of
-        that module, and nobody there will ever open it: a worker of a DataLoader would hang.
+        If a process forks while one of its threads imports a module, the child inherits the locked
+        import lock of that module: a worker of a DataLoader would hang.
 
         Args:
-            urls: Some of each scheme. What cannot be fetched is passed over.
+            urls: Some URLs of each scheme. Those that cannot be fetched are skipped.
         """
         for scheme in {scheme_of(url) for url in urls if not is_local(url)}:
             with suppress(FetchError):
@@ -133,18 +133,18 @@ class Fetcher:
         """Download a file into a part, resuming where the part ends after each failed try.
 
         Args:
-            url: Where from.
-            part: Where to; what it holds is kept if the server still has the same file.
-            observer: Follows the download, and may give it up.
+            url: The file.
+            part: The partial file; its content is kept if the server still has the same file.
+            observer: Follows the download, and may stop it.
 
         Returns:
-            The last response, closed: what the server says of the file.
+            The last response, closed, with the attributes of the file.
 
         Raises:
             FetchError: The server refuses, or all tries failed.
             IntegrityError: The size is not the promised one.
             CacheError: The disk is full.
-            StoppedError: The observer gave it up.
+            StoppedError: The observer stopped it.
         """
         parallel = True
 
@@ -173,14 +173,14 @@ class Fetcher:
     ) -> list[bytes]:
         """Return byte ranges of one version of a file, in a few concurrent requests.
 
-        However many threads call this, `policy.connections` requests at most are under way.
+        At most `policy.connections` requests run at once, for any number of calling threads.
 
         Args:
-            url: Where from.
+            url: The file.
             ranges: Half-open byte ranges in any order.
             max_gap_nbytes: Ranges with no more unwanted bytes between them share a request.
-            version: The version that the bytes must be of, kept from call to call; None for the
-                one that the first answer of this call is of.
+            version: The version that the bytes must be of, kept from call to call; None for that
+                of the first response of this call.
 
         Returns:
             The bytes of each range, in the order given.
@@ -188,7 +188,7 @@ class Fetcher:
         Raises:
             RangesNotServedError: The server sends only whole files.
             ReplacedError: The server has another version of the file.
-            SizeMismatchError: The file is too short, or not of the size that it must have.
+            SizeMismatchError: The file is too short, or its size is not the expected one.
             FetchError: The server refuses, or all tries failed.
         """
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
@@ -214,7 +214,7 @@ class Fetcher:
     @property
     def _pool(self) -> DaemonThreadPool:
         """Threads that request ranges, a connection each."""
-        # Kept, as threads and connections cost more than a small range takes to come.
+        # Kept, since new threads and connections take longer than a small range.
         pool = self._pools.get(os.getpid())
         if pool is None:
             made = DaemonThreadPool(self.policy.connections, "wids-ranges")
@@ -239,13 +239,13 @@ class Fetcher:
         *,
         parallel: bool,
     ) -> Stream:
-        # Going on is only safe where the server can be held to the same file.
+        # Resuming is safe only if a changed file would be noticed.
         if not part.resumable:
             part.restart()
         known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
         start = part.nbytes - len(known)
         with self._source(url).open(url, start, validator=part.validator) as stream:
-            # A 200 in place of a 206 is the whole file again: the old bytes belong to another one.
+            # A 200 in place of a 206 is the whole file, since the old bytes are of another version.
             same = (stream.size, stream.validator) == (part.size, part.validator)
             if stream.start != start or (known and not same):
                 part.restart()
@@ -264,7 +264,7 @@ class Fetcher:
                     observer.progress(part.nbytes)
                     go_on()
             except IntegrityError as error:
-                # A wrong size is known before the first byte comes, which tells more.
+                # A wrong size is known before the first byte, which the message shows too.
                 head = part.head(_SHOWN_NBYTES) or bytes(chunk) or next(stream.chunks, b"")
                 raise unlike_promised(error, stream.content_type, head) from None
         if stream.size is not None and part.nbytes != stream.size:
@@ -283,12 +283,12 @@ class Fetcher:
     def _parallel_chunks(self, url: str, stream: Stream, size: int) -> Iterator[bytes | bytearray]:
         """Yield segments in order while the next ones are being fetched.
 
-        The open stream brings the first one, and all of them if it is fast. Segments that come
-        early wait in memory, at most one for each connection.
+        The open stream is read first, and to its end if it is fast. Segments that arrive early wait
+        in memory, at most one for each connection.
         """
         step, width = self.policy.segment_nbytes, self.policy.segments
         came = 0
-        with suppress(ConnectionError):  # what is missing is then asked for as a segment
+        with suppress(ConnectionError):  # the missing bytes are then requested as segments
             for chunk in self._while_fast(stream.chunks):
                 came += len(chunk)
                 yield chunk
@@ -306,7 +306,7 @@ class Fetcher:
                 for start, stop in islice(spans, count)
             ]
 
-        # Segments are written in order, so that the part's length alone says what is there.
+        # Segments are written in order, so that the length of the part says which bytes it has.
         coming = deque(submit(width))
         try:
             while coming:
@@ -341,7 +341,7 @@ class Fetcher:
         def receive() -> bytearray:
             validator = version.validator
             if validator is None:
-                data.clear()  # the rest could be another file's, and nobody would notice
+                data.clear()  # the rest could be of another version, unnoticed
             place = start + len(data)
             with self._source(url).open(url, place, stop, validator=validator) as stream:
                 version.check(url, stream)
@@ -363,14 +363,14 @@ class Fetcher:
         progress: Callable[[], int],
         go_on: Callable[[], None] = lambda: None,
     ) -> T:
-        """Try until it works or cannot work, or too many tries in a row bring nothing."""
+        """Repeat an attempt until it succeeds, fails for good, or fails too often in a row."""
         failures = 0
         while True:
             before = progress()
             try:
                 return attempt()
             except (ConnectionError, TimeoutError) as error:
-                # On a bad line a large file would else never come: each try brings some of it.
+                # A try that brought data does not count: on a bad line, a large file takes many.
                 failures = 1 if progress() - before >= _PROGRESS_NBYTES else failures + 1
                 shown = display_url(url)
                 if failures >= self.policy.attempts:
@@ -381,7 +381,7 @@ class Fetcher:
                 )
                 go_on()
                 _log.warning("%s: %s; trying again in %.1f s", shown, error, wait)
-            # Outside of the handler, which would hold the error and its connection all the while.
+            # Outside of the handler, which would keep the error and its connection alive.
             while wait > 0:
                 go_on()
                 time.sleep(min(wait, _LOOK_UP_SECONDS))
@@ -394,8 +394,8 @@ class Fetcher:
         source = self._sources.get(key)
         if source is None:
             made = self._new_source(url, scheme)
-            # Threads that come first at once each make one; all of them must use the same, or those
-            # connections would be kept by nobody. A lock would have to survive a fork.
+            # Of several threads that make a source at once, all must use the same one, or their
+            # connections would never be closed. No lock, since a fork could copy it locked.
             source = self._sources.setdefault(key, made)
             if source is not made:
                 made.close()
@@ -412,7 +412,7 @@ class Fetcher:
 
 
 class _Wanted:
-    """Flag by which threads stop fetching what nobody waits for any more."""
+    """Flag that stops threads whose result nobody waits for any more."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -431,10 +431,10 @@ def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:
 
     Args:
         url: A plain path, or a URL of any scheme that `Fetcher` knows.
-        fetcher: The one to use; without, one is made and closed again.
+        fetcher: The fetcher to use; by default a new one, which is closed again.
 
     Raises:
-        FetchError: It cannot be had, or is larger than 256 MiB.
+        FetchError: It cannot be read, or is larger than 256 MiB.
 
     >>> open_url("/no/such/spec.json")
     Traceback (most recent call last):

@@ -39,19 +39,19 @@ if TYPE_CHECKING:
 __all__ = ["HttpSource", "HubSource", "ServerBusyError", "hub_location", "parse_retry_after"]
 
 _READ_NBYTES = 256 << 10  # larger ones cost page faults: measured on loopback
-# Too busy, or a gateway's own trouble. All else, 404 and 403 above all, stays as it is.
+# Server too busy, or trouble of a gateway. Other errors, such as 404 and 403, are final.
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
 _ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "zlib", "zstd": "zstd"}
 _MAX_RATIO = 200  # real shards of text reach 10 to 50; zeros reach 1,000
 _ALWAYS_ALLOWED_NBYTES = 64 << 20
-# No more digits than a file can have bytes: Python refuses to read numbers of thousands.
+# At most 19 digits, as file sizes have: Python refuses to parse numbers of thousands of digits.
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 _HUB_KINDS = ("datasets", "spaces")
 _LENGTH = re.compile(r"\d{1,19}", re.ASCII)
 
 
 class ServerBusyError(AnsweredError):
-    """The server asks to try again later; `retry_after_seconds` says when, if it said so."""
+    """The server asks to try again later, after `retry_after_seconds` if it is not None."""
 
     def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
         super().__init__(message)
@@ -85,7 +85,7 @@ class HttpSource:
     Args:
         policy: Its time limits, and how many connections to keep for each host.
 
-    A source belongs to the process that made it: a forked child needs one of its own.
+    A source belongs to the process that made it; a forked child needs its own.
     """
 
     def __init__(self, policy: FetchPolicy) -> None:
@@ -112,13 +112,13 @@ class HttpSource:
         Args:
             url: An http or https URL.
             start: First byte.
-            stop: End of the range, or None for all that follows.
-            validator: Ask for the range only if the file still is the one this came with.
-            headers: More headers, such as credentials.
+            stop: End of the range, or None for the end of the file.
+            validator: Request the range only if the file still has this validator.
+            headers: Further headers, such as credentials.
 
         Raises:
-            FetchError: The server refuses, or the URL is none.
-            ConnectionError: No answer, or one that says to try again.
+            FetchError: The server refuses, or the URL is malformed.
+            ConnectionError: No response, or one that asks to try again.
         """
         # Ranges and sizes must mean the file, not a compressed form of it.
         asked = {"Accept-Encoding": "identity", "User-Agent": "wids", **(headers or {})}
@@ -159,10 +159,10 @@ class HttpSource:
         known = _LENGTH.fullmatch(length) is not None
         start, size = 0, int(length) if known and not chunked and not decode else None
         validator = None if decode else _validator(headers)
-        # In a 206 the length is the range's; the file's stands in Content-Range.
+        # In a 206, Content-Length is that of the range; Content-Range has that of the file.
         if response.status_code == HTTPStatus.PARTIAL_CONTENT:
-            # A piece of a compressed form is of no use: neither can it be undone alone, nor do its
-            # offsets mean the file.
+            # A piece of a compressed form is useless: it cannot be decompressed alone, and its
+            # offsets are not those of the file.
             if decode:
                 raise RangesNotServedError(encoded_range(url, encoding))
             start, size = _parse_content_range(headers.get("Content-Range", ""))

@@ -1,8 +1,9 @@
-"""HTTP sessions whose responses have time limits, and whose redirects keep to https."""
+"""HTTP sessions with time limits on responses, and without redirects from https to http."""
 
 from __future__ import annotations
 
-# Also what requests and the resolver would import late; see `Fetcher.make_ready`.
+# Some of these are imported here only because requests would import them late, possibly during a
+# fork; see `Fetcher.make_ready`.
 import encodings.idna  # noqa: F401
 import http.client
 import io
@@ -68,9 +69,8 @@ class _Session(requests.Session):
 
     def rebuild_auth(self, prepared_request: Any, response: requests.Response) -> None:
         """Refuse a redirect from https to anything else, before it is followed."""
-        # The URL that is requested next, not the header: control characters and the like in the
-        # header disappear on the way from one to the other. Whoever can bend one response could
-        # else serve all bytes from then on.
+        # The URL that is requested next is checked and not the header, in which control characters
+        # could hide the scheme. Otherwise, one forged response could redirect all later ones.
         if scheme_of(response.url) == "https" and scheme_of(prepared_request.url) != "https":
             shown = display_url(response.url)
             raise FetchError(f"{shown}: refused to follow its redirect from https to plain http")
@@ -135,16 +135,16 @@ class _TimedResponse(http.client.HTTPResponse):
 
 
 class _TimedReader(io.RawIOBase):
-    """Reads a socket within time limits; only time spent waiting for bytes counts.
+    """Reads a socket within time limits; only the time of waiting for bytes counts.
 
-    A timeout of the socket alone starts anew with each byte, so that a server which sends one now
-    and then would be waited for without end.
+    A timeout of the socket alone starts anew with each byte, so a server that sends one now
+    and then could stall it for ever.
 
     Args:
         sock: The socket.
-        raw: The file that was made of it, which is closed in place of it.
+        raw: The file object of the socket, which is closed with this one.
         policy: The time limits.
-        sockets: Has the socket as long as it is read.
+        sockets: Set that contains the socket while it is read.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class _TimedReader(io.RawIOBase):
                 return nbytes
 
     def _receive(self, buffer: Any) -> int | None:
-        """Receive bytes; return None when time is over."""
+        """Receive bytes; return None after the time limit."""
         began = time.monotonic()
         self._sock.settimeout(max(self._left_seconds, 1e-3))
         try:

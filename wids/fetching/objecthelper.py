@@ -1,12 +1,12 @@
 """Source of objects for forked processes: a helper process opens them, pipes carry the bytes.
 
-obstore runs threads of its own. A fork does not copy them, so in the child every call would wait
-for ever; and the workers of a DataLoader are forked, from a process that may have read its spec
-from a bucket. A helper is started afresh instead, and shares nothing with those who forked.
+obstore runs threads of its own. A fork does not copy threads, so every call in the child would wait
+for ever; and the workers of a DataLoader are forked from a process that may have read its spec from
+a bucket. A helper process is a new interpreter that shares nothing with the forked one.
 
-A request is a line of JSON. The answer is a line of JSON, then pieces with their lengths in front
-of them, the last one empty; or a length that cannot be and another line, where the object breaks
-off.
+A request is a line of JSON. The response is a line of JSON, then pieces, each after its length, the
+last one empty. Where the object breaks off, the length is 0xFFFFFFFF, and a line with the error
+follows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAIN = "from wids.fetching.objecthelper import main; main()"
 
 
 class _Ancestors:
-    """Flag: obstore was loaded in a process that this one was forked from."""
+    """Whether obstore was loaded in a process that this one was forked from."""
 
     loaded = False
 
@@ -94,9 +94,9 @@ class HelpedSource:
         try:
             said = helper.ask({"url": url, "start": start, "stop": stop, "validator": validator})
         except (ChangedError, FetchError):
-            self._idle.append(helper)  # what it said no to is no fault of its own
+            self._idle.append(helper)  # the request failed, not the helper
             raise
-        # Half a question may be in its pipe: nobody knows what it would answer to the next.
+        # Its pipe may hold half a request, so it cannot be used again.
         except BaseException:
             helper.close()
             raise
@@ -121,7 +121,7 @@ class _Reply:
             yield chunk
 
     def close(self) -> None:
-        # What is still under way cannot be called off otherwise.
+        # A running transfer can be ended only with its helper.
         helper, self._helper = self._helper, None
         if helper is not None:
             helper.close()
@@ -192,9 +192,9 @@ def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
     """Serve requests until they end.
 
     Args:
-        requests: Lines of JSON.
-        answers: Where the answers go.
-        source: What opens the objects.
+        requests: Stream of requests, lines of JSON.
+        answers: Stream for the responses.
+        source: Opens the objects.
     """
 
     def say(**fields: Any) -> None:
@@ -216,7 +216,7 @@ def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
             return  # nobody wants it any more
         except ConnectionError as error:
             say(broken=str(error))
-        except Exception as error:  # noqa: BLE001 (whatever it is, the asker must hear of it)
+        except Exception as error:  # noqa: BLE001 (every error is reported to the other process)
             say(refused=f"{display_url(url)}: {error}")
 
 
@@ -230,7 +230,7 @@ def _send(stream: Stream, answers: IO[bytes]) -> None:
         answers.flush()
     except BrokenPipeError:
         raise
-    except Exception:  # whatever it is: else what is said of it next would be taken for a piece
+    except Exception:  # any error: without the mark, its line would be read as a piece
         answers.write(_LENGTH.pack(_BROKEN))
         raise
 
@@ -240,5 +240,5 @@ def main() -> None:
     policy = FetchPolicy(**json.loads(sys.argv[1]))
     with suppress(BrokenPipeError, KeyboardInterrupt):
         serve(sys.stdin.buffer, sys.stdout.buffer, ObjectSource(policy))
-    # The interpreter would flush what nobody reads, and complain.
+    # Without the interpreter's final flush, which fails if the pipe is closed.
     os._exit(0)

@@ -22,18 +22,18 @@ _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 class PartFile:
     """Partial file of a download; a context manager, which closes it and leaves it there.
 
-    What is needed to go on after a crash lies beside it as `<path>.json`: the validator and the
-    size the server named. Opening a part that has both continues it; else it starts at 0.
+    The state for resuming after a crash, the validator and size that the server stated, is kept
+    beside it as `<path>.json`. A part that has both files is continued; otherwise it starts at 0.
 
     Attributes:
         path: The file.
-        nbytes: What it holds so far.
-        size: Bytes of the whole as the server says, or None.
+        nbytes: Its size so far.
+        size: Size of the whole file as the server states it, or None.
         validator: The server's strong ETag or date for this content, or None.
         expected: The shard that it becomes.
         name: Its name in messages: the URL without user and query.
         digests: Algorithm to digest of the whole; {} before `finish`.
-        joined: Whether it is of several responses that only their sizes hold together.
+        joined: Whether it consists of several responses without a common validator.
 
     Args:
         path: The file.
@@ -53,7 +53,7 @@ class PartFile:
         self.size: int | None = None
         self.validator: str | None = None
         self._load_state()
-        # Appending: what is there stays, whoever else may have it open.
+        # Appended to: existing content is kept.
         self._stream = path.open("ab")
         self.nbytes = self._stream.tell()
         self._digests = self._new_digests()
@@ -83,7 +83,7 @@ class PartFile:
     @property
     def resumable(self) -> bool:
         """Whether it can be determined that the server still has the same file."""
-        # Else the second half could be another file's, and without a digest nobody would notice.
+        # Otherwise the second half could be of another version, unnoticed without a digest.
         return self.validator is not None or (
             self.size is not None and bool(self.expected.digest_to_check)
         )
@@ -96,12 +96,12 @@ class PartFile:
         """
         if size is not None:
             self.expected.check_size(self.name, size)
-        # What is noted already need not be written again at each try.
+        # Not written again at each try.
         if (size, validator) == (self.size, self.validator) and self.state_path.exists():
             return
         self.size, self.validator = size, validator
-        # Noted before the first byte: a process killed in between leaves an empty part, no wrong
-        # one.
+        # Written before the first byte, so that a killed process never leaves a part without its
+        # state.
         state = json.dumps({"size": size, "validator": validator})
         with self._guard():
             self.state_path.write_text(state, encoding="utf-8")
@@ -143,9 +143,9 @@ class PartFile:
         self._digests = self._new_digests()
 
     def finish(self) -> None:
-        """Compare the complete file with what was promised, and flush it.
+        """Compare the complete file with the promised size and digest, and flush it.
 
-        `digests` then has the digest that was promised, or a CRC-32 to notice damage by later.
+        It sets `digests`: the promised digest, or a CRC-32 to find later damage.
 
         Raises:
             IntegrityError: Size or digest differ.
@@ -163,7 +163,7 @@ class PartFile:
     def discard(self) -> None:
         """Remove the file and its state."""
         for path in (self.path, self.state_path):
-            with suppress(OSError):  # gone, or else swept once this process has ended
+            with suppress(OSError):  # the sweep removes it after this process has ended
                 path.unlink()
 
     def _load_state(self) -> None:
@@ -186,7 +186,7 @@ class PartFile:
 
 
 class _SpaceGuard:
-    """Translation of "no space left" into an error that says where and how much."""
+    """Error translation of "no space left" into an error with folder and sizes."""
 
     def __init__(self, path: Path, wanted_nbytes: int | None) -> None:
         self._path = path

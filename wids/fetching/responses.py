@@ -95,21 +95,21 @@ def cut(start: int, stop: int, nbytes: int) -> list[tuple[int, int]]:
 class FileVersion:
     """The version of a remote file that all responses must come from.
 
-    The first response decides which version that is: by its validator (a strong ETag, else the
-    modification date) and by the size of the whole file. May be shared by threads.
+    The first response sets the version: its validator (a strong ETag, else the modification date)
+    and the size of the whole file. Threads may share it.
 
     Args:
-        nbytes: Size that the file must have; None for any.
+        nbytes: Expected size of the file; None for any.
     """
 
     def __init__(self, nbytes: int | None = None) -> None:
         self._nbytes = nbytes
-        # A dict rather than a lock, which a process that is forked meanwhile would find locked.
+        # A dict with atomic `setdefault` rather than a lock, which a fork could copy locked.
         self._first: dict[str, tuple[int | None, str | None]] = {}
 
     @property
     def validator(self) -> str | None:
-        """What If-Range may carry; None before the first response, or if the server sends none."""
+        """Value for If-Range; None before the first response or if the server sends none."""
         return self._first["answer"][1] if self._first else None
 
     def check(self, url: str, stream: Stream) -> None:
@@ -121,7 +121,7 @@ class FileVersion:
 
         Raises:
             ReplacedError: It is of another version than the first response.
-            SizeMismatchError: The file does not have the size that it must have.
+            SizeMismatchError: The file does not have the expected size.
         """
         found = stream.size, stream.validator
         if self._first:
@@ -131,13 +131,13 @@ class FileVersion:
                 f"{display_url(url)}: expected a file of {self._nbytes} bytes, the server has one "
                 f"of {found[0]} bytes"
             )
-        # Of several first responses at once only one decides.
+        # Of several first responses at once, only one sets the version.
         self._first.setdefault("answer", found)
         self._compare(url, found)
 
     def _compare(self, url: str, found: tuple[int | None, str | None]) -> None:
         first = self._first["answer"]
-        # Some servers leave out the size now and then.
+        # Some servers occasionally leave out the size.
         same_size = None in (first[0], found[0]) or first[0] == found[0]
         if not same_size or first[1] != found[1]:
             raise ReplacedError(
@@ -153,7 +153,7 @@ def _describe(nbytes: int | None, validator: str | None) -> str:
 
 
 def check_range(url: str, stream: Stream, wanted: tuple[int, int]) -> None:
-    """Check that a response begins where the half-open range `wanted` does, in a file that has it.
+    """Check that a response begins where the half-open range `wanted` begins.
 
     Raises:
         BeyondEndError: The file ends before the range does.
@@ -172,10 +172,10 @@ def check_range(url: str, stream: Stream, wanted: tuple[int, int]) -> None:
 
 
 def check_length(nbytes: int, wanted: tuple[int, int]) -> None:
-    """Check that as many bytes came as the half-open range `wanted` has.
+    """Check that a response had as many bytes as the half-open range `wanted`.
 
     Raises:
-        ConnectionError: The response was cut.
+        ConnectionError: The response was truncated.
     """
     start, stop = wanted
     if nbytes != stop - start:
@@ -198,12 +198,12 @@ def encoded_range(url: str, encoding: str) -> str:
 
 
 def unlike_promised(error: IntegrityError, content_type: str, head: bytes) -> IntegrityError:
-    """Return an error with the beginning of the response, often a page that says why.
+    """Return the error with the beginning of the response, often a page that explains it.
 
     Args:
-        error: The error without it.
+        error: The error.
         content_type: Content type of the response.
-        head: The first bytes.
+        head: First bytes of the response.
     """
     shown = content_type or "unknown"
     return IntegrityError(f"{error}; what came is of type {shown!r} and begins with {head[:80]!r}")
@@ -213,8 +213,8 @@ def read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
     """Return all bytes of a stream.
 
     Raises:
-        FetchError: There are more than `max_nbytes`.
-        ConnectionError: There are fewer than the server said.
+        FetchError: The stream has more than `max_nbytes`.
+        ConnectionError: It has fewer than the server stated.
     """
     if stream.size is not None and stream.size > max_nbytes:
         raise FetchError(too_large(url, max_nbytes))
@@ -229,15 +229,15 @@ def read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
 
 
 def skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[bytes | bytearray]:
-    """Yield the bytes after the known ones, with which the stream must begin.
+    """Yield the bytes of a stream after the known ones, with which it must begin.
 
     Raises:
-        ChangedError: They do not.
+        ChangedError: It begins with other bytes.
 
     >>> list(skip_known(iter([b"ab", b"cdef"]), known=b"abc"))
     [bytearray(b'def')]
     """
-    # Pieces may be shorter than what is known, so they are gathered until they are not.
+    # Pieces may be shorter than the known bytes, so they are gathered at first.
     head = bytearray()
     for chunk in chunks:
         if not known:

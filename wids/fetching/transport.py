@@ -62,7 +62,7 @@ class StoppedError(Exception):
 
 
 class ChangedError(Exception):
-    """The file at a URL is no longer the one of the first response."""
+    """The file at a URL has changed since the first response."""
 
 
 def is_unreachable(error: BaseException) -> bool:
@@ -71,7 +71,7 @@ def is_unreachable(error: BaseException) -> bool:
     >>> is_unreachable(FetchError("https://host/a.tar: HTTP status 404"))
     False
     """
-    # What `Fetcher` gives up on is the cause of what it raises then.
+    # `Fetcher` chains its last failed try to the error it raises.
     silent = isinstance(error.__cause__, ConnectionError | TimeoutError)
     return isinstance(error, FetchError) and silent
 
@@ -82,14 +82,14 @@ class Stream:
 
     Attributes:
         start: Offset of the first byte to come.
-        size: Bytes of the whole file, or None where nobody says.
-        validator: Strong ETag or modification date, by which the same file is known; else None.
-        content_type: As the server says, "" without.
-        ranges: Whether byte ranges of the file can be had.
-        delimited: Whether a body that was cut can be told from a whole one.
+        size: Bytes of the whole file, or None if unknown.
+        validator: Strong ETag or modification date, which identifies the version; else None.
+        content_type: Content type stated by the server, or "".
+        ranges: Whether byte ranges of the file can be requested.
+        delimited: Whether a truncated body can be told from a whole one.
         chunks: The bytes in order, in pieces of up to about 1 MiB. Raises `ConnectionError` where
             trying again may help, `FetchError` where not.
-        close: Gives up what is left.
+        close: Drops the rest of the response.
     """
 
     start: int
@@ -119,15 +119,15 @@ class Source(Protocol):
         Args:
             url: A URL of a scheme that the source knows.
             start: First byte.
-            stop: End of the range, or None for all that follows.
-            validator: Ask for the range only if the file still is the one this came with.
+            stop: End of the range, or None for the end of the file.
+            validator: Request the range only if the file still has this validator.
 
         Returns:
             The response. Its `start` is 0 if the whole file comes instead of the range.
 
         Raises:
-            FetchError: Asking again will not help.
-            ConnectionError: It may.
+            FetchError: Another try will not help.
+            ConnectionError: Another try may help.
             ChangedError: The range lies outside the file.
         """
 
@@ -136,22 +136,22 @@ class Source(Protocol):
 
 
 class DownloadObserver(Protocol):
-    """Observer of one download, which makes room for it, shows its progress, may stop it."""
+    """Observer of one download, which makes room for it, shows its progress and may stop it."""
 
     def reserve(self, size: int | None) -> None:
-        """Prepare for a file of a size, None for an unknown one, before its bytes come.
+        """Prepare for a file of a size (None if unknown) before its bytes arrive.
 
-        Called again by each try.
+        Each try calls it again.
 
         Raises:
             CacheError: There is no room for it.
         """
 
     def progress(self, nbytes: int) -> None:
-        """Note how many bytes have come: fewer than before, if the download started over."""
+        """Note the number of bytes so far, which is lower after the download started over."""
 
     def stopped(self) -> bool:
-        """Return whether to stop; called as bytes come and in the wait after a failed try."""
+        """Return whether to stop; called while bytes arrive and between two tries."""
 
 
 @dataclass(frozen=True)
@@ -159,11 +159,11 @@ class FetchPolicy:
     """Time limits, number of tries, and connections at once.
 
     Attributes:
-        connect_timeout_seconds: For a connection to be made.
-        header_timeout_seconds: For all headers of a response to come.
-        stall_timeout_seconds: For the next bytes of a body to come.
+        connect_timeout_seconds: Limit for making a connection.
+        header_timeout_seconds: Limit for all headers of a response.
+        stall_timeout_seconds: Limit for the next bytes of a body.
         min_nbytes_per_second: Slower than this for `stall_timeout_seconds` counts as stalled.
-        attempts: Tries in a row that bring next to nothing, before giving up.
+        attempts: Number of failed tries in a row before giving up.
         backoff_seconds: Longest wait before the second try; doubles with each, up to
             `max_wait_seconds`. The wait is drawn at random below it.
         max_wait_seconds: Bound of any wait, a server's Retry-After included.
@@ -171,9 +171,8 @@ class FetchPolicy:
         segments: Connections at once for one large file; as many segments wait in memory.
         segment_nbytes: What one request of a large file asks for.
         parallel_nbytes: A file with more left than this may come over several connections.
-        fast_nbytes_per_second: A connection that is as fast as this is left to itself: more of
-            them would only cost time here.
-        judge_after_seconds: How long to have waited for bytes before a connection counts as slow.
+        fast_nbytes_per_second: A file whose connection is at least as fast uses no other one.
+        judge_after_seconds: Time of waiting for bytes before a connection may count as slow.
     """
 
     connect_timeout_seconds: float = 10.0
