@@ -333,7 +333,7 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
         try:
             for batch in file.iter_batches():
                 yield from batch.to_pylist()
-        except load("pyarrow", "parquet").ArrowException as error:
+        except (load("pyarrow", "parquet").ArrowException, OSError) as error:
             raise ValueError(f"{path}: is damaged ({error}); fetch it again") from error
     else:
         raise ValueError(f"{path}: expected a table ({', '.join(_SUFFIXES)})")
@@ -349,7 +349,10 @@ def _open_parquet(path: Path) -> Any:
     library = load("pyarrow.parquet", "parquet")
     try:
         return library.ParquetFile(path)
-    except load("pyarrow", "parquet").ArrowException as error:
+    except (load("pyarrow", "parquet").ArrowException, OSError) as error:
+        # Arrow raises an OSError without a number for pages that it cannot unpack or parse.
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
         raise ValueError(f"{path}: cannot be read as Parquet ({error}); fetch it again") from error
 
 
