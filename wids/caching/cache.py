@@ -131,8 +131,16 @@ class ShardCache:
             WidsError: As for `get`.
         """
         path = self._get(ShardRef.of(shard), stopped)
-        self._store.release()
+        self.release()
         return path
+
+    def release(self) -> None:
+        """Allow the eviction of what `get` returned last to this thread, which has it open now.
+
+        It may have been evicted under a bound that only held without it. Without this call, it may
+        be evicted from the thread's next call on.
+        """
+        self._store.release()
 
     def touch(self, path: Path) -> bool:
         """Count a shard as used now; return False if it is no longer there.
@@ -231,6 +239,14 @@ class ShardCache:
             return None
         return Entry.of(self.cache_dir, str(sidecar), "").index_lock_path
 
+    def room_for_file(self, nbytes: int) -> AbstractContextManager[None]:
+        """Return a context in which a sidecar is written to the folder, within the bound.
+
+        Args:
+            nbytes: Size of the sidecar.
+        """
+        return self._store.room_for_file(nbytes)
+
     def derived_path(self, shard: ShardRef | str, suffix: str) -> Path | None:
         """Return the path of a file derived from a shard, such as a column of it.
 
@@ -313,8 +329,10 @@ class ShardCache:
 
     def _lease(self, entry: Entry) -> bool:
         self._store.check()
+        if self._store.lease(entry):
+            return True
         self._store.release()  # the caller has opened the previous shard by now
-        return self._store.lease(entry)
+        return False
 
     def _fill(self, entry: Entry, job: Download | Unpacking) -> None:
         """Download or unpack a shard that is not there, publish and lease it."""

@@ -13,7 +13,6 @@ from wids.base.progress import progress_bar
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url
 from wids.caching.cachefolder import claim_part
-from wids.caching.eviction import room_for
 from wids.caching.unpack import compression_of, unpack
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.partfile import PartFile
@@ -32,7 +31,6 @@ _log = logging.getLogger(__name__)
 # Often enough to be told from a hang, seldom enough for a log of many ranks.
 _REPORT_SECONDS = 10.0
 _SHOWN_NBYTES = 80
-_CHUNK_NBYTES = 4 << 20  # the most that comes at once
 
 
 class Download:
@@ -82,8 +80,9 @@ class Download:
             StoppedError: Nobody wants it any more.
         """
         # In the same folder, since a rename is atomic only within one file system.
-        self._part = part = PartFile(claim_part(self._target), self._shard)
-        self._room = 0
+        self._part = part = PartFile(
+            claim_part(self._target), self._shard, make_room=self._store.make_room
+        )
         with closing(ProgressDisplay(self.shown)) as self._display:
             try:
                 with part:
@@ -92,6 +91,7 @@ class Download:
                 self._display.done(part.nbytes)
                 if not compressed or self._keep_compressed:
                     return part
+                part.begin(part.nbytes, part.validator)  # grows no more, so it needs no more room
                 unpacked = Unpacking(part.path, self._target, self._store, self.shown).run()
             except BaseException:
                 part.discard()
@@ -119,21 +119,14 @@ class Download:
     # What the fetcher reports: see `DownloadObserver`.
 
     def reserve(self, size: int | None) -> None:
-        """Check the disk space for a size, and make room for the first bytes."""
+        """Check the disk space for a size."""
         self._display.begin(size)
         if size is not None:
             self._store.check_space(self._part, size)
-        self._make_room()
 
     def progress(self, nbytes: int) -> None:
-        """Show how many bytes have come, and make room for the next ones."""
+        """Show how many bytes have come."""
         self._display.at(nbytes)
-        if nbytes + _CHUNK_NBYTES > self._room:
-            self._make_room()
-
-    def _make_room(self) -> None:
-        self._store.make_room(self._part)
-        self._room = room_for(self._part.nbytes)
 
 
 class Unpacking:
@@ -163,12 +156,15 @@ class Unpacking:
             CacheError: The disk is full.
         """
         _log.info("unpacking %s, once, to %s", self.shown, self._target)
-        part = PartFile(claim_part(self._target), ShardRef(self.shown))
+        part = PartFile(
+            claim_part(self._target), ShardRef(self.shown), make_room=self._store.make_room
+        )
         try:
             with part:
+                part.restart()  # nothing can go on with half of an unpacked file
+                part.begin(None, None)
                 unpack(self._source, part, self.shown)
                 check_tar(part)
-                self._store.make_room(part)
                 part.finish()
                 return part
         except BaseException:

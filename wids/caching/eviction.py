@@ -8,14 +8,15 @@ import logging
 import os
 import re
 import time
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from wids.base.files import parse_part_name
+from wids.base.files import parse_part_name, write_atomically
 from wids.base.hashing import hash_file
 from wids.base.locks import file_lock
 from wids.caching.cachefolder import Entry, open_cached
+from wids.fetching.partfile import PIECE_NBYTES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -23,14 +24,23 @@ if TYPE_CHECKING:
 
     from wids.caching.cachefolder import Record
 
-__all__ = ["CachedShard", "evict", "evictable_nbytes", "list_shards", "room_for", "shrink", "sweep"]
+__all__ = [
+    "CachedShard",
+    "evict",
+    "evictable_nbytes",
+    "exceeded_bound",
+    "list_shards",
+    "room_for",
+    "room_for_file",
+    "shrink",
+    "sweep",
+]
 
 _log = logging.getLogger(__name__)
 _FILE = re.compile(r"([0-9a-f]{32})-.")
 _STATE_SUFFIX = ".json"  # of the file with the state of a part, beside it
 _NOTES = (".ok", ".pin")  # files about a shard, worth nothing without it
 _MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which come and go meanwhile
-_STEP_NBYTES = 8 << 20
 _LOCK_TIMEOUT_SECONDS = 30.0
 _RESUME_SECONDS = 3600.0  # how long a dead process's part waits for someone to go on with it
 _FOREIGN_SECONDS = 24 * 3600.0  # on another machine nobody can tell whether its maker lives
@@ -112,11 +122,12 @@ def room_for(nbytes: int) -> int:
     Room is made as bytes come: the size that a server states is a claim, by which it could have
     every shard evicted.
 
-    >>> room_for(0) >> 20, room_for(100 << 20) >> 20
-    (8, 208)
+    >>> room_for(0) >> 10, room_for(100 << 20) >> 20
+    (256, 150)
     """
-    # Twice what has come, so that a large shard makes room a few times and not once each megabyte.
-    return 2 * nbytes + _STEP_NBYTES
+    # In proportion, so that a large shard makes room a few times and not once each megabyte. At
+    # least one piece, so that room is always made before the bytes that take it.
+    return nbytes + max(nbytes // 2, PIECE_NBYTES)
 
 
 def evictable_nbytes(folder: Path, max_nbytes: int, wanted_nbytes: int) -> int:
@@ -131,40 +142,104 @@ def evictable_nbytes(folder: Path, max_nbytes: int, wanted_nbytes: int) -> int:
     return min(held, max(0, held + wanted_nbytes - max_nbytes))
 
 
-def shrink(folder: Path, max_nbytes: int) -> int:
+def shrink(folder: Path, max_nbytes: int, *, spared: Path | None = None) -> int:
     """Evict shards, the least recently used first, until the folder is within a bound.
 
-    Pinned shards stay, and those that a process is about to open.
+    Pinned shards stay, and those that a process is about to open. Where these, or downloads under
+    way, keep the bound from being held, `exceeded_bound` returns it until it is held.
 
     Args:
         folder: The cache folder.
         max_nbytes: The bound, with room for the downloads under way.
+        spared: A shard that stays.
 
     Returns:
         Bytes by which the bound is still exceeded; 0 if it holds.
     """
     with _turn(folder):
-        # Parts first: one that is published meanwhile is then counted twice, never missed.
-        reserved = _reserved_nbytes(folder)
-        shards = list_shards(folder)
-        bound = max(0, max_nbytes - _MARGIN_NBYTES)
-        excess = sum(shard.nbytes for shard in shards) + reserved - bound
-        for shard in shards:
-            if excess <= 0:
-                break
-            if not shard.pinned and evict(shard):
-                _log.info("evicted %s (%d bytes)", shard.path, shard.nbytes)
-                excess -= shard.nbytes
-    return max(0, excess - (max_nbytes - bound))
+        return _shrink(folder, max_nbytes, spared=spared)
 
 
-def _reserved_nbytes(folder: Path) -> int:
-    """Return how many bytes the present downloads have, and will have soon."""
-    total = 0
+@contextmanager
+def room_for_file(folder: Path, max_nbytes: int, nbytes: int) -> Iterator[None]:
+    """Make room for a small file that the block writes, in no process else meanwhile.
+
+    Args:
+        folder: The cache folder.
+        max_nbytes: The bound of the folder.
+        nbytes: Size of the file.
+    """
+    with _turn(folder):
+        excess = _shrink(folder, max_nbytes, coming_nbytes=nbytes)
+        yield
+        if excess:  # larger than the bound, it goes again
+            _shrink(folder, max_nbytes)
+
+
+def exceeded_bound(folder: Path) -> int | None:
+    """Return the bound that a folder was last left beyond; None where it holds.
+
+    Who ends a lease asks, and evicts what could not be evicted before.
+    """
+    try:
+        return int(_mark_path(folder).read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _shrink(
+    folder: Path, max_nbytes: int, *, coming_nbytes: int = 0, spared: Path | None = None
+) -> int:
+    # Parts first: one that is published meanwhile is then counted twice, never missed.
+    reserved, orphans = _parts(folder)
+    entries = sorted([*orphans, *list_shards(folder)], key=lambda entry: entry.last_used)
+    bound = max(0, max_nbytes - _MARGIN_NBYTES)
+    excess = sum(entry.nbytes for entry in entries) + reserved + coming_nbytes - bound
+    passing = reserved > 0
+    for entry in entries:
+        if excess <= 0:
+            break
+        if entry.path == spared or entry.pinned:
+            continue
+        if evict(entry):
+            _log.info("evicted %s (%d bytes)", entry.path, entry.nbytes)
+            excess -= entry.nbytes
+        else:
+            passing = True
+    excess = max(0, excess - (max_nbytes - bound))
+    _mark_exceeded(folder, max_nbytes, exceeded=excess > 0 and passing)
+    return excess
+
+
+def _mark_exceeded(folder: Path, max_nbytes: int, *, exceeded: bool) -> None:
+    """Record that a bound is exceeded for now, or that it is held again."""
+    marked = exceeded_bound(folder)
+    with suppress(OSError):  # a folder without locks: the next download makes up for it
+        if exceeded and (marked is None or marked > max_nbytes):
+            write_atomically(_mark_path(folder), str(max_nbytes).encode())
+        elif marked is not None and not exceeded and max_nbytes <= marked:
+            _mark_path(folder).unlink()
+
+
+def _mark_path(folder: Path) -> Path:
+    return folder / "locks" / "exceeded"
+
+
+def _parts(folder: Path) -> tuple[int, list[CachedShard]]:
+    """Return the bytes that downloads have or will have soon, and the parts of dead processes."""
+    reserved = 0
+    orphans = []
     for path, status in _files(folder):
-        if parse_part_name(path.name) is not None:
-            total += int(max(status.st_size, min(_stated_nbytes(path), room_for(status.st_size))))
-    return total
+        name = parse_part_name(path.name)
+        if name is None:
+            continue
+        if name.is_orphaned:
+            files = [path, path.with_name(path.name + _STATE_SUFFIX)]
+            orphans.append(CachedShard(path, status.st_size, status.st_mtime, files))
+        else:
+            stated = _stated_nbytes(path)
+            reserved += int(max(status.st_size, min(stated, room_for(status.st_size))))
+    return reserved, orphans
 
 
 def evict(shard: CachedShard) -> bool:
@@ -224,7 +299,8 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
 
 def _is_resumable(part: Path, target: Path) -> bool:
     """Return whether a partial file can be resumed, and its file is not there yet."""
-    return part.with_name(part.name + _STATE_SUFFIX).exists() and not target.exists()
+    state = _state(part) or {}
+    return any(value is not None for value in state.values()) and not target.exists()
 
 
 def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
@@ -237,11 +313,19 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 def _stated_nbytes(part: Path) -> float:
     """Return the size that a server states for a download; infinity where it states none."""
-    with suppress(OSError, ValueError, AttributeError):
+    state = _state(part)
+    if state is None:
+        return 0  # not begun, or no download
+    size = state.get("size")
+    return size if isinstance(size, int) else float("inf")
+
+
+def _state(part: Path) -> dict[str, Any] | None:
+    """Return what is noted of a download beside its part; None where there is nothing readable."""
+    with suppress(OSError, ValueError):
         state = json.loads(part.with_name(part.name + _STATE_SUFFIX).read_text(encoding="utf-8"))
-        size = state.get("size")
-        return size if isinstance(size, int) else float("inf")
-    return 0  # not begun, or no download
+        return state if isinstance(state, dict) else None
+    return None
 
 
 def _turn(folder: Path) -> AbstractContextManager[None]:

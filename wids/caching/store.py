@@ -14,8 +14,9 @@ import hashlib
 import logging
 import os
 import stat
+import sys
 import threading
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,13 +97,31 @@ class Store:
 
     def release(self) -> None:
         """End the last lease of this thread."""
-        self._leases.last = None
+        lease, self._leases.last = self._leases.last, None
+        if lease is not None:
+            lease.end()
+            self._restore_bound(lease.path)
 
     def close(self) -> None:
         """End all leases, and wait until the disk has the published shards."""
+        self.release()
         self._leases = _LastLease()
         while self._settling:
             self._settling.pop().join()
+        self._restore_bound(None)
+
+    def _restore_bound(self, last: Path | None) -> None:
+        """Evict what was leased when a bound had to be exceeded.
+
+        Args:
+            last: The shard used last, which stays: under a bound below one shard, each would
+                otherwise be evicted when it has just come.
+        """
+        # Whoever's bound it is: that process may end no lease any more.
+        bound = eviction.exceeded_bound(self.folder)
+        if bound is not None:
+            with suppress(OSError):  # a folder that was removed, or may only be read
+                eviction.shrink(self.folder, bound, spared=last)
 
     def lease(self, entry: Entry) -> bool:
         """Lease a finished shard to this thread, and count it as used.
@@ -121,7 +140,7 @@ class Store:
             return False
         except OSError as error:
             return _refuse_unreadable(entry.path, error)
-        lease = _Lease(descriptor)
+        lease = _Lease(descriptor, entry.path)
         status = os.fstat(descriptor)
         # A rename cannot replace a folder.
         if stat.S_ISDIR(status.st_mode):
@@ -140,6 +159,7 @@ class Store:
                 entry.save_record(record.renewed(status), used=True)
         entry.mark_used()
         self._leases.last = lease
+        self._restore_bound(entry.path)  # the lease that this thread had before has ended
         return True
 
     def _is_recorded(self, record: Record, status: os.stat_result, path: Path) -> bool:
@@ -170,7 +190,7 @@ class Store:
             OSError: The disk fails.
         """
         # Leased before it has its name, so that it cannot be evicted in between.
-        lease = _Lease(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC))
+        lease = _Lease(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC), entry.path)
         status = part.path.stat()
         record = Record(
             status.st_size, status.st_mtime_ns, part.name, part.digests, boot=self._boot
@@ -225,16 +245,24 @@ class Store:
         if free < missing:
             raise no_space(part.path, size, "the disk is too full")
 
-    def make_room(self, part: PartFile) -> None:
-        """Evict shards until there is room for a part to grow.
+    def make_room(self, part: PartFile) -> int:
+        """Evict shards until there is room for a part to grow; return to how many bytes.
 
         Args:
             part: The part, in the cache folder or elsewhere; its bytes are reserved already.
         """
-        if self._bounds(part.path.parent):
-            excess = eviction.shrink(self.folder, self._max_nbytes or 0)
-            if excess:
-                _log.debug("%s: %d bytes over cache_size for now", self.folder, excess)
+        if not self._bounds(part.path.parent):
+            return sys.maxsize
+        excess = eviction.shrink(self.folder, self._max_nbytes or 0)
+        if excess:
+            _log.debug("%s: %d bytes over cache_size for now", self.folder, excess)
+        return eviction.room_for(part.nbytes)
+
+    def room_for_file(self, nbytes: int) -> AbstractContextManager[None]:
+        """Return a context in which a small file can be written to the folder, within the bound."""
+        if self._max_nbytes is None:
+            return nullcontext()
+        return eviction.room_for_file(self.folder, self._max_nbytes, nbytes)
 
     def _bounds(self, folder: Path) -> bool:
         return self._max_nbytes is not None and folder == self.folder
@@ -273,21 +301,33 @@ class _Lease:
 
     Args:
         descriptor: Descriptor of the open shard; the lease closes it.
+        path: The shard.
+
+    Attributes:
+        path: The shard.
     """
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
+    def __init__(self, descriptor: int, path: Path) -> None:
+        self.path = path
+        self._descriptor: int | None = descriptor
         self._pid = os.getpid()
         with suppress(OSError):  # without locks, a shard may be evicted before it is opened
             fcntl.flock(descriptor, fcntl.LOCK_SH)
 
-    def __del__(self) -> None:
+    def end(self) -> None:
+        """End the lease; harmless when it has ended."""
+        descriptor, self._descriptor = self._descriptor, None
+        if descriptor is None:
+            return
         # A forked child shares descriptor and lock: closing alone would leave the lock to the
         # child, and the child must not end the lock of its parent.
         if self._pid == os.getpid():
             with suppress(OSError):
-                fcntl.flock(self._descriptor, fcntl.LOCK_UN)
-        os.close(self._descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+    def __del__(self) -> None:
+        self.end()
 
 
 class _LastLease(threading.local):

@@ -3,6 +3,8 @@
 import errno
 import json
 import os
+import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -13,8 +15,9 @@ from wids.base.shardref import ShardRef
 from wids.base.urls import display_url
 from wids.errors import CacheError
 
-__all__ = ["PartFile", "no_space"]
+__all__ = ["PIECE_NBYTES", "PartFile", "no_space"]
 
+PIECE_NBYTES = 256 << 10  # the most that is written at once, after room for it was made
 _BLOCK_NBYTES = 1 << 20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
@@ -38,14 +41,20 @@ class PartFile:
     Args:
         path: The file.
         expected: The shard that it becomes, with what was promised of it.
+        make_room: Called before the file grows beyond what it returned last; returns to how many
+            bytes the file may grow now.
     """
 
     def __init__(
         self,
         path: Path,
         expected: ShardRef,
+        *,
+        make_room: Callable[["PartFile"], int] = lambda _: sys.maxsize,
     ) -> None:
         self.path = path
+        self._make_room = make_room
+        self._room = 0
         self.expected = expected
         self.name = display_url(expected.url)
         self.digests: dict[str, str] = {}
@@ -116,10 +125,26 @@ class PartFile:
         limit = self.expected.filesize
         if limit is not None and self.nbytes + len(chunk) > limit:
             self.expected.check_size(self.name, self.nbytes + len(chunk))
+        for start in range(0, len(chunk), PIECE_NBYTES):
+            self._append_piece(chunk[start : start + PIECE_NBYTES])
+
+    def _append_piece(self, piece: bytes | bytearray) -> None:
+        if self.nbytes + len(piece) > self._room:
+            self.flush()  # whoever makes room goes by what the file system shows
+            self._room = self._make_room(self)
         with self._guard():
-            self._stream.write(chunk)
-        self._digests.update(chunk)
-        self.nbytes += len(chunk)
+            self._stream.write(piece)
+        self._digests.update(piece)
+        self.nbytes += len(piece)
+
+    def flush(self) -> None:
+        """Hand all bytes to the operating system.
+
+        Raises:
+            CacheError: The disk is full.
+        """
+        with self._guard():
+            self._stream.flush()
 
     def tail(self, nbytes: int) -> bytes:
         """Return the last bytes, fewer when there are not so many."""
@@ -138,6 +163,7 @@ class PartFile:
         """Delete the content and start over."""
         self._stream.truncate(0)
         self.nbytes = 0
+        self._room = 0
         self.joined = False
         self._digests.close()
         self._digests = self._new_digests()
@@ -153,8 +179,7 @@ class PartFile:
         """
         self.digests = self._digests.finish()
         self.expected.check(self.name, self.nbytes, self.digests)
-        with self._guard():
-            self._stream.flush()
+        self.flush()
 
     def publish(self, target: Path) -> None:
         """Rename the complete file to its final name."""

@@ -136,7 +136,7 @@ class Source(Protocol):
 
 
 class DownloadObserver(Protocol):
-    """Observer of one download, which makes room for it, shows its progress and may stop it."""
+    """Observer of one download, which checks its size, shows its progress and may stop it."""
 
     def reserve(self, size: int | None) -> None:
         """Prepare for a file of a size (None if unknown) before its bytes arrive.

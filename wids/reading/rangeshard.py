@@ -501,7 +501,8 @@ def fetch_index(
     if not kept:
         image = cache.fetcher.read(url)
         try:
-            write_atomically(path, image)
+            with cache.room_for_file(len(image)):
+                write_atomically(path, image)
         except OSError as error:  # a full disk, or a folder that may only be read
             logger.warning("%s: the sidecar is not kept: %s", display_url(url), error)
             return TarIndex(parse_sidecar(memoryview(image), display_url(url)))

@@ -21,7 +21,7 @@ from wids.log import logger
 from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
-from wids.tar.tarindex import TarIndex
+from wids.tar.tarindex import TarIndex, no_room_needed
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -168,6 +168,8 @@ class ShardOpener:
                 if there or self.cache.is_local(url) or attempts == _ATTEMPTS:
                     raise
                 logger.info("%s: removed before it could be opened; fetching it anew", path)
+            finally:
+                self.cache.release()  # mapped, it needs no name any more
 
     def is_near(self, ref: ShardRef) -> bool:
         """Return whether samples of a shard can be read without fetching it whole."""
@@ -188,7 +190,10 @@ class ShardOpener:
         # One that was made by other rules may lie where nothing can be written.
         sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX, renew=True)
         lock_path = None if sidecar is None else self.cache.index_lock_path(sidecar)
-        return TarIndex.open(path, sidecar, **self.rules, lock_path=lock_path)
+        # One beside a shard of the user's takes no room in the cache.
+        cached = sidecar is not None and sidecar.parent == self.cache.cache_dir
+        room = self.cache.room_for_file if cached else no_room_needed
+        return TarIndex.open(path, sidecar, **self.rules, lock_path=lock_path, room=room)
 
     def _kept_index(self, url: str, path: Path) -> TarIndex | None:
         sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX)

@@ -41,6 +41,12 @@ _log = logging.getLogger(__name__)
 # A shard on a slow disk takes a minute; a stopped process must not hold up the others for ever.
 _PATIENCE_SECONDS = 120.0
 _TICK_SECONDS, _NUM_TICKS = 0.002, 8
+Room = Callable[[int], AbstractContextManager[None]]
+
+
+def no_room_needed(nbytes: int) -> AbstractContextManager[None]:  # noqa: ARG001 (asked by size)
+    """Return a context that does nothing, for a folder without a bound."""
+    return nullcontext()
 
 
 class TarIndex(MemberTable):
@@ -165,6 +171,7 @@ class TarIndex(MemberTable):
         grouping: Grouping = "adjacent",
         concatenated: bool = False,
         lock_path: Path | None = None,
+        room: Room = no_room_needed,
     ) -> Self:
         """Return the index of a shard, from its sidecar if that is valid, else from its headers.
 
@@ -177,6 +184,7 @@ class TarIndex(MemberTable):
             concatenated: As for `from_tar`.
             lock_path: Lock file, so that one process makes the sidecar while the others wait for
                 it; without one, each process makes it.
+            room: As for `save`.
 
         Raises:
             ShardFormatError: The shard cannot be read.
@@ -197,7 +205,7 @@ class TarIndex(MemberTable):
                 index = cls.kept(tar, path, rules)
                 if index is not None:
                     return index
-                index = cls._made(path, tar, rules)
+                index = cls._made(path, tar, rules, room)
             warn_of_wrong_indexes(tar, index)
         return index
 
@@ -232,11 +240,11 @@ class TarIndex(MemberTable):
         return index if fits else None
 
     @classmethod
-    def _made(cls, path: Path, tar: str | os.PathLike[str], rules: IndexRules) -> Self:
+    def _made(cls, path: Path, tar: str | os.PathLike[str], rules: IndexRules, room: Room) -> Self:
         """Read the headers of a shard, and write a sidecar if possible."""
         index = cls.from_tar(tar, **rules)
         try:
-            index.save(path)
+            index.save(path, room=room)
             _outlast_tick(path, tar)
         except OSError as error:
             _log.info("%s: not kept: %s", path, error)
@@ -304,15 +312,21 @@ class TarIndex(MemberTable):
         """Digest of members and samples, 16 bytes: equal for shards that read the same."""
         return self._sidecar.digest
 
-    def save(self, path: str | os.PathLike[str]) -> None:
+    def save(self, path: str | os.PathLike[str], *, room: Room = no_room_needed) -> None:
         """Write the index as a sidecar, atomically.
 
         The same shard gives the same bytes, on any machine and at any time.
 
+        Args:
+            path: The sidecar.
+            room: Returns a context in which a file of so many bytes may be written there.
+
         Raises:
             OSError: It cannot be written.
         """
-        write_atomically(Path(path), pack_sidecar(self._sidecar), sync=True)
+        image = pack_sidecar(self._sidecar)
+        with room(len(image)):
+            write_atomically(Path(path), image, sync=True)
         # A shard whose date lies in the future would always look newer than its sidecar.
         if self.shard_mtime_ns is not None and self.shard_mtime_ns > time.time_ns():
             os.utime(path, ns=(self.shard_mtime_ns, self.shard_mtime_ns))
