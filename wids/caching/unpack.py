@@ -44,7 +44,8 @@ def is_compressed_name(name: str) -> bool:
 
 
 def load_libraries() -> None:
-    """Import the libraries for decompression, where they are installed."""
+    """Import the libraries for locks and decompression, where they are installed."""
+    load_if_present("filelock")
     load_if_present("zstandard")
 
 
