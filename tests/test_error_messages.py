@@ -1,0 +1,267 @@
+"""Every error of ours says where it is, what was expected and found, and what to do about it."""
+
+import bz2
+import gzip
+import io
+import json
+import os
+import pickle
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.downloads import QUICK, SHARD
+from helpers.server import Faults, ShardServer
+from helpers.shards import write_shard
+from helpers.tarbytes import END, header, member, pax
+
+import wids
+from wids.base.shardref import ShardRef
+from wids.caching.cache import ShardCache
+from wids.fetching.fetch import Fetcher
+from wids.specs.sources import load_spec
+
+A, B = member(b"a.txt", b"alpha"), member(b"b.txt", b"beta")
+Fails = Callable[[Path], object]
+
+
+def of_bytes(data: bytes, **options: Any) -> Fails:
+    """Return what indexes a file of these bytes."""
+
+    def fails(path: Path) -> object:
+        path.write_bytes(data)
+        return wids.TarIndex.from_tar(path, **options)
+
+    return fails
+
+
+def opened(name: str, data: bytes) -> Fails:
+    """Return what opens a dataset of one local shard of these bytes, under a name."""
+
+    def fails(path: Path) -> object:
+        path.with_name(name).write_bytes(data)
+        return list(wids.ShardListDataset(str(path.with_name(name))))
+
+    return fails
+
+
+def with_index_of_another(path: Path) -> object:
+    """Read a shard by the index of one of another size."""
+    path.write_bytes(A + END)
+    index = wids.TarIndex.from_tar(path)
+    path.write_bytes(A + B + END)
+    return wids.Shard(path, index)
+
+
+def with_index_of_another_date(path: Path) -> object:
+    """Read a shard that was touched since its index was made."""
+    path.write_bytes(A + END)
+    index = wids.TarIndex.from_tar(path)
+    os.utime(path, ns=(5, 5))
+    return wids.Shard(path, index)
+
+
+def with_sidecar_of_another(path: Path) -> object:
+    """Verify a sidecar against another shard of the same size."""
+    path.write_bytes(A + END)
+    sidecar = path.with_suffix(".widx")
+    wids.TarIndex.from_tar(path).save(sidecar)
+    path.write_bytes(member(b"c.txt", b"gamma") + END)
+    return wids.TarIndex.load(sidecar, tar=path)
+
+
+def sidecar_of(data: bytes) -> Fails:
+    """Return what maps a file as a sidecar."""
+
+    def fails(path: Path) -> object:
+        path.write_bytes(data)
+        return wids.TarIndex.load(path)
+
+    return fails
+
+
+def a_pipe(path: Path) -> object:
+    """Index a pipe, which would be waited for."""
+    os.mkfifo(path)
+    return wids.TarIndex.from_tar(path)
+
+
+NAMED_LONG = pax({b"path": b"n" * 200 + b".txt"})
+
+# How it comes about, and what the message must hold: the place, what is wrong, what to do.
+SHARDS: dict[str, tuple[Fails, list[str]]] = {
+    "empty": (of_bytes(b""), ["at byte 0", "expected", "found", "fetch or pack"]),
+    "page": (of_bytes(b"<html>log in</html>" * 99), ["at byte 0", "HTML", "fetch or pack"]),
+    "gzip": (of_bytes(gzip.compress(A + END)), ["at byte 0", "gzip data", "fetch or pack"]),
+    "zeros missing": (of_bytes(A), ["at byte 1024", "two zero blocks", "wids repair"]),
+    "torn header": (of_bytes(A + B[:300]), ["at byte 1024", "found 300 bytes", "wids repair"]),
+    "torn data": (of_bytes(A + B[:515]), ["at byte 1024", "wids repair"]),
+    "no header": (of_bytes(A + b"?" * 512 + B + END), ["at byte 1024", "expected", "wids repair"]),
+    "checksum": (
+        of_bytes(A + B[:148] + b"000001\0 " + B[156:] + END),
+        ["at byte 1024", "checksum", "wids repair"],
+    ),
+    "beyond the end": (of_bytes(A + header(b"b.txt", 1 << 40) + END), ["at byte 1024", "found"]),
+    "extended header at the end": (of_bytes(A + NAMED_LONG + END), ["at byte", "expected"]),
+    "another archive": (of_bytes(A + END + B + END), ["another archive", "--concatenated"]),
+    "field twice": (of_bytes(A + A + END), ["'a.txt'", "byte 512", "byte 1536", "anew"]),
+    "sample apart": (
+        of_bytes(A + B + member(b"a.cls", b"1") + END),
+        ["'a.txt'", "'a.cls'", "grouping"],
+    ),
+    "pipe": (a_pipe, ["expected a regular file", "found a pipe"]),
+    "another size": (with_index_of_another, ["expected the 2048 bytes", "make the index anew"]),
+    "another date": (with_index_of_another_date, ["modification time", "make the index anew"]),
+    "stale sidecar": (with_sidecar_of_another, ["a stale sidecar", "delete it"]),
+    "no sidecar": (sidecar_of(b"no sidecar" * 99), ["no usable sidecar", "found", "delete it"]),
+    "empty sidecar": (sidecar_of(b""), ["no usable sidecar", "found", "delete it"]),
+    "bzip2": (opened("x.tar.gz", bz2.compress(A)), ["bzip2 compression", "unpack it beforehand"]),
+    "plain": (opened("x.tar.gz", A + END), ["is a plain tar", "rename it to 'x.tar'"]),
+    "torn gzip": (opened("x.tar.gz", gzip.compress(A + END)[:-9]), ["damaged gzip data"]),
+    "torn zstd": (opened("x.tar.zst", b"\x28\xb5\x2f\xfd" + b"?" * 99), ["damaged zstd data"]),
+}
+
+
+@pytest.mark.parametrize("case", SHARDS)
+def test_errors_of_shards_name_the_place_and_the_cure(case: str, tmp_path: Path) -> None:
+    """The file and the byte, what was expected there and found, and what to do now."""
+    fails, words = SHARDS[case]
+    path = tmp_path / "x.tar"
+    with pytest.raises(wids.ShardFormatError) as raised:
+        fails(path)
+    message = str(raised.value)
+    assert str(tmp_path / "x.") in message
+    for word in words:
+        assert word in message
+    assert "\n" not in message
+    assert str(pickle.loads(pickle.dumps(raised.value))) == message
+
+
+def spec_of(**shard: Any) -> dict[str, Any]:
+    """Return a spec of one shard with some entries."""
+    return {"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 1, **shard}]}
+
+
+SPECS: dict[str, tuple[Any, list[str]]] = {
+    "list": ([1, 2], ["expected"]),
+    "text": ("a.tar", ["expected"]),
+    "no shards": ({"wids_version": 1}, ["holds no shards", "expected a 'shardlist'"]),
+    "shards no list": ({"wids_version": 1, "shardlist": 3}, ["shardlist", "expected", "3"]),
+    "no url": ({"wids_version": 1, "shardlist": [{"nsamples": 1}]}, ["shard 0", "url"]),
+    "url no text": (spec_of(url=7), ["shard 0", "url", "7"]),
+    "negative count": (spec_of(nsamples=-1), ["shard 0", "nsamples", "-1"]),
+    "count no number": (spec_of(nsamples="x"), ["shard 0", "nsamples", "'x'"]),
+    "count a fraction": (spec_of(nsamples=1.5), ["shard 0", "nsamples", "1.5"]),
+    "negative size": (spec_of(filesize=-5), ["shard 0", "filesize", "-5"]),
+    "short digest": (spec_of(md5sum="abc"), ["shard 0", "md5sum", "'abc'"]),
+    "digest no hex": (spec_of(sha256="z" * 64), ["shard 0", "sha256"]),
+}
+
+
+@pytest.mark.parametrize("case", SPECS)
+def test_errors_of_specs_name_shard_field_and_value(case: str, tmp_path: Path) -> None:
+    """The file, the number of the shard, the key, and what stands there."""
+    document, words = SPECS[case]
+    path = tmp_path / "x.json"
+    path.write_text(json.dumps(document))
+    with pytest.raises(wids.SpecError) as raised:
+        load_spec(str(path))
+    message = str(raised.value)
+    for word in ("x.json", *words):
+        assert word in message
+
+
+DAMAGED_FIELDS: dict[str, bytes] = {
+    ".jpg": b"no picture",
+    ".png": b"\x89PNG\r\n\x1a\n torn",
+    ".json": b"{",
+    ".cls": b"cat",
+    ".npy": b"\x93NUMPY torn",
+    ".npz": b"PK\x03\x04 torn",
+    ".txt": b"\xff\xfe\xfd",
+    ".ten": b"torn",
+    ".msgpack": b"\xc1",
+    ".cbor": b"\xff\xff",
+    ".safetensors": b"torn",
+    ".json.gz": b"\x1f\x8b torn",
+}
+
+
+@pytest.mark.parametrize("extension", DAMAGED_FIELDS)
+def test_errors_of_fields_name_the_sample(extension: str, tmp_path: Path) -> None:
+    """Index, key, shard and extension: whoever has a million samples must find the one."""
+    good = {"__key__": "good", ".id": b"1"}
+    path = write_shard(
+        tmp_path / "x.tar", [good, {"__key__": "bad", extension: DAMAGED_FIELDS[extension]}]
+    )
+    with wids.ShardListDataset(str(path)) as dataset, pytest.raises(wids.DecodeError) as raised:
+        dataset[1]
+    message = str(raised.value)
+    for word in (extension, "1", "bad", "x.tar"):
+        assert word in message
+
+
+def test_a_wrong_count_names_both_numbers(tmp_path: Path) -> None:
+    """The shard, what the spec says, what it holds, and how to make them agree."""
+    path = write_shard(tmp_path / "x.tar", [{"__key__": "a", ".txt": "x"}])
+    dataset = wids.ShardListDataset([(str(path), 5)])
+    with dataset, pytest.raises(wids.SampleCountError) as raised:
+        dataset[0]
+    message = str(raised.value)
+    for word in ("x.tar: shard 0", "the spec says 5", "the shard holds 1", "wids create"):
+        assert word in message
+
+
+FAULTS: dict[str, tuple[Faults, dict[str, Any], list[str]]] = {
+    "missing": (Faults(status=404), {}, ["404"]),
+    "forbidden": (Faults(status=403), {}, ["403"]),
+    "broken server": (Faults(status=503), {}, ["503", "gave up after"]),
+    "refused": (Faults(refuse=True), {}, ["gave up after"]),
+    "login page": (Faults(html=True), {}, ["no tar archive came", "text/html", "nothing was kept"]),
+    "cut": (Faults(cut_at=5000), {}, ["gave up after"]),
+    "another size": (Faults(), {"filesize": 7}, ["7", str(len(SHARD))]),
+    "another digest": (Faults(), {"md5sum": "0" * 32}, ["0" * 32, "md5"]),
+    "endless redirects": (Faults(location="/data/a.tar"), {}, ["redirect"]),
+}
+
+
+@pytest.mark.parametrize("case", FAULTS)
+def test_errors_of_downloads_tell_the_cause_and_no_secret(
+    case: str, tmp_path: Path, shard_server: ShardServer
+) -> None:
+    """The URL without its token, what the server did, and nothing in the cache."""
+    faults, promised, words = FAULTS[case]
+    url = shard_server.put("data/a.tar", SHARD) + "?token=hush"
+    shard_server.faults = faults
+    cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(QUICK))
+    with pytest.raises(wids.FetchError) as raised:
+        cache.get(ShardRef.of(url, **promised))
+    message = str(raised.value)
+    assert "/data/a.tar" in message
+    assert "hush" not in message
+    for word in words:
+        assert word.lower() in message.lower()
+    assert cache.shards() == []
+    cache.close()
+
+
+def test_every_member_of_a_long_archive_is_counted_up_to_the_damage(tmp_path: Path) -> None:
+    """The byte in a message is that of the first damage, by Python's tarfile."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w") as archive:
+        for number in range(200):
+            info = tarfile.TarInfo(f"{number:03}.txt")
+            info.size = number
+            archive.addfile(info, io.BytesIO(bytes(number)))
+    data = bytearray(stream.getvalue())
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        offsets = [each.offset for each in archive.getmembers()]
+    path = tmp_path / "x.tar"
+    for place in (0, 1, 57, 199):
+        torn = bytearray(data)
+        torn[offsets[place] : offsets[place] + 512] = b"!" * 512
+        path.write_bytes(torn)
+        with pytest.raises(wids.ShardFormatError, match=f"at byte {offsets[place]}: "):
+            wids.TarIndex.from_tar(path)
