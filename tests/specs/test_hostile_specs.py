@@ -101,3 +101,26 @@ def test_a_brace_pattern_has_a_bound(pattern: str) -> None:
     """More names than any dataset has shards are an error at once."""
     with pytest.raises(SpecError, match="1"):
         expand_braces(pattern)
+
+
+@pytest.mark.parametrize("weight", [-1, "2", [], True, float("inf"), float("nan")])
+@pytest.mark.parametrize("where", ["top", "component"])
+def test_weights_of_datasets_are_numbers_from_0_on(weight, where, tmp_path):
+    """A weight of the whole spec or of a part is checked as one of a shard is."""
+    document = {"wids_version": 1, "weight": weight, "shardlist": [{"url": "a.tar", "nsamples": 1}]}
+    if where == "component":
+        document = {"wids_version": 1, "datasets": [document]}
+    spec = tmp_path / "a.json"
+    spec.write_text(json.dumps(document))
+    with pytest.raises(wids.SpecError, match="weight: expected a number from 0 on"):
+        wids.ShardListDataset(spec)
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "az://[c/k.tar", "s3://b`/k.tar"])
+def test_odd_locations_fail_by_errors_of_the_library(url, tmp_path, monkeypatch):
+    """Neither urllib's ValueError nor a panic of the object-store library comes through."""
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "x")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "y")
+    monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "x")
+    with pytest.raises(wids.WidsError):
+        wids.ShardListDataset([{"url": url, "nsamples": 1}], cache_dir=tmp_path)[0]

@@ -151,7 +151,12 @@ def _translated_errors(url: str) -> Iterator[None]:
         raise FetchError(message) from error
     except FetchError:
         raise
-    except Exception as error:
+    except BaseException as error:
+        # A panic of the library's Rust code, which meets some odd names.
+        if type(error).__name__ == "PanicException":
+            raise FetchError(f"{display_url(url)}: {_first_line(error)}") from error
+        if not isinstance(error, Exception):
+            raise
         # Not in one tree: what the library calls a missing object is Python's FileNotFoundError.
         if type(error).__name__ == "GenericError":
             _refuse_anonymous(url, error)
@@ -170,6 +175,6 @@ def _refuse_anonymous(url: str, error: Exception) -> None:
         raise FetchError(f"{display_url(url)}: no credentials were found; set {wanted}") from error
 
 
-def _first_line(error: Exception) -> str:
+def _first_line(error: BaseException) -> str:
     """Return the first line of an error of the library; its source code follows."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]

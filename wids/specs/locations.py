@@ -122,7 +122,9 @@ def _from_location(location: str) -> str:
         # Not resolve(): who opened a link called "train" thinks of it as that.
         path = os.path.abspath(local_path(location))  # noqa: PTH100
     else:
-        path = unquote(urlsplit(display_url(location)).path)
+        # Not by urlsplit, which refuses what is no URL; whoever fetches it says so better.
+        shown = re.split(r"[?#]", display_url(location))[0]
+        path = unquote(shown.partition("://")[2].partition("/")[2])
     # Where braces hold slashes, no part is a name; the folder of the shards may be.
     parts = [] if _SLASH_IN_BRACES.search(path) else path.split("/")
     names = (_SUFFIX.sub("", part) for part in reversed(parts))

@@ -32,7 +32,7 @@ from wids.specs.textcolumns import BytesColumn, Parts, TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["as_row", "check_location", "check_shard", "columns_if_plain"]
+__all__ = ["as_row", "check_location", "check_shard", "check_weight", "columns_if_plain"]
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"]+", re.IGNORECASE)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
@@ -140,7 +140,7 @@ def check_shard(row: dict[str, Any], source: str, number: int) -> None:
     # No tar has 0 bytes: writers of old specs put 0 where they did not know the size.
     if row.get("filesize") == 0:
         del row["filesize"]
-    _check_weight(row.get("weight"), where)
+    check_weight(row.get("weight"), where)
     for field, kind in DIGESTS.items():
         digest = row.get(field)
         if digest not in (None, "") and not (
@@ -176,7 +176,8 @@ def _shown(value: Any) -> str:
     return f"{_URL.sub(lambda found: display_url(found[0]), repr(value)):.80}"
 
 
-def _check_weight(weight: Any, where: str) -> None:
+def check_weight(weight: Any, where: str) -> None:
+    """Raise SpecError for a weight that is no number from 0 on; None is none given."""
     number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
     if weight is not None and not (number and 0 <= weight < float("inf")):
         raise SpecError(f"{where}: weight: expected a number from 0 on, found {weight!r:.80}")

@@ -19,7 +19,7 @@ from wids.base.urls import display_url, is_local
 from wids.errors import SpecError
 from wids.specs import locations
 from wids.specs.merging import merged_classes
-from wids.specs.rows import as_row, check_location, check_shard, columns_if_plain
+from wids.specs.rows import as_row, check_location, check_shard, check_weight, columns_if_plain
 from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 
 __all__ = ["DatasetSpec"]
@@ -170,6 +170,7 @@ class _Parser:
         folder = locations.folder_of(source)
         source = display_url(source)  # from here on, for messages: without credentials
         _check_version(document, source)
+        check_weight(document.get("weight"), source)
         if base is None:
             base = self._own_base(document, folder, source) or folder
         tables = []
@@ -223,6 +224,7 @@ class _Parser:
             name = component.get("name") or spec.name
         # What the outer spec says of a part wins over what the part says of itself.
         weight = component.get("weight", spec.header.get("weight"))
+        check_weight(weight, where)
         inherited = _inherited(weight=weight, source_url=source_url, dataset=name)
         return spec, spec.shards.inheriting(inherited)
 
