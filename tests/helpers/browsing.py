@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ import requests
 from wids.browse.fieldreader import FieldReader
 from wids.browse.handlers import ApiHandlers
 from wids.browse.server import BrowseServer
+from wids.errors import WidsWarning
 from wids.reading.shardlist import ShardList
 
 
@@ -57,19 +59,22 @@ def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsin
     """Serve a dataset; options: of `ApiHandlers`, of `FieldReader`, and `host` and `token`."""
     host, token = options.pop("host", "127.0.0.1"), options.pop("token", False)
     waits = {name: options.pop(name) for name in ("patience", "retry_seconds") if name in options}
-    with ShardList(spec, transformations="memoryview", remote="range") as dataset:
-        handlers = ApiHandlers(FieldReader(dataset, **waits), title, **options)
-        server = BrowseServer(handlers, host, 0, token=token)
-        thread = threading.Thread(target=server.run)
-        thread.start()
-        try:
-            with requests.Session() as session:
-                session.trust_env = False
-                url, _, token = server.url.partition("?token=")
-                yield Browsing(url, handlers, session, token)
-        finally:
-            server.stop()
-            thread.join()
+    with warnings.catch_warnings():
+        # As the command does, which logs them: the page says what is fetched whole.
+        warnings.simplefilter("ignore", WidsWarning)
+        with ShardList(spec, transformations="memoryview", remote="range") as dataset:
+            handlers = ApiHandlers(FieldReader(dataset, **waits), title, **options)
+            server = BrowseServer(handlers, host, 0, token=token)
+            thread = threading.Thread(target=server.run)
+            thread.start()
+            try:
+                with requests.Session() as session:
+                    session.trust_env = False
+                    url, _, token = server.url.partition("?token=")
+                    yield Browsing(url, handlers, session, token)
+            finally:
+                server.stop()
+                thread.join()
 
 
 class Command:

@@ -87,9 +87,9 @@ _STATIC_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# What comes out of a dataset, opened as a page of its own, can do nothing and belongs nowhere.
+# A field opened as a page of its own may run nothing and load nothing.
 _FIELD_POLICY = "default-src 'none'; sandbox"
-# URLs of what is kept name a version of the shard, so that nobody meets pictures of an older one.
+# Cached responses have the shard's version in their URL, so that a replaced shard is read anew.
 _KEPT = "private, max-age=86400, immutable"
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_DIGITS = 20
@@ -139,7 +139,7 @@ def make_app(
 
 
 def _answered(endpoint: Endpoint) -> Endpoint:
-    """Answer even what nobody foresaw: the page shows the message, the log the traceback."""
+    """Return an endpoint that answers any exception as JSON and logs its traceback."""
 
     async def answer(request: Request) -> Response:
         try:
@@ -153,16 +153,16 @@ def _answered(endpoint: Endpoint) -> Endpoint:
 
 
 async def _in_thread(call: Callable[..., T], *arguments: Any) -> T:
-    """Call what may take a while in a thread; the others are answered meanwhile.
+    """Run a blocking call in a thread, so that other requests are answered meanwhile.
 
-    A call that is cancelled is left to itself: the end of the server does not wait for one that
-    waits for a server which does not answer.
+    A cancelled call is abandoned, as the server must not wait at its end for a call that waits for
+    another server.
     """
     return await to_thread.run_sync(functools.partial(call, *arguments), abandon_on_cancel=True)
 
 
 def _static_files() -> dict[str, bytes]:
-    """Read the files of the page; from here on a request can only choose among these names."""
+    """Return the static files of the page by name; a request can choose only among these."""
     folder = resources.files("wids.browse") / "static"
     kept = (each for each in folder.iterdir() if _suffix(each.name) in _STATIC_TYPES)
     return {each.name: each.read_bytes() for each in kept}
@@ -176,7 +176,7 @@ def _file(files: Mapping[str, bytes], name: str) -> Endpoint:
     content, kind = files[name], _STATIC_TYPES[_suffix(name)]
 
     async def send_file(_request: Request) -> Response:
-        # Small, and of another version after an update: fetched anew with each page.
+        # Not cached, as the files change with an update of the library and are small.
         return Response(content, headers={"Content-Type": kind, "Cache-Control": "no-cache"})
 
     return send_file
@@ -185,7 +185,7 @@ def _file(files: Mapping[str, bytes], name: str) -> Endpoint:
 def _json_of(name: str, answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
     async def send_json(request: Request) -> Response:
         try:
-            # A shard may have to be opened, or fetched; meanwhile others are answered.
+            # In a thread, as a shard may have to be opened or fetched.
             check_parameters(name, request.query_params)
             found = await _in_thread(answer, request.query_params)
             # NaN is no JSON, and a browser would refuse the whole answer for it.
@@ -202,7 +202,7 @@ def _json_of(name: str, answer: Callable[[Mapping[str, str]], dict[str, Any]]) -
 def _failure(
     error: Exception, status: int | None = None, more: Mapping[str, Any] | None = None
 ) -> Response:
-    """Answer with what went wrong: the request, something that is not there, or the data."""
+    """Return the response for an error: 400 bad request, 404 not found, 500 unreadable data."""
     if status is None:
         status = 400 if isinstance(error, ValueError) else 404
         status = 500 if isinstance(error, WidsError | OSError) else status
@@ -220,7 +220,7 @@ def _thumbnail_of(handlers: ApiHandlers, broken: bytes) -> Endpoint:
             drawn = None
         except (OSError, ImportError):
             drawn = None
-        # What failed may be there a minute later, and what was drawn is of this version alone.
+        # Errors are not cached, as they may be gone later, nor pictures of another version.
         lasts = drawn is not None and version == request.query_params.get("v")
         headers = {"Cache-Control": _KEPT} if lasts else {}
         headers["Content-Security-Policy"] = _FIELD_POLICY
@@ -233,7 +233,7 @@ def _thumbnail_of(handlers: ApiHandlers, broken: bytes) -> Endpoint:
 
 
 async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | None, str]:
-    """Draw a field; None if nobody waits for it any more, as who asked has scrolled past.
+    """Return the thumbnail of a field; None if the client disconnected before it was drawn.
 
     Returns:
         The picture, and the version of the shard that it was made of.
@@ -280,7 +280,7 @@ def _raw_of(handlers: ApiHandlers) -> Endpoint:
 
 
 def _field_headers(located: LocatedSample, number: int, *, save: bool) -> dict[str, str]:
-    """Mark strangers' bytes: shown where they are pixels or sound, else only ever saved."""
+    """Return headers that let a browser show images, sound and video inline, and save the rest."""
     extension = located.fields[number].extension
     kind = media_type(extension)
     shown = "inline" if kind != OCTET_STREAM and not save else "attachment"
@@ -299,14 +299,14 @@ def _field_headers(located: LocatedSample, number: int, *, save: bool) -> dict[s
 async def _chunks(
     handlers: ApiHandlers, located: LocatedSample, number: int, start: int, stop: int
 ) -> AsyncIterator[bytes]:
-    """Send a field in pieces, each read when the one before it was sent."""
+    """Yield a field in pieces, each read after the previous one was sent."""
     pieces = handlers.reader.pieces(located, number, start, stop)
     while (piece := await _in_thread(next, pieces, None)) is not None:
         yield piece
 
 
 def _asked_for(handlers: ApiHandlers, request: Request) -> tuple[LocatedSample, int]:
-    """Locate the field that a request names by two numbers: sample `i`, field `f` of it."""
+    """Locate the field that a request names: number `f` of sample `i`."""
     located = handlers.reader.locate(_integer(request, "i"))
     number = _integer(request, "f")
     located.field(number)

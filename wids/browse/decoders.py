@@ -1,9 +1,9 @@
-"""Decoding of strangers' fields in processes that have a deadline and a bound of memory.
+"""Decoding of untrusted fields in processes with a deadline and a memory limit.
 
-A picture of some kilobytes can keep a decoder busy for minutes, take gigabytes or end its process.
-None of that reaches the server, or another picture: a decoder that takes long gives its turn to the
-next, and is ended at its deadline. What needs more memory than usual gets one more try in the only
-process that may have it, so that the memory of all processes together has a bound:
+A small image can keep a decoder busy for minutes, take gigabytes or crash its process. None of that
+affects the server or other images: a slow decoder gives its turn to the next and is killed at its
+deadline. A field that needs more memory is tried once more in the one process with a larger limit,
+so that the memory of all processes together is bounded:
 
     (`processes` + `slow_processes`) * `nbytes` + `large_nbytes`
 """
@@ -157,7 +157,7 @@ class Decoders:
     def _take_turn(
         self, request: dict[str, Any], nbytes: int, pieces: Pieces
     ) -> tuple[dict[str, Any], Data]:
-        """Have one of the usual processes do it, each as soon as there is one for it."""
+        """Run a request in one of the regular processes, as soon as one is free."""
         turn = self._turns
         turn.acquire()
         decoder = None

@@ -1,8 +1,8 @@
 """Process that describes and draws fields for the server: `python -m wids.browse.decoderworker`.
 
-It reads requests from a socket that it inherits and answers one after the other, until the socket
-is closed. A message is a JSON object and bytes, each after its length. The server does not trust
-the answers: whoever wrote a picture that breaks a decoder may answer in its place.
+It reads requests from an inherited socket and answers them one after the other until the socket is
+closed. A message is a JSON object and bytes, each preceded by its length. The server does not trust
+the answers, since an image that exploits a decoder controls what the process sends.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ def _is_large_image(extension: str, data: Data) -> bool:
 
 
 def _main(descriptor: int, nbytes: int) -> None:
-    """Answer requests with at most so many bytes of memory."""
+    """Serve requests within a memory limit."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's, which ends this process
     load_if_present("PIL.Image")
     bounds = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_DATA: nbytes}

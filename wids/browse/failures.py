@@ -1,7 +1,7 @@
-"""Record of shards and servers that failed, so that these are not asked again at once.
+"""Record of shards and servers that failed recently, which are not requested again at once.
 
-A try of a server that is down takes many seconds. Sixty tiles may lie in as many shards of it, and
-a search goes through all; each would wait anew without what is remembered here.
+A request to a server that is down takes many seconds. The tiles of a page may lie in sixty shards
+of it, and a search visits all; without this record each of them would wait.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["RETRY_SECONDS", "Failure", "Failures", "message_of"]
 
-# Long enough for a page and a search to end, and yet soon after what failed was mended.
+# Long enough for a page and a search to finish, short enough to notice a repair soon.
 RETRY_SECONDS = 10.0
-# A server may stumble over a shard or two; one that fails for so many fails for the others, too.
+# After failures of this many shards the whole server counts as failing.
 _MOST_STUMBLES = 3
 
 Kind = Literal["silent", "failing", "missing", "denied", "damaged"]
@@ -73,10 +73,10 @@ class Failure:
 
 
 class Failures:
-    """Failures by shard, and servers that did not answer.
+    """Recent failures of shards and servers.
 
     Args:
-        retry_seconds: How long what failed is not tried again.
+        retry_seconds: Time for which a failed shard or server is not tried again.
 
     Attributes:
         retry_seconds: The same; may be changed.
@@ -89,7 +89,7 @@ class Failures:
         self._stumbles: dict[str, set[int]] = {}
 
     def of_shard(self, shard_index: int, url: str) -> Failure | None:
-        """Return what is wrong with a shard, or its server, as far as is known."""
+        """Return the known failure of a shard or of its server; None if there is none."""
         server = self._of_servers.get(_server_of(url))
         own = self._of_shards.get(shard_index)
         # A server that answered since is no longer held against any of its shards.
@@ -98,23 +98,23 @@ class Failures:
         return own or server
 
     def check(self, shard_index: int, url: str) -> None:
-        """Fail at once for a shard, or a server, that failed just now.
+        """Raise the last error of a shard or its server if it is recent.
 
         Raises:
-            WidsError: It did.
+            WidsError: The shard or server failed within `retry_seconds`.
         """
         failure = self.of_shard(shard_index, url)
         if failure and time.monotonic() - failure.at < self.retry_seconds:
             raise failure.error()
 
     def forget(self, shard_index: int, url: str) -> None:
-        """Note that a shard was opened after all."""
+        """Forget the failures of a shard that was opened, and those of its server."""
         self._of_shards.pop(shard_index, None)
         self._of_servers.pop(_server_of(url), None)
         self._stumbles.pop(_server_of(url), None)
 
     def note(self, shard_index: int, url: str, error: Exception) -> None:
-        """Remember what went wrong with a shard."""
+        """Record the error of a shard."""
         failure = Failure(message_of(error), _kind_of(error), time.monotonic())
         self._of_shards[shard_index] = failure
         server = _server_of(url)
@@ -127,7 +127,7 @@ class Failures:
 
     @contextmanager
     def noted(self, shard_index: int, url: str, *kinds: type[Exception]) -> Iterator[None]:
-        """Remember an error of these kinds, and let it pass on."""
+        """Context manager that records errors of these kinds and lets them propagate."""
         try:
             yield
         except kinds as error:

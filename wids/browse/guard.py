@@ -1,8 +1,8 @@
 """Access control: host names, requests of other sites, methods, the token.
 
-A web page of a stranger can make a browser send requests to local servers, and by DNS rebinding
-even read the answers. So a request must name the host as its user types it, must not come from
-another site's page, and must only ask (GET). A server that others can reach wants a secret, too.
+Any web page can make a browser send requests to local servers and, by DNS rebinding, read the
+responses. So a request must have a known Host header, must not come from another site's page, and
+must be a GET or HEAD. A token keeps out other users who can reach the port.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ _HEADERS = {
 
 
 def new_token() -> str:
-    """Draw a secret of 192 bits, in letters that a URL may hold."""
+    """Return a random token of 192 bits, safe in a URL."""
     return secrets.token_urlsafe(24)
 
 
 def host_name(header: str) -> str:
-    """Return the host of a Host header without its port, in small letters.
+    """Return the host of a Host header, without its port, in lower case.
 
     >>> host_name("LocalHost:8765"), host_name("[::1]:80"), host_name("::1"), host_name("")
     ('localhost', '::1', '::1', '')

@@ -30,7 +30,7 @@ __all__ = ["ApiHandlers", "UnreadableSampleError", "check_parameters"]
 
 Query = Mapping[str, str]
 
-# A request may ask for much, but one answer is never more than this.
+# Bounds of one response, whatever the request asks for.
 _MOST_TILES = 240
 _MOST_ROWS = 500
 _MOST_KEY = 4096
@@ -42,11 +42,11 @@ _FIRST_LOOK_SHARDS = 32
 
 
 class UnreadableSampleError(Exception):
-    """A sample whose shard cannot be read.
+    """The shard of a sample cannot be read.
 
     Args:
-        message: What is wrong.
-        where: `index`, `position` and `total`, as in the answer for a sample that can be read.
+        message: Message of the error.
+        where: `index`, `position` and `total`, as in the response for a readable sample.
     """
 
     def __init__(self, message: str, where: Mapping[str, Any]) -> None:
@@ -54,7 +54,7 @@ class UnreadableSampleError(Exception):
         self.where = where
 
 
-# What each question may say; whatever else a request says was meant to have an effect.
+# Parameters of each endpoint. Others are an error, as they were meant to have an effect.
 _ORDER = "order seed epoch rank replicas interleave lanes chunksize where"
 PARAMETERS = {
     "dataset": "",
@@ -72,10 +72,10 @@ PARAMETERS = {
 
 
 def check_parameters(question: str, query: Query) -> None:
-    """Refuse parameters that a question does not know.
+    """Raise ValueError for a parameter that an endpoint does not know.
 
     Raises:
-        ValueError: There is one; the message names those that are known.
+        ValueError: There is one; the message lists the known ones.
 
     >>> check_parameters("picture", {"i": "3", "field": "0"})
     Traceback (most recent call last):
@@ -95,9 +95,9 @@ class ApiHandlers:
 
     Attributes:
         reader: The dataset.
-        title: What it is called at the head of the page.
+        title: Title of the page.
         class_names: Names of classes, by number.
-        report: What `wids check` found, if that is known.
+        report: Report of `wids check`, if there is one.
     """
 
     reader: FieldReader
@@ -116,14 +116,14 @@ class ApiHandlers:
             self._faults.setdefault(fault["shard"], []).append(fault)
 
     def close(self) -> None:
-        """End what runs in the background."""
+        """Stop all background work."""
         self.scans.close()
         self.decoders.close()
         self.thumbnails.close()
         self._views.close()
 
     def dataset(self, _query: Query) -> dict[str, Any]:
-        """Sum up the dataset."""
+        """Return the facts of the dataset."""
         checked = None
         if self.report is not None:
             checked = {name: self.report[name] for name in ("num_shards", "num_errors")}
@@ -203,7 +203,7 @@ class ApiHandlers:
         return self._picture_facts(self.thumbnails.get(located, number, LARGE))
 
     def _try_pictures(self, located: LocatedSample, fields: list[dict[str, Any]]) -> None:
-        """Draw the pictures, as the page will ask for them, and describe those that come soon.
+        """Start drawing the pictures of a sample, and add the facts of those that are ready soon.
 
         Views read headers only; whether all pixels are there shows when they are drawn.
         """
@@ -253,7 +253,7 @@ class ApiHandlers:
         return {"num_shards": self.reader.num_shards, "shards": rows}
 
     def statistics(self, query: Query) -> dict[str, Any]:
-        """Sum up fields and classes: of some shards, or of all with `all=1`."""
+        """Return statistics of fields and classes: of some shards, or of all with `all=1`."""
         every = query.get("all") == "1"
         count = self.reader.num_shards
         shards = list(range(count)) if every else spread(count, _FIRST_LOOK_SHARDS)
@@ -268,7 +268,7 @@ class ApiHandlers:
         return {**visitor.as_dict(), **scan.progress(), "all_shards": count}
 
     def faults(self, query: Query) -> dict[str, Any]:
-        """List what `wids check` found."""
+        """List the faults that `wids check` found."""
         start = max(0, _number(query, "from", 0))
         faults = [] if self.report is None else self.report["faults"]
         shown = [

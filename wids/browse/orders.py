@@ -5,7 +5,7 @@
     shards    an epoch of `DistributedShardSampler`, as one rank sees it
     chunks    an epoch of `DistributedChunkedSampler`, as one rank sees it
 
-So a page of a billion samples costs what a page of ten costs, and it shows what training sees.
+So a page of a billion samples costs as much as a page of ten, and it shows what training sees.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _MOST = 2**62
 
 @dataclass(frozen=True)
 class Order:
-    """Positions in, indexes out.
+    """Function from positions to indexes.
 
     Attributes:
         size: Number of positions.
@@ -197,14 +197,14 @@ _MOST_FIELDS = 40  # that are named to who asked for another
 
 
 class Shown(NamedTuple):
-    """An order, and how far the filter is that chooses what it orders; None without a filter."""
+    """An order, and the progress of its filter; None without a filter."""
 
     order: Order
     filtering: dict[str, Any] | None
 
 
 class Grid:
-    """Finds the order that a request asks for, and keeps those asked for last.
+    """Returns the order that a request asks for, and caches the last ones.
 
     Args:
         reader: The dataset.
@@ -219,7 +219,7 @@ class Grid:
         self._orders: OrderedDict[OrderQuery, Order] = OrderedDict()
 
     def shown(self, query: Mapping[str, str]) -> Shown:
-        """Return what the parameters of a request ask for.
+        """Return the order for the parameters of a request.
 
         Raises:
             ValueError: One of them is malformed or out of its range.

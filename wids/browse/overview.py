@@ -89,7 +89,7 @@ def _count(value: Any) -> int:
 
 
 def dataset_facts(reader: FieldReader) -> dict[str, Any]:
-    """Sum up the dataset from its spec alone; opens no shard."""
+    """Return the facts of the dataset from its spec alone; opens no shard."""
     dataset = reader.dataset
     shards = dataset.shards
     known = shards.filesize != UNKNOWN
@@ -107,7 +107,7 @@ def dataset_facts(reader: FieldReader) -> dict[str, Any]:
 def shard_rows(
     reader: FieldReader, start: int, count: int, faults: dict[str, list[dict[str, str]]]
 ) -> list[dict[str, Any]]:
-    """Describe some shards: what the spec says, what is on disk, what is known to be wrong.
+    """Return rows of the table of shards: spec entry, state on disk, known faults.
 
     Args:
         reader: The dataset.

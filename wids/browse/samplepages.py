@@ -47,7 +47,7 @@ _BINARY_DOCUMENTS = (".cbor", ".mp", ".msgpack")
 def tiles(
     reader: FieldReader, positions: Iterable[tuple[int, int]], class_names: Mapping[int, str]
 ) -> list[dict[str, Any]]:
-    """Describe the samples of a page of the grid; what cannot be read says why.
+    """Return the tiles of a page of the grid; an unreadable sample has an error message.
 
     Args:
         reader: The dataset.
@@ -67,7 +67,7 @@ def tiles(
 
 
 def fields_ahead(located: LocatedSample) -> list[int]:
-    """Choose the fields that a tile shows: its picture, and small ones that say something."""
+    """Return the numbers of the fields that a tile shows: picture, class and caption."""
     picture = _picture(located)
     numbers = [] if picture is None else [picture]
     return numbers + [
@@ -100,7 +100,7 @@ def _tile(
 
 
 def _face(reader: FieldReader, located: LocatedSample) -> dict[str, Any]:
-    """Name the field that makes the picture; an array that makes none says what it is."""
+    """Return the field that makes the picture; for an array that makes none, a caption."""
     number = _picture(located)
     if number is None or field_kind(located.fields[number].extension) != "array":
         return {"picture": number}
@@ -156,7 +156,7 @@ def _caption(located: LocatedSample) -> int | None:
 
 
 def _main_kind(located: LocatedSample) -> str:
-    """Name the kind that stands for a sample without a picture."""
+    """Return the kind that stands for a sample without a picture."""
     kinds = [field_kind(field.extension) for field in located.fields]
     order = ("image", "video", "audio", "array", "text", "json", "class", "bytes")
     return min(kinds, key=order.index, default="bytes")
@@ -230,7 +230,7 @@ def _has_wave(field: LocatedField) -> bool:
 
 
 class FieldViews:
-    """Describes the fields of samples, strangers' formats in decoder processes.
+    """Describes the fields of samples; complex formats are read in decoder processes.
 
     Args:
         reader: The dataset.
@@ -251,7 +251,7 @@ class FieldViews:
         self._pool.close()
 
     def views(self, located: LocatedSample, numbers: Iterable[int]) -> list[FieldView]:
-        """Describe fields, at the same time; one that takes long holds up the others a moment."""
+        """Describe fields in parallel; a field that takes too long gets an error message."""
         futures = [
             (number, self._pool.submit(self._view, located, number))
             if _needs_decoder(located.fields[number].extension)

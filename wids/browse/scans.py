@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Scan", "Scans", "Visitor"]
 
-# A scan that no page asks about any more is given up, and begun anew should one ask again.
+# A scan that no page asks about is abandoned, and started anew if one asks again.
 _ABANDONED_SECONDS = 60.0
 _MOST_KEPT = 8
 _LEAVE_SECONDS = 0.5
@@ -23,19 +23,19 @@ _MOST_MESSAGES = 20
 
 
 class Visitor(Protocol):
-    """Protocol of what a scan does with each shard."""
+    """Protocol for the work of a scan on each shard."""
 
     def visit(self, shard_index: int) -> bool:
-        """Look at a shard; False where it was left out, as it would have to be downloaded."""
+        """Process a shard; return False if it was skipped, as it would have to be downloaded."""
 
 
 class Scan:
-    """A visitor on its way through some shards, in a thread of its own.
+    """Thread that applies a visitor to some shards.
 
     Args:
-        visitor: Who visits, and gathers what it finds.
-        shards: Whom, in order.
-        turn: Held while a shard is visited; several scans take turns by sharing it.
+        visitor: Processes each shard and collects the results.
+        shards: Numbers of the shards, in order.
+        turn: Lock held while a shard is visited; scans that share it take turns.
 
     Attributes:
         visitor: As given.
@@ -65,11 +65,11 @@ class Scan:
 
     @property
     def running(self) -> bool:
-        """Whether it is still on its way."""
+        """Whether the thread is alive."""
         return self._thread.is_alive()
 
     def progress(self) -> dict[str, Any]:
-        """Return the progress as JSON; a scan that nobody asks about is given up."""
+        """Return the progress as JSON; a scan whose progress is not asked for is abandoned."""
         self._asked_at = time.monotonic()
         return {
             "shards_done": self.done,
@@ -96,7 +96,7 @@ class Scan:
                 with self._turn:
                     seen = self.visitor.visit(shard_index)
                 self.without_sidecar += not seen
-            # Whatever it is, it belongs to this shard: a scan that died would be begun for ever.
+            # Any error concerns this shard alone; a scan that it ended would be restarted for ever.
             except Exception as error:  # noqa: BLE001
                 seen = False
                 if len(self.messages) < _MOST_MESSAGES:
@@ -112,10 +112,9 @@ def _reason(error: Exception) -> str:
 
 
 class Scans:
-    """The scans of a server: one for each question, however many pages ask it.
+    """Scans of a server: one for each question, shared by all pages that ask it.
 
-    Those under way take turns, a shard each, so that together they take one core at most and the
-    pages keep the others.
+    Running scans take turns, one shard each, so that together they use at most one core.
     """
 
     def __init__(self) -> None:
@@ -124,7 +123,7 @@ class Scans:
         self._turn = threading.Lock()
 
     def get(self, key: Any, make: Callable[[], Visitor], shards: Sequence[int]) -> Scan:
-        """Return the scan of a question, begun now if it is new or was given up.
+        """Return the scan of a question; start it if it is new or was abandoned.
 
         Args:
             key: The question; equal ones share a scan.
@@ -141,7 +140,7 @@ class Scans:
             return scan
 
     def close(self) -> None:
-        """End all of them, or leave those that wait for a server behind."""
+        """Stop all scans; one that waits for a server is left behind."""
         with self._lock:
             for scan in self._scans.values():
                 scan.stop()

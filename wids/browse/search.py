@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 __all__ = ["FilterVisitor", "Found", "plain_value", "search_keys"]
 
-# Long enough to be worth a request, short enough that a progress bar moves.
+# Time of a slice: long enough to be worth a request, short enough for a smooth progress bar.
 _SLICE_SECONDS = 0.4
 _MOST_HITS = 200
 
@@ -50,8 +50,8 @@ class Found:
 
     Attributes:
         hits: `(index, key)` of what was found, in storage order.
-        next_shard: The shard to go on with; None when all were searched.
-        next_index: The sample in it to go on with.
+        next_shard: Shard at which the next slice starts; None when all were searched.
+        next_index: Local index at which it starts.
         skipped: Shards of this slice that were not searched.
         without_sidecar: Of these, those that would have to be downloaded to know their keys; the
             others cannot be read.
@@ -85,14 +85,14 @@ def search_keys(
     local_index: int = 0,
     most: int = _MOST_HITS,
 ) -> Found:
-    """Search the keys from a shard on, for a moment or until enough are found.
+    """Search the keys from a sample on, for a fraction of a second or until enough are found.
 
     Args:
         reader: The dataset.
         text: The key, or its beginning.
-        whole: Find only the key that is the text.
-        shard: The shard to begin with.
-        local_index: The sample in it to begin with.
+        whole: Find only keys equal to the text.
+        shard: Shard to start at.
+        local_index: Sample of that shard to start at.
         most: Most hits to return, at least 1.
     """
     hits: list[tuple[int, str]] = []
@@ -157,7 +157,7 @@ class FilterVisitor:
         self._lock = threading.Lock()
 
     def visit(self, shard_index: int) -> bool:
-        """Look at the samples of one shard."""
+        """Search the samples of one shard."""
         if self.full:  # which the page says; the shards that follow are not to blame
             return True
         index = self._reader.tar_index(shard_index)

@@ -1,4 +1,4 @@
-"""Thumbnails for many pages at once: each is drawn once, in a decoder process, and kept."""
+"""Thumbnails for all pages: each is drawn once, in a decoder process, and cached in memory."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Key:
 
 
 class Thumbnails:
-    """Draws small pictures of fields, keeps them, and never draws one twice at the same time.
+    """Cache of thumbnails; one that several requests want at once is drawn once.
 
     Args:
         reader: The dataset.
@@ -72,7 +72,7 @@ class Thumbnails:
         return None if isinstance(found, DecodeError) else found
 
     def get(self, located: LocatedSample, number: int, size: int) -> Future[Thumbnail]:
-        """Draw a field, or return it as it was drawn before.
+        """Return the thumbnail of a field, to be drawn or as it was drawn before.
 
         Args:
             located: The sample.
@@ -103,7 +103,7 @@ class Thumbnails:
         return future
 
     def close(self) -> None:
-        """Begin no more; what is being drawn is not waited for."""
+        """Start no more; what is being drawn is not waited for."""
         self._pool.close()
         self._large_pool.close()
 

@@ -185,7 +185,7 @@ def _sample(array: np.ndarray) -> np.ndarray:
 
 
 def _curve(values: np.ndarray) -> dict[str, list[float | None]]:
-    """Sum up values along one axis, so that they can be drawn from left to right."""
+    """Reduce values along one axis to a curve with a bounded number of points."""
     starts = np.linspace(0, len(values), min(NUM_STEPS, len(values)), endpoint=False).astype(int)
     finite = np.isfinite(values)
     low = np.minimum.reduceat(np.where(finite, values, np.inf), starts)

@@ -239,7 +239,7 @@ def class_name(class_names: ClassNames | None, value: int) -> str | None:
 
 
 def _beginning(kind: Kind, data: Data) -> Summary:
-    """Show the text of a document that cannot be decoded, so that one sees what is wrong."""
+    """Return the view of a document that cannot be decoded: the beginning of its text."""
     if kind not in {"text", "json", "class"}:
         return {}
     text = bytes(data[: 4 * MAX_TEXT]).decode("utf-8", "replace")

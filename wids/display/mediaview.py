@@ -201,7 +201,7 @@ WAVE_COLOUR = (110, 140, 190)  # seen on light ground and on dark
 
 
 def draw_wave(data: bytes | memoryview, side: int) -> np.ndarray:
-    """Draw how loud a sound is over time.
+    """Draw the waveform of a sound.
 
     Args:
         data: The whole file, of a kind that libsndfile reads. Of a long one, the beginning counts.
@@ -248,7 +248,7 @@ def _peaks(sound: Any, columns: int) -> np.ndarray:
 
 
 def first_frame(suffix: str, data: bytes | memoryview) -> Any:
-    """Decode the first frame of a film.
+    """Decode the first frame of a video.
 
     Args:
         suffix: What kind of file it is, such as ".mp4".

@@ -185,7 +185,7 @@ class SampleView:
 
 
 def show(sample: Mapping[str, Any], *, class_names: ClassNames | None = None) -> SampleView:
-    """Show a sample that you have: in a notebook as a table with pictures, else as text.
+    """Show one sample: in a notebook as a table with pictures, else as text.
 
     Args:
         sample: What a dataset gave, decoded or raw.
@@ -268,12 +268,12 @@ class DatasetFacts:
 def dataset_html(
     facts: DatasetFacts, samples: Iterable[SampleView | Exception], note: str | None = None
 ) -> Markup:
-    """Show a dataset: what it says of itself, and a grid of samples.
+    """Return the HTML of a dataset: its facts and a grid of samples.
 
     Args:
-        facts: What it says of itself.
+        facts: Facts of the dataset.
         samples: The samples of the grid; an error stands for one that could not be read.
-        note: What else is to be said.
+        note: A further line of text.
     """
     counts = [_counted(facts.nsamples, "sample"), _counted(facts.nshards, "shard")]
     if facts.nbytes is not None:
@@ -300,7 +300,7 @@ def dataset_html(
 
 
 def sample_html(sample: SampleView) -> Markup:
-    """Show a sample: its fields one below the other, each by its kind."""
+    """Return the HTML of a sample: a table of its fields, each shown by its kind."""
     pictures = _Pictures(PICTURE_SIDE, sample.class_names, legends=True)
     views = sample.views()
     rows = [
@@ -348,7 +348,7 @@ class _Pictures:
         self._legends = legends
 
     def draw(self, extension: str, data: bytes | memoryview) -> Markup:
-        """Return an `img` of a field, or a line that says why there is none."""
+        """Return an `img` of a field, or a line with the reason why there is none."""
         try:
             picture = thumbnail(extension, data, size=self.side)
         except DecodeError as error:
@@ -408,7 +408,7 @@ def _place(facts: Any) -> str:
 
 
 def _tile(sample: SampleView | Exception, pictures: _Pictures) -> Markup:
-    """Show a sample of the grid: its picture or else some text, its index, key and label."""
+    """Return the tile of a sample: its picture or some text, its index, key and label."""
     frame = f"width:{TILE_SIDE}px;font-size:12px;line-height:1.35"
     box = (
         f"height:{TILE_SIDE}px;display:flex;align-items:center;justify-content:center;"
@@ -437,7 +437,7 @@ def _tile(sample: SampleView | Exception, pictures: _Pictures) -> Markup:
 def _first_picture(
     sample: SampleView, views: dict[str, FieldView], pictures: _Pictures
 ) -> Markup | None:
-    """Draw the first field that makes a picture; images go before arrays, sounds and films."""
+    """Return the first picture of a sample; images go before arrays, sound and video."""
     for kinds in (("image",), ("array", "audio", "video")):
         for field in sample.fields:
             view = views[field.name]
@@ -449,7 +449,7 @@ def _first_picture(
 
 
 def _instead(views: dict[str, FieldView]) -> Markup:
-    """Fill the place of a picture: with an error, or the beginning of what is there."""
+    """Return what replaces a missing picture: an error, or the beginning of the field."""
     failed = next((view for view in views.values() if view.kind == "image" and view.error), None)
     if failed is not None:
         return tag("div", clean(content_line(failed), 160), style=f"{BAD};padding:6px")
@@ -512,7 +512,7 @@ def _document(_field: Field, view: FieldView, _pictures: _Pictures) -> list[str]
 
 
 def _player(field: Field, view: FieldView, _pictures: _Pictures) -> list[str]:
-    """Show a player, where the browser knows the format and the file is small."""
+    """Return a line of facts, below a player if the format is known and the file is small."""
     line = tag("div", clean(content_line(view), 200), style=FAINT)
     kind = media_type(field.format)
     if not kind.startswith(("audio/", "video/")) or len(field.data) > MAX_MEDIA_NBYTES:

@@ -226,7 +226,7 @@ def _importer_for_folder(folder: Path, options: ImportOptions) -> Importer:
 
 
 def _check_described(folder: Path, names: Iterable[str], table: str) -> None:
-    """Raise ValueError for a table among pictures, unless its name says that it describes them."""
+    """Raise ValueError for a table among images, unless its name is one for their metadata."""
     from wids.importing.folders import MEDIA_SUFFIXES
 
     if Path(table).name.lower() in _METADATA:

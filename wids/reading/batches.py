@@ -41,7 +41,7 @@ _HEADROOM = 1.25
 def batch_maker(
     dataset: Any, collate_fn: Callable[[list[Any]], Batch] | None, pools: Pools | None = None
 ) -> Callable[[Sequence[int]], Batch]:
-    """Choose the fastest way to the batches of a dataset.
+    """Return the fastest function that makes batches of a dataset.
 
     Args:
         dataset: A `SampleSequence`, or anything with `dataset[index]`.

@@ -1,8 +1,8 @@
 """Prefetching: one thread fetches the coming shards of a sampler, in order.
 
-The sampler lives in the main process, whatever number of workers read; so it is there that the
-future is known and the shards are fetched. Workers find them in the cache folder. Several ranks on
-a machine each follow their own sampler; where two want one shard, the cache's lock lets one fetch.
+The sampler lives in the main process, however many workers read, so the main process knows what
+comes next and fetches it. Workers find the shards in the cache folder. Ranks on one machine each
+follow their own sampler; the lock of the cache lets one of them fetch a shard that several want.
 """
 
 from __future__ import annotations
@@ -54,18 +54,18 @@ _LAST_BATCHES_SECONDS = 2.0
 class FetchAhead:
     """Thread that fetches the coming shards of a sampler into the cache.
 
-    What it holds ready fits into the cache's bound, and counts as just used as long as it is still
-    to come, so that others are evicted first. What cannot be fetched is left to its reader, who
-    then gets the error.
+    The shards fetched ahead fit into the bound of the cache. They count as just used until they are
+    read, so that others are evicted first. A shard that cannot be fetched is left to its reader,
+    which gets the error.
 
     Args:
         opener: What opens shards: its cache is where they go, and it knows how long readers waited.
         shards: All shards of the dataset.
         ends: Running total of their samples; int64, shape `(num_shards,)`.
-        sampler: Whose indexes are coming.
+        sampler: Sampler that draws the indexes.
 
     Attributes:
-        num_fetched: Shards that were brought here ahead of their use so far.
+        num_fetched: Number of shards fetched ahead so far.
 
     Raises:
         CacheError: The cache folder cannot be used.
@@ -408,7 +408,7 @@ class Window:
 
 
 def check_foreseeable(sampler: object, length: int, *, by_range: bool) -> None:
-    """Refuse a sampler whose coming shards are unknown, or are not fetched.
+    """Check that the coming shards of a sampler are known, and are fetched.
 
     Args:
         sampler: What was given.

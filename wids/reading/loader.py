@@ -164,7 +164,7 @@ class Loader:
         return self._cut(iter(self.sampler or ()))
 
     def set_epoch(self, epoch: int) -> None:
-        """Tell the sampler which epoch comes next.
+        """Set the epoch of the sampler.
 
         Raises:
             AttributeError: The sampler knows no epochs.
@@ -206,7 +206,7 @@ class Loader:
         self._progress = None
 
     def _stateful_batches(self) -> BatchSampler | None:
-        """What draws the batches, if it can say where it stands; else None."""
+        """Return the batch sampler if it has a state that can be saved; else None."""
         if isinstance(self.batch_sampler, BatchSampler):
             return self.batch_sampler
         if isinstance(self.sampler, ChunkedSampler):

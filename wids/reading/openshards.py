@@ -383,7 +383,7 @@ class OpenShards(dict[int, OpenShard]):
             self.drop(lambda each: each is opened)
 
     def clear(self) -> None:
-        """Forget all open shards."""
+        """Drop all open shards."""
         self._make_room(0)
 
     def _make_room(self, most: int) -> None:

@@ -37,7 +37,7 @@ class Ragged(Sequence[Any]):
     """
 
     def __init__(self, values: Any, offsets: Any) -> None:
-        """Take over both arrays; they may be tensors.
+        """Wrap both arrays without a copy; they may be tensors.
 
         Raises:
             ValueError: The offsets do not ascend, or leave the values.

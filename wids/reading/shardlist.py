@@ -526,7 +526,7 @@ class ShardList:
         self._opened.drop_if_changed(shard_index)
 
     def fetch_ahead(self, sampler: Foreseeable) -> FetchAhead:
-        """Fetch the shards that a sampler is coming to while the present ones are read.
+        """Fetch in the background the shards that a sampler will come to next.
 
         One thread of this process does so from now on, epoch after epoch, as far ahead as
         `cache_size` allows, until `close`. Call it before a DataLoader starts its workers.
@@ -549,7 +549,7 @@ class ShardList:
         return self._ahead
 
     def close(self) -> None:
-        """Forget the open shards and close connections; reading afterwards opens them again."""
+        """Close the open shards and connections; reading afterwards opens them again."""
         if self._ahead is not None:
             self._ahead.close()
         self._ahead = None
@@ -678,7 +678,7 @@ class ShardList:
 
 
 def _check_remote(remote: object) -> None:
-    """Refuse a way to read remote shards that there is not."""
+    """Raise ValueError unless `remote` is "whole" or "range"."""
     if remote not in ("whole", "range"):  # a set would ask for a hash
         raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
 

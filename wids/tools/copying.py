@@ -1,8 +1,8 @@
 """New shards of the samples of a dataset: planned from the tar indexes, then copied.
 
-The tar index says how many bytes a sample will take, so all borders are drawn before a byte is
-copied; the new shards do not depend on each other then, and are written in parallel. A sample of
-which nothing changes is copied in one piece, headers and all.
+The tar index gives the size of each sample, so the samples of each new shard are known before a
+byte is copied, and the new shards are written in parallel. A sample that does not change is copied
+in one piece, headers included.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _PLAIN_NAME = 100  # a longer name, or one that is not ASCII, may take a PAX hea
 # Eleven octal digits; a larger size takes a PAX header.
 _PLAIN_NBYTES = 8**11
 _PATIENCE_SECONDS = 5
-# Samples read at a time: in the order of the disk, which takes a shuffle its sting on cold files.
+# Samples read at a time, in the order of the disk, which makes a shuffle fast on cold files.
 _WINDOW = 1024
 _ZEROS = bytes(BLOCK)
 
@@ -91,7 +91,7 @@ def plan_parts(
     rekey: bool = False,
     omissions: Omissions | None = None,
 ) -> list[Part]:
-    """Draw the borders of new shards, where `ShardWriter` would draw them.
+    """Divide samples into new shards as `ShardWriter` would.
 
     Args:
         dataset: Where the samples come from; its shards are fetched and indexed for this.
@@ -162,7 +162,7 @@ def _by_shard(
 
 
 def _plain_nbytes(columns: IndexColumns) -> NDArray[np.int64]:
-    """Sum up headers and padded data of each sample of a shard, where names are plain."""
+    """Return the bytes of headers and padded data of each sample of a shard, for plain names."""
     return columns.sum_by_sample(BLOCK + -(-columns.sizes // BLOCK) * BLOCK)
 
 
