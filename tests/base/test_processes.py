@@ -1,0 +1,209 @@
+"""Worker processes: every item is answered, and none outlives whoever started it."""
+
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from multiprocessing import Pipe
+from multiprocessing.context import ForkServerContext, SpawnContext
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from wids.base.files import is_running
+from wids.base.processes import allow_pickling_views, fresh_python, num_cores, run_each
+
+
+def my_process(_item: object) -> int:
+    """Return the number of the process that runs this."""
+    time.sleep(0.01)
+    return os.getpid()
+
+
+def megabytes(count: int) -> bytes:
+    """Return more than a pipe holds."""
+    return bytes([count % 256]) * (count << 20)
+
+
+def interrupted(item: int) -> int:
+    """Send this very process the signal of Ctrl-C."""
+    if item == 1:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(60)
+    return item
+
+
+class OddError(Exception):
+    """An error that cannot be rebuilt from its arguments."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(f"{one} and {two}")
+
+
+def fails_oddly(_item: object) -> None:
+    """Raise what cannot be unpickled."""
+    raise OddError("this", "that")
+
+
+def leaves(_item: object) -> None:
+    """End as a program does that calls `sys.exit` deep inside."""
+    sys.exit(3)
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_work_is_done_by_so_many_processes(workers: int) -> None:
+    """One worker is this process itself; more are others, and no more than were asked for."""
+    processes = set(run_each(my_process, range(30), workers=workers))
+    assert len(processes) <= workers
+    assert (os.getpid() in processes) is (workers == 1)
+    assert not any(isinstance(each, Exception) for each in processes)
+
+
+def test_no_process_is_left_afterwards() -> None:
+    """Workers have ended when the results are there."""
+    processes = set(run_each(my_process, range(8), workers=2))
+    assert not any(is_running(each) for each in processes)
+
+
+def test_results_larger_than_a_pipe_come_whole() -> None:
+    """Megabytes go either way without a deadlock."""
+    assert list(map(len, run_each(megabytes, [3, 1, 2, 4], workers=2))) == [
+        count << 20 for count in (3, 1, 2, 4)
+    ]
+    large = [bytes([place]) * (2 << 20) for place in range(4)]
+    assert run_each(len, large, workers=2) == [2 << 20] * 4
+
+
+def test_an_error_that_cannot_be_rebuilt_is_an_error_all_the_same() -> None:
+    """Nothing waits for it, and the other items are done."""
+    outcomes = run_each(fails_oddly, range(3), workers=2)
+    assert len(outcomes) == 3
+    assert all(isinstance(each, Exception) for each in outcomes)
+
+
+def test_a_worker_that_exits_is_an_error_of_its_item() -> None:
+    """`sys.exit` in a worker ends that process, and not the run."""
+    outcomes = run_each(leaves, range(3), workers=2)
+    assert [type(each) for each in outcomes] == [ChildProcessError] * 3
+
+
+def test_each_outcome_is_told_as_soon_as_it_is_known() -> None:
+    """`done` is called once for each item, here, with its item, results and errors alike."""
+    told: list[tuple[str, Any, int]] = []
+    run_each(
+        int,
+        ["1", "x", "3"],
+        workers=2,
+        done=lambda item, outcome: told.append((item, outcome, threading.get_ident())),
+    )
+    assert sorted(item for item, _, _ in told) == ["1", "3", "x"]
+    assert {item: outcome for item, outcome, _ in told if item != "x"} == {"1": 1, "3": 3}
+    assert {thread for _, _, thread in told} == {threading.get_ident()}
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_what_the_caller_raises_ends_the_workers(workers: int) -> None:
+    """A `done` that fails ends the run; no process goes on."""
+    seen: list[int] = []
+
+    def stop(_item: int, outcome: Any) -> None:
+        seen.append(outcome)
+        raise KeyError("enough")
+
+    with pytest.raises(KeyError, match="enough"):
+        run_each(my_process, range(100), workers=workers, done=stop)
+    assert len(seen) == 1
+    assert workers == 1 or not is_running(seen[0])
+
+
+@pytest.mark.parametrize("make", [ThreadPoolExecutor, ProcessPoolExecutor])
+def test_an_executor_of_the_caller_stays_open(make: Callable[[int], Any]) -> None:
+    """It can be used again; results are in the order of the items."""
+    with make(2) as executor:
+        for _ in range(2):
+            outcomes = run_each(int, ["2", "x", "1"], executor=executor)
+            assert [outcomes[0], outcomes[2]] == [2, 1]
+            assert isinstance(outcomes[1], ValueError)
+
+
+def test_workers_of_a_killed_parent_end() -> None:
+    """No process waits for work for ever when the one that gives it is gone."""
+    code = (
+        "import os, sys, time\n"
+        "from wids.base.processes import run_each\n"
+        "def work(item):\n"
+        "    print(os.getpid(), flush=True)\n"
+        "    time.sleep(600)\n"
+        "run_each(work, range(2), workers=2)\n"
+    )
+    parent = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert parent.stdout is not None
+    workers = [int(parent.stdout.readline()) for _ in range(2)]
+    parent.kill()
+    parent.wait()
+    deadline = time.monotonic() + 120
+    while any(map(is_running, workers)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    parent.stdout.close()
+    assert not any(map(is_running, workers))
+
+
+def test_a_signal_to_one_worker_costs_its_item_alone() -> None:
+    """The others are done, and the run ends."""
+    outcomes = run_each(interrupted, [0, 1, 2, 3], workers=2)
+    assert isinstance(outcomes[1], ChildProcessError)
+    assert outcomes[:1] + outcomes[2:] == [0, 2, 3]
+    assert "fewer workers" in str(outcomes[1])
+
+
+def test_cores_are_those_that_this_process_may_use() -> None:
+    """A process that was given one core counts one, whatever the machine has."""
+    code = (
+        "import os\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
+        "from wids.base.processes import num_cores\n"
+        "print(num_cores())\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert int(done.stdout) == 1
+    assert num_cores() == len(os.sched_getaffinity(0))
+
+
+def test_a_fresh_interpreter_runs_no_module_of_the_working_folder(tmp_path: Path) -> None:
+    """Data may come with a `json.py` of somebody else's; ours is found wherever it lies."""
+    (tmp_path / "json.py").write_text("raise SystemExit('a stranger ran')")
+    (tmp_path / "wids.py").write_text("raise SystemExit('a stranger ran')")
+    command, environment = fresh_python("-c", "import json, wids; print(wids.__file__)")
+    done = subprocess.run(
+        command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=True
+    )
+    import wids
+
+    assert Path(done.stdout.strip()).samefile(wids.__file__)
+
+
+@pytest.mark.parametrize("context", [SpawnContext(), ForkServerContext()], ids=["spawn", "server"])
+def test_views_are_sent_to_processes_as_copies(context: Any) -> None:
+    """A field as it is mapped arrives with its bytes; what is no field is refused."""
+    allow_pickling_views()
+    here, there = context.Pipe()
+    here.send([memoryview(b"catalogue")[:3], memoryview(b"")])
+    assert [bytes(each) for each in there.recv()] == [b"cat", b""]
+    with pytest.raises(TypeError, match="cannot pickle memoryview objects of elements"):
+        here.send(memoryview(b"12345678").cast("I"))
+
+
+def test_pickle_itself_still_refuses_views() -> None:
+    """A copy that nobody asked for must not be written to a file."""
+    allow_pickling_views()
+    with pytest.raises(TypeError, match="cannot pickle"):
+        pickle.dumps(memoryview(b"cat"))
+    here, there = Pipe()
+    here.send(memoryview(b"x"))
+    assert bytes(there.recv()) == b"x"
