@@ -20,7 +20,7 @@ __all__ = [
 # Two slashes are required, since "a:1.tar" is a file name; `file:` and `pipe:` do without.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+")
+_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+(?<![:,;])")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_LENGTH = 60  # with a digest and a suffix, it must fit into the 255 bytes of a file name
 
@@ -100,6 +100,8 @@ def hide_credentials(text: str) -> str:
 
     >>> hide_credentials("no answer from 'https://me:secret@host/a.tar?signature=abc', give up")
     "no answer from 'https://host/a.tar?...', give up"
+    >>> hide_credentials("https://host/a.tar?...: no answer")
+    'https://host/a.tar?...: no answer'
     """
     return _URL_IN_TEXT.sub(lambda found: display_url(found[0]), text)
 
