@@ -207,6 +207,17 @@ def test_who_ends_a_lease_restores_the_bound_of_another(folder: Path, urls: list
     assert held_nbytes(folder) <= bound.value
 
 
+def test_a_damaged_shard_goes_although_another_was_given_it(folder: Path, urls: list[str]) -> None:
+    """Of several who open a damaged shard at once, the first to notice has it fetched anew."""
+    first, second = (ShardCache(folder, fetcher=Fetcher(PATIENT)) for _ in range(2))
+    path = first.get(urls[0])
+    assert second.get(urls[0]) == path
+    assert second.discard(urls[0])
+    assert not path.exists()
+    first.close()
+    second.close()
+
+
 def test_a_size_that_is_not_announced_evicts_little(
     folder: Path, shard_server: ShardServer, urls: list[str]
 ) -> None:

@@ -242,10 +242,14 @@ def _parts(folder: Path) -> tuple[int, list[CachedShard]]:
     return reserved, orphans
 
 
-def evict(shard: CachedShard) -> bool:
+def evict(shard: CachedShard, *, leased: bool = False) -> bool:
     """Remove a shard and the files beside it; return False if a process is about to open it.
 
     A process that has it mapped keeps it: the space is freed when the last of them lets go.
+
+    Args:
+        shard: The shard.
+        leased: Remove it even if a process is about to open it.
     """
     try:
         descriptor = open_cached(shard.files[0])
@@ -253,7 +257,8 @@ def evict(shard: CachedShard) -> bool:
         return False
     try:
         # Readers hold a lease, a shared lock, from when they are given a shard until they open it.
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if not leased:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         # Another process may have put a new file there since this one was opened.
         if os.path.samestat(os.fstat(descriptor), shard.files[0].stat()):
             for path in shard.files:

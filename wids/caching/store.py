@@ -225,7 +225,9 @@ class Store:
             if promised and hash_file(entry.path, promised) == promised:
                 return False
         found = [shard for shard in self.shards() if shard.path == entry.path]
-        return any(eviction.evict(shard) for shard in found)
+        # Those who wait for one download are all given the damaged shard: whoever notices first
+        # must not take the others' leases for a reason to give up.
+        return any(eviction.evict(shard, leased=True) for shard in found)
 
     def check_space(self, part: PartFile, size: int) -> None:
         """Refuse a download for which the disk has no space, before anything is evicted for it.
