@@ -425,7 +425,7 @@ def test_a_part_far_inside_of_a_field_takes_no_memory_without_validators(
         for start in (1 << 20, size - 100):
             assert opened.read_part(place, ".bin", start, start + 100) == right[start : start + 100]
     whole = [request for request in shard_server.requests if "Range" not in request.headers]
-    assert [request.path for request in whole] == [f"/a.tar{SIDECAR_SUFFIX}", "/a.tar"]
+    assert {request.path for request in whole} == {f"/a.tar{SIDECAR_SUFFIX}", "/a.tar"}
 
 
 @pytest.mark.parametrize("at", [0, 300, -5], ids=["magic", "span", "key"])

@@ -154,13 +154,11 @@ class ShardList:
         on_uncounted: OnUncounted | None = None,
     ) -> None:
         show_if_verbose()
-        _check_remote(remote)
         spec = load_spec(
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
         )
-        self.base = spec.base
         self.dataset_name = dataset_name or spec.name or name_of(shards, spec.shards.urls)
-        self._header = spec.header | {"name": spec.name}
+        self.base, self._header = spec.base, spec.header | {"name": spec.name}
         self.cache = ShardCache(
             cache_dir,
             cache_size=cache_size,
@@ -170,7 +168,7 @@ class ShardList:
             shared=shared,
         )
         rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
-        self._opener = ShardOpener(self.cache, rules, remote == "range" and localname is None)
+        self._opener = ShardOpener(self.cache, rules, _reads_by_range(remote, localname))
         # Before anything is counted, so that a slip in the settings is found at once.
         self._pipeline = Pipeline.of_options(
             transformations,
@@ -677,10 +675,16 @@ class ShardList:
             )
 
 
-def _check_remote(remote: object) -> None:
-    """Raise ValueError unless `remote` is "whole" or "range"."""
+def _reads_by_range(remote: str, localname: object) -> bool:
+    """Return whether remote shards are read by byte range.
+
+    Raises:
+        ValueError: `remote` is none of its two values.
+    """
     if remote not in ("whole", "range"):  # a set would ask for a hash
         raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
+    # Where a shard has a path of its own, it is fetched to it.
+    return remote == "range" and localname is None
 
 
 def _counted(
