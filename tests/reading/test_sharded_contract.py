@@ -1,0 +1,171 @@
+"""What every `ShardedSequence` must do alike: the members that tools and the page ask for."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.server import ShardServer
+from helpers.shards import write_shard
+
+import wids
+from wids.reading.samplesequence import ShardedSequence
+from wids.tar.sidecar import SIDECAR_SUFFIX
+
+LENGTHS = [3, 0, 2]
+SAMPLES = [
+    {"__key__": f"k{n}", ".txt": f"text {n}", ".cls": str(n), ".json": f'{{"w": {n}.5}}'}
+    for n in range(5)
+]
+Open = Callable[..., ShardedSequence]
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Write three shards with their sidecars."""
+    start = 0
+    for number, length in enumerate(LENGTHS):
+        path = write_shard(tmp_path / f"{number}.tar", SAMPLES[start : start + length])
+        wids.TarIndex.from_tar(path).save(f"{path}{SIDECAR_SUFFIX}")
+        start += length
+    return tmp_path
+
+
+@pytest.fixture(params=["local", "fetched", "by range"])
+def open_dataset(request: pytest.FixtureRequest, folder: Path, shard_server: ShardServer) -> Open:
+    """Return what opens the shards where they lie, fetched, or by range."""
+
+    def rows() -> list[dict[str, Any]]:
+        paths = [folder / f"{number}.tar" for number in range(3)]
+        urls = [str(path) for path in paths]
+        if request.param != "local":
+            urls = [shard_server.put(path.name, path.read_bytes()) for path in paths]
+            for path in paths:
+                name = path.name + SIDECAR_SUFFIX
+                shard_server.put(name, path.with_name(name).read_bytes())
+        return [
+            {"url": url, "nsamples": length, "author": "me"}
+            for url, length in zip(urls, LENGTHS, strict=True)
+        ]
+
+    def open_with(**options: Any) -> ShardedSequence:
+        if request.param == "by range":
+            options["remote"] = "range"
+        return wids.ShardListDataset(rows(), dataset_name="pets", **options)
+
+    return open_with
+
+
+def test_shards_are_those_of_the_spec(open_dataset: Open) -> None:
+    """Each has its URL, its count and what else its entry says."""
+    with open_dataset() as dataset:
+        assert [shard.nsamples for shard in dataset.shards] == LENGTHS
+        assert [shard.url.rpartition("/")[2] for shard in dataset.shards] == [
+            "0.tar", "1.tar", "2.tar",
+        ]  # fmt: skip
+        assert {shard["author"] for shard in dataset.shards} == {"me"}
+        assert dataset.dataset_name == "pets"
+        assert dataset.header.get("shardlist") is None
+
+
+def test_running_totals_are_those_of_the_lengths(open_dataset: Open) -> None:
+    """One number a shard, empty ones included, of 64 bits."""
+    with open_dataset() as dataset:
+        assert dataset.cum_lengths.tolist() == np.cumsum(LENGTHS).tolist()
+        assert dataset.cum_lengths.dtype == np.int64
+        assert sum(dataset.lengths) == len(dataset) == 5
+
+
+@pytest.mark.parametrize("index", range(-5, 5))
+def test_a_sample_is_located_in_its_open_shard(open_dataset: Open, index: int) -> None:
+    """The shard reads the very sample, at its local index."""
+    with open_dataset() as dataset:
+        shard, local_index, ref = dataset.locate_sample(index)
+        sample = shard.read(local_index)
+        assert sample["__key__"] == SAMPLES[index]["__key__"]
+        assert bytes(sample[".txt"]).decode() == SAMPLES[index][".txt"]
+        place = dataset.locate(index)
+        assert (place.local_index, place.shard) == (local_index, ref)
+        assert dataset.shards[place.shard_index] == ref
+        assert place.index == index % 5
+
+
+@pytest.mark.parametrize("index", [5, -6, 10**12])
+def test_there_is_no_sample_outside(open_dataset: Open, index: int) -> None:
+    """Every way to locate one names the index and the length."""
+    with open_dataset() as dataset:
+        ways: list[Callable[[], object]] = [
+            lambda: dataset.locate_sample(index),
+            lambda: dataset.locate(index),
+            lambda: dataset.is_near(index),
+            lambda: dataset.field_sizes(index),
+            lambda: dataset.read_raw(index),
+        ]
+        for way in ways:
+            with pytest.raises(IndexError, match=f"{index} is out of range .* 5 samples"):
+                way()
+
+
+def test_rules_are_those_that_it_was_opened_with(folder: Path) -> None:
+    """Whoever indexes a shard again must group its members alike."""
+    write_shard(folder / "dots.tar", [{"__key__": "a.b", ".jpg": b"x"}])
+    for rule, key in (("first_dot", "a"), ("last_dot", "a.b")):
+        with wids.ShardListDataset(str(folder / "dots.tar"), key_rule=rule) as dataset:
+            assert dataset.index_rules["key_rule"] == rule
+            index = wids.TarIndex.from_tar(folder / "dots.tar", **dataset.index_rules)
+            assert list(index.keys) == [key] == [dataset.read_raw(0)["__key__"]]
+
+
+@pytest.mark.parametrize("fields", [None, [".txt"], [".cls", ".txt"]])
+def test_the_fields_that_are_read_are_told(open_dataset: Open, fields: list[str] | None) -> None:
+    """None stands for all of them; the order is the caller's."""
+    with open_dataset(fields=fields) as dataset:
+        assert dataset.wanted_fields == (None if fields is None else tuple(fields))
+        names = {name for name in dataset[0] if name.startswith(".")}
+        assert names == set(fields or (".txt", ".cls", ".json"))
+
+
+@pytest.mark.parametrize("indexes", [[0], [4, 0, 4, -1], [0, 1, 2, 3, 4], []])
+def test_several_fields_of_a_batch_are_read_from_one_place(
+    open_dataset: Open, indexes: list[int]
+) -> None:
+    """Samples that were located once give each of their fields, in the order asked for."""
+    with open_dataset() as dataset:
+        assert list(dataset.gather(indexes, ".cls")) == [int(SAMPLES[i][".cls"]) for i in indexes]
+        assert [bytes(each) for each in dataset.gather_bytes(indexes, ".txt")] == [
+            SAMPLES[index][".txt"].encode() for index in indexes
+        ]
+        batch = dataset.locate_batch(indexes)
+        assert batch.keys == [SAMPLES[index]["__key__"] for index in indexes]
+        assert batch.indexes.tolist() == [index % 5 for index in indexes]
+        for extension in (".cls", ".txt"):
+            assert [bytes(each) for each in batch.copy_bytes(extension)] == [
+                str(SAMPLES[index][extension]).encode() for index in indexes
+            ]
+
+
+def test_columns_are_read_shard_by_shard(open_dataset: Open) -> None:
+    """The parts of the shards, one behind the other, are the column of all samples."""
+    with open_dataset() as dataset:
+        reader = dataset.column_reader(".json", "w")
+        parts = [reader.read_shard(place, ref) for place, ref in enumerate(dataset.shards)]
+        assert [len(part.values) for part in parts] == LENGTHS
+        assert [value for part in parts for value in part.values] == [n + 0.5 for n in range(5)]
+        assert all(not len(part.missing) for part in parts)
+        assert dataset.column(".json", "w").tolist() == [n + 0.5 for n in range(5)]
+
+
+def test_a_replaced_file_is_read_anew_once_it_is_dropped(folder: Path) -> None:
+    """A shard that stayed the same stays open; one that was exchanged is opened again."""
+    rows = [(str(folder / "0.tar"), 3), (str(folder / "2.tar"), 2)]
+    with wids.ShardListDataset(rows, transformations="bytes") as dataset:
+        assert bytes(dataset[0][".txt"]) == b"text 0"
+        shard, _, _ = dataset.locate_sample(0)
+        dataset.drop_if_changed(0)
+        assert dataset.locate_sample(0)[0] is shard
+        write_shard(folder / "new.tar", [{**each, ".txt": "new"} for each in SAMPLES[:3]])
+        (folder / "new.tar").replace(folder / "0.tar")
+        dataset.drop_if_changed(0)
+        assert bytes(dataset[0][".txt"]) == b"new"
+        assert bytes(dataset[3][".txt"]) == b"text 3"
