@@ -59,7 +59,7 @@ def verify(args: Arguments) -> int:
     from wids.tools.check import check_spec
 
     spec = load_spec(args.spec)
-    bare = sum("md5sum" not in shard and "sha256" not in shard for shard in spec.shards)
+    bare = sum(not shard.digests for shard in spec.shards)
     if bare:
         # Agreeing with nothing would look like agreement.
         raise ValueError(

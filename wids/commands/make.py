@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.hashing import DIGESTS
 from wids.commands.terminal import (
     DONE,
     FAULTY,
@@ -30,6 +31,8 @@ if TYPE_CHECKING:
     from wids.specs.journal import Journal
 
 __all__ = ["add_make_commands"]
+
+_USUAL_DIGEST = "md5"  # what old readers know
 
 
 def add_make_commands(commands: Any) -> None:
@@ -63,7 +66,7 @@ def create(args: Arguments) -> int:
 def _build(args: Arguments, shards: list[str]) -> Build:
     from wids.specs.build import build_spec
 
-    digests = () if args.no_digest else ("md5", "sha256") if args.sha256 else ("md5",)
+    digests = _chosen_digests(args)
     output = Path("." if args.output == "-" else args.output)
     # With a base, names count from there, and where the spec lies says nothing about them.
     folder = None if args.base is not None else output.parent
@@ -87,6 +90,12 @@ def _build(args: Arguments, shards: list[str]) -> Build:
         indexes=[tool for tool in ("dali", "energon") if getattr(args, f"{tool}_index")],
         cache_dir=args.cache_dir,
     )
+
+
+def _chosen_digests(args: Arguments) -> tuple[str, ...]:
+    if args.no_digest:
+        return ()
+    return (_USUAL_DIGEST, args.digest) if args.digest else (_USUAL_DIGEST,)
 
 
 def _name_for(args: Arguments, shards: list[str]) -> str | None:
@@ -180,8 +189,9 @@ def _known(output: Path, digests: Collection[str]) -> dict[str, dict[str, Any]]:
 
 
 def _says_all(entry: dict[str, Any], digests: Collection[str]) -> bool:
-    wanted = {"nsamples", "filesize"} | {"md5sum" if name == "md5" else name for name in digests}
-    return wanted <= entry.keys()
+    from wids.specs.newspec import shard_entry
+
+    return shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, "")).keys() <= entry.keys()
 
 
 def _is_unchanged(folder: Path, entry: dict[str, Any], written_ns: int) -> bool:
@@ -243,7 +253,15 @@ def _add_create(commands: Any) -> None:
     )
     digests = parser.add_mutually_exclusive_group()
     digests.add_argument("--no-digest", action="store_true", help="read headers only")
-    digests.add_argument("--sha256", action="store_true", help="record SHA-256 besides MD5")
+    for field, kind in DIGESTS.items():
+        if kind.algorithm != _USUAL_DIGEST:
+            digests.add_argument(
+                f"--{field}",
+                dest="digest",
+                action="store_const",
+                const=kind.algorithm,
+                help=f"record {field} besides md5sum",
+            )
     parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
     parser.add_argument("--dali-index", action="store_true", help="write DALI's .idx beside shards")
     parser.add_argument(

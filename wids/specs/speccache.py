@@ -60,6 +60,8 @@ class SpecCache:
             # The columns are in the machine's byte order, and machines of two orders may share a
             # home folder.
             sys.byteorder,
+            # A version that knew fewer digests kept the others as keys that nobody checks.
+            *DIGESTS,
             os.environ.get("HOME"),
         ]
         name = hashlib.sha256(repr(asked).encode("utf-8", "surrogateescape")).hexdigest()

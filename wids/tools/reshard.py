@@ -18,6 +18,7 @@ from wids.ordering.permute import derive_key, permute
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.merging import merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
+from wids.specs.shardtable import COLUMNS
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tools.copying import Part, PartWriter, Target, plan_parts
 from wids.writing.resume import WholeShards
@@ -42,7 +43,7 @@ __all__ = [
 ]
 
 # What an entry says of the shard itself, which is said anew of new shards, and the spec's name.
-_ENTRY_KEYS = {"url", "nsamples", "filesize", "md5sum", "sha256", "index", "name"}
+_ENTRY_KEYS = {*COLUMNS, "index", "name"}
 
 
 @dataclass(frozen=True)
