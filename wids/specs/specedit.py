@@ -32,7 +32,7 @@ def edit_spec(
         The spec as it was written; None where it says all this already, and was left alone.
 
     Raises:
-        SpecError: It is no spec, or its shards share no folder.
+        SpecError: It is no spec, its shards share no folder, or two of them share a file name.
         OSError: It cannot be read or written.
     """
     old = path.read_bytes()
@@ -77,14 +77,24 @@ def read_document(path: Path) -> dict[str, Any]:
 def rename_folder(shardlist: list[dict[str, Any]], folder: str) -> None:
     """Replace the folder of each shard's URL, and sort by URL.
 
+    Raises:
+        SpecError: Two shards would get one URL.
+
     >>> shards = [{"url": "https://host/old/a.tar"}]
     >>> rename_folder(shards, "/data")
     >>> shards
     [{'url': '/data/a.tar'}]
     """
+    first: dict[str, str] = {}
     for shard in shardlist:
-        file = _file_of(shard["url"])
+        old, file = shard["url"], _file_of(shard["url"])
         shard["url"] = f"{folder.rstrip('/')}/{file}" if folder else file
+        # Without their folders, `a/0.tar` and `b/0.tar` would both be the shard of one of them.
+        if first.setdefault(shard["url"], old) != old:
+            raise SpecError(
+                f"{display_url(first[shard['url']])} and {display_url(old)} would both become "
+                f"{display_url(shard['url'])}; expected distinct file names: rename one of the two"
+            )
     shardlist.sort(key=lambda shard: str(shard["url"]))
 
 

@@ -1,0 +1,147 @@
+"""Specs changed in place: what was asked for changes, and nothing else does."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.shards import write_shard
+from hypothesis import given
+from hypothesis import strategies as st
+
+import wids
+from wids.cli import main
+from wids.errors import SpecError
+from wids.specs.specedit import edit_spec, read_document, rename_folder
+
+
+def write(path: Path, urls: list[str], **header: Any) -> Path:
+    """Write a spec whose keys and entries hold more than we know."""
+    shards = [{"url": url, "nsamples": 1, "author": "me"} for url in urls]
+    document = {"wids_version": 1, "custom": {"deep": [1]}, "shardlist": shards, **header}
+    path.write_text(json.dumps(document))
+    return path
+
+
+def urls_of(path: Path) -> list[str]:
+    return [shard["url"] for shard in json.loads(path.read_text())["shardlist"]]
+
+
+def test_keys_are_set_and_the_rest_stays(tmp_path: Path) -> None:
+    """Keys and entries that nobody knows are kept as they stand; the old spec is beside it."""
+    path = write(tmp_path / "x.json", ["b.tar", "a.tar"])
+    old = path.read_bytes()
+    edit_spec(path, {"info": "pets", "name": "zoo"})
+    expected = {**json.loads(old), "info": "pets", "name": "zoo"}
+    assert json.loads(path.read_text()) == expected
+    assert (tmp_path / "x.json.bak").read_bytes() == old
+
+
+def test_a_spec_that_says_all_this_is_left_alone(tmp_path: Path) -> None:
+    """Neither the file nor its date changes, and no backup is made of it."""
+    path = write(tmp_path / "x.json", ["a.tar"], name="zoo")
+    before = path.stat().st_mtime_ns, path.read_bytes()
+    assert edit_spec(path, {"name": "zoo"}) is None
+    assert (path.stat().st_mtime_ns, path.read_bytes()) == before
+    assert [each.name for each in tmp_path.iterdir()] == ["x.json"]
+
+
+@pytest.mark.parametrize(
+    ("folder", "expected"),
+    [
+        ("/data", ["/data/a.tar", "/data/b.tar?v=1"]),
+        ("/data/", ["/data/a.tar", "/data/b.tar?v=1"]),
+        ("https://host/x", ["https://host/x/a.tar", "https://host/x/b.tar?v=1"]),
+        ("", ["a.tar", "b.tar?v=1"]),
+    ],
+)
+def test_folders_are_replaced(tmp_path: Path, folder: str, expected: list[str]) -> None:
+    """File names stay, with their queries; shards are sorted as the old program did."""
+    path = write(tmp_path / "x.json", ["https://old/deep/b.tar?v=1", "old/a.tar"])
+    edit_spec(path, {}, folder=folder)
+    assert urls_of(path) == expected
+
+
+@pytest.mark.parametrize("folder", ["", "/data"])
+def test_two_shards_never_become_one(tmp_path: Path, folder: str) -> None:
+    """Shards of two folders may share a name; the message names both, and nothing is changed."""
+    path = write(tmp_path / "x.json", ["cats/0.tar", "cats/1.tar", "dogs/0.tar"])
+    before = path.read_bytes()
+    with pytest.raises(SpecError, match=r"cats/0.tar and dogs/0.tar would both become .*0.tar"):
+        edit_spec(path, {}, folder=folder)
+    assert path.read_bytes() == before
+    assert not (tmp_path / "x.json.bak").exists()
+
+
+NAMES = st.text("ab", min_size=1, max_size=2)
+
+
+@given(st.lists(st.tuples(NAMES, NAMES).map("/".join), unique=True, max_size=6), NAMES)
+def test_renaming_keeps_every_shard_or_is_refused(urls: list[str], folder: str) -> None:
+    """Afterwards there are as many distinct shards as before."""
+    shards = [{"url": url, "was": url} for url in urls]
+    files = {url.rpartition("/")[2] for url in urls}
+    if len(files) < len(urls):
+        with pytest.raises(SpecError, match="rename one of the two"):
+            rename_folder(shards, folder)
+        return
+    rename_folder(shards, folder)
+    assert {shard["url"] for shard in shards} == {f"{folder}/{file}" for file in files}
+    assert all(shard["url"].split("/")[1] == shard["was"].split("/")[1] for shard in shards)
+
+
+def test_a_spec_that_was_rebased_opens_from_elsewhere(tmp_path: Path) -> None:
+    """The base is the folder of the shards, so a copy of the spec finds them from anywhere."""
+    for name in ("a", "b"):
+        write_shard(tmp_path / "sets" / f"{name}.tar", [{"__key__": name, ".txt": name}])
+    path = write(tmp_path / "x.json", ["sets/a.tar", "sets/b.tar"])
+    edit_spec(path, {}, rebased=True)
+    assert json.loads(path.read_text())["base"] == str(tmp_path / "sets")
+    assert urls_of(path) == ["a.tar", "b.tar"]
+    (tmp_path / "elsewhere").mkdir()
+    moved = path.rename(tmp_path / "elsewhere" / "y.json")
+    with wids.ShardListDataset(str(moved)) as dataset:
+        assert [sample["__key__"] for sample in dataset] == ["a", "b"]
+
+
+def test_shards_of_several_folders_have_no_common_base(tmp_path: Path) -> None:
+    """The message counts the folders and names them; the spec stays."""
+    path = write(tmp_path / "x.json", ["cats/0.tar", "dogs/1.tar"])
+    before = path.read_bytes()
+    with pytest.raises(SpecError, match="expected all shards in one folder, found 2") as raised:
+        edit_spec(path, {}, rebased=True)
+    assert "cats" in str(raised.value)
+    assert path.read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("{", "is no JSON"),
+        ("[]", "expected a 'shardlist' of objects with a 'url'"),
+        ('{"shardlist": {}}', "expected a 'shardlist'"),
+        ('{"shardlist": ["a.tar"]}', "expected a 'shardlist'"),
+        ('{"shardlist": [{"url": 7}]}', "expected a 'shardlist'"),
+    ],
+)
+def test_what_is_no_spec_is_not_rewritten(tmp_path: Path, text: str, words: str) -> None:
+    """A file of another kind is named, and stays as it is."""
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(SpecError, match=words):
+        edit_spec(path, {"name": "x"})
+    assert path.read_text() == text
+
+
+def test_a_document_is_read_as_it_stands(tmp_path: Path) -> None:
+    """Nothing is resolved, checked or added."""
+    path = write(tmp_path / "x.json", ["~/a.tar", "../b.tar"], base="there")
+    assert read_document(path) == json.loads(path.read_text())
+
+
+def test_the_command_names_both_shards(tmp_path: Path, capsys) -> None:
+    """`wids update -D` of shards with equal names is refused: half of them would be lost."""
+    path = write(tmp_path / "x.json", ["cats/0.tar", "dogs/0.tar"])
+    assert main(["update", str(path), "-D"]) == 1
+    assert "would both become 0.tar" in capsys.readouterr().err
+    assert urls_of(path) == ["cats/0.tar", "dogs/0.tar"]
