@@ -1,4 +1,4 @@
-"""Where the chunks of an order are (a layout), and how they stand in line for an epoch (a line).
+"""Chunks of an order: their places in the dataset (layout), and their sequence in an epoch (line).
 
     ChunkGrid  ->  GridLine     chunks of one size: arithmetic alone, nothing kept or searched
     ChunkTable ->  TableLine    chunks of any sizes, such as ragged shards: 8 bytes each and table

@@ -1,4 +1,4 @@
-"""What a sampler will ask for next: the shards of its coming indexes, and until when it needs each.
+"""Look-ahead: the coming shards of a sampler, and the last step at which it needs each.
 
 The order is a function of the position, so the future can be computed without disturbing the
 sampler, a block of indexes at a time: nothing here grows with the length of an epoch.

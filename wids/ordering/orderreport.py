@@ -1,4 +1,4 @@
-"""What an order costs and how well it mixes, before a run: numbers and a plot for `wids order`.
+"""Cost and mixing of an order, computed before a run: numbers and a plot for `wids order`.
 
 The order is replayed, not estimated: one node's ranks and one worker are followed through an epoch
 (the beginning of it, where the dataset is large), and what they touch is counted.

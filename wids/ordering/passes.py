@@ -1,4 +1,4 @@
-"""One pass over an epoch on one rank: what `iter(sampler)` returns, and the state it stands in."""
+"""One pass over an epoch on one rank: the iterator of a sampler, and its progress."""
 
 import operator
 import sys

@@ -1,4 +1,4 @@
-"""Keyed permutations of `range(size)` that answer one place at a time, without any table.
+"""Keyed permutations of `range(size)`, computed one position at a time, without a table.
 
 The order of an epoch is built from these alone: unsigned 64-bit additions, multiplications, shifts
 and xors, which give the same answer on every machine and under every release of NumPy. (NumPy and

@@ -1,4 +1,4 @@
-"""Seeds for what transformations draw at random: of the epoch and the sample, not of the worker.
+"""Random seeds for transformations: they depend on the epoch and the sample, not on the worker.
 
 A batch of indexes carries the epoch to the worker that reads it; while its samples are read, the
 epoch is known to the thread.

@@ -1,4 +1,4 @@
-"""Which rank this is, of how many, and on how many nodes: what torch and the launcher say."""
+"""Rank, number of ranks and number of nodes, as torch and the launcher state them."""
 
 import logging
 import operator

@@ -1,4 +1,4 @@
-"""Samplers: which index comes next, on this rank, in this epoch, from this position on.
+"""Samplers: the indexes of one rank in one epoch, from any position on.
 
     DistributedShardSampler     the one to recommend, on one process or many: whole shards, dealt
                                 anew each epoch, several of them mixed at a time
