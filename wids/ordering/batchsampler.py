@@ -1,18 +1,21 @@
 """`BatchSampler`: the indexes of a sampler in batches, saved and restored at any of them.
 
 torch's own batch sampler cannot say where it stands; this one can, whatever was prefetched. Its
-batches know the epoch they are of, and take it along to the worker that reads them.
+batches know the epoch they are of, and take it along to the worker that reads them. They have a
+fixed number of samples, or with `cost=` as many as a bound allows (`wids.ordering.costpools`).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
+from wids.ordering.costbatches import CostBatches, CostPass
 from wids.ordering.passes import EpochPass, check_count
 from wids.ordering.randomseeds import IndexBatch
 from wids.ordering.samplers import ChunkedSampler
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch.utils.data import BatchSampler as TorchBatchSampler
 else:
     try:
@@ -30,47 +33,78 @@ __all__ = ["BatchPass", "BatchSampler"]
 class BatchSampler(TorchBatchSampler):
     """Cuts the indexes of a sampler into batches, and can be saved and restored at any batch.
 
-    For the `batch_sampler` of a DataLoader, a `wids.Loader` or a StatefulDataLoader. It has no
-    state of its own: that of the sampler is enough.
+    For the `batch_sampler` of a DataLoader, a `wids.Loader` or a StatefulDataLoader.
+
+    With `cost` and `max_cost` batches hold samples that cost about the same, as many as fit: the
+    number of samples times the cost of the dearest, which is what padding them to one length takes,
+    never exceeds `max_cost`. All ranks have equally many, the same number each epoch, and those of
+    one step are alike.
 
     Args:
         sampler: A sampler of this library.
-        batch_size: Indexes a batch, at least 1.
-        drop_last: Leave out the last batch if it is smaller.
+        batch_size: Indexes a batch, at least 1; with `cost`, the most that a batch may have.
+        drop_last: Leave out the last batch if it is smaller; not with `cost`.
+        cost: Cost of each sample of the dataset, such as its length; from 0 to `max_cost`.
+        max_cost: What a batch may cost.
 
     Attributes:
         sampler, batch_size, drop_last: As given.
 
     Raises:
-        TypeError: The sampler is none of this library.
-        ValueError: `batch_size` is below 1.
+        TypeError: The sampler is none of this library, or neither a size nor a cost is given.
+        ValueError: `batch_size` is below 1, or a cost is out of range.
 
     >>> list(BatchSampler(ChunkedSampler(range(5), shuffle=False), 2))
     [[0, 1], [2, 3], [4]]
+    >>> by_length = BatchSampler(
+    ...     ChunkedSampler(range(60), shuffle=False), cost=[1, 4, 2] * 20, max_cost=16
+    ... )
+    >>> [len(batch) for batch in by_length]
+    [3, 3, 3, 3, 3, 3, 3, 7, 7, 7, 14, 4]
     """
 
     sampler: ChunkedSampler
 
-    def __init__(self, sampler: ChunkedSampler, batch_size: int, drop_last: bool = False) -> None:
+    def __init__(
+        self,
+        sampler: ChunkedSampler,
+        batch_size: int | None = None,
+        drop_last: bool = False,
+        *,
+        cost: "Sequence[float] | NDArray[Any] | None" = None,
+        max_cost: float | None = None,
+    ) -> None:
         if not isinstance(sampler, ChunkedSampler):
             raise TypeError(
                 f"expected a sampler of wids, such as DistributedShardSampler, got "
                 f"{type(sampler).__name__}; torch's own BatchSampler takes any"
             )
+        if (cost is None) != (max_cost is None) or (cost is None and batch_size is None):
+            raise TypeError("give a BatchSampler batch_size, or cost and max_cost, or all three")
+        if cost is not None and drop_last:
+            raise ValueError("drop_last is of no use with cost: batches differ in size")
         self.sampler = sampler
-        self.batch_size = check_count("batch_size", batch_size)
+        # Without a size, the batches are cut by cost.
+        self.batch_size = 0 if batch_size is None else check_count("batch_size", batch_size)
         self.drop_last = bool(drop_last)
+        self._by_cost: CostBatches | None = None
+        if max_cost is not None:
+            self._by_cost = CostBatches(sampler, cost, max_cost, self.batch_size or None)
 
     def __len__(self) -> int:
         """Number of batches in a whole epoch on this rank."""
+        if self._by_cost is not None:
+            return self._by_cost.count(remaining=False)
         return self._batches_of(len(self.sampler))
 
-    def __iter__(self) -> "BatchPass":
+    def __iter__(self) -> "BatchPass | CostPass":
         """Begin a pass, as the sampler does."""
+        if self._by_cost is not None:
+            return self._by_cost.begin()
         return BatchPass(iter(self.sampler), self.batch_size, drop_last=self.drop_last)
 
     def __repr__(self) -> str:
-        return f"BatchSampler({self.sampler!r}, {self.batch_size})"
+        return f"BatchSampler({self.sampler!r}, {'by cost' if self._by_cost else self.batch_size})"
 
     @property
     def epoch(self) -> int:
@@ -80,13 +114,17 @@ class BatchSampler(TorchBatchSampler):
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the epoch of all coming passes."""
         self.sampler.set_epoch(epoch)
+        if self._by_cost is not None:
+            self._by_cost.forget()
 
     def remaining(self) -> int:
         """Number of batches still to come: of the pass under way, else of the next one."""
+        if self._by_cost is not None:
+            return self._by_cost.count(remaining=True)
         return self._batches_of(self.sampler.remaining())
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
-        """Where the sampler stands: its own state, the same on every rank.
+        """Where the sampler stands, the same on every rank; without costs, its own state.
 
         Args:
             consumed: Batches of the pass under way that were really used, counted from where this
@@ -95,19 +133,25 @@ class BatchSampler(TorchBatchSampler):
         Raises:
             ValueError: `consumed` is negative.
         """
+        if self._by_cost is not None:
+            return self._by_cost.state_dict(consumed)
         return self.sampler.state_dict(None if consumed is None else consumed * self.batch_size)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Go on where `state_dict` was taken, on any number of ranks, with any size of batches.
 
         Args:
-            state_dict: Of this class or of a sampler, from this or another rank.
+            state_dict: Of this class or of a sampler, from this or another rank; by cost, with the
+                same costs and bound, or between two epochs.
             strict: False to accept the state of other data; see `ChunkedSampler`.
 
         Raises:
             ValueError: It is no state, is of another version of the order, or of other data.
         """
-        self.sampler.load_state_dict(state_dict, strict)
+        if self._by_cost is not None:
+            self._by_cost.load_state_dict(state_dict, strict=strict)
+        else:
+            self.sampler.load_state_dict(state_dict, strict)
 
     def _batches_of(self, num_indexes: int) -> int:
         full, rest = divmod(num_indexes, self.batch_size)

@@ -71,6 +71,11 @@ class OrderState:
         Raises:
             ValueError: It is none, it is of another version, or its numbers contradict each other.
         """
+        if "batches" in state_dict:
+            raise ValueError(
+                "this is the state of batches by cost; load it into a BatchSampler with the same "
+                "cost and max_cost"
+            )
         names = [field.name for field in fields(cls)]
         # Keys that are unknown here are left alone: a later version may have added some.
         missing = [name for name in names if name not in state_dict]
@@ -169,6 +174,7 @@ class Planner:
 
     Attributes:
         plan: The order that a pass from a state follows, and the part of it that is this rank's.
+        whole: The same, with the order of all ranks.
         course: Where the pass under way began, or the next one will, and how many indexes it has
             handed out; from any thread.
         following: Where the pass after one from a state begins, if nobody sets another epoch.
@@ -177,6 +183,7 @@ class Planner:
     """
 
     plan: Callable[[OrderState], tuple[EpochOrder | MixtureOrder, RankShare]]
+    whole: Callable[[OrderState], tuple[EpochOrder | MixtureOrder, RankShare]]
     course: Callable[[], tuple[OrderState, int]]
     following: Callable[[OrderState], OrderState]
     begun: "Callable[[Progress], None]"
@@ -221,6 +228,10 @@ class Progress:
         block: Iterator[int] = iter(order.at(share.positions(computed, stop)).tolist())
         self._computed = (stop, block)
         return block
+
+    def pass_over(self, count: int) -> None:
+        """Count indexes as handed out that were drawn by other means than `next_block`."""
+        self._computed = (count, iter(()))
 
     @property
     def handed_out(self) -> int:

@@ -214,7 +214,9 @@ class ChunkedSampler(Sampler[int]):
 
     def __planner__(self) -> Planner:
         """What passes, and those who look ahead, ask of this sampler."""
-        return Planner(self._plan, self._course, self._following, self._begun, self._ended)
+        return Planner(
+            self._plan, self._whole, self._course, self._following, self._begun, self._ended
+        )
 
     def __repr__(self) -> str:
         parts = [f"{self._layout.num_samples:,} samples", *self._words_of_the_order()]
@@ -429,11 +431,15 @@ class ChunkedSampler(Sampler[int]):
     def _plan(self, state: OrderState) -> tuple[EpochOrder | MixtureOrder, RankShare]:
         """The order that a pass from `state` follows, and the part of it that is this rank's."""
         share = self._share(state)
+        return self._order(state, share.only_lane), share
+
+    def _whole(self, state: OrderState) -> tuple[EpochOrder | MixtureOrder, RankShare]:
+        """The same, with the order of all ranks."""
+        return self._order(state, None), self._share(state)
+
+    def _order(self, state: OrderState, lane: int | None) -> EpochOrder | MixtureOrder:
         shuffle_chunks = state.shufflefirst or state.epoch > 0
-        order = self._spec(state).epoch(
-            state.epoch, shuffle_chunks=shuffle_chunks, lane=share.only_lane
-        )
-        return order, share
+        return self._spec(state).epoch(state.epoch, shuffle_chunks=shuffle_chunks, lane=lane)
 
     def _course(self) -> tuple[OrderState, int]:
         """Where the pass under way began, or the next one will; how many indexes it handed out.

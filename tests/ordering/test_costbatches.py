@@ -1,0 +1,234 @@
+"""Batches by cost: never above the bound, equal on all ranks, exact, resumed at any batch."""
+
+import json
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import wids
+from wids import BatchSampler, DistributedShardSampler, Mixture
+
+# torchdata 0.11 calls what torch 2.13 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+
+THOROUGH = settings(
+    max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
+
+
+class Numbers(list):
+    """A dataset of its own indexes, in shards."""
+
+    def __init__(self, lengths):
+        super().__init__(range(sum(lengths)))
+        self.lengths = lengths
+
+
+DATA = Numbers([300, 110, 0, 600])
+LENGTHS = np.random.default_rng(0).lognormal(4, 1, len(DATA)).clip(1, 900).astype(int)
+
+
+def make_batches(rank=0, ranks=2, max_cost=1000, dataset=DATA, lengths=LENGTHS, **options):
+    sampler = DistributedShardSampler(dataset, ranks, rank, **{"interleave": 2, **options})
+    return BatchSampler(sampler, cost=lengths, max_cost=max_cost)
+
+
+@st.composite
+def cases(draw):
+    """Draw a dataset with costs of any distribution, and a bound."""
+    dataset = Numbers(
+        draw(st.lists(st.sampled_from([0, 1, 7, 90, 700, 1500]), min_size=1, max_size=6))
+    )
+    max_cost = draw(st.sampled_from([1, 7, 64, 1000.5]))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    kind = draw(st.sampled_from(["lognormal", "equal", "dear", "mostly dear", "sorted", "free"]))
+    n = len(dataset)
+    costs = {
+        "lognormal": (rng.lognormal(0, 1.5, n) * max_cost / 50).clip(0, max_cost),
+        "equal": np.full(n, max_cost / 3),
+        "dear": rng.uniform(0.4, 1, n) * max_cost,
+        "mostly dear": np.where(rng.random(n) < 0.98, max_cost, max_cost / 100),
+        "sorted": np.sort(rng.random(n)) * max_cost,
+        "free": np.zeros(n),
+    }[kind]
+    options = {
+        "partition": draw(st.sampled_from(["contiguous", "global", "uniform"])),
+        "shuffle": draw(st.booleans()),
+        "lanes": draw(st.integers(1, 3)),
+    }
+    return dataset, costs, max_cost, options
+
+
+@THOROUGH
+@given(case=cases(), ranks=st.integers(1, 5))
+def test_batches_are_bounded_and_exact(case, ranks):
+    """Each sample comes once, batches are as many as `len` says and cost at most the bound."""
+    dataset, costs, max_cost, options = case
+    for epoch in range(2):
+        seen, repeats = Counter(), 0
+        for rank in range(ranks):
+            batches = make_batches(rank, ranks, max_cost, dataset, costs, **options)
+            batches.set_epoch(epoch)
+            drawn = list(batches)
+            assert len(drawn) == len(batches) == batches.remaining()
+            for batch in drawn:
+                assert batch
+                assert len(batch) * costs[batch].max() <= max_cost * (1 + 1e-12)
+            seen.update(frozenset(batch) for batch in drawn)
+        repeats = sum(seen.values()) - len(seen)
+        assert repeats < ranks
+        assert Counter(index for batch in seen for index in batch) == Counter(dataset)
+
+
+@THOROUGH
+@given(
+    case=cases(),
+    runs=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), max_size=4),
+)
+def test_a_run_goes_on_with_other_ranks(case, runs):
+    """Stopped after any step, on any ranks in turn, each sample still comes once."""
+    dataset, costs, max_cost, options = case
+    state = make_batches(0, 3, max_cost, dataset, costs, **options).state_dict()
+    seen = Counter()
+    for ranks, steps in runs:
+        for rank in range(ranks):
+            batches = make_batches(rank, ranks, max_cost, dataset, costs, **options)
+            batches.load_state_dict(state)
+            # Not up to the end, where ranks fill up with what is there already.
+            whole_steps = max(0, batches.remaining() - 1)
+            for batch in islice(batches, min(steps, whole_steps)):
+                seen.update(batch)
+            stopped = batches.state_dict()
+        state = json.loads(json.dumps(stopped))
+    rest = make_batches(0, 1, max_cost, dataset, costs, **options)
+    rest.load_state_dict(state)
+    for batch in rest:
+        seen.update(batch)
+    assert seen == Counter(dataset)
+
+
+@pytest.mark.parametrize("kind", ["stateful", "stateful with workers", "wids"])
+@pytest.mark.parametrize("steps", [0, 1, 40, None])
+def test_loaders_resume_at_any_batch(kind, steps):
+    """A StatefulDataLoader and `wids.Loader` go on where they were saved, epochs included."""
+
+    def make():
+        if kind == "wids":
+            return wids.Loader(DATA, batch_sampler=make_batches(), num_workers=2)
+        workers = 2 if "workers" in kind else 0
+        return StatefulDataLoader(DATA, batch_sampler=make_batches(), num_workers=workers)
+
+    epochs = [[list(map(int, batch)) for batch in each] for each in [make()] for _ in range(2)]
+    steps = len(epochs[0]) if steps is None else steps
+    stopped = make()
+    iterator = iter(stopped)
+    head = [list(map(int, next(iterator))) for _ in range(steps)]
+    resumed = make()
+    resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
+    assert head + [list(map(int, batch)) for batch in resumed] == epochs[0]
+    assert [list(map(int, batch)) for batch in resumed] == epochs[1]
+
+
+def test_consumed_batches_are_counted_behind_a_prefetching_loader():
+    """With a plain DataLoader the number of batches used says where to go on."""
+    whole = list(make_batches())
+    batches = make_batches()
+    iterator = iter(DataLoader(DATA, batch_sampler=batches, num_workers=2))
+    for _ in range(3):
+        next(iterator)
+    resumed = make_batches()
+    resumed.load_state_dict(batches.state_dict(consumed=3))
+    assert resumed.remaining() == len(whole) - 3
+    assert list(resumed) == whole[3:]
+
+
+def test_epochs_advance_and_can_be_set():
+    """Each pass is another epoch, an abandoned one too, until one is set."""
+    epochs = []
+    for epoch in range(3):
+        batches = make_batches()
+        batches.set_epoch(epoch)
+        epochs.append(list(batches))
+        assert list(batches) == epochs[-1]
+    batches = make_batches()
+    assert list(batches) == epochs[0]
+    next(iter(batches))
+    assert list(batches) == epochs[2]
+    assert len({len(epoch) for epoch in epochs}) == 1
+    assert epochs[0] != epochs[1]
+
+
+def test_tokens_are_real_and_ranks_alike():
+    """On lognormal lengths hardly anything is padding, and the ranks of a step cost the same."""
+    n = 100_000
+    lengths = np.random.default_rng(1).lognormal(5.5, 0.9, n).clip(8, 8000).astype(int)
+    data = Numbers([1000] * 100)
+    ranks = [list(make_batches(rank, 8, 16384, data, lengths, interleave=16)) for rank in range(8)]
+    costs = np.array([[len(batch) * lengths[batch].max() for batch in rank] for rank in ranks])
+    assert lengths.sum() / costs.sum() >= 0.98
+    assert costs.mean() >= 0.94 * 16384
+    assert (costs.max(axis=0) / costs.mean(axis=0)).mean() <= 1.15
+
+
+def test_a_batch_may_have_a_most_number_of_samples():
+    """With a size as well, batches keep to both."""
+    sampler = DistributedShardSampler(DATA, 1, 0)
+    drawn = list(BatchSampler(sampler, 5, cost=LENGTHS, max_cost=1000))
+    assert max(map(len, drawn)) == 5
+    assert max(len(batch) * LENGTHS[batch].max() for batch in drawn) <= 1000
+    assert sorted(index for batch in drawn for index in batch) == list(DATA)
+
+
+def test_a_mixture_is_drawn_by_cost():
+    """Of a mixture, each epoch has the counts of its weights, and `len` is right for it."""
+    mixture = Mixture([DATA, Numbers([50])], weights=[1, 1], num_samples=400)
+    lengths = np.append(LENGTHS, np.full(50, 20))
+    batches = make_batches(0, 1, 1000, mixture, lengths, lanes=1)
+    for _ in range(3):
+        expected = len(batches)
+        drawn = list(batches)
+        assert len(drawn) == expected
+        assert sum(index >= 1010 for batch in drawn for index in batch) == 200
+        assert max(len(batch) * lengths[batch].max() for batch in drawn) <= 1000
+
+
+def test_states_that_do_not_fit_are_refused():
+    """States of other costs, of indexes within an epoch, and of batches for indexes, are named."""
+    batches = make_batches()
+    next(iter(batches))
+    state = batches.state_dict()
+    with pytest.raises(ValueError, match="other costs"):
+        make_batches(max_cost=2000).load_state_dict(state)
+    with pytest.raises(ValueError, match="state of batches by cost"):
+        batches.sampler.load_state_dict(state)
+    sampler = make_batches().sampler
+    next(iter(sampler))
+    with pytest.raises(ValueError, match="in the middle of an epoch"):
+        make_batches().load_state_dict(sampler.state_dict())
+    between = make_batches()
+    between.load_state_dict(make_batches().sampler.state_dict())
+    assert list(between) == list(make_batches())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"cost": LENGTHS}, TypeError, "or cost and max_cost"),
+        ({}, TypeError, "give a BatchSampler batch_size"),
+        ({"cost": LENGTHS, "max_cost": 100}, ValueError, r"sample \d+ costs"),
+        ({"cost": LENGTHS[1:], "max_cost": 1000}, ValueError, "for each of 1010 samples"),
+        ({"cost": -LENGTHS, "max_cost": 1000}, ValueError, "sample 0 costs"),
+        ({"cost": LENGTHS, "max_cost": 0}, ValueError, "max_cost must be"),
+        ({"cost": LENGTHS, "max_cost": 1000, "drop_last": True}, ValueError, "drop_last"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error, message):
+    """What cannot be batched is named."""
+    with pytest.raises(error, match=message):
+        BatchSampler(DistributedShardSampler(DATA, 1, 0), **arguments)

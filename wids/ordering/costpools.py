@@ -1,0 +1,274 @@
+"""Batches of bounded cost, cut from an order: as many an epoch as was known before it began.
+
+    CostPools   what samples cost, and how many of each fit into a batch
+    CostEpoch   the batches of one epoch, a pool at a time
+    Pool        the batches of one run of adjacent positions
+
+A pool is sorted by cost and cut into batches of samples that cost about the same. Adjacent batches
+form groups, one batch for each rank, so that the ranks are equally busy in a step; the groups come
+in random order.
+
+The number of batches is the same in every epoch. If `q` samples like a given one fit into a batch,
+it needs `1 / q` of a batch. Filling batches one after the other takes at most
+`sum(1 / q) + log(q_max / q_min) + 1` of them: in a batch whose samples range from `a` to `b` fits,
+at most `1 - a / b <= log(b / a)` is lost, and these ranges do not overlap. Each pool gets the sum,
+rounded over all pools, and the rest as spare batches, so the bound on the cost always holds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from wids.ordering.mixture import MixtureOrder
+from wids.ordering.order import EpochOrder
+from wids.ordering.permute import Integers, permute
+
+__all__ = ["CostEpoch", "CostPools", "Pool", "PoolStart"]
+
+# Needs are summed as multiples of 2**-32 of a batch, rounded up: exactly, and alike everywhere.
+_UNIT_BITS = 32
+_UNIT = 1 << _UNIT_BITS
+# Sorted among so many, samples of a batch differ by a hundredth, and a pool takes milliseconds.
+_BATCHES_A_POOL = 512
+# Of samples that cost nothing, or next to it.
+_MOST_IN_A_BATCH = 1 << 16
+_BLOCK = 1 << 20
+
+
+@dataclass(frozen=True)
+class PoolStart:
+    """Where a pool begins, and what all pools before it took.
+
+    Attributes:
+        position: First position of the pool.
+        need: Batches that the samples before it need, in multiples of `2**-32`.
+        used: Batches that they were cut into.
+    """
+
+    position: int = 0
+    need: int = 0
+    used: int = 0
+
+
+class CostPools:
+    """What samples cost, and how many of each fit into a batch.
+
+    Args:
+        costs: Cost of each sample of the dataset, from 0 to `max_cost`.
+        max_cost: What a batch may cost: the number of its samples times the cost of the dearest.
+        most: Samples that a batch may have.
+        first: Index of the first sample that takes part.
+        stop: One past the index of the last.
+
+    Attributes:
+        need: Batches that the samples need, in multiples of `2**-32`.
+        spare: Batches that a pool has beyond its need.
+
+    Raises:
+        ValueError: There is no cost for each sample, or one is out of range.
+
+    >>> CostPools([1, 2, 3], max_cost=6).fits(np.array([0, 2])).tolist()
+    [6, 2]
+    """
+
+    def __init__(
+        self,
+        costs: Sequence[float] | NDArray[Any],
+        max_cost: float,
+        most: int | None = None,
+        first: int = 0,
+        stop: int | None = None,
+    ) -> None:
+        self._costs = np.asarray(costs)
+        stop = len(self._costs) if stop is None else stop
+        if self._costs.ndim != 1 or self._costs.dtype.kind not in "iuf" or self._costs.size < stop:
+            raise ValueError(
+                f"cost must be a number for each of {stop} samples, got an array of "
+                f"{self._costs.dtype} with the shape {self._costs.shape}"
+            )
+        if not 0 < max_cost < float("inf"):
+            raise ValueError(f"max_cost must be a number above 0, got {max_cost!r}")
+        self._max_cost = max_cost
+        self._most = min(most or _MOST_IN_A_BATCH, _MOST_IN_A_BATCH)
+        self.need = 0
+        fewest, largest = self._most, 1
+        for start in range(first, stop, _BLOCK):
+            costs_here = self._costs[start : min(stop, start + _BLOCK)]
+            self._check(costs_here, start)
+            fits = self._fits(costs_here)
+            self.need += _need(fits)
+            fewest, largest = min(fewest, int(fits.min())), max(largest, int(fits.max()))
+        # A bound of log(largest / fewest) in whole numbers, and one more for what is rounded.
+        doublings = (largest // fewest).bit_length() if largest > fewest else 0
+        self.spare = -(-7 * doublings // 10) + 1
+
+    def _check(self, costs: NDArray[Any], start: int) -> None:
+        wrong = np.flatnonzero(~((costs >= 0) & (costs <= self._max_cost)))
+        if wrong.size:
+            raise ValueError(
+                f"sample {start + int(wrong[0])} costs {costs[wrong[0]]}, and max_cost is "
+                f"{self._max_cost}: leave such samples out, or allow a batch to cost as much"
+            )
+
+    def costs(self, indexes: Integers) -> NDArray[np.float64]:
+        """Return the cost of each of some samples."""
+        return self._costs[indexes].astype(np.float64)
+
+    def fits(self, indexes: Integers) -> Integers:
+        """Return how many samples of the cost of each of some samples fit into a batch."""
+        return self._fits(self._costs[indexes])
+
+    def _fits(self, costs: NDArray[Any]) -> Integers:
+        with np.errstate(divide="ignore"):
+            quotients = self._max_cost / costs.astype(np.float64)
+        return np.minimum(quotients, self._most).astype(np.int64)
+
+    def need_of_epoch(self, order: EpochOrder | MixtureOrder, num_samples: int) -> int:
+        """Return what an epoch needs whose samples are not each once those that take part."""
+        starts = range(0, num_samples, _BLOCK)
+        blocks = (np.arange(start, min(num_samples, start + _BLOCK)) for start in starts)
+        return sum(_need(self.fits(order.at(block))) for block in blocks)
+
+
+def _need(fits: Integers) -> int:
+    return int((-(-_UNIT // fits)).sum())
+
+
+@dataclass(frozen=True)
+class Pool:
+    """The batches of one run of adjacent positions.
+
+    Attributes:
+        start: Where it begins.
+        following: Where the next one begins.
+        indexes: Its samples, the dearest first.
+        bounds: Where each batch begins among them, and where the last one ends.
+        numbers: Which of these comes first, second, and so on.
+    """
+
+    start: PoolStart
+    following: PoolStart
+    indexes: Integers
+    bounds: list[int]
+    numbers: list[int]
+
+    def batch(self, number: int) -> list[int]:
+        """Return the indexes of a batch, by its number in the epoch."""
+        # What fills up the last step may be of the pool before, which a restored pass does not
+        # have; then it is another batch of this pool.
+        mine = self.numbers[(number - self.start.used) % len(self.numbers)]
+        indexes: list[int] = self.indexes[self.bounds[mine] : self.bounds[mine + 1]].tolist()
+        return indexes
+
+
+class CostEpoch:
+    """The batches of one epoch, the same on all ranks.
+
+    Args:
+        pools: What samples cost.
+        order: Gives an index for each position.
+        num_samples: Positions in the epoch.
+        need: Batches that all its samples need, in multiples of `2**-32`.
+        group: Adjacent batches that go together, as many as ranks.
+        key: What the groups of a pool are shuffled by; None to leave them, the dearest first.
+
+    Attributes:
+        num_samples: Positions in the epoch.
+        num_batches: Batches in the epoch.
+    """
+
+    def __init__(
+        self,
+        pools: CostPools,
+        order: EpochOrder | MixtureOrder,
+        num_samples: int,
+        need: int,
+        *,
+        group: int,
+        key: int | None,
+    ) -> None:
+        self._pools = pools
+        self._order = order
+        self.num_samples = num_samples
+        self._group = group
+        self._key = key
+        self._pool_size, self._num_pools = _pool_size(num_samples, need)
+        self.num_batches = number_of_batches(num_samples, need, pools.spare)
+
+    def pool(self, start: PoolStart) -> Pool:
+        """Compute the pool that begins at `start`."""
+        number = start.position // self._pool_size
+        # The last pool takes the rest as well, so that none is too small to be cut.
+        last = number == self._num_pools - 1
+        stop = self.num_samples if last else start.position + self._pool_size
+        indexes = self._order.at(np.arange(start.position, stop, dtype=np.int64))
+        indexes = indexes[np.argsort(-self._pools.costs(indexes), kind="stable")]
+        fits = self._pools.fits(indexes)
+        need = start.need + _need(fits)
+        due = self.num_batches if last else (need >> _UNIT_BITS) + (number + 1) * self._pools.spare
+        # The batches that are left for later pools must not be more than their samples.
+        due = max(due, self.num_batches - (self.num_samples - stop))
+        bounds = _cut(fits.tolist(), min(due - start.used, indexes.size))
+        used = start.used + len(bounds) - 1
+        numbers = self._sequence(start, used)
+        return Pool(start, PoolStart(stop, need, used), indexes, bounds, numbers)
+
+    def _sequence(self, start: PoolStart, used: int) -> list[int]:
+        """Return the order in which the batches of a pool come, numbered from the dearest on."""
+        head, tail = -start.used % self._group, used % self._group
+        groups, rest = divmod(used - start.used - head - tail, self._group)
+        if groups < 0 or rest:
+            return list(range(used - start.used))
+        # Where a step lies across two pools its batches are of the dearest in both, so much alike.
+        ends = list(range(head + tail))
+        chosen = np.arange(groups, dtype=np.int64)
+        if self._key is not None and groups:
+            chosen = permute(chosen, groups, self._key ^ start.position)
+        members = np.arange(self._group, dtype=np.int64)
+        inside = (head + tail + chosen[:, None] * self._group + members).ravel().tolist()
+        return [*ends[:head], *inside, *ends[head:]]
+
+
+def number_of_batches(num_samples: int, need: int, spare: int) -> int:
+    """Return how many batches an epoch is cut into."""
+    _, num_pools = _pool_size(num_samples, need)
+    # Where hardly two samples fit into a batch, each is a batch.
+    return min(num_samples, (need >> _UNIT_BITS) + num_pools * spare)
+
+
+def _pool_size(num_samples: int, need: int) -> tuple[int, int]:
+    """Return the samples in a pool, and the number of pools; the last takes what remains."""
+    size = max(1, _BATCHES_A_POOL * num_samples * _UNIT // max(1, need))
+    return size, max(1, num_samples // size)
+
+
+def _cut(fits: list[int], number: int) -> list[int]:
+    """Cut samples, of which `fits[i]` like sample `i` make a batch, into `number` batches."""
+    # As many 256ths of a full batch as make no more than that number, so that all cost alike.
+    bounds, least, most = _cut_at(fits, 256), 0, 256
+    while most - least > 1:
+        share = (least + most) // 2
+        tried = _cut_at(fits, share)
+        if len(tried) - 1 <= number:
+            bounds, most = tried, share
+        else:
+            least = share
+    missing = number + 1 - len(bounds)
+    while missing > 0:
+        # The cheapest samples are halved: side by side, so that they share a step.
+        wide = [at for at in range(len(bounds) - 1) if bounds[at + 1] - bounds[at] > 1][-missing:]
+        missing -= len(wide)
+        bounds = sorted([*bounds, *((bounds[at] + bounds[at + 1]) // 2 for at in wide)])
+    return bounds
+
+
+def _cut_at(fits: list[int], share: int) -> list[int]:
+    """Fill each batch to so many 256ths with samples like its first."""
+    bounds = [0]
+    while bounds[-1] < len(fits):
+        here = bounds[-1]
+        bounds.append(min(len(fits), here + max(1, fits[here] * share >> 8)))
+    return bounds
