@@ -497,9 +497,8 @@ def fetch_index(
         Entry.of(cache.cache_dir, url, f"sidecar{shard.version}").name + suffix
     )
     # Without a lock: it is small, and two processes write the same bytes.
-    kept = not anew and path.exists()
-    if not kept:
-        image = cache.fetcher.read(url)
+    image = cache.fetcher.read(url) if anew or not path.exists() else None
+    if image is not None:
         try:
             with cache.room_for_file(len(image)):
                 write_atomically(path, image)
@@ -508,10 +507,14 @@ def fetch_index(
             return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
     try:
         return TarIndex.load(path)
+    except FileNotFoundError:
+        # Evicted by now: the bound of the cache may be too small for a sidecar.
+        if image is not None:
+            return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
     except ShardFormatError:
         # A copy that is damaged must not stay: another one is fetched, now or at the next try.
         path.unlink(missing_ok=True)
-        if not kept:
+        if image is not None:
             raise
     return fetch_index(url, suffix, cache, shard, anew=True)
 
