@@ -70,7 +70,7 @@ def find_decoder(trial: bytes) -> tuple[Decode | None, str]:
 
 def decode_epoch(dataset: wids.ShardListDataset, decode: Decode) -> float:
     """Decode every picture and bring it to 224 x 224; return the mean of all pixels."""
-    sampler = wids.ChunkedSampler(dataset, shuffle=True, seed=0)
+    sampler = wids.DistributedShardSampler(dataset, seed=0)
     means = []
     for batch in DataLoader(dataset, batch_size=64, sampler=sampler, collate_fn=list):
         for image in decode([sample[".jpg"] for sample in batch]):

@@ -146,6 +146,8 @@ def test_consumed_batches_are_counted_behind_a_prefetching_loader():
     resumed.load_state_dict(batches.state_dict(consumed=3))
     assert resumed.remaining() == len(whole) - 3
     assert list(resumed) == whole[3:]
+    with pytest.warns(UserWarning, match="drawn ahead of their use"):
+        batches.state_dict()
 
 
 def test_epochs_advance_and_can_be_set():

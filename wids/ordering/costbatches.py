@@ -147,6 +147,8 @@ class CostBatches:
         """Where the batches stand; arguments as those of `BatchSampler.state_dict`."""
         if consumed is not None and consumed < 0:
             raise ValueError(f"consumed must be at least 0, got {consumed}")
+        if consumed is None:
+            self._sampler.__planner__().drawn_ahead()
         return self.to_dict(self._place(consumed))
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, strict: bool) -> None:

@@ -180,6 +180,7 @@ class Planner:
         following: Where the pass after one from a state begins, if nobody sets another epoch.
         begun: To be called when a pass is about to hand out its first index.
         ended: To be called when a pass has handed out its last index.
+        drawn_ahead: Warns if a loader has drawn indexes ahead of their use.
     """
 
     plan: Callable[[OrderState], tuple[EpochOrder | MixtureOrder, RankShare]]
@@ -188,6 +189,7 @@ class Planner:
     following: Callable[[OrderState], OrderState]
     begun: "Callable[[Progress], None]"
     ended: "Callable[[Progress], None]"
+    drawn_ahead: Callable[[], None]
 
 
 class Progress:

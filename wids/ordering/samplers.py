@@ -215,7 +215,13 @@ class ChunkedSampler(Sampler[int]):
     def __planner__(self) -> Planner:
         """What passes, and those who look ahead, ask of this sampler."""
         return Planner(
-            self._plan, self._whole, self._course, self._following, self._begun, self._ended
+            self._plan,
+            self._whole,
+            self._course,
+            self._following,
+            self._begun,
+            self._ended,
+            self._warn_of_drawn_ahead,
         )
 
     def __repr__(self) -> str:
@@ -318,13 +324,8 @@ class ChunkedSampler(Sampler[int]):
         """
         if consumed is not None and consumed < 0:
             raise ValueError(f"consumed must be at least 0, got {consumed}")
-        loader = None if self._loader is None else self._loader()
-        if consumed is None and (ahead := getattr(loader, "_tasks_outstanding", 0)):
-            warn(
-                f"state_dict() counts {ahead} batches as used that a DataLoader with workers has "
-                "drawn ahead of their use; a run that goes on from it misses their samples: pass "
-                "consumed=steps * batch_size, or use torchdata's StatefulDataLoader or wids.Loader"
-            )
+        if consumed is None:
+            self._warn_of_drawn_ahead()
         return self._state(consumed).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
@@ -455,9 +456,20 @@ class ChunkedSampler(Sampler[int]):
         """Where the pass after one from `state` begins, if nobody sets another epoch."""
         return self._epoch_start(state.epoch + 1)
 
+    def _warn_of_drawn_ahead(self) -> None:
+        """Warn if the state counts what a DataLoader has drawn and nobody has used yet."""
+        loader = None if self._loader is None else self._loader()
+        if ahead := getattr(loader, "_tasks_outstanding", 0):
+            warn(
+                f"state_dict() counts {ahead} batches as used that a DataLoader with workers has "
+                "drawn ahead of their use; a run that goes on from it misses their samples: pass "
+                "consumed=steps * batch_size (a BatchSampler: consumed=steps), or use torchdata's "
+                "StatefulDataLoader or wids.Loader"
+            )
+
     def _begun(self, progress: Progress) -> None:
-        self._loader = drawing_loader()
         """Take note that a pass is about to hand out its first index."""
+        self._loader = drawing_loader()
         self._progress = progress
 
     def _ended(self, progress: Progress) -> None:
