@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from wids.display.arrayview import MAX_ELEMENTS, describe_array
+from wids.codecs.formats import FORMAT_OF, Format
+from wids.display.arrayview import MAX_ELEMENTS, describe_array, summarise_arrays
 
 numbers = arrays.arrays(
     st.one_of(arrays.boolean_dtypes(), arrays.integer_dtypes(), arrays.floating_dtypes()),
@@ -113,3 +114,13 @@ def test_large_arrays_are_sampled_over_their_length() -> None:
     assert sum(figures["histogram"]["counts"]) == MAX_ELEMENTS
     whole = array[:MAX_ELEMENTS].reshape(1024, -1)
     assert not describe_array("", np.asfortranarray(whole))["sampled"]
+
+
+def test_a_format_in_the_table_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Arrays of a format are shown as its decoder returns them, one or several by name."""
+    for suffix, value in ((".row", np.arange(3)), (".rows", {"a": np.arange(3)})):
+        added = Format((suffix,), "array", lambda _, value=value: lambda data: value)
+        monkeypatch.setitem(FORMAT_OF, suffix, added)
+        (shown,) = summarise_arrays(suffix, b"")["arrays"]
+        assert shown["values"] == [0, 1, 2]
+        assert shown["name"] == ("" if suffix == ".row" else "a")

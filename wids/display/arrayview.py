@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from wids.codecs.arrays import decode_npy, decode_npz
-from wids.codecs.safetensors import decode_safetensors
+from wids.codecs.formats import DecoderSettings, builtin_decoders
 from wids.codecs.tenbin import decode_tenbin_named
 from wids.display.pixels import is_picture
 from wids.display.safejson import safe_number, safe_text
@@ -29,6 +28,9 @@ NUM_STEPS = 160  # of the curve of an array with one axis
 MIN_CURVE = 16  # values that make a curve rather than a row of numbers
 FIRST_VALUES = 8
 
+_SETTINGS = DecoderSettings(
+    "raw", allow_pickle=False, media=False, copy=False, max_nbytes=MAX_NBYTES
+)
 NamedArray = tuple[str, np.ndarray]
 
 
@@ -36,7 +38,7 @@ def named_arrays(suffix: str, data: bytes | memoryview) -> list[NamedArray]:
     """Read the arrays of a field, without a copy where the format allows it.
 
     Args:
-        suffix: ".npy", ".npz", ".safetensors", ".ten" or ".tb".
+        suffix: That of a format of the kind "array", such as ".npy".
         data: The whole field.
 
     Returns:
@@ -46,16 +48,11 @@ def named_arrays(suffix: str, data: bytes | memoryview) -> list[NamedArray]:
         DecodeError: The bytes are not what the suffix promises.
         PermissionError: It holds Python objects.
     """
-    if suffix == ".npy":
-        return [("", decode_npy(data))]
-    if suffix in {".ten", ".tb"}:
+    if suffix in {".ten", ".tb"}:  # the names in it are lost on who decodes it
         return decode_tenbin_named(data)
-    found: Mapping[str, Any]
-    if suffix == ".npz":
-        found = decode_npz(data, max_nbytes=MAX_NBYTES)
-    else:
-        found = decode_safetensors(data)
-    return [(name, _as_numpy(array)) for name, array in found.items()]
+    found = builtin_decoders(_SETTINGS)[suffix](data)
+    named = found if isinstance(found, Mapping) else {"": found}
+    return [(name, _as_numpy(array)) for name, array in named.items()]
 
 
 def _as_numpy(array: Any) -> np.ndarray:
@@ -82,7 +79,7 @@ def summarise_arrays(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
     """Describe the arrays of a field.
 
     Args:
-        suffix: ".npy", ".npz", ".safetensors", ".ten" or ".tb".
+        suffix: That of a format of the kind "array", such as ".npy".
         data: The whole field.
 
     Returns:
