@@ -233,8 +233,11 @@ _SYMBOLS = "|".join(
     rf"{symbol}\b" if symbol.isalpha() else re.escape(symbol)
     for symbol in sorted((*OPERATORS, "="), key=len, reverse=True)
 )
+# No field has a sign of an operator in it, so that none needs a space before it.
+_SIGNS = re.escape("".join(symbol for symbol in OPERATORS if not symbol.isalpha()))
 _LEFT = re.compile(
-    rf"""\s*(?P<field>\.[^\s:=!<>()]+|key\b)(?::(?P<path>[^\s=!<>()]+))?
+    rf"""\s*(?P<field>\.[^\s:(){_SIGNS}]+|key\b)
+        (?::(?P<path>[^\s(){_SIGNS}]+))?
         \s*(?P<operator>{_SYMBOLS})\s*""",
     re.VERBOSE,
 )
