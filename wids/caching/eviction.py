@@ -187,12 +187,17 @@ def exceeded_bound(folder: Path) -> int | None:
         return None
 
 
+def _worth(entry: CachedShard) -> float:
+    """Return what keeps a shard: those with the least are evicted first."""
+    return entry.last_used
+
+
 def _shrink(
     folder: Path, max_nbytes: int, *, coming_nbytes: int = 0, spared: Path | None = None
 ) -> int:
     # Parts first: one that is published meanwhile is then counted twice, never missed.
     reserved, orphans = _parts(folder)
-    entries = sorted([*orphans, *list_shards(folder)], key=lambda entry: entry.last_used)
+    entries = sorted([*orphans, *list_shards(folder)], key=_worth)
     bound = max(0, max_nbytes - _MARGIN_NBYTES)
     excess = sum(entry.nbytes for entry in entries) + reserved + coming_nbytes - bound
     passing = reserved > 0

@@ -49,8 +49,8 @@ def shard_options(
     Raises:
         ValueError: A spec has no field for one of the digests.
 
-    >>> shard_options(digests="md5")
-    {'mtime': 0, 'sidecars': False, 'digests': ('md5',), 'fsync': False}
+    >>> shard_options(digests="md5")["digests"]
+    ('md5',)
     """
     # A text would be taken letter by letter.
     named = (digests,) if isinstance(digests, str) else tuple(dict.fromkeys(digests))
