@@ -459,7 +459,8 @@ class ChunkedSampler(Sampler[int]):
     def _warn_of_drawn_ahead(self) -> None:
         """Warn if the state counts what a DataLoader has drawn and nobody has used yet."""
         loader = None if self._loader is None else self._loader()
-        if ahead := getattr(loader, "_tasks_outstanding", 0):
+        # Also those that a worker has finished out of turn, which are no longer outstanding.
+        if ahead := len(getattr(loader, "_task_info", ())):
             warn(
                 f"state_dict() counts {ahead} batches as used that a DataLoader with workers has "
                 "drawn ahead of their use; a run that goes on from it misses their samples: pass "
