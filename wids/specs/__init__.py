@@ -1,1 +1,1 @@
-"""JSON specs of datasets: parsed, held in columns, built from shards, edited."""
+"""JSON specs of datasets: parsing, storage in columns, building from shards, editing."""

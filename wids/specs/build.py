@@ -1,4 +1,4 @@
-"""Specs built from shards: sample counts, sizes and digests, in parallel."""
+"""Building of specs from shards: sample counts, sizes and digests, computed in parallel."""
 
 from __future__ import annotations
 
@@ -47,13 +47,13 @@ _WRITER_PART = re.compile(r"-\d+-of-\d+\.json$")  # the spec of one of several p
 
 @dataclass(frozen=True)
 class ShardRecord:
-    """Entry of one shard for a spec, and what was unusual about the shard.
+    """Spec entry of one shard, and the irregularities found in the shard.
 
     Attributes:
-        url: The shard, as it was given.
-        entry: What a spec says of it, with the digests asked for.
-        skipped: How many entries of the tar belong to no sample, by reason.
-        trailing_nbytes: Bytes behind the end of the archive, which no reader sees.
+        url: Path or URL of the shard, as given.
+        entry: The shard's entry in a spec, with the requested digests.
+        skipped: Number of tar entries that belong to no sample, by reason.
+        trailing_nbytes: Bytes after the end of the archive, which no reader sees.
     """
 
     url: str
@@ -64,12 +64,12 @@ class ShardRecord:
 
 @dataclass(frozen=True)
 class Build:
-    """Spec built from shards, and the errors of those that could not be read.
+    """Spec built from shards, and the errors of the shards that could not be read.
 
     Attributes:
-        spec: The spec of the shards that could be read, sorted by URL.
-        records: What was found in each shard that was read now.
-        failures: The other shards: URL to what was wrong.
+        spec: The spec of the readable shards, sorted by URL.
+        records: The record of each shard that this call read.
+        failures: The error of each unreadable shard, by URL.
     """
 
     spec: DatasetSpec
@@ -91,18 +91,19 @@ def index_shard(
 
     Args:
         url: Path or URL of the shard.
-        digests: Which of "md5" and "sha256" to compute; without any, only headers are read.
+        digests: Digests to compute, of "md5" and "sha256"; if empty, only headers are read.
         sidecar: Write the tar index beside the shard (local shards only).
-        indexes: Write those of other tools too: any of "dali" and "energon" (local shards only).
-        cache_dir: Where a remote shard is kept; by default it is removed when it was read.
+        indexes: Also write the indexes of other tools: "dali", "energon" (local shards only).
+        cache_dir: Folder that keeps a remote shard; by default the shard is removed after reading.
 
     Raises:
         FetchError: The shard could not be fetched.
-        ShardFormatError: It is no readable tar; the message names the byte.
+        ShardFormatError: The shard is not a readable tar; the message names the byte.
     """
     with local_copy(url, cache_dir) as path:
         stored = stored_file(url, path)
-        # Read from end to end first: the headers are in memory then, and a cold disk does not jump.
+        # Hash first: the sequential read brings the headers into memory, so a cold disk need not
+        # seek for each of them.
         found = {} if stored is None else hash_file(stored, digests)
         index = TarIndex.from_tar(path)
         if sidecar and is_local(url):
@@ -126,14 +127,14 @@ def _save_indexes(url: str, path: Path, index: TarIndex, indexes: Collection[str
 
 
 def stored_file(url: str, path: Path) -> Path | None:
-    """Return the file that `filesize` and digests of a spec are of: the shard as stored.
+    """Return the shard's file as stored, to which `filesize` and digests of a spec refer.
 
     Args:
         url: Path or URL of the shard.
         path: The plain tar that the cache made of it.
 
     Returns:
-        The file; None for a compressed shard from a server, of which only the plain tar is kept.
+        The file; None for a compressed remote shard, since the cache keeps only its plain tar.
     """
     if is_local(url):
         return local_path(url)
@@ -145,22 +146,22 @@ def local_copy(url: str, cache_dir: str | os.PathLike[str] | None = None) -> Ite
     """Provide a local file of a shard for the duration of a `with` block.
 
     Args:
-        url: Path or URL of the shard; a local one is used where it lies.
-        cache_dir: Where a remote one is kept; by default it is removed in the end.
+        url: Path or URL of the shard; a local shard is used in place.
+        cache_dir: Folder that keeps a remote shard; by default the copy is removed on exit.
 
     Raises:
-        FetchError: It could not be fetched.
+        FetchError: The shard could not be fetched.
     """
     if is_local(url) or cache_dir is not None:
         yield ShardCache(cache_dir).get(url)
         return
-    # Not in the cache folder: a thousand shards that are read once would push out what a run uses.
+    # Not in the cache folder: a thousand shards read once would evict those that a run uses.
     with TemporaryDirectory(prefix="wids-") as folder:
         cache = ShardCache(folder)
         try:
             yield cache.get(url)
         finally:
-            cache.close()  # waits for what is still written into the folder
+            cache.close()  # waits for pending writes into the folder
 
 
 def build_spec(
@@ -174,21 +175,21 @@ def build_spec(
     workers: int | None = None,
     **options: Any,
 ) -> Build:
-    """Index many shards in parallel and make a spec of them.
+    """Index many shards in parallel and build their spec.
 
-    A shard that cannot be read is reported; the rest goes on.
+    A shard that cannot be read is reported in the result; the other shards are still indexed.
 
     Args:
         shards: Paths and URLs.
-        folder: Where the spec will lie: local shards below it are named relative to it. None
-            leaves every name as it is, for a spec with a `base`.
+        folder: Folder of the future spec: local shards below it get relative names. None keeps
+            every name unchanged, for a spec with a `base`.
         header: Top-level keys of the spec, such as `name`, `info` and `base`.
-        known: Entries of shards that need not be read again, by the name that they have in the
-            spec.
-        note: Called with the entry of each shard as soon as it is read, to keep it from a crash.
-        executor: Who runs `index_shard`; a process pool of its own by default.
-        workers: Processes of that pool; by default one per core.
-        options: `digests`, `sidecar`, `indexes` and `cache_dir`, as `index_shard` takes them.
+        known: Entries of shards that need not be read again, by their name in the spec.
+        note: Called with the entry of each shard as soon as it is read, so that a journal can save
+            it before a crash.
+        executor: Executor that runs `index_shard`; by default a new process pool.
+        workers: Number of processes of that pool; by default one per core.
+        options: `digests`, `sidecar`, `indexes` and `cache_dir`, as for `index_shard`.
 
     Raises:
         ValueError: A shard is listed twice.
@@ -197,7 +198,7 @@ def build_spec(
     entries = {name: known[name] for name in names if known and name in known}
     missing = {name: shard for name, shard in names.items() if name not in entries}
     name_of = {shard: name for name, shard in missing.items()}
-    # Sidecars that a killed run had begun; those of a run that lives are left to it.
+    # Removes the unfinished sidecars of a killed run, but not those of a run that is still alive.
     if options.get("sidecar"):
         for beside in {local_path(shard).parent for shard in shards if is_local(shard)}:
             remove_parts(beside)
@@ -221,7 +222,7 @@ def build_spec(
             records.append(outcome)
         else:
             failures[shard] = outcome
-    # By name: the order in which workers are done must not show in the spec.
+    # Sorted by name: the spec must not depend on the order in which the workers finish.
     rows = [{**entries[name], "url": name} for name in sorted(entries)]
     return Build(new_spec(rows, header or {}), records, failures)
 
@@ -229,21 +230,22 @@ def build_spec(
 def merge_specs(
     sources: Sequence[str], folder: str | os.PathLike[str], name: str | None = None
 ) -> DatasetSpec:
-    """Make one spec of the shards of several.
+    """Merge several specs into one.
 
     Args:
-        sources: Paths or URLs of the specs, such as those of writers that worked in parallel.
-        folder: Where the new spec will lie.
-        name: Name of the dataset; by default that of the first spec that has one.
+        sources: Paths or URLs of the specs, such as those of parallel writers.
+        folder: Folder of the new spec.
+        name: Name of the dataset; by default the first name found in the specs.
 
     Returns:
-        Their shards in the order of the specs, each with all that its spec said of it and the name
-        of its dataset; the top-level keys on which the specs agree, class names among them. Shards
-        of writers that worked in parallel are sorted by URL, as their numbers interleave.
+        A spec of all shards in the order of the specs. Each shard keeps all fields of its entry
+        and gets the name of its dataset. Top-level keys on which the specs agree are kept, class
+        names included. The shards of parallel writers are sorted by URL, since their numbers
+        interleave.
 
     Raises:
-        SpecError: One of them is malformed, or their numbers of classes disagree.
-        ValueError: Two of them list the same shard.
+        SpecError: A spec is malformed, or the specs number their classes differently.
+        ValueError: Two specs list the same shard.
     """
     specs = [load_spec(source) for source in sources]
     header = merged_header(
@@ -251,7 +253,7 @@ def merge_specs(
     )
     parts = all(map(_WRITER_PART.search, sources))
     several = len({spec.name for spec in specs}) > 1 and not parts
-    # A spec's own name came with each of its shards; in the new spec it would be one shard's.
+    # Parsing gave each shard the name of its spec; in the new spec it would be the shard's own.
     shards = [
         ({"dataset": spec.name} if several and spec.name else {})
         | {key: value for key, value in shard.items() if (key, value) != ("name", spec.name)}
@@ -281,12 +283,12 @@ def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None)
 
 
 def default_name(shard: str) -> str:
-    """Return the name of a dataset by its first shard: its words, without numbers.
+    """Return a dataset name made of the words, without numbers, of its first shard's path.
 
     >>> default_name("data/imagenet-train-{000000..001281}.tar")
     'data-imagenet-train'
     """
-    # Only the words: digits are the shard's, and braces or stars nobody's name.
+    # Digits number the shard, and braces and stars belong to a pattern.
     stem = re.sub(r"\.(tar|tgz)(\.\w+)?$", "", shard)
     words = [word for word in re.split(r"\W+", stem, flags=re.ASCII) if not word.isdigit()]
     return "-".join(dict.fromkeys(word for word in words if word))

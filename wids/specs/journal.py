@@ -1,4 +1,4 @@
-"""Journal of a long run: the entries of finished shards, read when it resumes after a crash."""
+"""Journal of a long run: spec entries of finished shards, read on resumption after a crash."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ __all__ = ["Journal", "is_left_over"]
 
 
 class Journal:
-    """Journal of spec entries, appended one by one and removed when the spec is written.
+    """Append-only journal of spec entries, removed once the spec is written.
 
     >>> Journal(None).entries()
     {}
     """
 
     def __init__(self, path: Path | None) -> None:
-        """Use a journal.
+        """Open a journal; its file is created by the first `note`.
 
         Args:
-            path: Where it lies, or will lie; None keeps none.
+            path: Path of the journal; None disables it.
         """
         self._path = path
 
@@ -34,21 +34,21 @@ class Journal:
         return {row["url"]: row for row in self._rows() if isinstance(row.get("url"), str)}
 
     def note(self, entry: dict[str, Any]) -> None:
-        """Add the entry of a shard that is done."""
+        """Append the entry of a finished shard."""
         if self._path is not None:
             self._path.parent.mkdir(parents=True, exist_ok=True)
-            # Not synced: a power cut costs the work on the last shards, and never a wrong entry.
+            # Not synced: a power failure loses the last entries, but never makes a wrong one.
             with self._path.open("a", encoding="utf-8") as stream:
-                stream.write(f"\n{json.dumps(entry)}\n")  # after a cut line, a line of its own
+                stream.write(f"\n{json.dumps(entry)}\n")  # the first \n ends a truncated line
 
     def begin(self, paths: Iterable[Path]) -> None:
-        """Start over, and note the files that an earlier run left where this one will write.
+        """Start a new journal, which records the files that an earlier run left.
 
-        They stay until they are replaced, so whoever goes on after a crash must know them from
-        those of this run.
+        These files stay until this run replaces them, so a resumption after a crash must be able
+        to distinguish them from the files of this run.
 
         Args:
-            paths: Where this run writes; those that are not there are left out.
+            paths: Paths that this run will write; those that do not exist are ignored.
         """
         if self._path is None:
             return
@@ -60,7 +60,7 @@ class Journal:
             self.remove()
 
     def left_over(self) -> set[tuple[str, str]]:
-        """Return name and stamp of each file that was there before; see `is_left_over`."""
+        """Return name and stamp of each file of an earlier run, for `is_left_over`."""
         return {
             (row["left"], row["stamp"])
             for row in self._rows()
@@ -68,7 +68,7 @@ class Journal:
         }
 
     def _rows(self) -> Iterator[dict[str, Any]]:
-        """Yield all lines, without one that a crash cut off."""
+        """Yield all lines, except one that a crash truncated."""
         if self._path is None or not self._path.exists():
             return
         for line in self._path.read_bytes().splitlines():
@@ -86,7 +86,7 @@ class Journal:
 
 
 def is_left_over(path: Path, left: set[tuple[str, str]]) -> bool:
-    """Return whether an earlier run left a file, and it was not replaced since.
+    """Return whether a file is of an earlier run and has not been replaced since.
 
     Args:
         path: The file.
@@ -98,5 +98,5 @@ def is_left_over(path: Path, left: set[tuple[str, str]]) -> bool:
 def _stamp(path: Path) -> str:
     """Return a text that changes when a file is replaced."""
     status = path.stat()
-    # Not the inode: a file system that has one free gives it to the file that comes next.
+    # Not the inode: a file system may give the inode of a removed file to the next new file.
     return f"{status.st_mtime_ns}-{status.st_size}"

@@ -1,4 +1,4 @@
-"""Locations in specs: resolved against their base, and the dataset names derived from them."""
+"""Resolution of the locations in specs against a base, and default names of datasets."""
 
 import base64
 import hashlib
@@ -13,7 +13,7 @@ from wids.base.urls import display_url, is_local, local_path, scheme_of
 
 __all__ = ["folder_of", "join", "join_all", "name_of"]
 
-# In lines of locations: parts that normalising would remove, or that say where a path begins.
+# In lines of locations: parts that normalisation would remove, or that make a path absolute.
 _TO_TAKE_APART = (
     *("//", "/./", "/../", "\n/", "\n./", "\n../"),
     *("/\n", "/.\n", "/..\n", "\n.\n", "\n..\n", "\n~"),
@@ -21,11 +21,11 @@ _TO_TAKE_APART = (
 _IN_URLS = ("?", "#")
 _SUFFIX = re.compile(r"\.(json|tar|tar\.gz|tgz|tar\.zst)$", re.IGNORECASE)
 _SLASH_IN_BRACES = re.compile(r"\{[^}]*/")
-_TELLING = re.compile(r"[^\W_]")  # "*" and "{}" alone say nothing
+_TELLING = re.compile(r"[^\W_]")  # a name needs a letter or digit: "*" and "{}" are none
 
 
 def folder_of(location: str) -> str:
-    """Return the folder that a location lies in, without a query.
+    """Return the folder of a location, without the query of a URL.
 
     >>> folder_of("https://host/sets/train.json?key=1"), folder_of("sets/train.json")
     ('https://host/sets', 'sets')
@@ -54,17 +54,17 @@ def join(base: str, location: str) -> str:
     parts = urlsplit(base)
     relative, query = _split_query(location)
     path = posixpath.normpath(posixpath.join(parts.path or "/", relative))
-    # normpath keeps two leading slashes, which POSIX allows and no server expects.
+    # normpath keeps two leading slashes, since POSIX gives them a meaning; servers do not.
     return f"{parts.scheme}://{parts.netloc}/{path.lstrip('/')}{query}"
 
 
 def join_all(base: str, locations: list[str]) -> list[str]:
-    """Return many locations, none with a line break, resolved as by `join`, but faster.
+    """Return many locations resolved as by `join`, but faster; none may hold a line break.
 
     >>> join_all("/data", ["a.tar", "b.tar"]), join_all("/data", ["https://host/a.tar"])
     (['/data/a.tar', '/data/b.tar'], ['https://host/a.tar'])
     """
-    # What the smallest and the largest begin with, all begin with: a scheme, if they have one.
+    # A prefix of both the smallest and the largest string is a prefix of all: here the scheme.
     first, last = min(locations), max(locations)
     head, mark, _ = first.partition("://")
     if not base or (mark and scheme_of(first) and last.startswith(head + mark)):
@@ -83,16 +83,16 @@ def _split_query(location: str) -> tuple[str, str]:
 
 
 def name_of(source: Any, urls: Sequence[str]) -> str:
-    """Return the default name of a dataset: that of its spec, folder, pattern or shard.
+    """Return the default name of a dataset, taken from its spec, folder, pattern or shard.
 
-    The name is for people: two datasets may well have the same.
+    The name is meant for people and need not be unique.
 
     Args:
-        source: What the dataset was opened from, as for `wids.specs.sources.load_spec`.
-        urls: Its shards.
+        source: Source of the dataset, as for `wids.specs.sources.load_spec`.
+        urls: Locations of its shards.
 
     Returns:
-        The name; 16 characters of a digest of the URLs where nothing tells one.
+        The name; if neither source nor shards give one, 16 characters of a digest of the URLs.
 
     >>> name_of("https://host/cats/train.json?key=1", []), name_of("cats/*.tar", [])
     ('train', 'cats')
@@ -100,7 +100,7 @@ def name_of(source: Any, urls: Sequence[str]) -> str:
     'cats'
     """
     if not isinstance(source, str | os.PathLike):
-        # An open file knows its path, unless it was opened by number or lies in memory.
+        # An open file has its path as `name`, unless it was opened by descriptor or is in memory.
         source = getattr(source, "name", None)
     found = _from_location(os.fspath(source)) if isinstance(source, str | os.PathLike) else ""
     return found or _from_urls(urls) or _digest(urls)
@@ -109,7 +109,7 @@ def name_of(source: Any, urls: Sequence[str]) -> str:
 def _from_urls(urls: Sequence[str]) -> str:
     if len(urls) == 1:
         return _from_location(urls[0])
-    # The first and the last stand for all: a list may hold a million.
+    # Only the first and the last are compared: a list may hold a million.
     folder, other = folder_of(urls[0]), folder_of(urls[-1])
     return _from_location(folder or os.curdir) if folder == other else ""
 
@@ -119,13 +119,13 @@ def _from_location(location: str) -> str:
     if scheme_of(location) == "pipe":  # a command, which may hold secrets
         return ""
     if is_local(location):
-        # Not resolve(): who opened a link called "train" thinks of it as that.
+        # Not resolve(): a dataset opened by a link called "train" is called "train".
         path = os.path.abspath(local_path(location))  # noqa: PTH100
     else:
-        # Not by urlsplit, which refuses what is no URL; whoever fetches it says so better.
+        # Not by urlsplit, which raises for a malformed URL; the fetch raises a better error.
         shown = re.split(r"[?#]", display_url(location))[0]
         path = unquote(shown.partition("://")[2].partition("/")[2])
-    # Where braces hold slashes, no part is a name; the folder of the shards may be.
+    # Braces that hold slashes span several parts, so none is a name; the shards' folder may be.
     parts = [] if _SLASH_IN_BRACES.search(path) else path.split("/")
     names = (_SUFFIX.sub("", part) for part in reversed(parts))
     return next(filter(_TELLING.search, names), "")

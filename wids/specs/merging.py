@@ -1,4 +1,4 @@
-"""Merge of the top-level keys of several specs: class names must agree."""
+"""Merging of the top-level keys of several specs, whose class names must agree."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -15,7 +15,7 @@ _OWN_KEYS = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist
 
 
 def class_names(header: Mapping[str, Any]) -> dict[int, str]:
-    """Return the class names that the top-level keys of a spec state, or its `info`.
+    """Return the class names given by the top-level keys of a spec, or else by its `info`.
 
     >>> class_names({"classes": ["cat", "dog"]})
     {0: 'cat', 1: 'dog'}
@@ -36,11 +36,11 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         headers: The top-level keys of each spec, by its name for messages.
 
     Returns:
-        The keys as they are where all specs that have them say the same; one list of `classes`
-        where one of them names more classes than the others; nothing where none names any.
+        The keys unchanged if all specs that have them agree; one `classes` key if one spec names
+        more classes than another; an empty dict if no spec names any.
 
     Raises:
-        SpecError: Two specs give one number to different classes, or two numbers to one.
+        SpecError: Two specs give one number to two classes, or two numbers to one class.
 
     >>> merged_classes({"a.json": {"classes": ["cat"]}, "b.json": {"classes": ["cat", "dog"]}})
     {'classes': ['cat', 'dog']}
@@ -59,7 +59,7 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     raw = [{key: header[key] for key in _KEYS if key in header} for header in headers.values()]
     said = [each for each in raw if each]
     if said and all(each == said[0] for each in said) and class_names(said[0]) == merged:
-        return dict(said[0])  # as it was written: of two columns, or in a form that we do not know
+        return dict(said[0])  # unchanged: it may have two columns, or a form that is not understood
     if not merged and not said:
         return {}
     if not merged:
@@ -85,15 +85,15 @@ def _check_unique(names: Mapping[int, str], said_by: Mapping[int, str]) -> None:
 
 
 def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the top-level keys of several specs that become one.
+    """Return the top-level keys for the merge of several specs.
 
-    Warns of keys on which they differ, which are left out.
+    Keys on which the specs differ are left out, with a warning.
 
     Args:
         headers: The top-level keys of each spec, by its name for messages.
 
     Raises:
-        SpecError: Their numbers of classes disagree.
+        SpecError: The specs number their classes differently.
 
     >>> merged_header({"a.json": {"license": "MIT"}, "b.json": {"license": "MIT"}})
     {'license': 'MIT'}
@@ -113,7 +113,7 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def as_class_names(value: Any) -> dict[int, str]:
-    """Return the names that a list or an object of a spec states; none for anything else.
+    """Return the class names, by number, in a value of a spec; empty for an unknown form.
 
     Args:
         value: A list (class 0 first), or an object from number to name or from name to number.
@@ -122,11 +122,11 @@ def as_class_names(value: Any) -> dict[int, str]:
     ({0: 'cat', 1: 'dog'}, {0: 'cat'})
     """
     if isinstance(value, Mapping):
-        # Python refuses to read numbers of thousands of digits; no class has such a one.
+        # At most 18 digits: Python refuses to parse numbers of thousands of digits.
         pairs = [(key, name) for key, name in value.items() if _DIGITS.fullmatch(str(key))]
         if pairs:
             return {int(key): _as_name(name) for key, name in pairs}
-        # Turned round, as torchvision's `class_to_idx` has it. Of two names the first is kept.
+        # From name to number, as torchvision's `class_to_idx`. Of two names the first is kept.
         turned = [(number, name) for name, number in value.items() if type(number) is int]
         return {number: str(name) for number, name in reversed(turned)}
     if isinstance(value, Sequence) and not isinstance(value, str):
@@ -135,7 +135,7 @@ def as_class_names(value: Any) -> dict[int, str]:
 
 
 def _as_name(value: Any) -> str:
-    """Join what ImageNet's lists hold for a class: `["n01440764", "tench"]`."""
+    """Return a class name as text; lists such as ImageNet's `["n01440764", "tench"]` are joined."""
     if isinstance(value, list) and all(isinstance(part, str) for part in value):
         return " ".join(value)
     return str(value)

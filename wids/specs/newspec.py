@@ -1,4 +1,4 @@
-"""New specs: the entries and names of their shards."""
+"""Construction of new specs: the entries and names of their shards."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = ["name_in_spec", "new_spec", "refuse_overwriting", "shard_entry"]
 
-_KIND = {"__kind__": "wids-shard-index-v1"}  # the old widsindex wrote it into its specs
+_KIND = {"__kind__": "wids-shard-index-v1"}  # as the old widsindex wrote it
 _DIGEST_FIELDS = {kind.algorithm: name for name, kind in DIGESTS.items()}
 
 
@@ -27,10 +27,10 @@ def shard_entry(
     """Return the entry of one shard in a spec.
 
     Args:
-        url: The shard, as `name_in_spec` names it.
-        nsamples: How many samples it holds.
-        filesize: Its length in bytes.
-        digests: `"md5"` and `"sha256"` to hexadecimal digest, as far as they are known.
+        url: Name of the shard, as returned by `name_in_spec`.
+        nsamples: Number of samples.
+        filesize: Length in bytes.
+        digests: The known hexadecimal digests, by `"md5"` and `"sha256"`.
 
     >>> shard_entry("a.tar", 2, 3072, {"md5": "d41d8cd98f00b204e9800998ecf8427e"})["md5sum"]
     'd41d8cd98f00b204e9800998ecf8427e'
@@ -40,22 +40,23 @@ def shard_entry(
 
 
 def new_spec(entries: Iterable[dict[str, Any]], header: Mapping[str, Any]) -> DatasetSpec:
-    """Return a spec of entries.
+    """Return the spec made of the given entries.
 
     Args:
         entries: One per shard, in order.
-        header: Top-level keys, such as `name`, `info` and `base`; None leaves one out.
+        header: Top-level keys, such as `name`, `info` and `base`; a key with value None is left
+            out.
     """
     header = {key: value for key, value in header.items() if value is not None}
     return DatasetSpec(entries, name=header.pop("name", None), header={**_KIND, **header})
 
 
 def name_in_spec(shard: str, folder: str | os.PathLike[str] | None) -> str:
-    """Return the name of a shard in a spec in `folder`, relative where both may move together.
+    """Return the name of a shard for a spec in `folder`, relative if both may move together.
 
     Args:
-        shard: Path or URL, as it was given.
-        folder: Where the spec will lie; None leaves every name as it is.
+        shard: Path or URL, as given.
+        folder: Folder of the spec; None keeps the name unchanged.
 
     >>> name_in_spec("data/a.tar", "data"), name_in_spec("a.tar", "specs")
     ('a.tar', '../a.tar')
@@ -63,12 +64,12 @@ def name_in_spec(shard: str, folder: str | os.PathLike[str] | None) -> str:
     ('/mnt/a.tar', 's3://bucket/a.tar')
 
     Raises:
-        SpecError: No spec can name the shard, since its path holds a line break or the like.
+        SpecError: The name cannot stand in a spec, for example because it holds a line break.
     """
     check_location(shard, "rename the shard", "url")
     if folder is None or not is_local(shard):
         return shard
-    # Not resolve(): a link is named, not what it points to.
+    # Not resolve(): the name is that of a link, not of its target.
     path = Path(os.path.abspath(local_path(shard)))  # noqa: PTH100
     home = Path(os.path.abspath(folder))  # noqa: PTH100
     if path.is_relative_to(home):
@@ -77,22 +78,22 @@ def name_in_spec(shard: str, folder: str | os.PathLike[str] | None) -> str:
 
 
 def refuse_overwriting(pattern: str, sources: Iterable[str]) -> None:
-    """Refuse to write new shards over those that are still to be read.
+    """Raise if new shards could overwrite the shards that are read.
 
     Args:
-        pattern: Path of the new shards, with a place for their number.
-        sources: Paths and URLs of what is read.
+        pattern: Path of the new shards, with a %-format for their number.
+        sources: Paths and URLs of the shards that are read.
 
     Raises:
-        ValueError: A new shard could get the name of one of them, and replace it.
+        ValueError: A new shard could replace one of `sources`.
     """
     try:
         target_name = Path(pattern % 0).name
     except (TypeError, ValueError):
-        return  # no pattern at all, which the writer says
+        return  # no valid pattern; the writer raises the error
     begin = target_name.partition("0")[0]
     for source in sources:
-        # Most names differ in their first letters: they are told apart without asking the disk.
+        # Most names differ in their first letters: no disk access is needed for them.
         if not is_local(source) or not local_path(source).name.startswith(begin):
             continue
         path = local_path(source)

@@ -1,8 +1,8 @@
-"""Checks of the shards that a spec lists: all at once where they are alike, else one by one.
+"""Checks of the shards in a spec: by column if all are alike, else one by one.
 
-A list of a million shards nearly always holds a million of the same kind. Looked at column by
-column they take two microseconds each. Where anything is unusual or wrong, `columns_if_plain` says
-no more than that, and checking each by itself finds which one it is, and what.
+The entries of a list of a million shards nearly always have the same form. Checking them by column
+takes two microseconds each. If any entry is unusual or wrong, `columns_if_plain` returns None, and
+the checks of single entries then report which entry is wrong, and why.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ __all__ = ["as_row", "check_location", "check_shard", "check_weight", "columns_i
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"]+", re.IGNORECASE)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
-_SINGLY = {"weight", "index"}  # each value of these needs a check of its own
-_MOST_KEY_SETS = 16  # a list with more sets of keys is not of one kind
+_SINGLY = {"weight", "index"}  # their values are checked one by one
+_MOST_KEY_SETS = 16  # entries with more different sets of keys than this are not alike
 
 
 def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
-    """Check and resolve shards all at once.
+    """Check and resolve all shards by column.
 
     Args:
-        shards: What the `shardlist` of a JSON holds.
-        base: What relative URLs count from.
+        shards: The items of a JSON's `shardlist`.
+        base: Folder or URL against which relative URLs are resolved.
 
     Returns:
-        Their table, or None where at least one needs a look by itself: it is malformed, or says
-        something that counts from the base or is checked value by value.
+        Their table, or None if at least one shard must be checked singly: it is malformed, or has
+        a `weight` or an `index`.
     """
     if not shards or set(map(type, shards)) != {dict}:
         return None
@@ -73,9 +73,10 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
 
 
 def _plain_urls(urls: list[str], base: str) -> list[str]:
-    """Return the resolved URLs; a ValueError or TypeError where one is not printable text."""
-    text = "".join(urls)  # a TypeError where one is no text
-    # No control character is printable; what else is not, a lone surrogate say, is looked at.
+    """Return the resolved URLs; raise ValueError or TypeError if one is not printable text."""
+    text = "".join(urls)  # raises TypeError if one is not text
+    # Control characters are not printable. Others that are not, such as lone surrogates, are
+    # checked singly.
     if not text.isprintable() or "" in urls:
         raise ValueError("a URL needs a look")
     return locations.join_all(base, urls)
@@ -94,19 +95,19 @@ def _plain_counts(shards: Sequence[Mapping[str, Any]], field: str) -> NDArray[np
 
 
 def _plain_digests(found: list[Any], ndigits: int) -> BytesColumn:
-    """Return a column of digests; a ValueError or TypeError where a shard has none."""
+    """Return a column of digests; raise ValueError or TypeError if a shard has none."""
     if all(map(operator.eq, map(len, found), repeat(ndigits))):
-        blob = bytes.fromhex("".join(found))  # a TypeError for a list, a ValueError for no digits
-        if 2 * len(blob) == ndigits * len(found):  # else there were spaces among the digits
+        blob = bytes.fromhex("".join(found))  # raises TypeError for lists, ValueError for non-hex
+        if 2 * len(blob) == ndigits * len(found):  # fromhex skips spaces, so they are found here
             return BytesColumn(Parts(len(found), b"", b"", blob, None))
     raise ValueError("a digest needs a look")
 
 
 def as_row(shard: Any, source: str, number: int) -> dict[str, Any]:
-    """Return the entry that a dict, a `(url, nsamples)` pair or a location stands for.
+    """Return a dict, a `(url, nsamples)` pair or a location as the entry of a shard.
 
     Raises:
-        SpecError: It is none of these.
+        SpecError: The value is none of these.
     """
     if isinstance(shard, Mapping):
         row = dict(shard)
@@ -125,10 +126,10 @@ def as_row(shard: Any, source: str, number: int) -> dict[str, Any]:
 
 
 def check_shard(row: dict[str, Any], source: str, number: int) -> None:
-    """Check the entry of a shard, and convert its counts to plain integers.
+    """Check the entry of a shard, and convert its counts to Python integers.
 
     Raises:
-        SpecError: Something is malformed; the message names source, shard, field and value.
+        SpecError: A field is malformed; the message names source, shard, field and value.
     """
     where = f"{source}: shard {number}"
     if "url" not in row:
@@ -137,7 +138,7 @@ def check_shard(row: dict[str, Any], source: str, number: int) -> None:
     for field in ("nsamples", "filesize"):
         if row.get(field) is not None:
             row[field] = _checked_count(row[field], where, field)
-    # No tar has 0 bytes: writers of old specs put 0 where they did not know the size.
+    # A tar never has 0 bytes: old writers of specs put 0 for an unknown size.
     if row.get("filesize") == 0:
         del row["filesize"]
     check_weight(row.get("weight"), where)
@@ -152,10 +153,10 @@ def check_shard(row: dict[str, Any], source: str, number: int) -> None:
 
 
 def check_location(location: Any, where: str, field: str) -> None:
-    """Refuse a value that is neither path nor URL.
+    """Raise if a value is neither a path nor a URL.
 
     Raises:
-        SpecError: It is no text, empty, or holds control characters.
+        SpecError: The value is not text, is empty, holds control characters, or is no valid URL.
     """
     if not isinstance(location, str) or not location:
         raise SpecError(f"{where}: {field}: expected a path or URL, found {_shown(location)}")
@@ -172,12 +173,12 @@ def check_location(location: Any, where: str, field: str) -> None:
 
 
 def _shown(value: Any) -> str:
-    """Return a value as messages show it: shortened, and URLs without credentials."""
+    """Return the text of a value for messages: shortened, with URLs stripped of credentials."""
     return f"{_URL.sub(lambda found: display_url(found[0]), repr(value)):.80}"
 
 
 def check_weight(weight: Any, where: str) -> None:
-    """Raise SpecError for a weight that is no number from 0 on; None is none given."""
+    """Raise SpecError unless a weight is None or a finite number that is not negative."""
     number = isinstance(weight, int | float | np.number) and not isinstance(weight, bool)
     if weight is not None and not (number and 0 <= weight < float("inf")):
         raise SpecError(f"{where}: weight: expected a number from 0 on, found {weight!r:.80}")
@@ -185,7 +186,7 @@ def check_weight(weight: Any, where: str) -> None:
 
 def _checked_count(count: Any, where: str, field: str) -> int:
     try:
-        value = operator.index(count)  # lets NumPy integers in, keeps floats and strings out
+        value = operator.index(count)  # accepts NumPy integers, rejects floats and strings
     except TypeError:
         value = UNKNOWN
     if isinstance(count, bool) or not 0 <= value < MOST_SAMPLES:

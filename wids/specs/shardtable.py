@@ -1,4 +1,4 @@
-"""`ShardTable`: the shards of a spec, held in columns."""
+"""`ShardTable`: the shards of a spec, stored in columns."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ __all__ = [
     "extras_of",
 ]
 
-UNKNOWN = -1  # in the columns of counts: the spec does not say
+UNKNOWN = -1  # in the columns of counts: not given by the spec
 MOST_SAMPLES = 2**62  # sums and differences of global indexes stay within int64
-# What a table keeps in columns of its own; other keys of a shard go into the extras, as JSON.
+# Keys that have a column of their own; other keys of a shard are stored in the extras, as JSON.
 COLUMNS = ("url", "nsamples", "filesize", *DIGESTS)
 
 
 class ShardTable(Sequence[ShardRef]):
-    """Read-only sequence of the shards of a spec, held in columns.
+    """Read-only sequence of the shards of a spec, stored in columns.
 
-    A million shards take some tens of megabytes and no Python object each; a row is made when it
-    is asked for.
+    A million shards take some tens of megabytes, without a Python object for each; a row is
+    created on access.
 
     Attributes:
         urls: Location of each shard.
-        nsamples: Samples in each; int64, shape `(len(table),)`, -1 where the spec does not say.
-        filesize: Bytes of each; int64, shape `(len(table),)`, -1 where the spec does not say.
-        digests: By field, "md5sum" or "sha256", the digest of each shard, b"" where the spec does
-            not say; fields that no shard has are left out.
-        extras: All other keys of each shard as the text of a JSON object, "" where there are none.
+        nsamples: Samples of each shard; int64, shape `(len(table),)`, -1 if unknown.
+        filesize: Bytes of each shard; int64, shape `(len(table),)`, -1 if unknown.
+        digests: Digests of the shards by field, "md5sum" or "sha256", b"" if unknown; a field that
+            no shard has is left out.
+        extras: All other keys of each shard as the text of a JSON object, "" if there are none.
 
     >>> table = ShardTable([{"url": "a.tar", "nsamples": 2, "weight": 0.5}])
     >>> table[0]["weight"], table.nsamples.tolist()
@@ -67,7 +67,7 @@ class ShardTable(Sequence[ShardRef]):
             for field in DIGESTS
             if any(row.get(field) for row in rows)
         }
-        # As text: few shards have any, and a dict each would be a million objects.
+        # As text: few shards have extras, and a dict for each would be a million objects.
         self.extras = TextColumn(map(extras_of, rows, range(len(rows))))
 
     @classmethod
@@ -79,14 +79,14 @@ class ShardTable(Sequence[ShardRef]):
         digests: Mapping[str, BytesColumn],
         extras: TextColumn | None = None,
     ) -> ShardTable:
-        """Return a table of columns, all of one length.
+        """Return a table made of the given columns, all of one length.
 
         Args:
             urls: As the attribute.
             nsamples: As the attribute.
             filesize: As the attribute.
             digests: As the attribute.
-            extras: As the attribute; None where no shard has any.
+            extras: As the attribute; None if no shard has any.
         """
         table = cls.__new__(cls)
         table.urls = urls
@@ -120,10 +120,10 @@ class ShardTable(Sequence[ShardRef]):
         )
 
     def inheriting(self, fields: Mapping[str, Any]) -> ShardTable:
-        """Return a table in which each shard has these fields, unless it has its own."""
+        """Return a table whose shards have these fields, unless they have their own values."""
         if not fields:
             return self
-        # Shards of one dataset mostly say the same, so each text is put together once.
+        # Most shards of a dataset have the same extras, so each distinct text is merged once.
         made: dict[str, str] = {}
         for text in self.extras:
             if text not in made:
@@ -163,13 +163,13 @@ class ShardTable(Sequence[ShardRef]):
         return (self[row] for row in range(len(self)))
 
     def __eq__(self, other: object) -> bool:
-        # By rows: how URLs were cut into prefix and blob is no part of what a table says.
+        # By rows: equal tables may cut their URLs into prefix and blob differently.
         return isinstance(other, Sequence) and list(self) == list(other)
 
     __hash__ = None  # type: ignore[assignment]
 
     def __getstate__(self) -> dict[str, Any]:
-        # A spec of a million shards goes to every worker, and most counts fit two or four bytes.
+        # Every worker gets a copy of the spec, and most counts fit two or four bytes.
         counts = {name: _narrowed(getattr(self, name)) for name in ("nsamples", "filesize")}
         return {**self.__dict__, **counts}
 
@@ -182,7 +182,7 @@ class ShardTable(Sequence[ShardRef]):
 
 
 def _narrowed(counts: NDArray[np.int64]) -> NDArray[np.signedinteger[Any]]:
-    """Return the numbers in the narrowest type that holds them all."""
+    """Return the numbers in the narrowest integer type that can hold all of them."""
     largest = int(counts.max(initial=0))
     fitting = (kind for kind in (np.int8, np.int16, np.int32) if largest <= np.iinfo(kind).max)
     return counts.astype(next(fitting, np.int64))
@@ -200,10 +200,10 @@ def _known(count: np.int64) -> int | None:
 
 
 def extras_of(row: Mapping[str, Any], number: int) -> str:
-    """Return the keys of a shard that have no column as JSON, "" where there are none.
+    """Return those keys of a shard that have no column, as JSON; "" if there are none.
 
     Raises:
-        SpecError: A value is none that JSON has; the message names the shard by its number.
+        SpecError: JSON cannot hold one of the values; the message names the shard by its number.
     """
     extras = {key: value for key, value in row.items() if key not in COLUMNS}
     if not extras:
@@ -218,7 +218,7 @@ def extras_of(row: Mapping[str, Any], number: int) -> str:
 
 
 def _as_json(value: Any) -> Any:
-    """Return the JSON form of a value that a program may put into a list of shards."""
+    """Return the JSON form of a path or a NumPy scalar; raise TypeError for other types."""
     if hasattr(value, "__fspath__"):
         return value.__fspath__()
     if isinstance(value, np.generic):

@@ -1,4 +1,4 @@
-"""Loading of specs from a JSON file or URL, a folder, a pattern, or a list of shards."""
+"""Loading of a spec from a JSON file or URL, a folder, a pattern, or a list of shards."""
 
 import glob
 import io
@@ -37,16 +37,16 @@ def load_spec(
               or one shard;
             - a list of shards: `{"url", "nsamples", ...}` dicts, `(url, nsamples)` pairs, paths,
               URLs, patterns.
-        base: Folder or URL that relative URLs count from.
-        options: Top-level keys that replace those of a JSON spec, or stand for them in a list.
-        allow_local: Let a JSON spec that came from a server name files of this machine.
-        cache_dir: Cache folder, which keeps large specs in a form that is mapped, not parsed.
+        base: Folder or URL against which relative URLs are resolved.
+        options: Top-level keys that replace those of a JSON spec, or that a list is given.
+        allow_local: Allow a JSON spec from a server to name files of this machine.
+        cache_dir: Cache folder, which keeps large specs as columns that are mapped, not parsed.
 
     Returns:
         The spec; a shard whose number of samples is unknown has `nsamples` None.
 
     Raises:
-        SpecError: Nothing is found there, or it is malformed.
+        SpecError: The source does not exist, or is malformed.
         FetchError: A URL could not be read.
     """
     base = None if base is None else os.fspath(base)
@@ -60,7 +60,7 @@ def load_spec(
         location = os.fspath(source)
         shards = find_shards(location)
         if shards is None:
-            # Only the spec as the JSON says it is kept: each set of options would need its own.
+            # The cache keeps a spec without options only: each set of options would need a copy.
             plain = options is None and not allow_local
             kept = SpecCache.of(location, base, cache_dir) if plain else None
             return _parsed_once(location, parse, kept)
@@ -76,7 +76,7 @@ def load_spec(
 def _parsed_once(
     location: str, parse: Callable[..., DatasetSpec], kept: SpecCache | None
 ) -> DatasetSpec:
-    """Return the spec of a JSON file: its kept columns, else parsed."""
+    """Return the spec of a JSON file, from its cached columns if there are any, else parsed."""
     arguments = None if kept is None else kept.load()
     if arguments is not None:
         return DatasetSpec(**arguments)
@@ -87,7 +87,7 @@ def _parsed_once(
         return _read_named(url)
 
     spec = parse(read_document(location), location, read=read)
-    # A spec that refers to other documents is not kept: they may change while this one stays.
+    # A spec that refers to other documents is not cached: they may change while it does not.
     if kept is not None and not others:
         kept.save(spec)
         if (arguments := kept.load()) is not None:  # mapped columns take less memory
@@ -97,18 +97,18 @@ def _parsed_once(
 
 
 def find_shards(location: str) -> list[str] | None:
-    """Return the shards of a folder, a pattern or a shard's own name.
+    """Return the shards that a folder, a pattern or the location of one shard stands for.
 
     Returns:
-        Their locations in sorted order, or None where `location` means a JSON spec.
+        Their locations in sorted order, or None if `location` is that of a JSON spec.
 
     Raises:
-        SpecError: A folder or pattern without any shard.
+        SpecError: The folder or pattern has no shards.
     """
     path = local_path(location) if is_local(location) else None
     if path is not None and path.is_dir():
-        # A folder may have the name of a tar that was unpacked there. Hidden files are metadata
-        # of macOS (`._a.tar`) or copies under way.
+        # A folder may have the name of the tar that was unpacked into it. Hidden files are
+        # metadata of macOS (`._a.tar`) or unfinished copies.
         entries = (entry for entry in path.iterdir() if _is_shard(entry.name))
         shards = sorted(str(e) for e in entries if not e.name.startswith(".") and not e.is_dir())
         return _not_empty(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
@@ -127,12 +127,12 @@ def expand_braces(pattern: str) -> list[str]:
     """Return the names of a brace pattern, expanded as by a shell.
 
     Raises:
-        SpecError: There are more than two million.
+        SpecError: The pattern stands for more than two million names.
 
     >>> expand_braces("train-{08..10}.tar")
     ['train-08.tar', 'train-09.tar', 'train-10.tar']
     """
-    # Imported here: few specs have braces, and every command would wait for the import.
+    # Imported here: few specs have braces, and the import would delay every command.
     import bracex
 
     try:
@@ -145,7 +145,7 @@ def read_document(location: str) -> bytes:
     """Return the content of a JSON spec at a path or URL.
 
     Raises:
-        SpecError: There is no such file.
+        SpecError: The file cannot be read.
         FetchError: The URL could not be read.
     """
     try:
@@ -164,7 +164,7 @@ def _read_named(location: str) -> bytes:
     """Return the content of a spec that another spec refers to.
 
     Raises:
-        SpecError: It is not a regular file: a device or a pipe may have no end.
+        SpecError: A local path is not a regular file; a device or a pipe may have no end.
         FetchError: The URL could not be read.
     """
     if is_local(location) and local_path(location).exists() and not local_path(location).is_file():

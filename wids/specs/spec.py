@@ -7,8 +7,8 @@ A spec names the shards of a dataset and how many samples each holds:
      "shardlist": [{"url": "train-000.tar", "nsamples": 1000}, ...],
      "datasets": [{"source_url": "https://host/more.json"}, ...]}
 
-`docs/spec-format.md` has it whole. Nothing here reads a file or a socket: whoever parses a spec
-says how the documents that it refers to are read.
+`docs/spec-format.md` describes the format. This module reads no file and no socket: the caller of
+the parser passes the function that reads the documents to which a spec refers.
 """
 
 import json
@@ -24,7 +24,7 @@ from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 
 __all__ = ["DatasetSpec"]
 
-# A spec may come from a stranger, and name itself, or a tree without end.
+# Bounds for specs from untrusted sources, which may refer to themselves or to an endless tree.
 MAX_NESTING = 8
 MAX_COMPONENTS = 10_000
 MAX_DOCUMENTS_NBYTES = 256 << 20
@@ -38,9 +38,9 @@ class DatasetSpec:
     Attributes:
         shards: The table of shards, in order, with resolved URLs.
         name: The dataset's name, or None.
-        base: What relative URLs were resolved against: a folder or URL, "" for the working
+        base: Folder or URL against which relative URLs were resolved; "" for the working
             directory.
-        header: All other top-level keys of the JSON, as they were.
+        header: All other top-level keys of the JSON, unchanged.
 
     >>> spec = DatasetSpec.parse('{"shardlist": [{"url": "a.tar", "nsamples": 2}]}', "/data/x.json")
     >>> spec.shards[0]
@@ -75,18 +75,19 @@ class DatasetSpec:
 
         Args:
             text: The JSON.
-            source: Where it came from, a path or URL; relative URLs count from its folder.
-            base: Folder or URL that relative URLs count from instead; it wins over the JSON's own
-                `base`.
+            source: Path or URL of the JSON; relative URLs are resolved against its folder.
+            base: Folder or URL against which relative URLs are resolved instead; it takes
+                precedence over the JSON's own `base`.
             options: Top-level keys that replace those of the JSON.
-            read: Reads the document at a URL; needed where `datasets` refer to other specs.
-            allow_local: Let a spec that came from a server name files of this machine.
+            read: Function that returns the document at a URL; needed if `datasets` refer to other
+                specs.
+            allow_local: Allow a spec from a server to name files of this machine.
 
         Returns:
-            The spec, its URLs resolved and its nested datasets laid end to end.
+            The spec, with resolved URLs and the shards of nested datasets concatenated.
 
         Raises:
-            SpecError: Anything is malformed; the message names source, shard, field and value.
+            SpecError: The spec is malformed; the message names source, shard, field and value.
         """
         parser = _Parser(read, allow_local=allow_local)
         document = _as_object(_load_json(text, display_url(source)), display_url(source))
@@ -104,7 +105,8 @@ class DatasetSpec:
 
         Args:
             shards: `{"url": ..., "nsamples": ...}` dicts, pairs, or plain locations.
-            base: Folder or URL that relative ones count from; the working directory by default.
+            base: Folder or URL against which relative locations are resolved; by default the
+                working directory.
             options: Top-level keys, as a JSON spec would have them.
 
         Raises:
@@ -114,7 +116,7 @@ class DatasetSpec:
         ShardRef('b.tar')
         """
         source = "the list of shards"
-        # What a program lists, its user chose: no server has a say in it.
+        # The calling program chose these locations, not a server, so local files are allowed.
         parser = _Parser(None, allow_local=True)
         header = {key: value for key, value in (options or {}).items() if key != "name"}
         name = _checked_name(options or {}, source)
@@ -126,7 +128,7 @@ class DatasetSpec:
         )
 
     def to_json(self) -> str:
-        """Return the spec as JSON v1, with nested datasets flattened; `parse` reads it back.
+        """Return the spec as JSON v1 with nested datasets flattened, which `parse` can read.
 
         >>> print(DatasetSpec.from_list([("a.tar", 3)]).to_json())
         {
@@ -142,10 +144,10 @@ class DatasetSpec:
         document: dict[str, Any] = {"wids_version": 1}
         if self.name is not None:
             document["name"] = self.name
-        # Keys that nobody here knows are written back: a spec is not ours alone.
+        # Unknown keys are written back, since other programs may use them.
         document |= {key: value for key, value in self.header.items() if key not in document}
         document["shardlist"] = [dict(shard) for shard in self.shards]
-        # Indented, since people read specs, mend them by hand and keep them under version control.
+        # Indented, since people read specs, edit them and keep them under version control.
         return json.dumps(document, indent=2)
 
     def __repr__(self) -> str:
@@ -153,11 +155,11 @@ class DatasetSpec:
 
 
 class _Parser:
-    """Parser of one spec and of all that it refers to."""
+    """Parser of one spec and of all specs to which it refers."""
 
     def __init__(self, read: Read | None, *, allow_local: bool) -> None:
         self._read = read
-        # A document that several datasets name is read once.
+        # A document to which several datasets refer is read once.
         self._documents: dict[str, bytes] = {}
         self._num_components = 0
         self._total = 0
@@ -168,7 +170,7 @@ class _Parser:
     ) -> DatasetSpec:
         """Parse one document: its own shards first, then those of its `datasets`."""
         folder = locations.folder_of(source)
-        source = display_url(source)  # from here on, for messages: without credentials
+        source = display_url(source)  # without credentials: used only in messages below
         _check_version(document, source)
         check_weight(document.get("weight"), source)
         if base is None:
@@ -200,9 +202,9 @@ class _Parser:
         """Parse one entry of `datasets`: its shards inline, or the spec at its `source_url`.
 
         Returns:
-            Its spec, and its shards with what they inherit.
+            Its spec, and its shards with the fields that they inherit.
         """
-        # Before the document is fetched: a spec that names itself costs nothing more.
+        # Checked before the fetch, so that a spec that refers to itself costs no more requests.
         if depth > MAX_NESTING:
             raise SpecError(f"{where}: datasets nest more than {MAX_NESTING} deep")
         self._num_components += 1
@@ -217,12 +219,12 @@ class _Parser:
             check_location(source_url, where, "source_url")
             source_url = locations.join(base, source_url)
             self._refuse_local(source_url, where, "source_url")
-            # Relative URLs in it count from where it lies, not from the spec that named it.
+            # Its relative URLs are resolved against its own folder, not that of the outer spec.
             text = self._fetch(source_url, where)
             document = _as_object(_load_json(text, display_url(source_url)), where)
             spec = self.dataset(document, source_url, own_base, depth)
             name = component.get("name") or spec.name
-        # What the outer spec says of a part wins over what the part says of itself.
+        # The outer spec's values for a component take precedence over the component's own.
         weight = component.get("weight", spec.header.get("weight"))
         check_weight(weight, where)
         inherited = _inherited(weight=weight, source_url=source_url, dataset=name)
@@ -230,13 +232,13 @@ class _Parser:
 
     def shards(self, listed: Sequence[Any], source: str, base: str) -> ShardTable:
         """Check shards and resolve their URLs."""
-        # A million shards at once, two microseconds each; only what is odd is looked at by itself.
+        # By column, two microseconds a shard; one by one only if a shard is unusual or malformed.
         table = columns_if_plain(listed, base)
         if table is None or not self._may_name(table.urls, source):
             return ShardTable(
                 [self._shard(each, source, number, base) for number, each in enumerate(listed)]
             )
-        # As Python integers: a sum of int64 could pass 2**63 and begin anew below zero.
+        # As Python integers: a sum of int64 could overflow.
         self._total += sum(count for count in table.nsamples.tolist() if count > 0)
         self._check_total(source, len(listed) - 1)
         return table
@@ -252,7 +254,7 @@ class _Parser:
         self._total += row.get("nsamples") or 0
         self._check_total(source, number)
         url = locations.join(base, row["url"])
-        # Below a folder that the user chose, a downloaded spec may name what it likes.
+        # A downloaded spec may name any file below a folder that the user chose.
         if not _lies_below(url, base, row["url"]):
             self._refuse_local(url, source, f"shard {number}: url")
         if (sidecar := row.get("index")) is not None:
@@ -268,7 +270,7 @@ class _Parser:
             )
 
     def _own_base(self, document: dict[str, Any], folder: str, where: str) -> str | None:
-        """Return the base that a document names itself, or None."""
+        """Return the resolved base that a document itself names, or None."""
         base = document.get("base")
         if base in (None, ""):
             base = document.get("base_path")
@@ -280,7 +282,7 @@ class _Parser:
         return joined
 
     def _refuse_local(self, location: str, source: str, field: str) -> None:
-        """Refuse a local file in a spec that came from a server."""
+        """Raise if a spec from a server names a local file and `allow_local` is not set."""
         if is_local(location) and not (is_local(source) or self._allow_local):
             raise SpecError(
                 f"{source}: {field}: {location!r} is a file of this machine, which a spec from a "
@@ -302,7 +304,7 @@ class _Parser:
 
 
 def _lies_below(url: str, base: str, given: str) -> bool:
-    """Return whether a relative URL stays inside a base folder that the user chose."""
+    """Return whether a location was given relative to a base and lies inside that base."""
     return (
         bool(base) and not given.startswith(("/", "~")) and url.startswith(base.rstrip("/") + "/")
     )
@@ -319,7 +321,7 @@ def _load_json(text: str | bytes, source: str) -> Any:
 
 
 def _as_object(document: Any, where: str) -> dict[str, Any]:
-    """Return a JSON object; a bare list of shards becomes the `shardlist` of one."""
+    """Return a document as an object; a list of shards becomes the `shardlist` of an object."""
     if isinstance(document, list):
         return {"shardlist": document}
     if not isinstance(document, dict):
@@ -345,7 +347,7 @@ def _checked_name(document: Mapping[str, Any], source: str) -> str | None:
 
 def _check_version(document: dict[str, Any], source: str) -> None:
     version = document.get("wids_version", 1)
-    # In Python, `True == 1`; in JSON it is a slip.
+    # In Python `True == 1`, but JSON's true is no version number.
     if version != 1 or isinstance(version, bool):
         raise SpecError(
             f"{source}: wids_version: expected 1, found {version!r}; a newer wids may read it"

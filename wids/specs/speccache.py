@@ -1,8 +1,8 @@
-"""`SpecCache`: large specs kept as columns, which are mapped instead of parsed.
+"""`SpecCache`: cache of large specs as columns, which are mapped instead of parsed again.
 
-A JSON of a million shards takes seconds to parse, and a gigabyte of memory. So the parsed columns
-are kept in the folder `specs` of the cache folder, and are mapped instead of parsing the JSON again
-as long as its size and times are the same.
+A JSON of a million shards takes seconds and a gigabyte of memory to parse. So the parsed columns
+are stored in the folder `specs` of the cache folder, and are mapped instead of parsing the JSON
+again as long as its size and times are unchanged.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = ["SpecCache", "give_back_memory"]
 
 LEAST_NBYTES = 2_000_000  # a smaller JSON is parsed faster than its columns are found and checked
 MOST_FILES = 32  # of some tens of megabytes each
-# A file that was written twice within one tick of the clock has the same times before and after.
+# Two writes within one tick of the clock give a file the same times, so a change could be missed.
 _SETTLED_NS = 2_000_000_000
 _SUFFIX = ".columns"
 
@@ -44,7 +44,7 @@ _log = logging.getLogger("wids")
 
 
 class SpecCache:
-    """Columns of one JSON spec, kept in the cache folder.
+    """Cached columns of one JSON spec, stored in the cache folder.
 
     >>> SpecCache.of("no_such_spec.json", None, None) is None
     True
@@ -52,7 +52,7 @@ class SpecCache:
 
     def __init__(self, folder: Path, location: str, base: str | None) -> None:
         self._location = Path(location).expanduser()
-        # All that decides the content of the columns, apart from the content of the JSON.
+        # Everything that determines the columns, apart from the content of the JSON.
         asked = [
             location,
             str(self._location.absolute()),
@@ -73,11 +73,11 @@ class SpecCache:
     def of(
         cls, location: str, base: str | None, cache_dir: str | os.PathLike[str] | None
     ) -> SpecCache | None:
-        """Return the cache of a JSON spec; None for one that is small or no local file.
+        """Return the cache of a JSON spec; None if the spec is small or no local file.
 
         Args:
             location: Path of the JSON.
-            base: Folder or URL that relative URLs count from; None for the one of the JSON.
+            base: Folder or URL against which relative URLs are resolved; None for the JSON's own.
             cache_dir: The cache folder; None for the default one.
         """
         try:
@@ -95,11 +95,11 @@ class SpecCache:
             status.st_ino,
             status.st_size,
             status.st_mtime_ns,
-            status.st_ctime_ns,  # nobody can set this one back
+            status.st_ctime_ns,  # programs cannot set it
         ]
 
     def load(self) -> dict[str, Any] | None:
-        """Return the arguments of `DatasetSpec`; None where nothing is kept of the present JSON."""
+        """Return the arguments of `DatasetSpec`; None if the JSON's present state is not cached."""
         try:
             check_folder(self._folder, shared=False)
             about, columns = read_arrays(self._path)
@@ -114,7 +114,7 @@ class SpecCache:
             return None
 
     def save(self, spec: DatasetSpec) -> None:
-        """Keep the columns of the spec, unless the JSON has changed; a failure is no error."""
+        """Store the columns of the spec, unless the JSON has changed; failures are only logged."""
         try:
             now = self._look()
             settled = time.time_ns() - max(now[-2:]) > _SETTLED_NS
@@ -129,7 +129,7 @@ class SpecCache:
             _log.debug("%s: its columns are not kept: %s", self._location, error)
 
     def _drop_old(self) -> None:
-        """Remove all but the most recent columns, which are quickly made again."""
+        """Remove all but the most recent files; a removed one is made again when needed."""
         files = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
         for path in files[:-MOST_FILES]:
             path.unlink(missing_ok=True)
@@ -138,15 +138,15 @@ class SpecCache:
 def give_back_memory() -> None:
     """Return freed memory to the system.
 
-    Parsing a million shards frees a gigabyte in small pieces, and glibc keeps a hundred megabytes
-    of it, which every forked worker then has, too.
+    Parsing a million shards frees a gigabyte in small pieces. glibc keeps a hundred megabytes of
+    it, which every forked worker would inherit.
     """
-    with suppress(OSError, AttributeError):  # another C library, or none that can be found
+    with suppress(OSError, AttributeError):  # the C library is not glibc, or cannot be loaded
         ctypes.CDLL(None).malloc_trim(0)
 
 
 def _packed(table: ShardTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]:
-    """Return a description of a table for JSON, and its columns as arrays."""
+    """Return the metadata of a table as a JSON-compatible dict, and its columns as arrays."""
     about: dict[str, Any] = {"num_rows": len(table), "parts": {}}
     columns: dict[str, NDArray[Any]] = {
         "nsamples": table.nsamples,
@@ -163,11 +163,11 @@ def _packed(table: ShardTable) -> tuple[dict[str, Any], dict[str, NDArray[Any]]]
 
 
 def _unpacked(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> ShardTable:
-    """Return the table of a description and columns.
+    """Return the table that `_packed` turned into metadata and columns.
 
     Raises:
-        ValueError: The columns do not fit each other, or hold values that no spec may have.
-        KeyError: One is missing.
+        ValueError: The columns do not fit together, or hold values that no spec may have.
+        KeyError: A column or a key is missing.
     """
     num_rows = about["num_rows"]
     counts = [columns[name] for name in ("nsamples", "filesize")]
@@ -176,7 +176,7 @@ def _unpacked(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> 
             raise ValueError("the counts are none")
         if column.min(initial=0) < UNKNOWN:
             raise ValueError("the counts are none")
-    # Summed as floats: numbers that are too large must not come round to small ones.
+    # Summed as floats, since a sum of int64 could overflow.
     if counts[0].sum(dtype=np.float64) >= MOST_SAMPLES or counts[0].max(initial=0) >= MOST_SAMPLES:
         raise ValueError("the counts are too large")
     parts = {}

@@ -1,4 +1,4 @@
-"""Edits of a JSON spec: names, bases and folders, without reading a shard."""
+"""Editing of the names, bases and folders in a JSON spec, without reading a shard."""
 
 from __future__ import annotations
 
@@ -19,24 +19,25 @@ __all__ = ["edit_spec", "read_document", "rebase", "rename_folder"]
 def edit_spec(
     path: Path, changes: dict[str, Any], *, folder: str | None = None, rebased: bool = False
 ) -> dict[str, Any] | None:
-    """Edit a spec in place; the old one stays beside it as `<name>.bak`.
+    """Edit a spec in place; the old version is kept beside it as `<name>.bak`.
 
     Args:
         path: The JSON spec.
         changes: Top-level keys to set.
-        folder: Put in place of the folder of every shard's URL; "" leaves only file names. None
-            leaves the URLs alone.
-        rebased: Make the folder that all shards share the `base`, and the URLs file names.
+        folder: Folder that replaces that of every shard's URL; "" leaves only file names. None
+            leaves the URLs unchanged.
+        rebased: Set `base` to the common folder of all shards, and reduce URLs to file names.
 
     Returns:
-        The spec as it was written; None where it says all this already, and was left alone.
+        The spec as written; None if nothing had to be changed, and the file was not touched.
 
     Raises:
-        SpecError: It is no spec, its shards share no folder, or two of them share a file name.
-        OSError: It cannot be read or written.
+        SpecError: The file is no spec, its shards do not lie in one folder, or two of them share a
+            file name.
+        OSError: The file cannot be read or written.
     """
     old = path.read_bytes()
-    # As it stands, not as it is understood: what is not asked for must not be rewritten.
+    # The raw JSON, not the parsed spec: parts that the caller did not name must stay as written.
     document = read_document(path)
     document |= changes
     document.setdefault("name", path.stem)
@@ -47,20 +48,20 @@ def edit_spec(
         rename_folder(document["shardlist"], folder)
     if document == read_document(path):
         return None
-    # First the backup: a crash between the two leaves the old spec under both names.
+    # The backup comes first: a crash between the two writes leaves the old spec under both names.
     write_output(path.with_name(f"{path.name}.bak"), old)
     write_output(path, f"{json.dumps(document, indent=2)}\n".encode())
     return document
 
 
 def read_document(path: Path) -> dict[str, Any]:
-    """Return a JSON spec as it stands, with nothing resolved.
+    """Return the JSON of a spec without resolving anything.
 
     Args:
         path: The JSON spec.
 
     Raises:
-        SpecError: It is no JSON, or has no `shardlist` of objects with a `url`.
+        SpecError: The file is no JSON, or has no `shardlist` of objects with a `url`.
     """
     try:
         document = json.loads(path.read_bytes())
@@ -75,7 +76,7 @@ def read_document(path: Path) -> dict[str, Any]:
 
 
 def rename_folder(shardlist: list[dict[str, Any]], folder: str) -> None:
-    """Replace the folder of each shard's URL, and sort by URL.
+    """Replace the folder of each shard's URL, and sort the list by URL, in place.
 
     Raises:
         SpecError: Two shards would get one URL.
@@ -104,15 +105,15 @@ def _file_of(url: str) -> str:
 
 
 def rebase(shardlist: list[dict[str, Any]], source: str, base: str | None) -> str:
-    """Return the one folder that all shards lie in.
+    """Return the common folder of all shards.
 
     Args:
-        shardlist: The shards, with URLs that count from `base`.
+        shardlist: The shards, with URLs relative to `base`.
         source: Path of the spec.
         base: The spec's own base, if it has one.
 
     Raises:
-        SpecError: They lie in several folders, or there are none.
+        SpecError: The shards lie in several folders, or there are no shards.
 
     >>> rebase([{"url": "sets/a.tar"}, {"url": "sets/b.tar"}], "/data/x.json", None)
     '/data/sets'

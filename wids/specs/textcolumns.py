@@ -13,21 +13,20 @@ if TYPE_CHECKING:
 
 __all__ = ["BytesColumn", "Parts", "TextColumn"]
 
-_UTF8 = ("utf-8", "surrogateescape")  # names that are no UTF-8 come back as they were
+_UTF8 = ("utf-8", "surrogateescape")  # names that are not UTF-8 survive the round trip
 
 
 @dataclass(frozen=True)
 class Parts:
-    """Parts of a column of bytes, all of which may lie in a mapped file.
+    """Parts of a column of byte strings, which may lie in a mapped file.
 
     Attributes:
-        num_rows: How many rows there are.
-        prefix: What all rows begin with.
-        suffix: What all rows end with, behind the prefix.
-        blob: What is left of each row between them, end to end.
-        ends: Where each row's share of the blob ends, shape `(num_rows,)`, not descending; None
-            where all shares are of one length. Digests and numbered URLs are, and then need no
-            table.
+        num_rows: Number of rows.
+        prefix: Common prefix of all rows.
+        suffix: Common suffix of all rows, which does not overlap the prefix.
+        blob: The middle parts of all rows, concatenated.
+        ends: End offset of each row's middle part in the blob, shape `(num_rows,)`, not descending;
+            None if all middle parts have one length, as those of digests and numbered URLs have.
     """
 
     num_rows: int
@@ -37,10 +36,10 @@ class Parts:
     ends: NDArray[np.integer[Any]] | None
 
     def check(self) -> None:
-        """Verify that every row lies inside the blob; a file's parts may be damaged.
+        """Verify that every row lies inside the blob, since a file may be damaged.
 
         Raises:
-            ValueError: One does not.
+            ValueError: A row lies outside the blob, or the blob is too long.
         """
         nbytes, ends = len(self.blob), self.ends
         if ends is None:
@@ -54,15 +53,15 @@ class Parts:
 
     @property
     def width(self) -> int:
-        """Length of each row's share of the blob in bytes, where all shares have one length."""
+        """Length of each row's middle part in bytes, if all have one length."""
         return len(self.blob) // self.num_rows if self.num_rows else 0
 
 
 class BytesColumn(Sequence[bytes]):
-    """Immutable sequence of byte strings in three parts: common prefix, blob, common suffix.
+    """Immutable sequence of byte strings, stored as common prefix, blob and common suffix.
 
-    URLs of one dataset share their beginning and end, digests share nothing; both fit. A row is
-    cut out of the blob when it is asked for. Pickles as small as it is.
+    The prefix and suffix save memory for URLs, which share their beginning and end. A row is cut
+    out of the blob on access. A pickled column is as small as the column in memory.
 
     >>> column = BytesColumn([b"train-000.tar", b"train-001.tar"])
     >>> column[1], len(column), column.nbytes
@@ -70,7 +69,7 @@ class BytesColumn(Sequence[bytes]):
     """
 
     def __init__(self, rows: Iterable[bytes] | Parts) -> None:
-        """Pack rows, or take parts that are there already.
+        """Pack rows, or wrap existing parts.
 
         Raises:
             ValueError: The parts do not fit together.
@@ -105,7 +104,7 @@ class BytesColumn(Sequence[bytes]):
             start, end = row * self._width, (row + 1) * self._width
         else:
             start, end = int(parts.ends[row - 1]) if row else 0, int(parts.ends[row])
-        # A join, unlike a sum, takes a piece of a mapped file as well.
+        # `join` accepts a memoryview of a mapped file, `+` does not.
         return b"".join((parts.prefix, parts.blob[start:end], parts.suffix))
 
     def __iter__(self) -> Iterator[bytes]:
@@ -126,7 +125,7 @@ class BytesColumn(Sequence[bytes]):
     __hash__ = None  # type: ignore[assignment]
 
     def __reduce__(self) -> tuple[type[BytesColumn], tuple[Parts]]:
-        # Of a mapped file, a copy of its bytes travels: the other machine may not have the file.
+        # Mapped bytes are pickled as a copy: the other machine may not have the file.
         parts = self.parts
         ends = None if parts.ends is None else np.array(parts.ends)
         return BytesColumn, (replace(parts, blob=bytes(parts.blob), ends=ends),)
@@ -136,14 +135,14 @@ class BytesColumn(Sequence[bytes]):
 
 
 class TextColumn(Sequence[str]):
-    """Immutable sequence of strings, held as UTF-8 in a `BytesColumn`.
+    """Immutable sequence of strings, stored as UTF-8 in a `BytesColumn`.
 
     >>> list(TextColumn(["a.tar", "b.tar"]))
     ['a.tar', 'b.tar']
     """
 
     def __init__(self, rows: Iterable[str] | Parts) -> None:
-        """Pack rows, or take parts in UTF-8 that are there already.
+        """Pack rows, or wrap existing parts in UTF-8.
 
         Raises:
             ValueError: The parts do not fit together.
@@ -189,12 +188,12 @@ class TextColumn(Sequence[str]):
 def _parts_of(rows: list[bytes]) -> Parts:
     if not rows:
         return Parts(0, b"", b"", b"", None)
-    # What the smallest and the largest share, all between them share too.
+    # A common prefix of the smallest and the largest row is a prefix of all rows.
     first, last = min(rows), max(rows)
     if first == last:
         return Parts(len(rows), first, b"", b"", None)
     prefix = _shared(first, last)
-    # Behind the prefix, or of "aa" and "aaa" the two would claim the same letters.
+    # Without the prefix, since for "aa" and "aaa" prefix and suffix would overlap.
     suffix = _shared_end([row[len(prefix) :] for row in rows])
     start, num_last = len(prefix), len(suffix)
     middle = [row[start : len(row) - num_last] for row in rows]
@@ -209,9 +208,9 @@ def _parts_of(rows: list[bytes]) -> Parts:
 
 def _shared(first: bytes, last: bytes) -> bytes:
     """Return the common prefix of two strings."""
-    for place, (one, other) in enumerate(zip(first, last, strict=False)):
+    for length, (one, other) in enumerate(zip(first, last, strict=False)):
         if one != other:
-            return first[:place]
+            return first[:length]
     return min(first, last, key=len)
 
 
@@ -219,7 +218,7 @@ def _shared_end(rows: list[bytes]) -> bytes:
     """Return the common suffix of all strings."""
     end = rows[0]
     for row in rows:
-        # Nearly always true; a shorter end is looked for only where it is not.
+        # Nearly every row ends so; only the others shorten the suffix.
         while not row.endswith(end):
             end = end[1:]
         if not end:

@@ -1,1 +1,1 @@
-"""Writing shards: members checked and encoded, tars that appear only when whole, resumption."""
+"""Writing of shards: encoding of samples, atomic publication of complete tars, resumption."""

@@ -1,8 +1,9 @@
-"""Plain tar archives of named members: the same calls write the same bytes.
+"""Writing of plain tar archives, deterministic to the byte.
 
-A member costs one 512-byte header and its data, padded to 512; a PAX header is added only where the
-name or size needs one. The metadata is fixed (mode 0444, owner 0, no user names), so that the same
-member has the same header on every machine and at any time. Two zero blocks end the archive.
+A member takes one 512-byte header and its data, padded to a multiple of 512; a PAX header is added
+only if the name or size needs one. The metadata is fixed (mode 0444, owner 0, no user names), so
+that the same member has the same header on every machine and at any time. Two zero blocks end the
+archive.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ __all__ = [
     "padded",
 ]
 
-BLOCK = 512  # a tar archive is a row of blocks of this many bytes
+BLOCK = 512  # bytes; a tar archive is a sequence of blocks of this size
 _USTAR_MAX_SIZE = 8**11  # eleven octal digits
-_PAX_NAME = b"././@PaxHeader"  # what Python's tarfile and others call it; never extracted
+_PAX_NAME = b"././@PaxHeader"  # as in Python's tarfile and others; never extracted
 
 # A header block with name, size, mtime, checksum and type left out.
 _MODE_UID_GID = b"0000444\x000000000\x000000000\x00"
@@ -33,13 +34,13 @@ _MAGIC_TO_MINOR = b"ustar\x0000" + bytes(64 + 16)  # magic, owner names, device:
 _CHECKSUM_SPACES = 8 * ord(" ")  # the checksum field counts as spaces in its own sum
 _FIXED_SUM = sum(_MODE_UID_GID) + sum(_MAGIC_TO_MINOR) + _CHECKSUM_SPACES
 
-# The same for a regular member without a prefix, which nearly all are: only sizes and sums change.
+# Constant parts for a regular member without a prefix, as nearly all members are.
 _PLAIN_SUM = _FIXED_SUM + ord("0")
 _PLAIN_TAIL = b"\0 0" + _LINK_NAME + _MAGIC_TO_MINOR + bytes(167)
 
 
 def padded(nbytes: int) -> int:
-    """Round a length up to whole tar blocks.
+    """Return a length rounded up to whole tar blocks.
 
     >>> [padded(n) for n in (0, 1, 512, 513)]
     [0, 512, 512, 1024]
@@ -51,12 +52,12 @@ def member_header(name: str, size: int, mtime: int = 0) -> bytes:
     """Return the header of a regular member.
 
     Args:
-        name: Member name with `/` between folders; bytes that are no UTF-8 as surrogate escapes.
+        name: Member name with `/` between folders; bytes that are not UTF-8 as surrogate escapes.
         size: Length of the data in bytes, `>= 0`.
         mtime: Modification time in whole seconds since 1970, in `[0, 8**11)`.
 
     Returns:
-        One 512-byte block, or a PAX header with its data and that block.
+        One 512-byte block, preceded by a PAX header with its data if the member needs one.
 
     Raises:
         ValueError: The name is empty or holds a NUL, or a number is out of range.
@@ -71,7 +72,7 @@ def member_header(name: str, size: int, mtime: int = 0) -> bytes:
             f"{name}: size must be >= 0 and mtime in [0, {_USTAR_MAX_SIZE}), "
             f"got {size=} and {mtime=}"
         )
-    # The way of nearly all members, kept short: a writer's own time is mostly spent here.
+    # Fast path of nearly all members: a writer spends most of its own time here.
     if name.isascii() and len(name) <= 100 and size < _USTAR_MAX_SIZE:
         raw = name.encode()
         numbers = b"%011o\0%011o\0" % (size, mtime)
@@ -90,7 +91,7 @@ def _other_header(name: str, size: int, mtime: int) -> bytes:
     """Return the header of a member whose name or size does not fit ustar's first field."""
     raw = name.encode("utf-8", "surrogateescape")
     is_utf8 = name.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in name)
-    # Names that are no UTF-8 go raw into ustar's field, as every tar wrote them before PAX.
+    # Names that are not UTF-8 go raw into ustar's field, as every tar wrote them before PAX.
     if size < _USTAR_MAX_SIZE and (name.isascii() or not is_utf8):
         if len(raw) <= 100:
             return _header(raw, size, mtime, b"0")
@@ -119,7 +120,7 @@ def _header(name: bytes, size: int, mtime: int, typeflag: bytes, prefix: bytes =
 
 
 def _split_name(name: bytes) -> tuple[bytes, bytes] | None:
-    """Split a long name at a slash into ustar's prefix (<= 155) and name (<= 100), if it can be."""
+    """Split a name at a slash into ustar's prefix (<= 155) and name (<= 100); None if impossible."""
     if len(name) > 256:
         return None
     # The leftmost slash that leaves a short enough name leaves the shortest prefix, too.
@@ -132,14 +133,14 @@ def _split_name(name: bytes) -> tuple[bytes, bytes] | None:
 def _pax_header(name: bytes, size: int, mtime: int, *, binary: bool) -> bytes:
     """Return a PAX header with its records, followed by the header of the member itself."""
     records = b""
-    if binary:  # the name is no UTF-8, which PAX otherwise promises
+    if binary:  # PAX names are UTF-8 unless this record says otherwise
         records += _pax_record(b"hdrcharset", b"BINARY")
     records += _pax_record(b"path", name)
     if size >= _USTAR_MAX_SIZE:
         records += _pax_record(b"size", str(size).encode())
         size = 0
     body = records.ljust(padded(len(records)), b"\0")
-    # A reader that knows no PAX gets as much of the name as fits, cut between two characters.
+    # A reader without PAX support gets as much of the name as fits, cut between two characters.
     short = name[:100] if binary else name[:100].decode("utf-8", "ignore").encode()
     return _header(_PAX_NAME, len(records), 0, b"x") + body + _header(short, size, mtime, b"0")
 
@@ -154,8 +155,8 @@ def _pax_record(keyword: bytes, value: bytes) -> bytes:
 
 
 END_NBYTES = 2 * BLOCK
-# What is collected before one write: few calls, and small enough that the block is still in the
-# processor's cache, and its memory at hand for the next one, when the digests have had it.
+# Bytes collected for one write: large enough for few calls, small enough that the block is still in
+# the processor's cache when the digests read it, and that its memory is reused for the next block.
 _WRITE_NBYTES = 1 << 18
 _PADDING = [bytes(-nbytes % BLOCK) for nbytes in range(BLOCK)]  # by length of the last block
 
@@ -164,16 +165,16 @@ class ByteSink(Protocol):
     """Destination for bytes: a binary file, a pipe, a `DigestingFile`."""
 
     def write(self, data: bytes | memoryview, /) -> Any:
-        """Take all of the bytes."""
+        """Write all of the bytes."""
 
 
 class MemberWriter:
-    """Writes regular members to a plain tar archive, by name and data.
+    """Writer of regular members to a plain tar archive.
 
-    It knows names and data only; `SampleArchive` knows which members are a sample.
+    It handles names and data only; `SampleArchive` groups members into samples.
 
     Attributes:
-        nbytes: Length of the archive in bytes, were it closed now.
+        nbytes: Length in bytes that the archive would have if it were closed now.
 
     >>> import io, tarfile
     >>> stream = io.BytesIO()
@@ -203,10 +204,11 @@ class MemberWriter:
         Args:
             name: Member name, such as `"train/0001.seg.png"`.
             data: Its content: any object with the buffer protocol, contiguous.
-            stable: Nobody changes the data before the archive is closed, so it need not be copied.
+            stable: Promises that the data does not change before the archive is closed, so that it
+                need not be copied.
 
         Raises:
-            ValueError: The name cannot stand in a tar, or the writer is closed.
+            ValueError: The name is not valid in a tar, or the writer is closed.
         """
         if self._closed:
             raise ValueError(f"{name}: cannot be written, this archive is closed; open a new one")
@@ -221,17 +223,17 @@ class MemberWriter:
             self._parts.append(header)
             self._write_large(data, stable=stable)
             header = data = b""
-        # What the caller may change later is copied now; the rest is copied once, when written.
+        # Data that the caller may change is copied now; other data is copied once, when written.
         self._parts += (header, data if stable else bytes(data), padding)
         self._parts_nbytes += len(header) + len(data) + len(padding)
         if self._parts_nbytes >= _WRITE_NBYTES:
             self._flush()
 
     def write_raw(self, members: memoryview) -> None:
-        """Append members as they stand in another archive: headers, data and padding.
+        """Append members copied from another archive with headers, data and padding.
 
         Args:
-            members: Their bytes, which nobody changes before the archive is closed; whole blocks.
+            members: Whole blocks, which must not change before the archive is closed.
 
         Raises:
             ValueError: The writer is closed.
@@ -249,12 +251,12 @@ class MemberWriter:
             self._flush()
 
     def _write_large(self, data: bytes | memoryview, *, stable: bool) -> None:
-        """Write data block by block, so that what digests it never holds a copy of it all."""
+        """Write data block by block, so that the digesting stream never holds a copy of it all."""
         self._flush()
         view = memoryview(data)
         for start in range(0, len(view), _WRITE_NBYTES):
             block = view[start : start + _WRITE_NBYTES]
-            # A digest may still be at a block when the caller changes what it was cut from.
+            # A digest thread may still read a block when the caller changes the data.
             self._stream.write(block if stable else bytes(block))
 
     def _flush(self) -> None:
@@ -273,16 +275,16 @@ class MemberWriter:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is None:  # an archive that broke off must not look whole
+        if kind is None:  # after an error the archive must not look complete
             self.close()
 
 
 class SampleArchive:
-    """Archive of samples: the members of each stand together, and each key comes once.
+    """Archive of samples, with contiguous members for each sample and unique keys.
 
     Attributes:
-        places: Place of each sample that was written, by key.
-        closed: Whether nothing more can be written.
+        places: Index of each written sample in the archive, by key.
+        closed: Whether the archive accepts no more samples.
     """
 
     def __init__(self, stream: ByteSink, where: str, mtime: int = 0) -> None:
@@ -290,7 +292,7 @@ class SampleArchive:
 
         Args:
             stream: Where the bytes go; not closed by this object.
-            where: What to call the archive in messages.
+            where: Name of the archive in messages.
             mtime: Modification time of all members, in seconds since 1970.
         """
         self._where = where
@@ -307,37 +309,38 @@ class SampleArchive:
         """Append one sample.
 
         Args:
-            key: What its members share.
+            key: Common key of its members.
             members: `(name, data)` pairs, in order.
-            stable: Nobody changes the data before the archive is closed, so it need not be copied.
+            stable: Promises that the data does not change before the archive is closed, so that it
+                need not be copied.
 
         Raises:
-            ValueError: The archive holds that key, or is closed; nothing was written.
+            ValueError: The archive already holds the key, or is closed; nothing was written.
         """
         self._take(key)
         for name, data in members:
             self._writer.write(name, data, stable=stable)
 
     def write_raw(self, key: str, members: memoryview) -> None:
-        """Append one sample as it stands in another archive, in one piece.
+        """Append one sample copied from another archive, where it is contiguous.
 
         Args:
-            key: What its members share.
-            members: The bytes of its members: headers, data and padding, which nobody changes
+            key: Common key of its members.
+            members: The bytes of its members: headers, data and padding, which must not change
                 before the archive is closed.
 
         Raises:
-            ValueError: The archive holds that key, or is closed; nothing was written.
+            ValueError: The archive already holds the key, or is closed; nothing was written.
         """
         self._take(key)
         self._writer.write_raw(members)
 
     def _take(self, key: str) -> None:
-        """Note the place of a key, which may come once."""
+        """Register a key with the index of its sample; raise if the key is taken."""
         if self.closed:
             raise ValueError(f"sample {key!r}: {self._where} is closed; open a new writer")
         if key in self.places:
-            # Readers would take it for more fields of the first one, or refuse the shard.
+            # Readers would add its fields to the first sample, or refuse the shard.
             raise ValueError(
                 f"sample {key!r} is in {self._where} already (sample {self.places[key]} there); "
                 "keys must differ within a shard (wids import and reshard give new ones by --rekey)"
@@ -351,7 +354,7 @@ class SampleArchive:
 
 
 def member_nbytes(name: str, data: Any) -> int:
-    """Return the bytes that a member takes in the archive: its headers and its padded data.
+    """Return the number of bytes of a member in the archive: its headers and its padded data.
 
     >>> member_nbytes("0001.txt", b"one"), member_nbytes("ü.txt", b"")
     (1024, 1536)

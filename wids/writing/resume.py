@@ -1,4 +1,4 @@
-"""Resuming a writer: the complete shards of an earlier run, and the samples to skip."""
+"""Resumption of a writer: the complete shards of an earlier run, and the samples to skip."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class WholeShards:
 
     Attributes:
         entries: Their spec entries, in order.
-        unnoted: Path and entry of those that were finished and not noted any more.
-        num_samples: How many samples they hold.
-        num_passed: How many of them have been passed by.
+        unnoted: Path and entry of each shard that is complete but missing in the journal.
+        num_samples: Number of samples in all of them.
+        num_passed: Number of samples skipped so far.
     """
 
     def __init__(
@@ -35,18 +35,18 @@ class WholeShards:
 
         Args:
             paths: Each shard with its name in the spec, in order.
-            noted: What a journal says of them; others are read and digested.
-            digests: Which of "md5" and "sha256" an entry needs.
+            noted: Entries in the journal, by name; a shard without one is read and digested.
+            digests: Digests that an entry needs, of "md5" and "sha256".
 
         Raises:
-            ShardFormatError: One of them is not whole, so it is none of ours.
+            ShardFormatError: A shard is not complete, so this writer did not publish it.
         """
         self._paths: list[Path] = []
         self.entries: list[dict[str, Any]] = []
         self.unnoted: list[tuple[Path, dict[str, Any]]] = []
         for path, name in paths:
-            # A shard is renamed before it is noted: after a crash in between it is there, and read
-            # once more.
+            # A shard is published before its entry is noted. After a crash in between it exists
+            # without an entry, and is read again.
             entry = noted.get(name)
             if entry is None or not _still_says_all(entry, path, digests):
                 entry = _read_entry(path, name, digests)
@@ -59,24 +59,24 @@ class WholeShards:
 
     def _all_keys(self) -> Iterator[str]:
         for path in self._paths:
-            # One shard at a time, and when its turn comes: the keys of all would fill the memory.
+            # Lazily, one shard at a time: the keys of all shards might not fit into memory.
             yield from TarIndex.from_tar(path).keys
 
     def pass_by(self, key: Any) -> bool:
-        """Return whether a sample was written already, and count it.
+        """Return whether the next sample is in a complete shard, and count it as skipped.
 
         Args:
-            key: Its key.
+            key: Key of the sample.
 
         Returns:
-            Whether it need not be written.
+            True if the sample need not be written.
 
         Raises:
-            ValueError: Another sample stands in its place.
+            ValueError: The shards hold another sample at this position.
         """
         if self.num_passed == self.num_samples:
             return False
-        # By key, as a loop that gives its samples in another order would leave some out for ever.
+        # The keys are compared because samples in another order would be lost without notice.
         expected = next(self._keys)
         if key != expected:
             raise ValueError(
@@ -87,16 +87,16 @@ class WholeShards:
         return True
 
     def skip(self) -> int:
-        """Skip all remaining samples at once; return how many they are."""
+        """Skip all remaining samples at once, and return their number."""
         skipped = self.num_samples - self.num_passed
         self.num_passed = self.num_samples
         return skipped
 
     def check_all_passed(self) -> None:
-        """Check that all samples of the complete shards were given again.
+        """Raise unless all samples of the complete shards were given again.
 
         Raises:
-            ValueError: Some did not.
+            ValueError: Some samples were not given.
         """
         if self.num_passed < self.num_samples:
             raise ValueError(
@@ -106,9 +106,9 @@ class WholeShards:
 
 
 def _still_says_all(entry: dict[str, Any], path: Path, digests: Collection[str]) -> bool:
-    """Return whether a noted entry is of this file and has the digests wanted now."""
+    """Return whether a journal entry describes this file and has all requested digests."""
     fields = shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, ""))
-    # The size is what a shard replaced by hand would hardly share; to digest it again takes hours.
+    # Size alone is compared: a replaced shard hardly has the same, and hashing all takes hours.
     return fields.keys() <= entry.keys() and entry["filesize"] == path.stat().st_size
 
 

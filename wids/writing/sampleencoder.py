@@ -1,4 +1,4 @@
-"""`SampleEncoder` turns a sample into tar members: it checks names and encodes values."""
+"""`SampleEncoder`: encoder of samples to tar members, which checks names and encodes values."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ Encoder = Callable[[Any], bytes]
 Members = list[tuple[str, Any]]
 _Layout = list[tuple[str, str]]  # (field, extension), in order of the extensions
 
-_SPECIAL = re.compile(r"__.+__")  # __key__, __index__, __shard__ ... say where a sample comes from
+_SPECIAL = re.compile(r"__.+__")  # __key__, __index__, __shard__ ...: origin of a sample
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN_KEY = re.compile(r"(?!__)[\w-]+(?:/(?!__)[\w-]+)*", re.ASCII).fullmatch
 _BYTES = (bytes, bytearray, memoryview)
-_MAX_LAYOUTS = 1000  # samples of ever other fields must not fill the memory
+_MAX_LAYOUTS = 1000  # bounds the memory if every sample has other fields
 
 
 class SampleEncoder:
-    """Encoder from samples to members, which read back under the same key and extensions.
+    """Encoder of samples to members, which read back under the same key and extensions.
 
     Args:
-        encoders: Further or other entries for the table that `encode_field` has: extension (with
-            or without its leading dot, of one component or more) to a function from a value to
-            its bytes. The longest suffix counts, as for `SampleDecoder`.
+        encoders: Entries that extend or replace those of `encode_field`: from an extension (with
+            or without its leading dot, of one component or more) to a function that encodes a
+            value as bytes. The longest matching suffix counts, as for `SampleDecoder`.
 
     >>> encode = SampleEncoder({"upper": lambda text: text.upper().encode()})
     >>> encode({"__key__": "0001", "txt": "one", ".cls": 1, "upper": "loud"})
@@ -37,7 +37,7 @@ class SampleEncoder:
 
     def __init__(self, encoders: Mapping[str, Encoder] | None = None) -> None:
         self._encoders = _checked_encoders(encoders or {})
-        # What a set of fields becomes: most datasets have one set, and it is checked once.
+        # Layout by set of fields: most datasets have one set, which is checked once.
         self._layouts: dict[tuple[str, ...], _Layout] = {}
 
     def __call__(self, sample: Mapping[str, Any]) -> tuple[str, Members]:
@@ -45,16 +45,15 @@ class SampleEncoder:
 
         Args:
             sample: `__key__` and one value per extension, given as `"jpg"` or `".jpg"`; other names
-                of the form `__x__` are left out, so a sample that was read can be written.
+                of the form `__x__` are left out, so that samples can be written as they were read.
 
         Returns:
             The key, and `(member name, bytes)` pairs in order of the extensions.
 
         Raises:
-            ValueError: The key is missing or cannot be a key, there is no field, an extension
-                cannot be one or comes twice, or a value cannot be encoded. The message names key
-                and field.
-            TypeError: The sample is no dict, or an encoder returned something else than bytes.
+            ValueError: The key is missing or invalid, there is no field, an extension is invalid
+                or occurs twice, or a value cannot be encoded. The message names key and field.
+            TypeError: The sample is no dict, or an encoder did not return bytes.
         """
         try:
             key: Any = sample.get("__key__")
@@ -77,7 +76,7 @@ class SampleEncoder:
         members = []
         for field, extension in layout:
             data = sample[field]
-            # Bytes are what the user encoded already, whatever the extension.
+            # Bytes are already encoded, whatever the extension.
             if not isinstance(data, _BYTES):
                 data = self._encoded(key, extension, data)
             members.append((key + extension, data))
@@ -86,7 +85,7 @@ class SampleEncoder:
     def _encoded(self, key: str, extension: str, value: Any) -> Any:
         """Encode a value that is not bytes yet."""
         try:
-            # The case of letters is the user's, and kept in the name; what it means is the same.
+            # The name keeps the user's case of letters; the format does not depend on it.
             data = self._encode(extension.lower(), value)
         except Exception as error:
             raise ValueError(
@@ -101,7 +100,7 @@ class SampleEncoder:
         return data
 
     def _encode(self, extension: str, value: Any) -> Any:
-        """Encode a value by the user's table, else by ours."""
+        """Encode a value by an encoder of the user if one fits, else by a built-in one."""
         start = 0
         while self._encoders and start >= 0:
             encoder = self._encoders.get(extension[start:])
@@ -115,7 +114,7 @@ class SampleEncoder:
 
 
 def _checked_encoders(encoders: Mapping[str, Encoder]) -> dict[str, Encoder]:
-    """Return the user's entries with extensions in small letters, with their dots."""
+    """Return the user's encoders, with extensions in lower case and with a leading dot."""
     for extension, encoder in encoders.items():
         if not callable(encoder):
             raise TypeError(f"encoders[{extension!r}]: expected a function, got {encoder!r:.80}")
@@ -123,7 +122,7 @@ def _checked_encoders(encoders: Mapping[str, Encoder]) -> dict[str, Encoder]:
 
 
 def _lay_out(key: str, fields: tuple[Any, ...]) -> _Layout:
-    """Return the fields that become members, with their extensions, in order."""
+    """Return the fields that become members, with their extensions, sorted by extension."""
     field_of: dict[str, str] = {}
     for field in fields:
         if isinstance(field, str) and _SPECIAL.fullmatch(field):
@@ -142,7 +141,7 @@ def _lay_out(key: str, fields: tuple[Any, ...]) -> _Layout:
 
 
 def _checked_key(sample: Mapping[str, Any]) -> str:
-    """Return the key of a sample, if reading gives the same key back."""
+    """Return the key of a sample; raise if it would not read back as the same key."""
     key = sample.get("__key__")
     if not isinstance(key, str) or not key:
         raise ValueError(
@@ -165,7 +164,7 @@ def _checked_key(sample: Mapping[str, Any]) -> str:
 
 
 def _check_found_again(key: str, layout: _Layout) -> None:
-    """Refuse names that the indexer leaves out, by its own rule, which has the last word."""
+    """Raise if the indexer would leave out a member; the indexer's own function decides."""
     for _, extension in layout:
         if split_name(f"{key}{extension}".encode()) != (key.encode(), extension.encode()):
             raise ValueError(

@@ -1,4 +1,4 @@
-"""One new shard: written under a temporary name, digested meanwhile, published with its entry."""
+"""Writing of one shard: under a temporary name, hashed while written, then published."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _ALGORITHMS = tuple(kind.algorithm for kind in DIGESTS.values())
 
 
 class ShardOptions(TypedDict, total=False):
-    """How a shard is written, whoever writes it; the arguments of `shard_options`."""
+    """Options for writing a shard; the arguments of `shard_options`."""
 
     mtime: int
     sidecars: bool
@@ -34,17 +34,17 @@ def shard_options(
     *,
     mtime: int = 0,
     sidecars: bool = False,
-    # MD5 for old readers, which know no other; SHA-256 because MD5 proves nothing any more.
+    # MD5 for old readers, which know no other; SHA-256 because MD5 is no longer secure.
     digests: Collection[str] = ("md5", "sha256"),
     fsync: bool = False,
 ) -> ShardOptions:
-    """Check options and fill in the defaults.
+    """Return checked options with defaults filled in.
 
     Args:
         mtime: Modification time of all members, in seconds since 1970.
         sidecars: Write the tar index beside the shard.
-        digests: Digest algorithms whose results the entry in the spec names.
-        fsync: Wait for the disk before the shard gets its name.
+        digests: Digest algorithms for the shard's entry in the spec.
+        fsync: Sync the shard to disk before it gets its final name.
 
     Raises:
         ValueError: A spec has no field for one of the digests.
@@ -52,7 +52,7 @@ def shard_options(
     >>> shard_options(digests="md5")["digests"]
     ('md5',)
     """
-    # A text would be taken letter by letter.
+    # A string would otherwise be iterated letter by letter.
     named = (digests,) if isinstance(digests, str) else tuple(dict.fromkeys(digests))
     unknown = [name for name in named if name not in _ALGORITHMS]
     if unknown:
@@ -62,11 +62,11 @@ def shard_options(
 
 
 class NewShard:
-    """A shard that is being written; it appears when it is published, or never.
+    """Shard that is being written, and appears under its name only when published.
 
     Attributes:
-        path: Its final name.
-        archive: The archive that its samples are written to.
+        path: Its final path.
+        archive: The archive to which its samples are written.
 
     >>> from pathlib import Path
     >>> from tempfile import TemporaryDirectory
@@ -78,14 +78,14 @@ class NewShard:
     """
 
     def __init__(self, path: Path, options: ShardOptions) -> None:
-        """Begin a shard; missing folders are made.
+        """Begin a shard; missing folders are created.
 
         Args:
-            path: Its final name.
-            options: What `shard_options` returned.
+            path: Its final path.
+            options: Options as returned by `shard_options`.
 
         Raises:
-            BlockingIOError: Another process is writing this very file.
+            BlockingIOError: Another process is writing the same file.
         """
         self.path = path
         self._options = options
@@ -94,10 +94,10 @@ class NewShard:
         self.archive = SampleArchive(self._file, str(path), options["mtime"])
 
     def publish(self, folder: Path) -> dict[str, Any]:
-        """Finish the archive and give it its name.
+        """Finish the archive and give it its final name.
 
         Args:
-            folder: Folder of the spec, which URLs are relative to.
+            folder: Folder of the spec, to which URLs are relative.
 
         Returns:
             The entry of the shard in the spec.
@@ -108,26 +108,26 @@ class NewShard:
             digests = self._file.close()
             self._out.stream.flush()
             if self._options["sidecars"]:
-                # Nobody else writes this shard: its part is locked.
+                # Partial sidecars may be removed: the lock on the part excludes other writers.
                 remove_parts(sidecar.parent, [sidecar.name], of_living=True)
-                # Named before its shard: a shard that is there has all that belongs to it.
+                # Published before its shard, so that a published shard always has its sidecar.
                 TarIndex.from_tar(self._out.part_path).save(sidecar)
             self._out.publish(fsync=self._options["fsync"])
             if self._options["sidecars"]:
-                sidecar.touch()  # a renamed file is a changed one: the sidecar must be the newer
+                sidecar.touch()  # the rename changed the shard's times: the sidecar must be newer
         finally:
             self.discard()
         name = name_in_spec(str(self.path), folder)
         return shard_entry(name, len(self.archive.places), self._file.nbytes, digests)
 
     def discard(self) -> None:
-        """End the threads and, unless it was published, remove the file."""
+        """Stop the digest threads, and remove the file unless it was published."""
         self._file.close()
         self._out.discard()
 
 
 class DigestingFile:
-    """Binary stream for writing that digests what passes through.
+    """Binary output stream that computes digests of the written bytes.
 
     Attributes:
         nbytes: Bytes written so far.
@@ -143,8 +143,8 @@ class DigestingFile:
         """Wrap a stream.
 
         Args:
-            stream: Where the bytes go; stays open when this object is closed.
-            digests: Names that `hashlib` knows, such as `("md5", "sha256")`.
+            stream: Destination of the bytes; stays open when this object is closed.
+            digests: Algorithm names of `hashlib`, such as `("md5", "sha256")`.
         """
         self._stream = stream
         self._digests = RunningDigests(digests)
@@ -166,14 +166,14 @@ class DigestingFile:
 
 
 def warn_of_older(pattern: str, number: int, step: int = 1) -> None:
-    """Warn of shards that stand behind the last one that was written.
+    """Warn of existing shards with higher numbers than the last one written.
 
-    Nothing that another run wrote is ever removed: only the user knows whether it is wanted.
+    They are not removed: only the user knows whether the shards of another run are wanted.
 
     Args:
-        pattern: Path of the shards, with a place for their number.
-        number: That of the first shard that was not written.
-        step: From one number to the next.
+        pattern: Path of the shards, with a %-format for their number.
+        number: Number of the first shard that was not written.
+        step: Difference between successive numbers.
     """
     first = last = number
     while Path(pattern % last).exists():

@@ -1,7 +1,7 @@
-"""`ShardWriter` writes samples into as many shards as they need, and their spec.
+"""`ShardWriter`: writer of samples to numbered shards of bounded size, and of their spec.
 
-It fills shard after shard by the rules of `docs/writing.md`. A shard appears under its final name
-only when it is complete.
+It fills one shard after another by the rules of `docs/writing.md`. A shard appears under its final
+name only when it is complete.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ Members = Sequence[tuple[str, Any]]
 
 
 class ShardWriter:
-    """Writes samples into as many shards as they need.
+    """Writer of samples to numbered shards of bounded size.
 
-    Leave it by `with`, or call `close`: only then the last shard and the spec appear. When the
-    block is left by an error, the shard that was being written is dropped.
+    Use it in a `with` block, or call `close`: only then do the last shard and the spec appear. If
+    the block raises, the unfinished shard is removed.
 
     Attributes:
-        shardlist: One entry per whole shard, as it stands in a spec: `url`, `nsamples`,
-            `filesize`, `md5sum`, `sha256`.
+        shardlist: Spec entry of each complete shard: `url`, `nsamples`, `filesize`, `md5sum`,
+            `sha256`.
         header: Top-level keys of the spec, such as `info`; may be changed until `close`.
 
     >>> from tempfile import TemporaryDirectory
@@ -49,7 +49,7 @@ class ShardWriter:
     def __init__(
         self,
         pattern: str | os.PathLike[str],
-        # These two as in webdataset's writer, so that a program moved here makes shards as before.
+        # Both defaults as in webdataset's writer, so that a ported program makes the same shards.
         maxcount: int = 100_000,
         maxsize: int = 3_000_000_000,
         post: Callable[[str], object] | None = None,
@@ -62,35 +62,37 @@ class ShardWriter:
         num_replicas: int = 1,
         **options: Unpack[ShardOptions],
     ) -> None:
-        """Begin to write; nothing appears before the first shard is whole.
+        """Create a writer; no shard appears before it is complete.
 
         Args:
-            pattern: Path of the shards with one place for their number: `"train-%06d.tar"`.
-            maxcount: Most samples in a shard, `>= 1`.
-            maxsize: Most bytes in a shard, `>= 1`; only a single sample that is larger exceeds it.
-            post: Called with the path of each shard once it is whole, to upload it, say.
+            pattern: Path of the shards with a %-format for their number: `"train-%06d.tar"`.
+            maxcount: Maximum number of samples in a shard, `>= 1`.
+            maxsize: Maximum number of bytes in a shard, `>= 1`; only a single sample larger than
+                that exceeds it.
+            post: Called with the path of each complete shard, for example to upload it.
             start_shard: Number of the first shard, `>= 0`.
-            encoders: Further or other encoders, by extension, as `SampleEncoder` takes them.
-            spec: Where `close` writes the JSON spec of all shards; none by default.
-            resume: Go on behind the shards that are there. The same samples must come again, in
-                the same order: those that are in whole shards are passed by (their values are not
-                encoded), or call `skip_written` and begin behind them. Notes of what is done are
-                kept beside `spec`; without it, shards that are there are read to know them, and
-                those of an older run cannot be told from those of the run that crashed.
-            rank: Which of several writers of one dataset this is, in `[0, num_replicas)`.
-            num_replicas: How many writers there are. Writer `rank` makes every `num_replicas`-th
-                shard from `start_shard + rank` on, and a spec of its own:
-                `train-00000-of-00004.json`; `wids merge` makes one of all.
-            **options: How each shard is written. `mtime=0`: modification time of all members, in
+            encoders: Encoders by extension that extend or replace the built-in ones, as for
+                `SampleEncoder`.
+            spec: Path of the JSON spec of all shards, which `close` writes; none by default.
+            resume: Continue after the existing complete shards. Give the same samples again, in the
+                same order: those in complete shards are skipped (their values are not encoded). Or
+                call `skip_written` and begin after them. A journal beside `spec` records progress;
+                without `spec`, the existing shards are read, and those of an older run cannot be
+                distinguished from those of the run that crashed.
+            rank: Index of this writer among several writers of one dataset, in `[0, num_replicas)`.
+            num_replicas: Number of these writers. Writer `rank` makes every `num_replicas`-th shard
+                from `start_shard + rank` on, and a spec of its own: `train-00000-of-00004.json`;
+                `wids merge` merges them.
+            **options: Options for each shard. `mtime=0`: modification time of all members, in
                 seconds since 1970. `sidecars=False`: write each shard's tar index beside it.
-                `digests=("md5", "sha256")`: which digests the spec is to name; MD5 alone can take
-                longer than all else together on a fast disk. `fsync=False`: wait for the disk
-                before a shard gets its name, so that a power cut leaves none that is incomplete;
-                without it, shards are safe from whatever ends the process.
+                `digests=("md5", "sha256")`: digests in the spec; on a fast disk MD5 alone can take
+                longer than everything else together. `fsync=False`: sync each shard to disk before
+                it gets its name, so that a power failure leaves no incomplete shard; without it,
+                shards are safe only against the end of the process.
 
         Raises:
-            ValueError: The pattern, a bound or a digest cannot be used.
-            TypeError: There is no such option.
+            ValueError: The pattern, a bound or a digest is invalid.
+            TypeError: An option does not exist.
         """
         self._pattern = _checked_pattern(pattern)
         if maxcount < 1 or maxsize < 1 or start_shard < 0:
@@ -121,9 +123,9 @@ class ShardWriter:
             self._journal.begin(path for path, _ in self._there())
 
     def _there(self) -> list[tuple[Path, str]]:
-        """List the shards that are there in a row, each with its name in the spec."""
+        """Return the existing shards with consecutive numbers, each with its name in the spec."""
         folder = self._folder()
-        # In a row: a gap means that what lies behind it is of another run.
+        # Only up to the first gap: shards after it belong to another run.
         paths = []
         number = self._number
         while (path := Path(self._pattern % number)).exists():
@@ -132,15 +134,16 @@ class ShardWriter:
         return paths
 
     def _find_whole(self) -> WholeShards:
-        """Find the shards that an earlier run finished; post and note those not noted yet."""
+        """Return the shards that an earlier run finished; post and note those not noted yet."""
         noted, left = self._journal.entries(), self._journal.left_over()
-        # A run that began anew replaces old shards one by one: those behind it are not its own.
+        # A run without `resume` replaces old shards one by one: those not yet replaced are not its
+        # own.
         paths = list(
             takewhile(lambda row: row[1] in noted or not is_left_over(row[0], left), self._there())
         )
         self._number += len(paths) * self._step
         path = Path(self._pattern % self._number)
-        # The shard that was being finished when the process died: its sidecar may be half done.
+        # If the process died while it finished this shard, an incomplete sidecar may be left.
         remove_parts(path.parent, [f"{path.name}{SIDECAR_SUFFIX}"], of_living=True)
         whole = WholeShards(paths, noted, self._options["digests"])
         for path, entry in whole.unnoted:
@@ -149,39 +152,39 @@ class ShardWriter:
         return whole
 
     def _folder(self) -> Path:
-        """Return the folder that URLs of the spec are relative to."""
+        """Return the folder to which the URLs of the spec are relative."""
         return Path(self._pattern).parent if self._spec is None else self._spec.parent
 
     def skip_written(self) -> int:
-        """Skip the samples of the shards that are complete already.
+        """Skip the samples of the shards that are already complete.
 
         Returns:
-            How many they are: begin with the sample of that number. 0 without `resume`.
+            Their number, which is the index of the first sample to write. 0 without `resume`.
         """
         return 0 if self._whole is None else self._whole.skip()
 
     def write(self, sample: Mapping[str, Any]) -> None:
-        """Write one sample; all of it goes into one shard.
+        """Write one sample, all of it into one shard.
 
         Args:
             sample: `__key__` and one value per extension: `{"__key__": "0001", "jpg": data}`.
-                Bytes are written as they are, other values are encoded by their extension.
+                Bytes are written unchanged, other values are encoded by their extension.
 
         Raises:
-            ValueError: The sample cannot be written; the message says why, and nothing of it was.
+            ValueError: The sample cannot be written; the message says why. Nothing was written.
         """
         if self._whole is None or not self._whole.pass_by(sample.get("__key__")):
             self._write(*self._encode(sample))
 
     def write_members(self, key: str, members: Members) -> None:
-        """Write one sample whose members have their names and bytes already.
+        """Write one sample whose members are already named and encoded.
 
         Args:
-            key: The sample's key; each may come once in a shard.
+            key: The sample's key, unique within a shard.
             members: `(name, data)` pairs, in order.
 
         Raises:
-            ValueError: The shard holds that key, or the writer is closed.
+            ValueError: The shard already holds the key, or the writer is closed.
         """
         if self._whole is None or not self._whole.pass_by(key):
             self._write(key, members)
@@ -190,12 +193,12 @@ class ShardWriter:
         """Write a sample to the open shard, or to the next one if that is full."""
         if self._closed:
             raise ValueError(f"sample {key!r}: this ShardWriter is closed; open a new one")
-        # Added up before the shard is chosen: a sample never lies in two, whatever its size.
+        # Summed before the shard is chosen, so that a sample never spans two shards.
         nbytes = 0
         for name, data in members:
             nbytes += member_nbytes(name, data)
         shard = self._open
-        # Closed by the sample that no longer fits, so that no shard is begun without one.
+        # A full shard is closed by the next sample, so that no shard is begun without a sample.
         if shard is not None and (
             len(shard.archive.places) >= self._maxcount
             or shard.archive.nbytes + nbytes > self._maxsize
@@ -212,7 +215,7 @@ class ShardWriter:
         shard = self._open
         if shard is None:
             return
-        # Forgotten first: one that could not be published must not be tried again at `close`.
+        # Reset first: `close` must not retry a shard that could not be published.
         self._open = None
         entry = shard.publish(self._folder())
         self.shardlist.append(entry)
@@ -220,7 +223,7 @@ class ShardWriter:
         self._tell(shard.path, entry)
 
     def _tell(self, path: Path, entry: dict[str, Any]) -> None:
-        """Call the hook, then note the shard: after a crash in between it is called again."""
+        """Call `post`, then note the shard; after a crash in between, `post` is called again."""
         if self._post is not None:
             self._post(str(path))
         self._journal.note(entry)
@@ -228,7 +231,7 @@ class ShardWriter:
     def close(self) -> None:
         """Publish the last shard and write the spec; a second call does nothing.
 
-        Warns of shards that an earlier, longer run has left under the numbers that follow.
+        Warns of shards that an earlier, longer run left under the numbers that follow.
         """
         if self._closed:
             return
@@ -239,13 +242,13 @@ class ShardWriter:
         if self._spec is not None:
             spec = new_spec(self.shardlist, self.header)
             write_output(self._spec, f"{spec.to_json()}\n".encode())
-            # After the spec, which says all that the journal did; in between a crash costs nothing.
+            # After the spec, which holds all that the journal did, so that a crash loses nothing.
             self._journal.remove()
-        # Last, as a warning may have been made an error.
+        # Last, since a warnings filter may turn the warning into an error.
         warn_of_older(self._pattern, self._number, self._step)
 
     def abandon(self) -> None:
-        """Drop the shard that is being written; whole ones stay, no spec is written."""
+        """Remove the unfinished shard; complete shards stay, no spec is written."""
         self._closed = True
         if self._open is not None:
             self._open.discard()
@@ -269,7 +272,7 @@ def _spec_of_rank(spec: Path, rank: int, num_replicas: int) -> Path:
 
 
 def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
-    """Return the pattern, if it gives each number a local path of its own."""
+    """Return the pattern; raise unless it gives each number a distinct local path."""
     text = os.fspath(pattern)
     problem = ""
     try:
@@ -282,7 +285,7 @@ def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
             f"pattern {text!r}: {problem}; expected one place for the shard's number, as in "
             "'train-%06d.tar'"
         )
-    # A rename is what makes a shard appear whole, and no store has one for files of gigabytes.
+    # Atomic publication needs a rename, which object stores do not have for files of gigabytes.
     if "://" in text or text.startswith("pipe:"):
         raise ValueError(
             f"pattern {text!r}: shards are written to local files; upload each from post="

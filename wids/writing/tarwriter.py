@@ -1,4 +1,4 @@
-"""`TarWriter` writes samples to one tar file or stream, as webdataset's class of that name does."""
+"""`TarWriter`: writer of samples to one tar file or stream, like webdataset's `TarWriter`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _PACKED = (".gz", ".tgz", ".bz2", ".xz", ".zst")
 
 
 class TarWriter:
-    """Writes samples to one tar archive: a file, standard output, or any binary stream.
+    """Writer of samples to one tar archive: a file, standard output, or any binary stream.
 
-    Leave it by `with`, or call `close`: a file appears under its name only then. When the block is
-    left by an error, the file is dropped, and a stream is left without the end of an archive.
+    Use it in a `with` block, or call `close`: only then does a file appear under its name. If the
+    block raises, the file is removed, and a stream is left without the end of an archive.
 
     >>> import io, tarfile
     >>> stream = io.BytesIO()
@@ -45,16 +45,17 @@ class TarWriter:
         """Begin an archive.
 
         Args:
-            target: Path of the file; `"-"` for standard output; or a stream that takes bytes, which
-                stays open when this object is closed.
+            target: Path of the file; `"-"` for standard output; or a binary stream, which stays
+                open when this object is closed.
             mtime: Modification time of all members, in seconds since 1970.
-            encoders: Further or other encoders, by extension, as `SampleEncoder` takes them.
-            fsync: Wait for the disk before the file gets its name.
+            encoders: Encoders by extension that extend or replace the built-in ones, as for
+                `SampleEncoder`.
+            fsync: Sync the file to disk before it gets its final name.
 
         Raises:
-            ValueError: The path is a URL, or asks for compression.
+            ValueError: The path is a URL, or its suffix is that of a compressed file.
             TypeError: The stream does not take bytes.
-            BlockingIOError: Another process is writing this very file.
+            BlockingIOError: Another process is writing the same file.
         """
         self._encode = SampleEncoder(encoders)
         self._fsync = fsync
@@ -66,7 +67,7 @@ class TarWriter:
         else:
             self._sink = _checked_stream(sys.stdout.buffer if target == "-" else target)
         if isinstance(self._sink, io.RawIOBase):
-            # A raw file may take a part of what it is given; a buffered one gives the rest again.
+            # A raw file may write only part of a block; a buffered one writes the rest, too.
             self._sink = self._pipe = io.BufferedWriter(self._sink)
         where = "this archive" if self._file is None else str(self._file.path)
         self._archive = SampleArchive(self._sink, where, mtime)
@@ -78,7 +79,7 @@ class TarWriter:
 
     @property
     def nbytes(self) -> int:
-        """Length of the archive in bytes, were it closed now."""
+        """Length in bytes that the archive would have if it were closed now."""
         return self._archive.nbytes
 
     def write(self, sample: Mapping[str, Any]) -> int:
@@ -86,26 +87,26 @@ class TarWriter:
 
         Args:
             sample: `__key__` and one value per extension: `{"__key__": "0001", "jpg": data}`.
-                Bytes are written as they are, other values are encoded by their extension.
+                Bytes are written unchanged, other values are encoded by their extension.
 
         Returns:
-            How many bytes it takes in the archive, headers and padding included.
+            Number of bytes that it takes in the archive, including headers and padding.
 
         Raises:
             ValueError: The sample cannot be written, its key was written before, or the writer is
-                closed; nothing of it was written.
+                closed. Nothing was written.
         """
         before = self._archive.nbytes
         self._archive.write(*self._encode(sample))
         return self._archive.nbytes - before
 
     def close(self) -> None:
-        """End the archive, and give a file its name; a second call does nothing."""
+        """End the archive and give a file its final name; a second call does nothing."""
         if self._archive.closed:
             return
         try:
             self._archive.close()
-            # A full disk or a reader that went away shows here, not when the process ends.
+            # A full disk or a closed pipe raises here, not when the process ends.
             if hasattr(self._sink, "flush"):
                 self._sink.flush()
             if self._file is not None:
@@ -114,10 +115,10 @@ class TarWriter:
             self.abandon()
 
     def abandon(self) -> None:
-        """Stop writing: a file that is not whole is dropped, a stream keeps what it has."""
+        """Stop writing: an unpublished file is removed, a stream keeps what was written."""
         self._archive.closed = True
         if self._pipe is not None:
-            self._pipe.detach()  # else the user's stream would be closed with it
+            self._pipe.detach()  # without this, closing it would close the user's stream
             self._pipe = None
         if self._file is not None:
             self._file.discard()
@@ -133,14 +134,14 @@ class TarWriter:
 
 
 def _checked_path(target: str | os.PathLike[str]) -> Path:
-    """Return the path, if it names a plain tar on this machine."""
+    """Return the path; raise unless it is that of a local, uncompressed tar."""
     text = os.fspath(target)
     if "://" in text or text.startswith("pipe:"):
         raise ValueError(
             f"{text!r}: a tar is written to a local file; for anything else pass an open stream"
         )
-    # A packed tar has to be read from its start for any sample; the name would promise what is not
-    # kept.
+    # The tar is written uncompressed, since a compressed one has no random access, so a suffix of
+    # compression would be wrong.
     if text.lower().endswith(_PACKED):
         raise ValueError(
             f"{text!r}: a tar is written plain, so that every sample can be found; name it '.tar' "
@@ -150,9 +151,9 @@ def _checked_path(target: str | os.PathLike[str]) -> Path:
 
 
 def _checked_stream(stream: Any) -> Any:
-    """Return the stream, if bytes can be written to it."""
+    """Return the stream; raise unless it is a binary stream."""
     if isinstance(stream, io.TextIOBase) or not hasattr(stream, "write"):
-        # Found at once: a text stream would fail at the first flush, far from the mistake.
+        # Checked here, since a text stream would fail only at the first flush.
         raise TypeError(
             f"expected a path or a stream that takes bytes, got {stream!r:.120}; open files "
             "with mode 'wb'"
