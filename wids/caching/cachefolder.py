@@ -1,4 +1,4 @@
-"""Cache folder: its path, its safety, and the files of an entry in it."""
+"""Cache folder: choice of its path, checks of its permissions, and the files of an entry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = [
     "parts_of",
 ]
 
-SPECS_FOLDER = "specs"  # where large specs are kept, below the cache folder
+SPECS_FOLDER = "specs"  # subfolder of the cache folder for large specs
 KEPT_SPECS = "[0-9a-f]" * 32 + ".columns"  # matches the names of the files there
 _ENVIRONMENT = "WIDS_CACHE"
 _MAX_RECORD_NBYTES = 1 << 20
@@ -43,7 +43,7 @@ def open_cached(path: Path) -> int:
     """Open a file of the folder for reading, without following links or waiting for a pipe.
 
     Raises:
-        OSError: It is not there, is a link, or may not be read.
+        OSError: The file does not exist, is a link, or may not be read.
     """
     return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
 
@@ -63,14 +63,14 @@ def choose_folder(cache_dir: str | os.PathLike[str] | None) -> Path:
 
 
 def check_folder(folder: Path, *, shared: bool) -> None:
-    """Make the folder if it is missing, and refuse one that another user could write to.
+    """Create the folder if it is missing, and raise if another user could write to it.
 
     Args:
         folder: An absolute path.
-        shared: Trust everyone who can write there, and let all users write to a new folder.
+        shared: Trust all users who can write to the folder, and let all users write to a new one.
 
     Raises:
-        CacheError: It cannot be made, is no folder, or is not safe; says what to do.
+        CacheError: It cannot be created, is no folder, or is not safe; the message names a remedy.
     """
     try:
         if not folder.exists():
@@ -88,7 +88,7 @@ def check_folder(folder: Path, *, shared: bool) -> None:
 
 
 def _make_folder(folder: Path, mode: int) -> None:
-    # Whatever the umask: a parent that all users can write to would make the cache unsafe.
+    # An explicit mode: a lax umask would let all users write to a parent and exchange the cache.
     for parent in reversed([each for each in folder.parents if not each.exists()]):
         parent.mkdir(mode=0o755, exist_ok=True)
     folder.mkdir(mode=mode, exist_ok=True)
@@ -106,7 +106,7 @@ def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
             f"{folder}: other users can write to it (mode {stat.S_IMODE(status.st_mode):04o}) and "
             f"exchange any shard in it; run chmod go-w on it, {remedy}"
         )
-    # The sticky bit, as on /tmp, lets only the owner rename what lies there.
+    # The sticky bit, as on /tmp, lets only its owner rename an entry of the folder.
     for parent in folder.parents:
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
@@ -118,15 +118,15 @@ def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
 
 @dataclass(frozen=True)
 class Record:
-    """Size, date, origin and digests of a shard in the cache, kept beside it as JSON.
+    """Size, date, origin and digests of a shard in the cache, stored beside it as JSON.
 
     Attributes:
         size: Bytes of the file.
-        mtime_ns: Its modification time; both must agree, or the file is not the one recorded.
-        url: Where it came from, without user and query.
-        digests: Algorithm to hexadecimal digest of the file.
-        boot: In which boot of which machine it was written, for as long as the disk may not have
-            it; "" from then on.
+        mtime_ns: Modification time; if size or time differ, the file is not the recorded one.
+        url: URL of its origin, without user and query.
+        digests: Hexadecimal digests of the file, by algorithm.
+        boot: Machine and boot in which the file was written, as long as it may not yet be on
+            disk; "" afterwards.
     """
 
     size: int
@@ -136,20 +136,20 @@ class Record:
     boot: str
 
     def is_sound(self) -> bool:
-        """Return whether the fields are of their types, and the digests of known algorithms."""
+        """Return whether all fields have their types and all digest algorithms are known."""
         kinds: dict[str, type] = {"size": int, "mtime_ns": int, "boot": str, "digests": dict}
         typed = all(isinstance(getattr(self, name), kind) for name, kind in kinds.items())
         return typed and self.digests.keys() <= _ALGORITHMS
 
     def renewed(self, status: os.stat_result) -> Record:
-        """Return the record of the same content with the date of a copy."""
+        """Return the record for a copy of the file, which has another date."""
         return replace(self, mtime_ns=status.st_mtime_ns, boot="")
 
     def matches(self, status: os.stat_result, boot: str) -> bool:
-        """Return whether the file must still be the recorded one.
+        """Return whether a file is known to be the recorded one.
 
         Args:
-            status: The file now.
+            status: Current status of the file.
             boot: The present boot of this machine.
         """
         same = (self.size, self.mtime_ns) == (status.st_size, status.st_mtime_ns)
@@ -160,8 +160,8 @@ class Record:
 class Entry:
     """Entry of the cache: a shard, its record, and the other files beside it.
 
-    When a shard was last used is the modification time of its record; only this class reads and
-    sets it.
+    The modification time of the record is the time of the shard's last use; only this class reads
+    and sets it.
 
     Attributes:
         folder: The cache folder.
@@ -177,48 +177,48 @@ class Entry:
     @classmethod
     def of(cls, folder: Path, source: str, version: str) -> Entry:
         """Return the entry of a source, such as a URL, in a version, such as a digest."""
-        # The whole URL, as two folders may hold shards of one name; a zero byte, which none has,
-        # ends it.
+        # The whole URL, since two folders may hold shards of one name. No URL holds the zero byte
+        # that separates it from the version.
         key = hashlib.sha256(f"{source}\0{version}".encode(errors="surrogatepass")).hexdigest()
         return cls(folder, f"{key[:32]}-{plain_name(base_name(source))}")
 
     @property
     def path(self) -> Path:
-        """The shard."""
+        """Path of the shard."""
         return self.folder / self.name
 
     @property
     def record_path(self) -> Path:
-        """Its record."""
+        """Path of its record."""
         return self.folder / f"{self.name}.ok"
 
     @property
     def pin_path(self) -> Path:
-        """An empty file that keeps the shard from eviction."""
+        """Path of an empty file that protects the shard from eviction."""
         return self.folder / f"{self.name}.pin"
 
     @property
     def lock_path(self) -> Path:
-        """The lock file for fetching it, one of 4096."""
+        """Path of the lock file for fetching the shard, one of 4096."""
         return self.folder / "locks" / f"{self.name[:3]}.lock"
 
     @property
     def index_lock_path(self) -> Path:
-        """The lock file for making its index, one of 4096."""
+        """Path of the lock file for building its index, one of 4096."""
         return self.folder / "locks" / f"{self.name[:3]}-index.lock"
 
     @property
     def last_used(self) -> float | None:
-        """When the shard was last given out, in seconds since 1970; None without a record."""
+        """Time of the shard's last use, in seconds since 1970; None without a record."""
         try:
             return self.record_path.stat().st_mtime
         except OSError:
             return None
 
     def mark_used(self) -> bool:
-        """Count the shard as used now; False where there is no record, or it cannot be written."""
-        # The clock is read here: the kernel's date of "now" stands still for some milliseconds, and
-        # who marks several means an order.
+        """Set the last use to now; return False if the record is missing or not writable."""
+        # Not the kernel's "now", which advances in steps of milliseconds: the order in which
+        # several shards are marked must be kept.
         now = time.time_ns()
         try:
             os.utime(self.record_path, ns=(now, now))
@@ -227,10 +227,10 @@ class Entry:
         return True
 
     def load_record(self) -> Record | None:
-        """Return the record; None where there is no readable one."""
+        """Return the record, or None if there is no readable one."""
         try:
-            # JSON and no pickle: whoever can write here must not be able to run code. What is no
-            # file is not waited for.
+            # JSON, not pickle: whoever can write here must not be able to run code. `open_cached`
+            # does not block on a pipe.
             with os.fdopen(open_cached(self.record_path), "rb") as stream:
                 fields = json.loads(stream.read(_MAX_RECORD_NBYTES))
             record = Record(**{name: fields[name] for name in Record.__dataclass_fields__})
@@ -243,22 +243,22 @@ class Entry:
 
         Args:
             record: The record.
-            used: Count the shard as used now; without, its last use stays as it was.
+            used: Set the shard's last use to now; otherwise it is kept.
 
         Raises:
-            OSError: It cannot be written.
+            OSError: The record cannot be written.
         """
         last_used = None if used else self.last_used
         write_atomically(self.record_path, json.dumps(asdict(record)).encode(), mtime=last_used)
 
 
 def parts_of(target: Path) -> list[Path]:
-    """Return the partial files that processes, living or dead, have begun for a file."""
+    """Return the partial files of a target, of living and dead processes."""
     return sorted(target.parent.glob(f".{glob.escape(target.name)}.*.part"))
 
 
 def last_written(target: Path) -> float:
-    """Return when a partial file was last written to, in seconds since 1970."""
+    """Return the latest modification time of a target's partial files, in seconds since 1970."""
     times = [0.0]
     for part in parts_of(target):
         with suppress(OSError):
@@ -267,9 +267,9 @@ def last_written(target: Path) -> float:
 
 
 def claim_part(target: Path) -> Path:
-    """Return the path of a partial file, which may hold what a dead process left.
+    """Return the path of this process's partial file, taken over from a dead process if possible.
 
-    Only one process can take a part over: it is renamed first, and who comes second finds nothing.
+    Only one process can take over a part: the first one renames it, and a second finds nothing.
     """
     mine = new_part_path(target)
     for part in parts_of(target):

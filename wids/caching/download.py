@@ -1,4 +1,4 @@
-"""Download, decompression and check of one shard for the cache."""
+"""Downloading, decompression and checks of one shard for the cache."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Download", "ProgressDisplay", "Unpacking", "check_tar", "starts_tar"]
 
 _log = logging.getLogger(__name__)
-# Often enough to be told from a hang, seldom enough for a log of many ranks.
+# Often enough to show that it does not hang, seldom enough for the log of many ranks.
 _REPORT_SECONDS = 10.0
 _SHOWN_NBYTES = 80
 
@@ -37,15 +37,15 @@ class Download:
     """Download of one shard to a partial file, which is checked and unpacked.
 
     Args:
-        shard: Where it comes from, and what was promised of it.
-        target: Its place.
-        fetcher: What fetches it.
-        store: What makes room for it.
-        stopped: Returns whether nobody wants it any more.
-        keep_compressed: Leave a compressed shard as it is.
+        shard: The shard's URL, and the promised size and digests.
+        target: Final path of the shard.
+        fetcher: Fetcher of the URL.
+        store: Store that makes room for the shard.
+        stopped: Returns whether the download is to be stopped.
+        keep_compressed: Do not unpack a compressed shard.
 
     Attributes:
-        shown: The shard as messages name it.
+        shown: Name of the shard in messages.
     """
 
     def __init__(
@@ -70,14 +70,14 @@ class Download:
         """Download the shard.
 
         Returns:
-            The part, checked and to be published.
+            The checked part, ready to be published.
 
         Raises:
-            FetchError: It cannot be had, or is no tar.
-            IntegrityError: It is not as promised.
-            ShardFormatError: It is compressed and damaged.
+            FetchError: The shard cannot be fetched, or is not a tar.
+            IntegrityError: Its size or digest differs from the promised one.
+            ShardFormatError: Its compressed data is damaged.
             CacheError: The disk is full.
-            StoppedError: Nobody wants it any more.
+            StoppedError: `stopped` returned True.
         """
         # In the same folder, since a rename is atomic only within one file system.
         self._part = part = PartFile(
@@ -91,7 +91,7 @@ class Download:
                 self._display.done(part.nbytes)
                 if not compressed or self._keep_compressed:
                     return part
-                part.begin(part.nbytes, part.validator)  # grows no more, so it needs no more room
+                part.begin(part.nbytes, part.validator)  # the size is final: no more reserve
                 unpacked = Unpacking(part.path, self._target, self._store, self.shown).run()
             except BaseException:
                 part.discard()
@@ -100,32 +100,32 @@ class Download:
             return unpacked
 
     def _fetch(self, part: PartFile) -> None:
-        """Fetch the shard into a part, and compare it with what was promised."""
+        """Fetch the shard into a part, and check its size and digest."""
         while True:
             stream = self._fetcher.download(self._shard.url, part, self)
-            # Before the digest: "it is a login page" says more than that a digest differs.
+            # Before the digest check: "a login page" is a better error than a wrong digest.
             check_tar(part, stream.content_type, delimited=stream.delimited)
             try:
                 part.finish()
             except IntegrityError:
                 if not part.joined:
                     raise
-                # The file may have been exchanged between two responses without a validator.
+                # Without a validator, the file may have been replaced between two responses.
                 _log.warning("%s: the parts of it do not fit; starting over", self.shown)
                 part.restart()
             else:
                 return
 
-    # What the fetcher reports: see `DownloadObserver`.
+    # Methods of `DownloadObserver`, called by the fetcher.
 
     def reserve(self, size: int | None) -> None:
-        """Check the disk space for a size."""
+        """Check that the disk has space for a file of a size."""
         self._display.begin(size)
         if size is not None:
             self._store.check_space(self._part, size)
 
     def progress(self, nbytes: int) -> None:
-        """Show how many bytes have come."""
+        """Show the number of received bytes."""
         self._display.at(nbytes)
 
 
@@ -134,9 +134,9 @@ class Unpacking:
 
     Args:
         source: The compressed file.
-        target: The place of the plain one.
-        store: What makes room for it.
-        shown: The shard as messages name it; by default its path.
+        target: Final path of the uncompressed file.
+        store: Store that makes room for it.
+        shown: Name of the shard in messages; by default its path.
     """
 
     def __init__(self, source: Path, target: Path, store: Store, shown: str | None = None) -> None:
@@ -149,10 +149,10 @@ class Unpacking:
         """Unpack the shard.
 
         Returns:
-            The part, checked and to be published.
+            The checked part, ready to be published.
 
         Raises:
-            ShardFormatError: It is damaged, or no compressed shard.
+            ShardFormatError: The file is damaged, or is no compressed shard.
             CacheError: The disk is full.
         """
         _log.info("unpacking %s, once, to %s", self.shown, self._target)
@@ -161,7 +161,7 @@ class Unpacking:
         )
         try:
             with part:
-                part.restart()  # nothing can go on with half of an unpacked file
+                part.restart()  # a partially unpacked file cannot be resumed
                 part.begin(None, None)
                 unpack(self._source, part, self.shown)
                 check_tar(part)
@@ -173,13 +173,13 @@ class Unpacking:
 
 
 class ProgressDisplay:
-    """Progress of one download: a bar on a terminal, log lines elsewhere.
+    """Progress display of one download: a bar on a terminal, log lines elsewhere.
 
-    A bar is drawn by the main thread of the main process alone: the bars of workers and of
-    background threads would write over each other, and over the user's own.
+    Only the main thread of the main process draws a bar: the bars of workers and of background
+    threads would overwrite each other, and the user's own.
 
     Args:
-        shown: The shard as lines and bars name it.
+        shown: Name of the shard in log lines and bars.
         report_seconds: Seconds between two log lines.
 
     >>> display = ProgressDisplay("a.tar")
@@ -200,14 +200,14 @@ class ProgressDisplay:
         self._bar: Any = None
 
     def begin(self, size: int | None) -> None:
-        """Set the size, None for an unknown one; called again by each try."""
+        """Set the size, None for an unknown one; each attempt calls this again."""
         self._size = size
         if self._bar is None and self._foreground:
             name = self._shown.rpartition("/")[2]
             self._bar = progress_bar(total=size, desc=f"fetching {name}", unit="B", scale=True)
 
     def at(self, nbytes: int) -> None:
-        """Show how many bytes have come: fewer than before, if the download started over."""
+        """Show the number of received bytes, which decreases if the download starts over."""
         if self._bar is not None:
             self._bar.update(nbytes - self._bar.n)
         elif time.monotonic() - self._reported > self._report_seconds:
@@ -227,7 +227,7 @@ class ProgressDisplay:
 
 
 def starts_tar(head: bytes) -> bool:
-    """Return whether a file begins with a tar header or, as an empty archive, with zeros.
+    """Return whether a file begins with a tar header or, if the archive is empty, with zeros.
 
     Args:
         head: Its first 512 bytes.
@@ -241,15 +241,15 @@ def starts_tar(head: bytes) -> bool:
 
 
 def check_tar(part: PartFile, content_type: str = "", *, delimited: bool = True) -> None:
-    """Refuse a file that is no tar, such as a login page, and a tar that may be incomplete.
+    """Raise if a file is no tar, such as a login page, or may be an incomplete tar.
 
     Args:
-        part: What came.
-        content_type: What the server said of it.
-        delimited: Whether a cut would have been noticed.
+        part: The received file.
+        content_type: Media type that the server stated.
+        delimited: Whether the transport would have detected a truncated response.
 
     Raises:
-        FetchError: It is no shard, or it may not be whole.
+        FetchError: The file is no shard, or may be incomplete.
     """
     head = part.head(BLOCK_SIZE)
     compression = compression_of(head)
@@ -261,7 +261,7 @@ def check_tar(part: PartFile, content_type: str = "", *, delimited: bool = True)
         )
     promised = part.expected.filesize is not None or part.expected.digest_to_check
     if delimited or promised or compression is not None:
-        return  # a cut compressed file fails on unpacking
+        return  # unpacking detects a truncated compressed file
     if part.tail(2 * BLOCK_SIZE).strip(b"\0"):
         raise FetchError(
             f"{part.name}: the server named no length, and what came does not end as a tar does: "

@@ -39,11 +39,11 @@ __all__ = [
 _log = logging.getLogger(__name__)
 _FILE = re.compile(r"([0-9a-f]{32})-.")
 _STATE_SUFFIX = ".json"  # of the file with the state of a part, beside it
-_NOTES = (".ok", ".pin")  # files about a shard, worth nothing without it
-_MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which come and go meanwhile
+_NOTES = (".ok", ".pin")  # files about a shard, useless without it
+_MARGIN_NBYTES = 16 << 10  # for records of a few hundred bytes, which other processes may write
 _LOCK_TIMEOUT_SECONDS = 30.0
-_RESUME_SECONDS = 3600.0  # how long a dead process's part waits for someone to go on with it
-_FOREIGN_SECONDS = 24 * 3600.0  # on another machine nobody can tell whether its maker lives
+_RESUME_SECONDS = 3600.0  # how long a dead process's part is kept for resumption
+_FOREIGN_SECONDS = 24 * 3600.0  # for parts of other machines, whose processes cannot be checked
 
 
 @dataclass
@@ -51,9 +51,9 @@ class CachedShard:
     """A shard in the cache folder, with the files beside it.
 
     Attributes:
-        path: The shard; without one, the sidecar of a shard that lies elsewhere.
-        nbytes: Of all its files.
-        last_used: When it was last given out, in seconds since 1970.
+        path: The shard; or, if the shard lies elsewhere, its sidecar.
+        nbytes: Total size of all its files.
+        last_used: Time of its last use, in seconds since 1970.
         files: All its files, the shard first.
     """
 
@@ -74,11 +74,11 @@ class CachedShard:
 
     @property
     def record(self) -> Record | None:
-        """Its record; None where there is none."""
+        """Its record, or None if there is none."""
         return self.entry.load_record()
 
     def is_whole(self) -> bool:
-        """Read the shard again; return whether its digest is still the recorded one."""
+        """Return whether the shard, read again, still has the recorded digests."""
         record = self.record
         if record is None:
             return not self.path.name.endswith(".tar")  # a sidecar of a shard that lies elsewhere
@@ -105,33 +105,33 @@ def list_shards(folder: Path) -> list[CachedShard]:
         shard.files.sort(key=lambda path: len(path.name))
         if (last_used := shard.entry.last_used) is not None:
             shard.last_used = last_used
-    # A record or a pin that outlived its shard by a moment holds nothing; `sweep` takes it.
+    # A record or pin without its shard takes no space; `sweep` removes it later.
     held = [shard for shard in groups.values() if not _is_left_over(shard)]
     return sorted(held, key=lambda shard: shard.last_used)
 
 
 def _is_left_over(shard: CachedShard) -> bool:
-    """Return whether only a record or pin is left of a shard."""
+    """Return whether only the record or the pin of a shard is left."""
     first, *others = shard.files
     return first.suffix in _NOTES and not any(path.name.startswith(first.name) for path in others)
 
 
 def room_for(nbytes: int) -> int:
-    """Return how many bytes to reserve for a download, from how many have come.
+    """Return the number of bytes to reserve for a download, given the number received.
 
-    Room is made as bytes come: the size that a server states is a claim, by which it could have
-    every shard evicted.
+    The reservation grows with the received bytes: if the size that a server states were reserved,
+    a false size could evict every shard.
 
     >>> room_for(0) >> 10, room_for(100 << 20) >> 20
     (256, 150)
     """
-    # In proportion, so that a large shard makes room a few times and not once each megabyte. At
-    # least one piece, so that room is always made before the bytes that take it.
+    # Proportional, so that a large shard makes room a few times and not for each megabyte. At
+    # least one piece, so that room is always made before the bytes are written.
     return nbytes + max(nbytes // 2, PIECE_NBYTES)
 
 
 def evictable_nbytes(folder: Path, max_nbytes: int, wanted_nbytes: int) -> int:
-    """Return how many bytes eviction would free for a file of a size.
+    """Return the number of bytes that eviction would free for a file of a given size.
 
     Args:
         folder: The cache folder.
@@ -145,13 +145,13 @@ def evictable_nbytes(folder: Path, max_nbytes: int, wanted_nbytes: int) -> int:
 def shrink(folder: Path, max_nbytes: int, *, spared: Path | None = None) -> int:
     """Evict shards, the least recently used first, until the folder is within a bound.
 
-    Pinned shards stay, and those that a process is about to open. Where these, or downloads under
-    way, keep the bound from being held, `exceeded_bound` returns it until it is held.
+    Pinned shards are kept, and so are those that a process is about to open. If these, or running
+    downloads, exceed the bound, `exceeded_bound` returns it until it holds again.
 
     Args:
         folder: The cache folder.
-        max_nbytes: The bound, with room for the downloads under way.
-        spared: A shard that stays.
+        max_nbytes: The bound, which includes the reservations of running downloads.
+        spared: A shard that is not evicted.
 
     Returns:
         Bytes by which the bound is still exceeded; 0 if it holds.
@@ -162,7 +162,7 @@ def shrink(folder: Path, max_nbytes: int, *, spared: Path | None = None) -> int:
 
 @contextmanager
 def room_for_file(folder: Path, max_nbytes: int, nbytes: int) -> Iterator[None]:
-    """Make room for a small file that the block writes, in no process else meanwhile.
+    """Make room for a small file that the `with` block writes, under the eviction lock.
 
     Args:
         folder: The cache folder.
@@ -172,14 +172,14 @@ def room_for_file(folder: Path, max_nbytes: int, nbytes: int) -> Iterator[None]:
     with _turn(folder):
         excess = _shrink(folder, max_nbytes, coming_nbytes=nbytes)
         yield
-        if excess:  # larger than the bound, it goes again
+        if excess:  # there was not enough room, so the new file may be evicted at once
             _shrink(folder, max_nbytes)
 
 
 def exceeded_bound(folder: Path) -> int | None:
-    """Return the bound that a folder was last left beyond; None where it holds.
+    """Return the bound that the folder currently exceeds, or None if its bounds hold.
 
-    Who ends a lease asks, and evicts what could not be evicted before.
+    The end of a read lease calls this, and then evicts what could not be evicted before.
     """
     try:
         return int(_mark_path(folder).read_text(encoding="ascii"))
@@ -195,7 +195,7 @@ def _worth(entry: CachedShard) -> float:
 def _shrink(
     folder: Path, max_nbytes: int, *, coming_nbytes: int = 0, spared: Path | None = None
 ) -> int:
-    # Parts first: one that is published meanwhile is then counted twice, never missed.
+    # Parts first: a part published in between is then counted twice, but never missed.
     reserved, orphans = _parts(folder)
     entries = sorted([*orphans, *list_shards(folder)], key=_worth)
     bound = max(0, max_nbytes - _MARGIN_NBYTES)
@@ -217,9 +217,9 @@ def _shrink(
 
 
 def _mark_exceeded(folder: Path, max_nbytes: int, *, exceeded: bool) -> None:
-    """Record that a bound is exceeded for now, or that it is held again."""
+    """Record that a bound is exceeded, or that it holds again."""
     marked = exceeded_bound(folder)
-    with suppress(OSError):  # a folder without locks: the next download makes up for it
+    with suppress(OSError):  # no folder of locks: the next download restores the bound
         if exceeded and (marked is None or marked > max_nbytes):
             write_atomically(_mark_path(folder), str(max_nbytes).encode())
         elif marked is not None and not exceeded and max_nbytes <= marked:
@@ -231,7 +231,7 @@ def _mark_path(folder: Path) -> Path:
 
 
 def _parts(folder: Path) -> tuple[int, list[CachedShard]]:
-    """Return the bytes that downloads have or will have soon, and the parts of dead processes."""
+    """Return the bytes reserved by running downloads, and the parts of dead processes."""
     reserved = 0
     orphans = []
     for path, status in _files(folder):
@@ -261,10 +261,10 @@ def evict(shard: CachedShard, *, leased: bool = False) -> bool:
     except OSError:
         return False
     try:
-        # Readers hold a lease, a shared lock, from when they are given a shard until they open it.
+        # A reader holds a read lease, a shared lock, until it has opened the shard.
         if not leased:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        # Another process may have put a new file there since this one was opened.
+        # Another process may have replaced the file since this one opened it.
         if os.path.samestat(os.fstat(descriptor), shard.files[0].stat()):
             for path in shard.files:
                 path.unlink(missing_ok=True)
@@ -276,15 +276,15 @@ def evict(shard: CachedShard, *, leased: bool = False) -> bool:
 
 
 def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
-    """Remove what killed processes left: parts that nobody resumed, records without a shard.
+    """Remove what killed processes left: parts that were not resumed, records without a shard.
 
     Args:
         folder: The cache folder.
-        max_age_seconds: Age from which a dead process's part is removed; where it cannot be known
-            whether its process lives, that is a day.
+        max_age_seconds: Age from which a dead process's part is removed; if it cannot be known
+            whether the process is alive, the age is a day.
 
     Returns:
-        How many files were removed.
+        Number of removed files.
     """
     removed = 0
     now = time.time()
@@ -308,7 +308,7 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
 
 
 def _is_resumable(part: Path, target: Path) -> bool:
-    """Return whether a partial file can be resumed, and its file is not there yet."""
+    """Return whether a partial file can be resumed and its target does not exist yet."""
     state = _state(part) or {}
     return any(value is not None for value in state.values()) and not target.exists()
 
@@ -322,16 +322,16 @@ def _files(folder: Path) -> Iterator[tuple[Path, os.stat_result]]:
 
 
 def _stated_nbytes(part: Path) -> float:
-    """Return the size that a server states for a download; infinity where it states none."""
+    """Return the size that a server states for a download, or infinity if it states none."""
     state = _state(part)
     if state is None:
-        return 0  # not begun, or no download
+        return 0  # not begun, or not a download
     size = state.get("size")
     return size if isinstance(size, int) else float("inf")
 
 
 def _state(part: Path) -> dict[str, Any] | None:
-    """Return what is noted of a download beside its part; None where there is nothing readable."""
+    """Return the state of a download from the file beside its part, or None if unreadable."""
     with suppress(OSError, ValueError):
         state = json.loads(part.with_name(part.name + _STATE_SUFFIX).read_text(encoding="utf-8"))
         return state if isinstance(state, dict) else None
@@ -339,6 +339,6 @@ def _state(part: Path) -> dict[str, Any] | None:
 
 
 def _turn(folder: Path) -> AbstractContextManager[None]:
-    """Let one process at a time evict; without locks, more may be evicted than need be."""
+    """Return the eviction lock; without working locks, more may be evicted than necessary."""
     lock = folder / "locks" / "evict.lock"
     return file_lock(lock, str(folder), patience_seconds=_LOCK_TIMEOUT_SECONDS)

@@ -1,4 +1,4 @@
-"""Decompression of `.tar.gz` and `.tar.zst` shards, within bounds."""
+"""Decompression of `.tar.gz` and `.tar.zst` shards, with a bound on the output."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SUFFIXES = {".tgz": ".tar", ".tzst": ".tar", ".gz": "", ".zst": ""}
 
 
 def compression_of(head: bytes) -> str | None:
-    r"""Return the compression that a file's first bytes show, or None.
+    r"""Return the compression detected from a file's first bytes, or None.
 
     >>> compression_of(b"\x1f\x8b\x08"), compression_of(b"0001.jpg")
     ('gzip', None)
@@ -44,7 +44,7 @@ def is_compressed_name(name: str) -> bool:
 
 
 def load_libraries() -> None:
-    """Import the libraries for locks and decompression, where they are installed."""
+    """Import the libraries for locks and decompression if they are installed."""
     load_if_present("filelock")
     load_if_present("zstandard")
 
@@ -66,20 +66,20 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
 
     Args:
         source: A file of gzip members or zstd frames.
-        part: Where the plain bytes go.
-        shown: The shard as messages shall name it.
+        part: Destination of the decompressed bytes.
+        shown: Name of the shard in messages.
 
     Raises:
-        ShardFormatError: It is damaged, cut, of a kind that cannot be unpacked, or so much larger
-            when unpacked that it can only mean harm.
+        ShardFormatError: The file is damaged, truncated, of an unsupported compression, or unpacks
+            to more than the allowed ratio.
         CacheError: The disk is full.
     """
-    # By ratio and not by size: a shard may be as large as it likes, a bomb is known by its growth.
+    # A bound on the ratio, not on the size: shards may have any size, but only bombs grow so much.
     limit = _ALWAYS_ALLOWED_NBYTES + _MAX_RATIO * source.stat().st_size
     with source.open("rb") as stream:
         head = stream.read(512)
         kind = compression_of(head)
-        # Servers and scripts undo compression and keep the name; what to do then is easily said.
+        # Servers and scripts may decompress a file and keep its name; this error names the remedy.
         if kind is None and head[_MAGIC_OF_TAR] == b"ustar":
             raise ShardFormatError(
                 f"{shown}: is a plain tar, though named like a compressed one; rename it to "

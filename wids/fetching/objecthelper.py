@@ -1,12 +1,12 @@
-"""Source of objects for forked processes: a helper process opens them, pipes carry the bytes.
+"""Source of objects for forked processes: a helper process opens them and sends the bytes by pipe.
 
-obstore runs threads of its own. A fork does not copy threads, so every call in the child would wait
-for ever; and the workers of a DataLoader are forked from a process that may have read its spec from
-a bucket. A helper process is a new interpreter that shares nothing with the forked one.
+obstore runs threads of its own. A fork does not copy threads, so every call in the child would
+block for ever; and the workers of a DataLoader may be forked from a process that has read its spec
+from a bucket. The helper process is a new interpreter that shares no state with the forked one.
 
-A request is a line of JSON. The response is a line of JSON, then pieces, each after its length, the
-last one empty. Where the object breaks off, the length is 0xFFFFFFFF, and a line with the error
-follows.
+A request is a line of JSON. The response is a line of JSON, followed by pieces, each preceded by
+its length; an empty piece is the last one. If the object breaks off, the length is 0xFFFFFFFF, and
+a line with the error follows.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _MAIN = "from wids.fetching.objecthelper import main; main()"
 
 
 class _Ancestors:
-    """Whether obstore was loaded in a process that this one was forked from."""
+    """Record of whether obstore was loaded in an ancestor of this forked process."""
 
     loaded = False
 
@@ -53,19 +53,19 @@ os.register_at_fork(after_in_child=_note_fork)
 
 
 def object_source(policy: FetchPolicy) -> Source:
-    """Return a source of objects that works in this process.
+    """Return a source of objects that works in this process, forked or not.
 
     Args:
-        policy: Its time limits.
+        policy: Time limits.
     """
     return HelpedSource(policy) if _Ancestors.loaded else ObjectSource(policy)
 
 
 class HelpedSource:
-    """Opens objects through helper processes, one for each stream that is open at once.
+    """Source that opens objects through helper processes, one for each open stream.
 
     Args:
-        policy: Its time limits.
+        policy: Time limits.
     """
 
     def __init__(self, policy: FetchPolicy) -> None:
@@ -83,9 +83,9 @@ class HelpedSource:
         """Request the bytes `[start, stop)` of an object; see `Source.open`.
 
         Raises:
-            FetchError: There is no such object, no permission, or no obstore.
+            FetchError: The object does not exist, access is denied, or obstore is missing.
             ChangedError: The range lies outside the object.
-            ConnectionError: The store did not answer, or asks to try again.
+            ConnectionError: The store did not respond, or asks for a retry.
         """
         try:
             helper = self._idle.pop()  # atomic: several threads open objects
@@ -96,7 +96,7 @@ class HelpedSource:
         except (ChangedError, FetchError):
             self._idle.append(helper)  # the request failed, not the helper
             raise
-        # Its pipe may hold half a request, so it cannot be used again.
+        # Its pipe may hold half a request, so the helper cannot be used again.
         except BaseException:
             helper.close()
             raise
@@ -105,7 +105,7 @@ class HelpedSource:
 
 
 class _Reply:
-    """The bytes of one response; its helper is free again once all have come."""
+    """Body of one response, which returns its helper to the idle ones once all bytes are read."""
 
     def __init__(self, helper: _Helper, idle: list[_Helper]) -> None:
         self._helper: _Helper | None = helper
@@ -121,14 +121,14 @@ class _Reply:
             yield chunk
 
     def close(self) -> None:
-        # A running transfer can be ended only with its helper.
+        # A running transfer can be stopped only by ending its helper.
         helper, self._helper = self._helper, None
         if helper is not None:
             helper.close()
 
 
 class _Helper:
-    """A helper process, which serves one request at a time."""
+    """Helper process that serves one request at a time."""
 
     def __init__(self, policy: FetchPolicy) -> None:
         command, environment = fresh_python("-c", _MAIN, json.dumps(asdict(policy)))
@@ -189,12 +189,12 @@ def _there(pipe: IO[bytes] | None) -> IO[bytes]:
 
 
 def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
-    """Serve requests until they end.
+    """Serve requests until the stream of requests ends.
 
     Args:
-        requests: Stream of requests, lines of JSON.
+        requests: Stream of requests, one line of JSON each.
         answers: Stream for the responses.
-        source: Opens the objects.
+        source: Source that opens the objects.
     """
 
     def say(**fields: Any) -> None:
@@ -213,7 +213,7 @@ def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
         except ChangedError as error:
             say(changed=str(error))
         except BrokenPipeError:
-            return  # nobody wants it any more
+            return  # the other process has closed its end
         except ConnectionError as error:
             say(broken=str(error))
         except Exception as error:  # noqa: BLE001 (every error is reported to the other process)
@@ -221,7 +221,7 @@ def serve(requests: IO[bytes], answers: IO[bytes], source: Source) -> None:
 
 
 def _send(stream: Stream, answers: IO[bytes]) -> None:
-    """Send the pieces of an object, and a mark where it breaks off."""
+    """Send the pieces of an object, and an error mark if it breaks off."""
     try:
         for chunk in stream.chunks:
             answers.write(_LENGTH.pack(len(chunk)))
@@ -230,7 +230,7 @@ def _send(stream: Stream, answers: IO[bytes]) -> None:
         answers.flush()
     except BrokenPipeError:
         raise
-    except Exception:  # any error: without the mark, its line would be read as a piece
+    except Exception:  # any error: without the mark, the line about it would be read as a piece
         answers.write(_LENGTH.pack(_BROKEN))
         raise
 
@@ -240,5 +240,5 @@ def main() -> None:
     policy = FetchPolicy(**json.loads(sys.argv[1]))
     with suppress(BrokenPipeError, KeyboardInterrupt):
         serve(sys.stdin.buffer, sys.stdout.buffer, ObjectSource(policy))
-    # Without the interpreter's final flush, which fails if the pipe is closed.
+    # Skips the interpreter's final flush, which fails if the pipe is closed.
     os._exit(0)

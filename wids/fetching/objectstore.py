@@ -1,4 +1,4 @@
-"""Source of `s3://`, `gs://` and `az://` URLs, by the library obstore."""
+"""Source of `s3://`, `gs://` and `az://` URLs, based on the library obstore."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ if TYPE_CHECKING:
 __all__ = ["OBJECT_SCHEMES", "ObjectSource"]
 
 _CHUNK_NBYTES = 1 << 20
-_WHOLE_REQUEST = timedelta(days=1)  # the library's 30 seconds would cut every large shard
+_WHOLE_REQUEST = timedelta(days=1)  # the library's default of 30 seconds is too short for shards
 _EXTRAS = {"s3": "s3", "s3a": "s3", "gs": "gs", "az": "azure", "abfs": "azure", "abfss": "azure"}
 OBJECT_SCHEMES = tuple(_EXTRAS)
 _ENDPOINTS = ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT", "AZURE_STORAGE_ENDPOINT")
 
 
-# Where the library looks for credentials last, and what it says without any.
+# In the library's errors if there are no credentials: the URLs that it tries last, and its message.
 _NO_CREDENTIALS = re.compile(
     r"latest/api/token|latest/meta-data|computeMetadata|metadata/identity|Account must be specified"
 )
@@ -48,10 +48,10 @@ _CREDENTIALS = {
 
 
 class ObjectSource:
-    """Opens objects of object stores; keeps one store for each bucket.
+    """Source that opens objects of object stores, with one store per bucket.
 
     Args:
-        policy: Its time limits.
+        policy: Time limits.
     """
 
     def __init__(self, policy: FetchPolicy) -> None:
@@ -61,7 +61,7 @@ class ObjectSource:
             "timeout": _WHOLE_REQUEST,
         }
         self._stores: dict[str, ObjectStore] = {}
-        # Now rather than in a thread; without it, `open` says what to install.
+        # Imported here rather than in a thread; if it is missing, `open` says what to install.
         with suppress(ImportError):
             import obstore.exceptions
             import obstore.store  # noqa: F401
@@ -76,9 +76,9 @@ class ObjectSource:
         """Request the bytes `[start, stop)` of an object; see `Source.open`.
 
         Raises:
-            FetchError: There is no such object, no permission, or no obstore.
+            FetchError: The object does not exist, access is denied, or obstore is missing.
             ChangedError: The range lies outside the object.
-            ConnectionError: The store did not answer, or asks to try again.
+            ConnectionError: The store did not respond, or asks for a retry.
         """
         options: Any = {}
         if start or stop is not None:
@@ -92,7 +92,7 @@ class ObjectSource:
             store, path = self._locate(url)
             try:
                 result = obstore.get(store, path, options=options)
-            except PreconditionError:  # it has changed: all of it, as HTTP's If-Range does
+            except PreconditionError:  # it has changed: get the whole object, like HTTP's If-Range
                 result = obstore.get(store, path)
             return Stream(
                 start=result.range[0],
@@ -117,13 +117,13 @@ class ObjectSource:
             self._stores[bucket] = from_url(
                 f"{scheme.lower()}://{bucket}",
                 client_options=options,
-                retry_config={"max_retries": 0},  # tries are counted in one place, by `Fetcher`
+                retry_config={"max_retries": 0},  # only `Fetcher` retries
             )
         return self._stores[bucket], path
 
 
 def _body(result: GetResult) -> Iterator[bytes]:
-    """Yield an object in pieces of about 1 MiB; ConnectionError when it breaks off or stalls."""
+    """Yield an object in pieces of about 1 MiB; raise ConnectionError if it breaks off."""
     from obstore.exceptions import BaseError
 
     try:
@@ -133,7 +133,7 @@ def _body(result: GetResult) -> Iterator[bytes]:
 
 
 def _nothing() -> None:
-    """Close nothing: the library closes a response that nobody reads."""
+    """Do nothing: the library closes a response that is no longer read."""
 
 
 def _plain_http_endpoint() -> bool:
@@ -152,12 +152,12 @@ def _translated_errors(url: str) -> Iterator[None]:
     except FetchError:
         raise
     except BaseException as error:
-        # A panic of the library's Rust code, which meets some odd names.
+        # A panic of the library's Rust code, which occurs for some unusual names.
         if type(error).__name__ == "PanicException":
             raise FetchError(f"{display_url(url)}: {_first_line(error)}") from error
         if not isinstance(error, Exception):
             raise
-        # Not in one tree: what the library calls a missing object is Python's FileNotFoundError.
+        # The library's errors have no common base: a missing object is a FileNotFoundError.
         if type(error).__name__ == "GenericError":
             _refuse_anonymous(url, error)
             if _BEYOND_END.search(str(error)):
@@ -168,7 +168,7 @@ def _translated_errors(url: str) -> Iterator[None]:
 
 
 def _refuse_anonymous(url: str, error: Exception) -> None:
-    """Raise an error at once where the library found no credentials."""
+    """Raise FetchError if the library found no credentials, since retries cannot help."""
     text = str(error)
     if _NO_CREDENTIALS.search(text) and not _MAY_PASS.search(text):
         wanted = _CREDENTIALS[_EXTRAS[scheme_of(url)]]
@@ -176,5 +176,5 @@ def _refuse_anonymous(url: str, error: Exception) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error of the library; its source code follows."""
+    """Return the first line of an error of the library; later lines show its internals."""
     return (str(error).splitlines() or [type(error).__name__])[0][:300]

@@ -22,7 +22,7 @@ _SHELL_WORDS = frozenset({"|", "||", "&&", "&", ";", ">", ">>", "<", "2>"})
 
 
 class PipeSource:
-    r"""Runs the commands of `pipe:` URLs, which the user has allowed by `allow_pipe=True`.
+    r"""Source that runs the commands of `pipe:` URLs, which `allow_pipe=True` must permit.
 
     >>> with PipeSource(FetchPolicy()).open("pipe:echo hello") as stream:
     ...     list(stream.chunks)
@@ -30,18 +30,18 @@ class PipeSource:
     """
 
     def __init__(self, policy: FetchPolicy) -> None:
-        """Make a source; a command has no time limit."""
+        """Create a source; the policy's time limits do not apply to commands."""
 
     def close(self) -> None:
-        """Close nothing: each command ends with its stream."""
+        """Do nothing: each command ends with its stream."""
 
     def open(
         self, url: str, start: int = 0, stop: int | None = None, *, validator: str | None = None
     ) -> Stream:
-        """Start the command; its output begins with the first byte, whatever was requested.
+        """Start the command; the stream begins with its first byte, whatever range is requested.
 
         Raises:
-            FetchError: There is no such command, or it needs a shell.
+            FetchError: The command does not exist, or needs a shell.
         """
         del start, stop, validator
         arguments = _arguments(url)
@@ -68,8 +68,8 @@ class PipeSource:
 
 
 def _output(process: subprocess.Popen[bytes], url: str) -> Iterator[bytes]:
-    """Yield the output as it comes; FetchError when the command fails."""
-    with ThreadPoolExecutor(1) as reader:  # a full pipe of complaints would stop the command
+    """Yield the output of a command as it arrives; raise FetchError if the command fails."""
+    with ThreadPoolExecutor(1) as reader:  # an unread standard error would block the command
         complaints = reader.submit(_read_end, process.stderr)
         while process.stdout and (chunk := process.stdout.read(_READ_NBYTES)):
             yield chunk
@@ -83,7 +83,7 @@ def _output(process: subprocess.Popen[bytes], url: str) -> Iterator[bytes]:
 
 
 def _read_end(stream: IO[bytes] | None) -> str:
-    """Return the end of what a command writes to its standard error."""
+    """Return the last part of a command's standard error."""
     said = b""
     while stream and (chunk := stream.read1(_SHOWN_NBYTES)):  # type: ignore[attr-defined]
         said = (said + chunk)[-_SHOWN_NBYTES:]
@@ -101,7 +101,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _arguments(url: str) -> list[str]:
     """Return the arguments of the command, split as by a shell.
 
-    Old specs write `{local}` for the file to make; the command's standard output takes its place.
+    Old specs use `{local}` as the path of the output file; it is replaced by standard output.
     """
     try:
         arguments = shlex.split(url.partition(":")[2])

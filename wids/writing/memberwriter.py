@@ -120,7 +120,7 @@ def _header(name: bytes, size: int, mtime: int, typeflag: bytes, prefix: bytes =
 
 
 def _split_name(name: bytes) -> tuple[bytes, bytes] | None:
-    """Split a name at a slash into ustar's prefix (<= 155) and name (<= 100); None if impossible."""
+    """Return a name split at a slash into ustar's prefix (<= 155) and name (<= 100), or None."""
     if len(name) > 256:
         return None
     # The leftmost slash that leaves a short enough name leaves the shortest prefix, too.
