@@ -7,7 +7,7 @@ import pytest
 
 from wids.cli import main
 from wids.importing.importers import importer_for
-from wids.importing.layout import Blob, Layout, clean_key, sniffed
+from wids.importing.layout import Blob, Layout, clean_key, read_listed_file, sniffed
 
 JPEG, PNG = Blob(".jpg", b"j"), Blob(".png", b"p")
 
@@ -121,3 +121,10 @@ def test_sources_that_cannot_be_are_one_line(
     assert main(["import", *sources, "-o", "out/x-%d.tar"]) == 1
     assert message in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
+
+
+def test_a_cell_that_is_no_path_is_shown_in_short(tmp_path: Path) -> None:
+    """A picture in base64 where a path is expected does not fill the terminal."""
+    with pytest.raises(FileNotFoundError, match="row 3: names the file .*, which is") as found:
+        read_listed_file(tmp_path, "iVBORw0KGgo" * 100_000, "row 3")
+    assert len(str(found.value)) < 300

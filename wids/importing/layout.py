@@ -7,6 +7,7 @@ becomes a field of its own with those very bytes; a class becomes `.cls`; all el
 
 from __future__ import annotations
 
+import errno
 import re
 from pathlib import Path, PurePath
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -15,6 +16,7 @@ import numpy as np
 
 from wids.base.magic import file_type
 from wids.base.omissions import Omissions
+from wids.base.text import clean
 from wids.codecs.formats import IMAGE_EXTENSIONS
 
 if TYPE_CHECKING:
@@ -144,8 +146,12 @@ def read_listed_file(folder: Path, name: Any, where: str) -> Blob:
     path = folder / name
     try:
         return Blob(path.suffix.lower() or ".bin", path.read_bytes())
-    except FileNotFoundError as error:
-        raise FileNotFoundError(f"{where}: names the file {path}, which is not there") from error
+    except OSError as error:
+        # A cell that holds the file itself, as base64 say, is too long for a path.
+        if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
+            raise
+        shown = clean(path, 200)
+        raise FileNotFoundError(f"{where}: names the file {shown}, which is not there") from error
 
 
 class Layout:
