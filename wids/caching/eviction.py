@@ -250,7 +250,8 @@ def _parts(folder: Path) -> tuple[int, list[CachedShard]]:
 def evict(shard: CachedShard, *, leased: bool = False) -> bool:
     """Remove a shard and the files beside it; return False if a process is about to open it.
 
-    A process that has it mapped keeps it: the space is freed when the last of them lets go.
+    A process that has the shard mapped can still read it: the space is freed when the last such
+    process unmaps it.
 
     Args:
         shard: The shard.

@@ -1,1 +1,1 @@
-"""Decoders and encoders of fields, by extension."""
+"""Decoders and encoders of fields, selected by extension."""

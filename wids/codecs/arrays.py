@@ -1,8 +1,8 @@
-"""Decoding of `.npy` and `.npz` without copies, of one field or of a batch, and encoding.
+"""Decoding of `.npy` and `.npz` fields, singly or in batches, and their encoding.
 
-The arrays of `.npy` are views of the given bytes, read-only where those are. Nothing is allocated
-by a header before it is known to fit the bytes that are there, and object arrays (pickles in
-disguise) are refused.
+Arrays of `.npy` are views of the given bytes, and read-only if these are. Nothing is allocated for
+a header before its size is checked against the bytes present. Object arrays, which are pickles, are
+refused.
 
 Source:
     NumPy Enhancement Proposal 1 and the docstring of `numpy.lib.format`.
@@ -41,11 +41,11 @@ __all__ = [
     "stack_npy",
 ]
 
-# Number of decimal digits that fit into int64 whatever they are.
+# Any decimal number of this many digits fits into int64.
 _MOST_DIGITS = 18
 NPY_MAGIC = b"\x93NUMPY"
-_STEP_NBYTES = 1 << 20  # that are read of a zip member at once
-NPY_HEADER_LIMIT = 1 << 16  # bytes; structured types with hundreds of fields stay far below
+_STEP_NBYTES = 1 << 20  # bytes of a zip member read at once
+NPY_HEADER_LIMIT = 1 << 16  # bytes; structured types with hundreds of fields need far fewer
 
 
 # --- .npy ---------------------------------------------------------------------------------------
@@ -58,18 +58,18 @@ def decode_npy(data: bytes | memoryview) -> np.ndarray:
         data: The whole file; the array keeps it alive.
 
     Returns:
-        The array, of the shape, type and memory order that the header names; read-only where
-        `data` is. Bytes after the array are ignored, as `numpy.load` ignores them.
+        The array, with the shape, type and memory order of the header; read-only if `data` is.
+        Bytes after the array are ignored, as by `numpy.load`.
 
     Raises:
-        DecodeError: It is no `.npy` file, or its header promises more bytes than there are.
-        PermissionError: It holds Python objects.
+        DecodeError: The data is no `.npy` file, or its header promises more bytes than follow.
+        PermissionError: The array holds Python objects.
 
     >>> decode_npy(encode_npy(np.arange(6).reshape(2, 3)))[1]
     array([3, 4, 5])
     """
     start, dtype, shape, order, nbytes = npy_layout(data)
-    # Before numpy sees it: a header is a claim, and the field's length is what there is.
+    # Checked first: the header is only a claim, which must fit the actual length of the field.
     if nbytes > len(data) - start:
         raise DecodeError(
             f"npy: the header promises {nbytes} bytes of data (shape {shape}, {dtype}), "
@@ -89,7 +89,7 @@ class NpyLayout(NamedTuple):
         dtype: Type of an element.
         shape: Sizes of the array.
         order: Memory order, "C" or "F".
-        nbytes: Bytes of data that they make.
+        nbytes: Size of the data in bytes.
     """
 
     start: int
@@ -103,11 +103,11 @@ def npy_layout(data: bytes | memoryview) -> NpyLayout:
     """Read the header of a `.npy` file.
 
     Args:
-        data: The file, at least as far as the header goes.
+        data: The file, or at least its header.
 
     Raises:
-        DecodeError: It is no such header.
-        PermissionError: It announces Python objects.
+        DecodeError: The header is malformed.
+        PermissionError: The header is that of an array of Python objects.
 
     >>> npy_layout(encode_npy(np.zeros((2, 3), np.uint8))).shape
     (2, 3)
@@ -131,7 +131,7 @@ def _npy_data_offset(data: bytes | memoryview) -> int:
     return offset
 
 
-@lru_cache(maxsize=256)  # members of one data set mostly share one header; parsing costs 20 us
+@lru_cache(maxsize=256)  # most arrays of a dataset have the same header; parsing takes 20 us
 def _parse_npy_header(
     header: bytes,
 ) -> tuple[np.dtype[Any], tuple[int, ...], Any, int]:
@@ -141,7 +141,7 @@ def _parse_npy_header(
         raise DecodeError(f"npy: expected version 1, 2 or 3, got {version}")
     text = header[size_end:].decode("utf-8" if version == 3 else "latin-1").strip()
     try:
-        # A literal at most: names, calls and operators do not pass.
+        # Literals only: names, calls and operators raise an error.
         fields = ast.literal_eval(text)
         shape, dtype = fields["shape"], npy_format.descr_to_dtype(fields["descr"])
         order = "F" if fields["fortran_order"] else "C"
@@ -152,8 +152,8 @@ def _parse_npy_header(
 
 
 def _check_array(dtype: np.dtype[Any], shape: Any) -> None:
-    """Refuse types and shapes that no honest file has."""
-    # `type`, not `isinstance`: True is an int, and no size.
+    """Raise for types and shapes that are invalid or unsafe."""
+    # `type`, not `isinstance`, since True is an int, but no size.
     if not isinstance(shape, tuple) or any(type(n) is not int or n < 0 for n in shape):
         raise DecodeError(f"npy: expected a tuple of sizes as shape, got {shape!r}")
     if dtype.hasobject:
@@ -161,19 +161,19 @@ def _check_array(dtype: np.dtype[Any], shape: Any) -> None:
             f"npy: an array of Python objects ({dtype}) is a pickle, which can run code; "
             f"pass allow_pickle=True if you trust whoever made the shard"
         )
-    # Such an array takes no bytes in the file, so their number bounds nothing.
+    # Such an array takes no bytes in the file, so the file's size does not bound its length.
     if dtype.itemsize == 0 and math.prod(shape) > 0:
         raise DecodeError(f"npy: {math.prod(shape)} elements of no size ({dtype})")
 
 
 def encode_npy(array: Any) -> bytes:
-    """Write an array as `.npy`, object arrays refused.
+    """Return an array as `.npy`.
 
     Args:
-        array: An array, or what `numpy.asarray` turns into one.
+        array: An array, or a value that `numpy.asarray` accepts.
 
     Raises:
-        TypeError: It is text or a mapping, which numpy would make an array of one object.
+        TypeError: The value is text or a mapping, which numpy would make an array of one object.
         ValueError: The array holds Python objects.
 
     >>> len(encode_npy([1, 2]))
@@ -194,13 +194,14 @@ def decode_npz(data: bytes | memoryview, *, max_nbytes: int) -> dict[str, np.nda
 
     Args:
         data: The whole file.
-        max_nbytes: Most bytes that its members may unpack to, together.
+        max_nbytes: Maximum total size of the unpacked members, in bytes.
 
     Returns:
-        Array by name, in the order of the file, each with memory of its own.
+        Arrays by name, in the order of the file; each owns its memory.
 
     Raises:
-        DecodeError: It is no zip archive of `.npy` members, or unpacks to more than `max_nbytes`.
+        DecodeError: The data is no zip archive of `.npy` members, or unpacks to more than
+            `max_nbytes`.
 
     >>> decode_npz(encode_npz({"a": [1.5]}), max_nbytes=1000)
     {'a': array([1.5])}
@@ -223,15 +224,15 @@ def decode_npz(data: bytes | memoryview, *, max_nbytes: int) -> dict[str, np.nda
 
 
 def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray:
-    """Read a member of a zip archive, and no more than the size that it states.
+    """Return a member of a zip archive, cut off at the size that it states.
 
     Returns:
-        Its content; a bytearray, as its memory is the array's own and may be written to.
+        Its content; a bytearray, so that the array over it is writable.
 
     Raises:
-        DecodeError: It is compressed by anything but deflate, which is all that numpy writes.
+        DecodeError: Its compression is not deflate, the only one that numpy writes.
     """
-    # What zipfile decompresses by bzip2 and LZMA has no bound, and is cut to the stated size after.
+    # zipfile decompresses bzip2 and LZMA without a bound, and cuts to the stated size afterwards.
     if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
         raise DecodeError(
             f"npz: member {member.filename!r}: expected it stored or deflated, found compression "
@@ -239,20 +240,20 @@ def _read_member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> bytearray
         )
     content = bytearray()
     with archive.open(member) as stream:
-        # In steps: asked for all at once, zipfile decompresses everything before it cuts.
+        # In steps: a single read would decompress everything before it cuts to the size.
         while block := stream.read(_STEP_NBYTES):
             content += block
     return content
 
 
 def encode_npz(arrays: Mapping[str, Any]) -> bytes:
-    """Write named arrays as an uncompressed `.npz`; the same arrays give the same bytes.
+    """Return named arrays as an uncompressed `.npz`; the same arrays give the same bytes.
 
     Args:
-        arrays: Array by name.
+        arrays: Arrays by name.
 
     Raises:
-        TypeError: It is no mapping.
+        TypeError: The value is no mapping.
 
     >>> encode_npz({"a": [1]}) == encode_npz({"a": [1]})
     True
@@ -262,20 +263,20 @@ def encode_npz(arrays: Mapping[str, Any]) -> bytes:
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
         for name, array in arrays.items():
-            # ZipInfo's own date is 1980; numpy.savez would write the time of day.
+            # ZipInfo's default date is fixed (1980); numpy.savez would write the current time.
             archive.writestr(zipfile.ZipInfo(f"{name}.npy"), encode_npy(array))
     return stream.getvalue()
 
 
 # --- batches ------------------------------------------------------------------------------------
 #
-# Each function takes fields that were gathered out of mapped shards and returns what decoding them
-# one by one and stacking the results returns. It returns None where that has to be done: the fields
-# differ, or one of them is damaged and its decoder has the better message.
+# Each function decodes fields gathered from mapped shards, with the same result as decoding them
+# one by one and stacking the values. It returns None if the caller must do that instead: the fields
+# differ in form, or one is damaged and its own decoder raises the better error.
 
 
 class Windows:
-    """Fields in a few pieces of memory, whose equal parts are copied together.
+    """Batch of fields in a few mapped memories, from which equal ranges are copied at once.
 
     Args:
         memories: Mapped bytes.
@@ -302,7 +303,7 @@ class Windows:
         """Copy bytes `[start, start + nbytes)` of every field.
 
         Returns:
-            Void items of that size, shape `(num_fields,)`; None where a memory ends before.
+            Void items of that size, shape `(num_fields,)`; None if a memory is too short.
         """
         if not nbytes:
             return None
@@ -312,7 +313,7 @@ class Windows:
             count = len(memory) - nbytes + 1
             if count < 1:
                 return None
-            # Every window of that size, one byte apart: they overlap, and picking copies a few.
+            # Overlapping windows of that size at every byte; indexing copies only the chosen ones.
             windows = np.ndarray((count,), copied.dtype, memory, strides=(1,))
             try:
                 copied[first:last] = windows[offsets[first:last]]
@@ -325,18 +326,18 @@ def stack_npy(fields: Windows) -> npt.NDArray[Any] | None:
     """Decode `.npy` files of one type and shape.
 
     Args:
-        fields: At least one.
+        fields: At least one field.
 
     Returns:
-        The arrays, stacked; shape `(num_fields, ...)`. None unless all files have the same header
-        and room for what it promises.
+        The stacked arrays, shape `(num_fields, ...)`. None unless all files have the same header
+        and are long enough for the array that it promises.
     """
     try:
         first = next(fields.views())
         start, dtype, shape, order, nbytes = npy_layout(first)
     except (DecodeError, PermissionError):
         return None
-    # Anything else is rare, and decoding it one by one is right.
+    # Other types are rare, so they are decoded one by one.
     plain = order == "C" and dtype.isnative and dtype.kind in "biufc"
     if not plain or start + nbytes > int(fields.sizes.min()):
         return None
@@ -349,26 +350,26 @@ def stack_npy(fields: Windows) -> npt.NDArray[Any] | None:
 
 
 def stack_classes(fields: Windows) -> npt.NDArray[np.int64] | None:
-    """Decode class numbers: decimal digits and nothing else.
+    """Decode class numbers that consist of decimal digits only.
 
     Args:
-        fields: At least one.
+        fields: At least one field.
 
     Returns:
-        The numbers; shape `(num_fields,)`. None where a field is empty or holds a sign, white
-        space or more digits than surely fit.
+        The numbers, shape `(num_fields,)`. None if a field is empty, holds a sign or white space,
+        or has more digits than are sure to fit.
     """
     sizes = fields.sizes
     most = int(sizes.max())
     copied = fields.copy(0, most) if most <= _MOST_DIGITS and int(sizes.min()) > 0 else None
     if copied is None:
         return None
-    # digits: (num_fields, most); what follows a shorter field belongs to others.
+    # digits: (num_fields, most); the columns after the end of a shorter field are not its own.
     digits = copied.view(np.uint8).reshape(-1, most) - np.uint8(ord("0"))
     inside = np.arange(most) < sizes[:, None]
     if (digits[inside] > 9).any():
         return None
     numbers = np.zeros(len(digits), np.int64)
-    for place in range(most):
-        numbers = np.where(inside[:, place], 10 * numbers + digits[:, place], numbers)
+    for column in range(most):
+        numbers = np.where(inside[:, column], 10 * numbers + digits[:, column], numbers)
     return numbers

@@ -1,7 +1,8 @@
-"""`SampleDecoder` decodes the fields of a sample by their extensions.
+"""`SampleDecoder`: decoder of the fields of a sample by their extensions.
 
-The longest suffix counts, in any case of letters: ".seg.PNG" is decoded as ".seg.png" if there is
-such a decoder, else as ".png". A field without a decoder becomes a binary stream.
+The longest matching suffix counts, whatever the case of its letters: ".seg.PNG" is decoded as
+".seg.png" if there is such a decoder, else as ".png". A field without a decoder becomes a binary
+stream.
 """
 
 import io
@@ -19,8 +20,8 @@ __all__ = ["Decoder", "ErrorHandler", "SampleDecoder", "decode_field"]
 
 ErrorHandler = Callable[[DecodeError, str, dict[str, Any]], Any]
 
-MEMO_LIMIT = 10_000  # extensions; a shard of strange names must not fill the memory
-# For `repr`, which shows what differs, and for pickling, which passes all of them on.
+MEMO_LIMIT = 10_000  # extensions; bounds the memory if every sample has other extensions
+# Used by `repr`, which shows the settings that differ, and by pickling, which passes all of them.
 DEFAULTS = {
     "allow_pickle": False,
     "decoders": {},
@@ -32,32 +33,34 @@ DEFAULTS = {
 
 
 class SampleDecoder:
-    """Decodes the fields of a sample by their extensions.
+    """Decoder of the fields of a sample by their extensions.
 
-    Safe by default: no data can run code unless `allow_pickle` is set. Instances can be pickled
-    (as far as `decoders` and `on_error` can) and shared by threads.
+    It is safe by default: no data can run code unless `allow_pickle` is set. Instances can be
+    shared by threads, and pickled if `decoders` and `on_error` can be.
 
     Args:
-        images: What images become: "PIL" (opened, not yet decoded), "numpy" (height, width and,
-            where there are several, channels; in the image's own mode, so mostly uint8), "torch"
-            (3, height, width; uint8, RGB), an `ImageDecoder` for anything else, or "raw" to leave
+        images: Form of decoded images: "PIL" (opened, not yet decoded), "numpy" (height, width and,
+            if there are several, channels; in the image's own mode, so mostly uint8), "torch"
+            (3, height, width; uint8, RGB), an `ImageDecoder` for any other form, or "raw" to leave
             them binary streams. The case of the letters is ignored.
         allow_pickle: Decode `.pkl`, `.pickle`, `.pt` and `.pth`, and object arrays in `.npy`.
-            Whoever made the shard can then run code here.
-        decoders: Further or other entries for the table: extension (with its leading dot, of one
-            component or more) to a function from the field's bytes, as a memoryview, to its value.
-            None leaves a field a binary stream.
-        on_error: What answers a field that cannot be decoded. "raise" raises `DecodeError`.
+            This allows the author of a shard to run code in this process.
+        decoders: Entries that extend or replace the built-in ones: from an extension (with its
+            leading dot, of one component or more) to a function that decodes the field's bytes, a
+            memoryview. None leaves a field a binary stream.
+        on_error: Handling of a field that cannot be decoded. "raise" raises `DecodeError`.
             "collect" sets the field to None and adds the message to the sample's `__errors__`, a
             dict by extension, so that a collate function can leave such samples out. A mapping
-            gives placeholders by extension, as a sample spells it; what it does not name is raised.
-            A function `(error, extension, sample)` returns a placeholder for the field, or raises.
-            A missing library and a refused pickle are no faults of the data: always raised.
+            gives placeholders by extension, as spelt in the sample; for other extensions the error
+            is raised. A function `(error, extension, sample)` returns a placeholder for the field,
+            or raises. A missing library and a refused pickle are always raised, since they are no
+            faults of the data.
         media: Decode sound and video too; otherwise they stay binary streams.
-        copy: Arrays of `.npy`, `.safetensors`, `.ten` and `.tb` own their memory and can be written
-            to. False makes them read-only views of the shard, which stays mapped while they live.
-        max_nbytes: Most bytes that one compressed field may decompress to, and that the value of a
-            document, an archive of arrays, sound or video may take.
+        copy: Copy the arrays of `.npy`, `.safetensors`, `.ten` and `.tb`, so that they own their
+            memory and are writable. False makes them read-only views of the shard, which stays
+            mapped as long as they exist.
+        max_nbytes: Maximum decompressed size of one field, and maximum size of the value of a
+            document, an archive of arrays, sound or video, in bytes.
 
     >>> decode = SampleDecoder()
     >>> decode({"__key__": "a", ".cls": b"3", ".TXT": b"three"})
@@ -90,17 +93,17 @@ class SampleDecoder:
         """Decode all fields of a sample.
 
         Args:
-            sample: Raw fields by extension, each a memoryview, bytes or a binary stream; names
-                without a leading dot (`__key__` and the like) and values of other types are kept.
+            sample: Raw fields by extension, each a memoryview, bytes or a binary stream; entries
+                without a leading dot (such as `__key__`) and values of other types are kept.
 
         Returns:
             A new dict with the same keys in the same order.
 
         Raises:
             DecodeError: A field could not be decoded; the message names it, and the sample by its
-                index, key and shard where `sample` holds them.
+                index, key and shard if `sample` holds them.
         """
-        # The hot path: per field one look-up by extension, one check of the type, one call.
+        # Hot path: for each field one look-up by extension, one check of the type, one call.
         decoder_of = self._decoder_of
         decoded = dict(sample)
         for extension, data in sample.items():
@@ -124,8 +127,8 @@ class SampleDecoder:
             extension: With its leading dot, such as ".seg.png".
 
         Returns:
-            A function from the field's bytes to its value, which raises what the library it uses
-            raises; None for names that are no extension.
+            A function from the field's bytes to its value, which raises the errors of its library;
+            None for a name that is no extension.
 
         >>> SampleDecoder().decoder_of(".cls")(b"7")
         7
@@ -147,18 +150,18 @@ class SampleDecoder:
         sample: dict[str, Any],
         decoded: dict[str, Any] | None = None,
     ) -> Any:
-        """Return the placeholder of a field that cannot be decoded, or raise, as `on_error` says.
+        """Return the placeholder of a field that cannot be decoded, or raise, by `on_error`.
 
         Args:
-            error: What its decoder raised.
-            extension: The field.
-            sample: The sample as it was before anything of it was decoded.
-            decoded: Where the message is put if errors are collected.
+            error: Error of the field's decoder.
+            extension: Extension of the field.
+            sample: The sample before decoding.
+            decoded: The decoded sample, to which the message is added if errors are collected.
 
         Raises:
-            DecodeError: There is no answer to it.
+            DecodeError: `on_error` gives no placeholder.
         """
-        # One message says all: a DataLoader rebuilds a worker's error from its text alone.
+        # A single message argument: a DataLoader rebuilds a worker's error from its text alone.
         failure = DecodeError(f"{_place(extension, sample)}: {_reason(error)}")
         failure.__cause__ = error
         if self.on_error == "raise" or isinstance(error, (ImportError, PermissionError)):
@@ -173,7 +176,7 @@ class SampleDecoder:
             decoded.setdefault("__errors__", {})[extension] = str(failure)
         return None
 
-    # What was looked up does not travel: the other process makes its own table.
+    # Looked-up decoders are not pickled: the other process builds its own table.
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(type(self), self.images, **self._options()), ()
 
@@ -198,7 +201,7 @@ def decode_field(extension: str, data: bytes | memoryview) -> Any:
         data: The whole field.
 
     Raises:
-        DecodeError: The bytes are not what the extension promises.
+        DecodeError: The bytes do not have the format of the extension.
 
     >>> decode_field(".json", b"[1, 2]")
     [1, 2]
@@ -234,14 +237,14 @@ def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decod
 
 
 def _place(extension: str, sample: Mapping[str, Any]) -> str:
-    """Return the name of a field for a message: its extension, sample, key and shard."""
+    """Return the description of a field for a message: its extension, sample, key and shard."""
     known = [
         f"{word} {sample[name]!r}"
         for word, name in (("sample", "__index__"), ("key", "__key__"))
         if name in sample
     ]
     if "__shard__" in sample:
-        # What follows "?" in a URL may be a signature or a token, and messages end in logs.
+        # The query of a URL may hold a signature or a token, which must not get into logs.
         known.append(f"shard {display_url(str(sample['__shard__']))!r}")
     return f"cannot decode field {extension!r}" + (f" of {', '.join(known)}" if known else "")
 
@@ -254,7 +257,7 @@ def _reason(error: Exception) -> str:
 
 
 class _DecoderOf(dict[str, Decoder | None]):
-    """Decoders by extension, each looked up in the table once."""
+    """Memo of decoders by extension, each looked up in the table once."""
 
     def __init__(self, table: Mapping[str, Decoder | None], max_nbytes: int) -> None:
         super().__init__()
@@ -262,19 +265,19 @@ class _DecoderOf(dict[str, Decoder | None]):
         self.max_nbytes = max_nbytes
 
     def __missing__(self, extension: str) -> Decoder | None:
-        # Looked up once per spelling: to split and lower it for each field would be felt.
+        # Once per spelling: splitting and lowering the extension of each field would be slow.
         decode = self._find(extension.lower()) if extension.startswith(".") else None
         if len(self) < MEMO_LIMIT:
             self[extension] = decode
         return decode
 
     def _find(self, extension: str) -> Decoder:
-        """Return the decoder of the longest suffix in the table, through one wrapper at most."""
+        """Return the decoder of the longest suffix in the table, inside at most one wrapper."""
         for suffix in _suffixes(extension):
             if suffix in self.table:
                 return self.table[suffix] or io.BytesIO
         inner, _, wrapper = extension.rpartition(".")
-        # ".gz" alone does not say what is inside: as it ever was, the packed bytes are the field.
+        # ".gz" alone names no format: the field is a stream of the compressed bytes.
         if not inner or f".{wrapper}" not in WRAPPERS:
             return io.BytesIO
         entries = (self.table[suffix] for suffix in _suffixes(inner) if suffix in self.table)
@@ -283,7 +286,7 @@ class _DecoderOf(dict[str, Decoder | None]):
 
 
 def _suffixes(extension: str) -> Iterator[str]:
-    """Yield ".seg.png" and ".png" for ".seg.png"."""
+    """Yield the suffixes of an extension, the longest first: ".seg.png", then ".png"."""
     start = extension.find(".")
     while start >= 0:
         yield extension[start:]
@@ -293,5 +296,5 @@ def _suffixes(extension: str) -> Iterator[str]:
 def _decode_unpacked(
     wrapper: str, max_nbytes: int, decode: Decoder, data: bytes | memoryview
 ) -> Any:
-    """Unpack a wrapper, then decode what was in it."""
+    """Decompress a field, then decode its content."""
     return decode(memoryview(unpack_field(wrapper, data, max_nbytes)))

@@ -1,6 +1,6 @@
-"""Documents: text, class numbers, JSON, msgpack, CBOR, pickles and the files of `torch.save`.
+"""Codecs of text, class numbers, JSON, msgpack, CBOR, pickles and the files of `torch.save`.
 
-Only `unpickle` and `unpickle_torch` can run code, and nothing calls them unless the user allowed
+Only `unpickle` and `unpickle_torch` can run code, and they are called only if the user allowed
 pickles.
 """
 
@@ -34,10 +34,10 @@ __all__ = [
     "unpickle_torch",
 ]
 
-# Most bytes that a value may take, or that a compressed field may decompress to, by default.
+# Default bound in bytes of a decoded value, and of a decompressed field.
 DEFAULT_MAX_NBYTES = 512 << 20
-# Upper bounds of the memory that a byte of a document stands for: its slot in a list, the object,
-# its share of a dict. The worst are empty containers of one byte each in binary formats.
+# Upper bounds of the memory per byte of a document: slot in a list, object, share of a dict. The
+# most expensive are empty containers, which take one byte each in binary formats.
 _TEXT_COSTS = {b",": 48, b":": 130, b"[": 80, b"{": 100}
 _MOST_TEXT_COST = 50
 _BINARY_COST, _CONTAINER_COST = 8, 96
@@ -46,8 +46,8 @@ _CONTAINERS = {
     "cbor": bytes(range(0x80, 0xC0)),
 }
 
-# orjson turns integers beyond 64 bits into floats. They have at least 20 digits in a row; digits
-# become "0" and all else "." so that one substring search tells, ten times faster than a regex.
+# orjson turns integers beyond 64 bits into floats. Long runs of digits are found by mapping digits
+# to "0" and all else to "." for a substring search, which is ten times faster than a regex.
 DIGITS = bytes(0x30 if chr(code).isdigit() and code < 128 else 0x2E for code in range(256))
 LONG_NUMBER = b"0" * 19
 
@@ -65,7 +65,7 @@ def decode_text(data: bytes | memoryview) -> str:
 
 
 def decode_class(data: bytes | memoryview) -> int:
-    """Decode a class number: decimal digits as `int` reads them.
+    """Decode a class number: decimal digits, as accepted by `int`.
 
     Args:
         data: The whole field; white space around the number is allowed.
@@ -77,23 +77,22 @@ def decode_class(data: bytes | memoryview) -> int:
 
 
 def decode_json(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) -> Any:
-    """Decode JSON, by orjson where it is installed; the result is that of `json.loads` always.
+    """Decode JSON with the result of `json.loads`, by orjson if it is installed.
 
     Args:
-        data: The whole document. NaN, infinities and integers of any size are read, though JSON
-            itself has no such numbers, or no bound for them.
-        max_nbytes: Most bytes that the value may take.
+        data: The whole document. NaN, infinities and integers of any size are accepted.
+        max_nbytes: Maximum size of the value in bytes.
 
     Raises:
-        DecodeError: It might take more than `max_nbytes`.
-        ValueError: It is no JSON.
+        DecodeError: The value might take more than `max_nbytes`.
+        ValueError: The data is no JSON.
 
     >>> decode_json(b'{"x": [1, NaN, 18446744073709551616]}')
     {'x': [1, nan, 18446744073709551616]}
     """
-    document = bytes(data)  # json.loads takes no memoryview
-    # A list of empty lists takes forty times the memory of its text. The characters are counted
-    # within strings, too: never too few of them.
+    document = bytes(data)  # json.loads does not accept a memoryview
+    # A list of empty lists takes forty times the memory of its text. Characters within strings are
+    # counted too, so the estimate is never too low.
     if len(document) * _MOST_TEXT_COST > max_nbytes:
         width = 1 if document.isascii() else 4
         counted = sum(cost * document.count(mark) for mark, cost in _TEXT_COSTS.items())
@@ -102,13 +101,13 @@ def decode_json(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) 
     if orjson is not None and LONG_NUMBER not in document.translate(DIGITS):
         try:
             return orjson.loads(document)
-        except ValueError:  # not JSON, or more than orjson reads: NaN, a byte order mark, ...
+        except ValueError:  # not JSON, or not supported by orjson: NaN, a byte order mark, ...
             return json.loads(document)
     return json.loads(document)
 
 
 def _check_binary(kind: str, data: bytes | memoryview, max_nbytes: int) -> None:
-    """Refuse a binary document that might take more memory than is allowed."""
+    """Raise if the value of a binary document might take more memory than allowed."""
     if len(data) * (_BINARY_COST + _CONTAINER_COST) > max_nbytes:
         content = bytes(data)
         num_containers = len(content) - len(content.translate(None, _CONTAINERS[kind]))
@@ -125,19 +124,19 @@ def _check_nbytes(kind: str, nbytes: int, max_nbytes: int) -> None:
 
 
 def decode_msgpack(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) -> Any:
-    """Decode one msgpack object; raw strings are read as UTF-8 text.
+    """Decode one msgpack object; raw strings are decoded as UTF-8 text.
 
     Args:
-        data: The whole object. Keys of its maps may be numbers too, as those of CBOR may.
-        max_nbytes: Most bytes that the value may take.
+        data: The whole object. Keys of its maps may be numbers, as in CBOR.
+        max_nbytes: Maximum size of the value in bytes.
 
     Raises:
-        DecodeError: It might take more than `max_nbytes`.
+        DecodeError: The value might take more than `max_nbytes`.
         ModuleNotFoundError: msgpack is not installed.
     """
     _check_binary("msgpack", data, max_nbytes)
-    # Strict, it would refuse numbers as keys, which fill a dict as fast as text does: of all those
-    # that msgpack has, only some thirty share a hash.
+    # `strict_map_key=True` would refuse numbers as keys, to prevent hash collisions. They are safe:
+    # at most some thirty of msgpack's numbers share a hash.
     return load("msgpack", "msgpack").unpackb(data, raw=False, strict_map_key=False)
 
 
@@ -146,10 +145,10 @@ def decode_cbor(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) 
 
     Args:
         data: The whole object.
-        max_nbytes: Most bytes that the value may take.
+        max_nbytes: Maximum size of the value in bytes.
 
     Raises:
-        DecodeError: It might take more than `max_nbytes`.
+        DecodeError: The value might take more than `max_nbytes`.
         ModuleNotFoundError: cbor2 is not installed.
     """
     _check_binary("cbor", data, max_nbytes)
@@ -157,10 +156,10 @@ def decode_cbor(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) 
 
 
 def unpickle_torch(data: bytes | memoryview) -> Any:
-    """Decode what `torch.save` wrote, whatever it holds. This can run code.
+    """Decode any file of `torch.save`. This can run code.
 
     Args:
-        data: The whole file; tensors come to the CPU.
+        data: The whole file; tensors are loaded to the CPU.
     """
     return load("torch", "torch").load(io.BytesIO(data), map_location="cpu", weights_only=False)
 
@@ -175,10 +174,10 @@ def unpickle(data: bytes | memoryview) -> Any:
 
 
 def refuse_pickle(data: bytes | memoryview) -> Any:
-    """Refuse a pickle, whatever it holds.
+    """Raise PermissionError for any pickle.
 
     Args:
-        data: The pickle, which is not looked at.
+        data: The pickle, which is not parsed.
 
     Raises:
         PermissionError: Always; the message names the opt-in.
@@ -190,16 +189,16 @@ def refuse_pickle(data: bytes | memoryview) -> Any:
 
 
 def refuse_torch(data: bytes | memoryview) -> Any:
-    """Refuse what `torch.save` wrote, whatever it holds.
+    """Raise PermissionError for any file of `torch.save`.
 
     Args:
-        data: The whole file, which is not looked at.
+        data: The whole file, which is not parsed.
 
     Raises:
         PermissionError: Always; the message names the opt-in.
     """
-    # torch.load(weights_only=True) runs no code, but 400 bytes of such a pickle make it take all
-    # memory, or hours.
+    # torch.load(weights_only=True) runs no code, but a pickle of 400 bytes can make it use all
+    # memory, or run for hours.
     raise PermissionError(
         f"a file of torch.save ({len(data)} bytes) is a pickle, which can run code or take all "
         f"memory; pass allow_pickle=True if you trust whoever made the shard, or fields= to leave "
@@ -211,7 +210,7 @@ def encode_text(text: Any) -> bytes:
     """Encode text as UTF-8.
 
     Raises:
-        TypeError: It is no text.
+        TypeError: The value is not text.
     """
     if not isinstance(text, str):
         raise TypeError("expected text")
@@ -219,41 +218,41 @@ def encode_text(text: Any) -> bytes:
 
 
 def encode_class(number: Any) -> bytes:
-    """Write a class number; text must be one, and bool is refused as a likely mistake."""
+    """Return a class number as decimal digits; raise TypeError for bool, a likely mistake."""
     if isinstance(number, bool) or not isinstance(number, (int, np.integer, str)):
         raise TypeError("expected an int")
     return str(int(number)).encode()
 
 
 def encode_json(document: Any) -> bytes:
-    """Write compact UTF-8 JSON, keys in the order of the dict; text must be JSON already."""
+    """Return compact UTF-8 JSON with keys in the order of the dict; text must already be JSON."""
     if isinstance(document, str):
         json.loads(document)
         return document.encode()
-    # Not sorted: the order of keys is the user's, and reading gives it back.
+    # Not sorted: reading gives back the user's order of keys.
     return json.dumps(document, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 def encode_msgpack(document: Any) -> bytes:
-    """Write msgpack."""
+    """Return a value as msgpack."""
     packed: bytes = load("msgpack", "msgpack").packb(document)
     return packed
 
 
 def encode_cbor(document: Any) -> bytes:
-    """Write CBOR."""
+    """Return a value as CBOR."""
     packed: bytes = load("cbor2", "cbor").dumps(document)
     return packed
 
 
 def encode_torch(value: Any) -> bytes:
-    """Write what `torch.save` writes."""
+    """Return a value as a file of `torch.save`."""
     stream = io.BytesIO()
     load("torch", "torch").save(value, stream)
     return stream.getvalue()
 
 
 def encode_pickle(value: Any) -> bytes:
-    """Write a pickle; reading it back needs `allow_pickle=True`."""
-    # Fixed: the default grows with Python, and with it the bytes of the same value.
+    """Return a value as a pickle; decoding it needs `allow_pickle=True`."""
+    # A fixed protocol: the default, and with it the bytes, changes with the version of Python.
     return pickle.dumps(value, protocol=4)

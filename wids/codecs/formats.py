@@ -1,6 +1,7 @@
-"""File formats of fields: one table of extension, kind, decoder, encoder and media type.
+"""Table of the file formats of fields: extension, kind, decoder, encoder and media type.
 
-A new format is a pair of functions in the module that fits, and a line in `FORMATS`.
+To add a format, write its decoder and encoder in a module of this package, and add a line to
+`FORMATS`.
 """
 
 import gzip
@@ -60,18 +61,18 @@ __all__ = [
     "wrapper_of",
 ]
 
-Decoder = Callable[[Any], Any]  # from the bytes of a field: a memoryview, or bytes
+Decoder = Callable[[Any], Any]  # takes the bytes of a field as a memoryview or bytes
 Encoder = Callable[[Any], bytes]
 Kind = Literal["image", "text", "json", "class", "array", "audio", "video", "bytes"]
 
 OCTET_STREAM = "application/octet-stream"
-# Last component of an extension to the name of the compression.
+# From the last component of an extension to the name of the compression.
 WRAPPERS = {".gz": "gzip", ".zst": "zstd"}
 
 
 @dataclass(frozen=True, slots=True)
 class DecoderSettings:
-    """Settings that decoders are made for; see `wids.SampleDecoder`."""
+    """Settings of decoders; see `wids.SampleDecoder`."""
 
     images: str | ImageDecoder
     allow_pickle: bool
@@ -86,11 +87,11 @@ class Format:
 
     Attributes:
         suffixes: Last components of the extensions, such as ".jpg", in lower case.
-        kind: What is shown of such a field.
-        new_decoder: Returns the decoder for some settings; None leaves a field a binary stream.
+        kind: Kind of display of such a field.
+        new_decoder: Returns the decoder for given settings; None leaves a field a binary stream.
         encode: Encoder; None encodes text only.
-        media_type: What a web browser may be told that the field is. Only pixels, sound and video
-            have one: SVG, HTML and PDF can hold scripts, and are saved, never shown.
+        media_type: Media type for web browsers. Only pixels, sound and video have one of their own:
+            SVG, HTML and PDF can hold scripts, so browsers must save them, not show them.
     """
 
     suffixes: tuple[str, ...]
@@ -101,17 +102,17 @@ class Format:
 
 
 def _always(decode: Decoder) -> Callable[[DecoderSettings], Decoder]:
-    """Return a factory of a decoder without settings."""
+    """Return the factory of a decoder without settings."""
     return lambda _: decode
 
 
 def _array(decode: Decoder) -> Callable[[DecoderSettings], Decoder]:
-    """Return a factory of a decoder of arrays, which may be views of the field."""
+    """Return the factory of a decoder of arrays, which may be views of the field."""
     return lambda settings: partial(_decode_copy, decode) if settings.copy else decode
 
 
 def _decode_copy(decode: Decoder, data: bytes | memoryview) -> Any:
-    """Decode a copy of the bytes: the arrays over it can be written to and outlive the shard."""
+    """Decode a copy of the bytes, so that the arrays are writable and outlive the shard."""
     return decode(memoryview(bytearray(data)))
 
 
@@ -121,7 +122,7 @@ def _npy(settings: DecoderSettings) -> Decoder:
 
 
 def _decode_npy_or_pickle(decode: Decoder, data: memoryview) -> Any:
-    """Decode `.npy` where object arrays are allowed too."""
+    """Decode `.npy`, object arrays included."""
     try:
         return decode(data)
     except PermissionError:
@@ -129,7 +130,7 @@ def _decode_npy_or_pickle(decode: Decoder, data: memoryview) -> Any:
 
 
 def _bounded(decode: Callable[..., Any]) -> Callable[[DecoderSettings], Decoder]:
-    """Return a factory of a decoder with the bound `max_nbytes`."""
+    """Return the factory of a decoder with the bound `max_nbytes`."""
     return lambda settings: partial(decode, max_nbytes=settings.max_nbytes)
 
 
@@ -167,7 +168,7 @@ def _video(extension: str, settings: DecoderSettings) -> Decoder | None:
 
 
 def _picture(name: str) -> Encoder:
-    """Return the encoder of a format of images, by Pillow's name of it."""
+    """Return the encoder of an image format, given Pillow's name of the format."""
     return partial(encode_image, name)
 
 
@@ -215,10 +216,10 @@ IMAGE_EXTENSIONS = tuple(suffix for suffix, each in FORMAT_OF.items() if each.ki
 
 
 def builtin_decoders(settings: DecoderSettings) -> dict[str, Decoder]:
-    """Return the decoder of each extension that has one.
+    """Return the built-in decoders, by extension.
 
     Raises:
-        ValueError: `images` names nothing known.
+        ValueError: `images` is unknown.
 
     >>> settings = DecoderSettings("raw", False, False, True, 1000)
     >>> builtin_decoders(settings)[".cls"](b"7")
@@ -244,7 +245,7 @@ def format_suffix(extension: str) -> str:
 def wrapper_of(extension: str) -> str:
     """Return the compression around a format: ".gz", ".zst" or "".
 
-    An extension that is nothing but a wrapper does not say what lies inside, and has none.
+    The result is "" if the whole extension is ".gz" or ".zst", which names no format inside.
 
     >>> [wrapper_of(each) for each in (".json.gz", ".GZ", ".npy")]
     ['.gz', '', '']
@@ -264,14 +265,14 @@ def field_kind(extension: str) -> Kind:
 
 
 def media_type(extension: str) -> str:
-    """Return the media type under which a browser may be given a field as it is.
+    """Return the media type under which a field may be sent to a browser unchanged.
 
     Args:
         extension: With its leading dot, in any case of letters.
 
     Returns:
-        A type of pixels, sound or video that cannot carry a script, else
-        "application/octet-stream", which browsers save and never show.
+        A type of pixels, sound or video, which cannot hold scripts, else
+        "application/octet-stream", which browsers save instead of showing it.
 
     >>> media_type(".seg.PNG"), media_type(".svg"), media_type(".png.gz")
     ('image/png', 'application/octet-stream', 'application/octet-stream')
@@ -283,34 +284,34 @@ def media_type(extension: str) -> str:
 
 
 def encode_field(extension: str, value: Any) -> bytes:
-    """Encode one value as its extension says.
+    """Return one value encoded by its extension.
 
     Args:
         extension: With its leading dot; the last component counts (".seg.png" as ".png"), in any
-            case of letters, and ".gz" or ".zst" at the end packs what the rest says.
-        value: Bytes are taken as they are, whatever the extension. Else what decoding returns: text
-            for `.txt`; an int for `.cls`; anything that JSON holds for `.json` (a str is taken for
-            JSON text, and checked); a PIL image, or an array of shape (height, width) or (height,
-            width, 1, 3 or 4) for images; an array for `.npy`; arrays by name for `.npz` and
-            `.safetensors`; a list of arrays for `.ten` and `.tb`; `(samples, rate)` for sound;
-            under an unknown extension, text.
+            case of letters. A final ".gz" or ".zst" compresses the format of the rest.
+        value: Bytes, which are returned unchanged whatever the extension, or a value as returned by
+            decoding: text for `.txt`; an int for `.cls`; any JSON value for `.json` (a str must be
+            JSON text); a PIL image, or an array of shape (height, width) or (height, width, 1, 3
+            or 4) for images; an array for `.npy`; arrays by name for `.npz` and `.safetensors`; a
+            list of arrays for `.ten` and `.tb`; `(samples, rate)` for sound; text for an unknown
+            extension.
 
     Raises:
-        TypeError: No encoder for the extension takes such a value.
+        TypeError: The encoder of the extension does not accept such a value.
         ValueError: The value does not fit the format.
         ModuleNotFoundError: The library of the format is not installed.
 
     >>> encode_field(".cls", 7), encode_field(".json", {"b": 1, "a": None})
     (b'7', b'{"b":1,"a":null}')
     """
-    # Bytes are what the user encoded already, for a packed extension too.
+    # Bytes are already encoded, and for a compressed extension already compressed.
     if isinstance(value, (bytes, bytearray, memoryview)):
         return bytes(value)
     inner, dot, last = extension.lower().rpartition(".")
     if inner and dot + last in WRAPPERS:
         return pack_field(dot + last, encode_field(inner, value))
     known = FORMAT_OF.get(dot + last)
-    # Text under an unknown extension; anything else must say how, by `encoders=`.
+    # Under an unknown extension only text has an encoding; other values need `encoders=`.
     encode = encode_text if known is None or known.encode is None else known.encode
     try:
         return encode(value)
@@ -328,10 +329,11 @@ def unpack_field(wrapper: str, data: bytes | memoryview, max_nbytes: int) -> byt
     Args:
         wrapper: One of `WRAPPERS`.
         data: The whole field: gzip members or zstd frames.
-        max_nbytes: Most bytes that may come out.
+        max_nbytes: Maximum decompressed size in bytes.
 
     Raises:
-        DecodeError: The data is damaged, incomplete or of another format, or decompresses to more.
+        DecodeError: The data is damaged, incomplete, of another format, or decompresses to more
+            than `max_nbytes`.
         ModuleNotFoundError: zstandard is needed and not installed.
 
     >>> unpack_field(".gz", pack_field(".gz", b"text"), max_nbytes=4)
@@ -349,7 +351,7 @@ def unpack_field(wrapper: str, data: bytes | memoryview, max_nbytes: int) -> byt
 
 
 def pack_field(wrapper: str, data: bytes) -> bytes:
-    """Compress a field; the same bytes in give the same bytes out.
+    """Compress a field; the same input gives the same output.
 
     Args:
         wrapper: One of `WRAPPERS`.

@@ -1,8 +1,8 @@
-"""Choice of a part of an image and its size: arithmetic without pixels.
+"""Geometry of crops and resizes: the box of an image to keep, and its size afterwards.
 
-Each class answers `frame(width, height)` with a box `[left, right) x [top, bottom)` in pixels of
-the image, and the size at which that box is wanted. An object of yours with such a method can
-stand wherever one of these can.
+The method `frame(width, height)` of each class returns a box `[left, right) x [top, bottom)` in
+pixels of the image, and the size to which the box is resized. Any object with such a method can be
+used in place of these classes.
 """
 
 import math
@@ -17,18 +17,18 @@ Frame = tuple[Box, tuple[int, int]]  # the box, and (width, height) of the resul
 
 
 class Framing(Protocol):
-    """Rule that chooses a part of an image and a size for it."""
+    """Rule that chooses a box of an image and its final size."""
 
     def frame(self, width: int, height: int) -> Frame:
-        """Return box and size for an image of the given size, in pixels."""
+        """Return the box and its final size for an image of the given size, in pixels."""
 
 
 @dataclass(frozen=True)
 class Resize:
-    """The whole image at another size.
+    """Resize of the whole image.
 
     Attributes:
-        size: Length of the shorter side, the aspect ratio being kept; or (height, width).
+        size: Length of the shorter side, which keeps the aspect ratio; or (height, width).
 
     >>> Resize(256).frame(640, 480)
     ((0, 0, 640, 480), (341, 256))
@@ -43,20 +43,19 @@ class Resize:
         """Return the whole image as the box."""
         if isinstance(self.size, tuple):
             return (0, 0, width, height), (self.size[1], self.size[0])
-        # Truncated, as torchvision and Pillow's users do it: 640 x 480 becomes 341 x 256.
+        # Truncated, as by torchvision: 640 x 480 becomes 341 x 256.
         scale = self.size / min(width, height)
         return (0, 0, width, height), (int(width * scale), int(height * scale))
 
 
 @dataclass(frozen=True)
 class CenterCrop:
-    """The middle of the image, perhaps after a resize of its shorter side.
+    """Crop of the centre of the image, optionally after a resize of its shorter side.
 
     Attributes:
         size: Side of a square, or (height, width), of the result.
         resize: Length to which the shorter side is resized before the crop, such as 256 for a crop
-            of 224; None crops the pixels as they are. An image that does not fill the crop is
-            enlarged until it does.
+            of 224; None crops without a resize. An image smaller than the crop is enlarged.
 
     >>> CenterCrop(224, resize=256).frame(640, 480)
     ((110, 30, 530, 450), (224, 224))
@@ -71,7 +70,7 @@ class CenterCrop:
             _check_sides("resize", self.resize)
 
     def frame(self, width: int, height: int) -> Frame:
-        """Return the middle box."""
+        """Return the central box."""
         out_height, out_width = _pair(self.size)
         # Pixels of the image for one pixel of the result.
         step = 1.0 if self.resize is None else min(width, height) / self.resize
@@ -83,18 +82,18 @@ class CenterCrop:
 
 @dataclass(frozen=True)
 class RandomResizedCrop:
-    """A random part of random area and shape, at one size: the usual augmentation.
+    """Crop of a random box of random area and aspect ratio, resized to a fixed size.
 
     The numbers come from Python's `random`, which a DataLoader seeds in each of its workers.
 
     Attributes:
         size: Side of a square, or (height, width), of the result.
-        scale: Smallest and largest share of the image's area, in (0, 1].
+        scale: Smallest and largest fraction of the image's area, in (0, 1].
         ratio: Smallest and largest ratio of width to height.
 
     Source:
-        Szegedy et al., "Going Deeper with Convolutions" (2015), section 6; where no box fits in ten
-        tries, the largest box in the middle, as torchvision does.
+        Szegedy et al., "Going Deeper with Convolutions" (2015), section 6; if no box fits in ten
+        tries, the largest central box, as in torchvision.
 
     >>> box, size = RandomResizedCrop(224).frame(640, 480)
     >>> size
@@ -113,12 +112,12 @@ class RandomResizedCrop:
             raise ValueError(f"ratio: expected 0 < smallest <= largest, got {self.ratio}")
 
     def frame(self, width: int, height: int) -> Frame:
-        """Return a random box, another one at each call."""
+        """Return a new random box at each call."""
         out_height, out_width = _pair(self.size)
         low, high = math.log(self.ratio[0]), math.log(self.ratio[1])
         for _ in range(10):
             area = width * height * random.uniform(*self.scale)  # noqa: S311 (no secrets here)
-            # Even in the logarithm: twice as wide is as likely as twice as high.
+            # Uniform in the logarithm: twice as wide is as likely as twice as high.
             ratio = math.exp(random.uniform(low, high))  # noqa: S311
             box_width, box_height = round(math.sqrt(area * ratio)), round(math.sqrt(area / ratio))
             if 0 < box_width <= width and 0 < box_height <= height:
@@ -128,7 +127,7 @@ class RandomResizedCrop:
         return self._middle(width, height), (out_width, out_height)
 
     def _middle(self, width: int, height: int) -> Box:
-        """Return the largest box in the middle whose ratio is allowed."""
+        """Return the largest central box of an allowed ratio."""
         ratio = min(max(width / height, self.ratio[0]), self.ratio[1])
         box_width = min(width, max(1, round(height * ratio)))
         box_height = min(height, max(1, round(width / ratio)))
@@ -137,14 +136,14 @@ class RandomResizedCrop:
 
 
 def _check_sides(name: str, size: Any) -> None:
-    """Refuse an impossible size when it is given, not at the first image.
+    """Raise for an invalid size at once, not at the first image.
 
     Raises:
-        TypeError: It is neither a number nor two.
+        TypeError: The size is neither one whole number nor two.
         ValueError: A side is below 1.
     """
     sides = size if isinstance(size, tuple) else (size,)
-    # What has `__index__` is a whole number, numpy's integers too; floats have none.
+    # Whole numbers have `__index__`, numpy's integers too; floats do not.
     if len(sides) > 2 or not all(hasattr(side, "__index__") for side in sides):
         raise TypeError(f"{name}: expected pixels as a number or (height, width), got {size!r}")
     if not sides or min(sides) < 1:

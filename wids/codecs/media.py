@@ -1,4 +1,4 @@
-"""Decoding of sound by soundfile and video by PyAV, within a bound of memory."""
+"""Decoding of sound by soundfile and of video by PyAV, with bounded memory."""
 
 import io
 from collections.abc import Iterable, Iterator
@@ -12,8 +12,8 @@ from wids.errors import DecodeError
 
 __all__ = ["AV_FORMATS", "decode_audio", "decode_video", "encode_sound"]
 
-# The demuxer is chosen by extension, never by content: ffmpeg would take a playlist for a video,
-# and open the files and URLs that it names.
+# The demuxer is chosen by extension, never by content: ffmpeg would accept a playlist as a video,
+# and open the files and URLs in it.
 AV_FORMATS = {
     ".aac": "aac",
     ".avi": "avi",
@@ -33,21 +33,21 @@ def decode_audio(
     """Decode a sound file.
 
     Args:
-        data: The whole file: WAV, FLAC, Ogg, MP3 or whatever libsndfile reads.
-        max_nbytes: Most bytes that the samples may take.
+        data: The whole file: WAV, FLAC, Ogg, MP3 or another format that libsndfile reads.
+        max_nbytes: Maximum size of the samples in bytes.
         dtype: Type of the samples: "float32" or "float64" in [-1, 1], or "int16", "int32".
 
     Returns:
         `(samples, rate)`: shape `(num_frames,)` for one channel, `(num_frames, num_channels)` for
-        more; the rate is in frames a second.
+        more; the rate is in frames per second.
 
     Raises:
-        DecodeError: libsndfile cannot read it, or it is larger than `max_nbytes`.
+        DecodeError: libsndfile cannot read the file, or the samples exceed `max_nbytes`.
         ModuleNotFoundError: soundfile is not installed.
     """
     soundfile = load("soundfile", "audio")
     try:
-        # The header says how many frames there are, so the bound is held before any is decoded.
+        # The header states the number of frames, so the bound is checked before decoding.
         with soundfile.SoundFile(io.BytesIO(data)) as sound:
             nbytes = sound.frames * sound.channels * np.dtype(dtype).itemsize
             if nbytes > max_nbytes:
@@ -64,16 +64,16 @@ def decode_video(
 
     Args:
         data: The whole file.
-        max_nbytes: Most bytes that the frames may take.
-        extension: What kind of file it is: a key of `AV_FORMATS`.
-        stride: Keep each `stride`-th frame, from the first one on.
+        max_nbytes: Maximum size of the frames in bytes.
+        extension: Format of the file, a key of `AV_FORMATS`.
+        stride: Keep every `stride`-th frame, starting with the first.
 
     Returns:
-        `(frames, rate)`: uint8 RGB of shape `(num_frames, height, width, 3)`, and the kept frames
-        a second on average (0.0 where the file does not say).
+        `(frames, rate)`: uint8 RGB of shape `(num_frames, height, width, 3)`, and the average
+        number of kept frames per second (0.0 if the file does not state it).
 
     Raises:
-        DecodeError: PyAV cannot read it, it holds no video, or is larger than `max_nbytes`.
+        DecodeError: PyAV cannot read the file, it has no video, or the frames exceed `max_nbytes`.
         ModuleNotFoundError: av is not installed.
     """
     av = load("av", "video")
@@ -92,7 +92,7 @@ def decode_video(
 
 
 def _pixels(frames: Iterable[Any], max_nbytes: int) -> Iterator[np.ndarray]:
-    """Convert frames to RGB, each counted against the bound first."""
+    """Yield frames as RGB; raise before a frame would exceed the bound."""
     nbytes = 0
     for number, frame in enumerate(frames, 1):
         nbytes += frame.width * frame.height * 3
@@ -105,14 +105,14 @@ def _pixels(frames: Iterable[Any], max_nbytes: int) -> Iterator[np.ndarray]:
 
 
 def encode_sound(file_format: str, sound: Any) -> bytes:
-    """Write a sound file.
+    """Return sound as a file of a format.
 
     Args:
         file_format: libsndfile's name of the format, such as "WAV".
-        sound: `(samples, rate)`, as `decode_audio` returns.
+        sound: `(samples, rate)`, as returned by `decode_audio`.
 
     Raises:
-        TypeError: It is something else.
+        TypeError: `sound` is no such pair.
     """
     if not isinstance(sound, tuple) or len(sound) != 2:
         raise TypeError("expected (samples, rate)")
