@@ -1,4 +1,4 @@
-"""Decoding of images, whole or in part, at a size, to PIL, numpy or torch; and encoding.
+"""Decoding of images to PIL, numpy or torch, with optional crop and resize, and their encoding.
 
 Pillow decodes everything and is the reference. JPEGs, most of all images, go to libjpeg-turbo's
 binding simplejpeg where it is installed, which gives the same pixels sooner; whatever it refuses
@@ -61,8 +61,9 @@ def open_image(data: bytes | memoryview) -> Any:
         A `PIL.Image.Image` whose pixels are decoded at their first use.
 
     Raises:
-        OSError: It is none of the image formats that are read here, whatever its name says.
-        PIL.Image.DecompressionBombError: It has over twice `PIL.Image.MAX_IMAGE_PIXELS` pixels.
+        OSError: The data has none of the supported image formats.
+        PIL.Image.DecompressionBombError: The image has over twice `PIL.Image.MAX_IMAGE_PIXELS`
+            pixels.
     """
     pil = load("PIL.Image", "pillow")
     stream = io.BytesIO(data)
@@ -162,7 +163,7 @@ class ImageDecoder:
         return own_mode
 
     def _decode_jpeg(self, data: bytes | memoryview) -> np.ndarray | None:
-        """Decode with simplejpeg, or return None for what is left to Pillow."""
+        """Decode with simplejpeg, or return None if Pillow must decode the image."""
         simplejpeg = load_if_present("simplejpeg") if self.backend == "auto" else None
         if simplejpeg is None or data[:2] != JPEG_MAGIC or self._must_turn(data):
             return None
@@ -212,7 +213,7 @@ class ImageDecoder:
         return self.exif_transpose and open_image(data).getexif().get(EXIF_ORIENTATION, 1) != 1
 
     def _plan(self, width: int, height: int) -> "_Plan":
-        """Return box, size and scaled decoding for an image of the given size."""
+        """Return the box, final size and decoding scale for an image of the given size."""
         if self.size is None:
             return _Plan(1, None, (width, height))
         box, size = self.size.frame(width, height)
@@ -262,7 +263,7 @@ def _converted(image: Any, mode: str) -> Any:
     """
     if image.mode == mode:
         return image
-    # Pillow would cut off all above 255: a picture of 16 bits would become white without a word.
+    # Pillow would clip values at 255 without a warning, which makes a 16-bit image white.
     if image.mode.startswith("I;16") or (image.mode, image.format) == ("I", "PPM"):
         high = np.asarray(image).astype(np.uint16) >> 8
         image = load("PIL.Image", "pillow").fromarray(high.astype(np.uint8))
@@ -276,7 +277,7 @@ def _converted(image: Any, mode: str) -> Any:
 
 
 def _pixel_limit() -> float:
-    """Return Pillow's limit of pixels, which users set, or infinity where they lifted it."""
+    """Return Pillow's limit of pixels, which users can set, or infinity if they removed it."""
     return load("PIL.Image", "pillow").MAX_IMAGE_PIXELS or math.inf
 
 
@@ -331,7 +332,7 @@ def resample(
     >>> resample(np.uint8([[0, 0, 100, 100]]), (2, 1), antialias=True)
     array([[14, 86]], dtype=uint8)
     """
-    # Pillow alone weighs colours by their alpha, so that what is transparent does not bleed.
+    # Only Pillow weights colours by alpha, so that transparent pixels do not bleed.
     module = None if pixels.shape[2:] == (4,) else fast_library(backend, antialias=antialias)
     if module is None:
         image = load("PIL.Image", "pillow").fromarray(np.ascontiguousarray(pixels))

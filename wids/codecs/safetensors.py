@@ -16,7 +16,7 @@ from wids.errors import DecodeError
 
 __all__ = ["decode_safetensors", "encode_safetensors", "safetensors_metadata"]
 
-MAX_NDIM = 64  # what numpy allows
+MAX_NDIM = 64  # numpy's limit
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the reference implementation
 NUMPY_DTYPES = {
     "BOOL": "?",
@@ -33,7 +33,7 @@ NUMPY_DTYPES = {
     "F64": "<f8",
     "C64": "<c8",
 }
-# What numpy has no type for: the bytes of an element, and torch's name of the type.
+# Types that numpy lacks: bytes of an element, and torch's name of the type.
 TORCH_DTYPES = {
     "BF16": (2, "bfloat16"),
     "F8_E4M3": (1, "float8_e4m3fn"),
@@ -41,8 +41,8 @@ TORCH_DTYPES = {
     "F8_E8M0": (1, "float8_e8m0fnu"),
 }
 
-# The types from last to first as the reference implementation lays tensors out: wide ones come
-# first in a file, so that each tensor is aligned to its elements.
+# Types in reverse order of the reference implementation's layout: wide types come first in a file,
+# so that each tensor is aligned to its elements.
 TYPE_ORDER = (
     *("BOOL", "U8", "I8", "F8_E5M2", "F8_E4M3", "F8_E8M0", "I16", "U16", "F16", "BF16"),
     *("I32", "U32", "F32", "C64", "F64", "I64", "U64"),
@@ -105,7 +105,7 @@ def _tensor(name: str, entry: dict[str, Any], data: bytes | memoryview, start: i
     """Build one tensor over its range, which lies inside `data`."""
     begin, end = entry["data_offsets"]
     kind, shape = entry["dtype"], entry["shape"]
-    # Counted first: the product of a million sizes takes minutes.
+    # The number of sizes is checked first: the product of a million sizes takes minutes.
     if len(shape) > MAX_NDIM or any(type(n) is not int or n < 0 for n in shape):
         raise DecodeError(f"safetensors: tensor {name!r}: impossible shape {shape[:MAX_NDIM]}")
     if math.prod(shape) * _itemsize(kind) != end - begin:
@@ -150,10 +150,10 @@ def encode_safetensors(
 
     Args:
         tensors: Array or torch tensor by name.
-        metadata: What the file says of itself, under names of your choice.
+        metadata: Strings by name, stored in the header.
 
     Raises:
-        TypeError: It is no mapping.
+        TypeError: `tensors` is no mapping.
         ValueError: An array is of a type that the format cannot name.
 
     >>> encode_safetensors({})[8:]

@@ -22,7 +22,7 @@ __all__ = ["decode_tenbin", "decode_tenbin_named", "encode_tenbin"]
 
 MAGIC = b"~TenBin~"
 ALIGNMENT = 64
-MAX_NDIM = 9  # what webdataset's writer allows
+MAX_NDIM = 9  # the limit of webdataset's writer
 DTYPES = {
     code: np.dtype(f"<{code}")
     for code in ("f2", "f4", "f8", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")
@@ -48,7 +48,7 @@ def decode_tenbin(data: bytes | memoryview) -> list[np.ndarray]:
 
 
 def decode_tenbin_named(data: bytes | memoryview) -> list[tuple[str, np.ndarray]]:
-    """Read the arrays of a tenbin file with the names that they carry.
+    """Read the arrays of a tenbin file with their names.
 
     Args:
         data: The whole file; the arrays keep it alive.
