@@ -104,7 +104,7 @@ def browse(args: Arguments) -> int:
 
 
 def _opened(args: Arguments) -> tuple[ShardList, Uncounted]:
-    """Open the dataset; shards that cannot be counted have no samples, and their errors return.
+    """Open the dataset; also return the errors of shards that cannot be counted.
 
     To train without them would be wrong, but looking at the others may show what is wrong.
     """
@@ -127,14 +127,14 @@ def _opened(args: Arguments) -> tuple[ShardList, Uncounted]:
 
 
 class _Teller(logging.Handler):
-    """Log handler that prints warnings of the library on standard error, few of many alike."""
+    """Log handler that prints warnings of the library on standard error, but few similar ones."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self._counts: Counter[str] = Counter()
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Print a warning, unless many like it were printed."""
+        """Print a warning, unless many similar ones were printed."""
         self._counts[record.msg] += 1
         count = self._counts[record.msg]
         if count <= _MOST_ALIKE:
@@ -145,7 +145,7 @@ class _Teller(logging.Handler):
 
 @contextmanager
 def _warnings_told(*, quiet: bool) -> Iterator[None]:
-    """Print the warnings of the library, and no others, on standard error."""
+    """Context manager that prints only the warnings of the library on standard error."""
     from wids.log import logger
 
     def show(message: Warning | str, category: type[Warning], *_: object, **__: object) -> None:
@@ -166,7 +166,7 @@ def _warnings_told(*, quiet: bool) -> Iterator[None]:
 
 
 def _leave() -> None:
-    """End the process even if a thread of the server still waits for an answer from far away.
+    """End the process even if a thread of the server still waits for a remote server.
 
     Closing the dataset and ending the interpreter would wait for it: minutes, after Ctrl-C, where
     a server of shards hangs.
@@ -181,7 +181,7 @@ def _leave() -> None:
 
 
 def _checked(index: int, total: int) -> int:
-    """Return the index counted from the front, if there is such a sample."""
+    """Return the index counted from the start; raise an error if there is no such sample."""
     if not -total <= index < total:
         raise IndexError(f"--index: {index} lies outside a dataset of {total} samples")
     return index % total
@@ -215,7 +215,7 @@ def _announce(args: Arguments, url: str, port: int) -> None:
 
 
 def _has_display() -> bool:
-    """Return whether a browser would open on the user's own screen."""
+    """Return whether a browser would open on the user's screen."""
     if "SSH_CONNECTION" in os.environ:
         return False
     return sys.platform == "darwin" or bool({"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys())

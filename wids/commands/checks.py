@@ -126,7 +126,7 @@ def stats(args: Arguments) -> int:
 
 
 def _names_of_values(spec: DatasetSpec, values: str | None) -> dict[str, str]:
-    """Return the names of the classes, if classes are counted."""
+    """Return the names of the classes if the counted field is a class."""
     from wids.display.classnames import find_class_names
     from wids.specs.locations import folder_of
 

@@ -100,7 +100,7 @@ def _writer_options(args: Arguments) -> dict[str, Any]:
 
 
 def import_(args: Arguments) -> int:
-    """Make shards of a dataset in another form."""
+    """Convert a dataset in another format to shards."""
     from wids.base.files import named_write_errors
     from wids.base.progress import progress
     from wids.importing.importers import open_source
@@ -141,7 +141,7 @@ def import_(args: Arguments) -> int:
 
 
 def _classes(text: str | None) -> list[str] | str | None:
-    """Parse --classes: names with commas between, a file with one a line, or "auto"."""
+    """Parse --classes: names separated by commas, a file with one name per line, or "auto"."""
     from wids.importing.options import SORTED_CLASSES
 
     if text is None or text == SORTED_CLASSES:
@@ -241,7 +241,7 @@ def _add_import(commands: Any) -> None:
 
 
 def repair(args: Arguments) -> int:
-    """Copy the whole samples of a damaged shard."""
+    """Copy the intact samples of a damaged shard."""
     from wids.base.text import clean
     from wids.tools.repair import repair_shard
 
@@ -273,7 +273,7 @@ def _add_repair(commands: Any) -> None:
 
 
 def export(args: Arguments) -> int:
-    """Write a dataset as files, or its table."""
+    """Write a dataset as files or as a table."""
     from wids.base.omissions import Omissions
     from wids.reading.shardlist import ShardList
     from wids.tools.exporters import export_files, export_table
@@ -362,14 +362,14 @@ def reshard(args: Arguments) -> int:
 
 
 def _hint(args: Arguments) -> str:
-    """Return the advice on which options left no samples."""
+    """Return advice on the options that left no samples."""
     given = {name: getattr(args, name) for name in ("where", "range", "indexes", "split")}
     chosen = [f"--{name} {value}" for name, value in given.items() if value is not None]
     return f"; check {' '.join(chosen)}" if chosen else "; the dataset is empty"
 
 
 def _keep_specs(args: Arguments) -> None:
-    """Raise ValueError if the spec of the new shards would replace one that is read."""
+    """Raise ValueError if the spec of the new shards would replace an input spec."""
     from wids.tools.reshard import spec_path_for
 
     for pattern in _shares(args):
@@ -399,7 +399,7 @@ def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
 
 
 def _chosen(args: Arguments, dataset: ShardedSequence) -> NDArray[np.int64]:
-    """Return the indexes of the chosen samples, in order."""
+    """Return the indexes of the selected samples, in order."""
     import numpy as np
 
     from wids.tools.reshard import matching

@@ -99,7 +99,7 @@ def _chosen_digests(args: Arguments) -> tuple[str, ...]:
 
 
 def _name_for(args: Arguments, shards: list[str]) -> str | None:
-    """Return the name of the dataset: as given, or of the argument, or of the first shard."""
+    """Return the name of the dataset: as given, else from the argument or the first shard."""
     from wids.specs.build import default_name
 
     if args.name is not None:
@@ -124,7 +124,7 @@ def _report_create(args: Arguments, built: Build, num_shards: int) -> None:
 
 
 def _listed(files: list[str]) -> list[str]:
-    """Return the shards given, or those that standard input lists if `-` is given."""
+    """Return the given shards; for `-`, those listed on standard input."""
     if files != ["-"]:
         return files
     listed = [line.strip() for line in sys.stdin if line.strip()]
@@ -141,7 +141,7 @@ def _expand(files: list[str]) -> list[str]:
 
 
 def _journal(output: str) -> Journal:
-    """Return the journal of a spec that is being made."""
+    """Return the journal of an unfinished spec."""
     from wids.specs.journal import Journal
 
     # What goes to a pipe leaves nothing to go on from.

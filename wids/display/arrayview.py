@@ -56,7 +56,7 @@ def named_arrays(suffix: str, data: bytes | memoryview) -> list[NamedArray]:
 
 
 def _as_numpy(array: Any) -> np.ndarray:
-    """Turn the torch tensors that stand for types numpy lacks into float32."""
+    """Convert torch tensors of types that numpy lacks to float32 arrays."""
     if isinstance(array, np.ndarray):
         return array
     floats: np.ndarray = array.float().numpy()
@@ -64,7 +64,7 @@ def _as_numpy(array: Any) -> np.ndarray:
 
 
 def picture_in(arrays: Iterable[NamedArray]) -> np.ndarray:
-    """Return the first array that makes a picture.
+    """Return the first array that can be shown as a picture.
 
     Raises:
         DecodeError: None does.
@@ -99,7 +99,7 @@ def summarise_arrays(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
 
 
 def describe_array(name: str, array: np.ndarray) -> dict[str, Any]:
-    """Describe one array in figures that JSON can say.
+    """Describe one array by statistics that JSON can represent.
 
     Args:
         name: What it is called; may be empty.
@@ -130,7 +130,7 @@ def describe_array(name: str, array: np.ndarray) -> dict[str, Any]:
 
 
 def _element(value: Any) -> Any:
-    """Return one element as JSON: a number, a truth value or short text."""
+    """Return one element for JSON: a number, a boolean or short text."""
     if isinstance(value, np.floating):
         return safe_number(float(str(value)))  # 0.1, where float32's item() has 0.10000000149
     if isinstance(value, np.datetime64 | np.timedelta64) and np.isnat(value):
@@ -171,7 +171,7 @@ def _statistics(array: np.ndarray) -> dict[str, Any]:
 
 
 def _sample(array: np.ndarray) -> np.ndarray:
-    """Return all elements, or a million of them in runs spread over the array, flat."""
+    """Return all elements, flat; of a large array a million, in runs spread over it."""
     # "A" reads Fortran order as it lies, so that a mapped array is not copied.
     flat = array.reshape(-1, order="A")
     if flat.size <= MAX_ELEMENTS:

@@ -69,7 +69,7 @@ def parse_class_names(path: Path) -> dict[int, str]:
 
 
 def fetch_class_names(base: str, read: Callable[[str, int], bytes]) -> dict[int, str]:
-    """Look for a file of names in a remote folder; all that it may be called are asked for at once.
+    """Look for a file of names in a remote folder; request all possible names concurrently.
 
     Args:
         base: URL of the folder.

@@ -95,7 +95,7 @@ class FieldView:
 
 
 def view_field(extension: str, data: Data, *, class_names: ClassNames | None = None) -> FieldView:
-    """Describe a field; nothing in it can make this raise an error or run code.
+    """Describe a field; its contents can neither raise an error nor run code.
 
     Images are not decoded, and large fields are not read: only their beginnings, or what the
     statistics sample of arrays.
@@ -171,7 +171,7 @@ def unpacked(extension: str, data: Data) -> Data:
 
 
 def hex_rows(data: Data) -> list[str]:
-    """Dump bytes, sixteen a row: the offset, the bytes, and what of them is ASCII.
+    """Return a hex dump, sixteen bytes per row: offset, bytes, and ASCII characters.
 
     >>> hex_rows(b"wids")
     ['00000000  77 69 64 73                                      wids']
@@ -277,7 +277,7 @@ BARS = "▁▂▃▄▅▆▇█"
 
 
 def content_line(view: FieldView) -> str:
-    r"""Return a summary line of a field, or why it cannot be decoded.
+    r"""Return a summary line of a field, or the reason why it cannot be decoded.
 
     The line may hold whatever the field holds, line breaks and escapes of terminals too:
     `wids.base.text.clean` makes it fit to print.

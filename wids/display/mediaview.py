@@ -37,7 +37,7 @@ EXIF_ORIENTATION = 0x0112
 
 
 def checked_image(data: bytes | memoryview) -> Any:
-    """Open an image and check that decoding it costs little enough; its pixels are not decoded.
+    """Open an image and check that it is cheap to decode, without decoding its pixels.
 
     Returns:
         A `PIL.Image.Image`.
@@ -181,7 +181,7 @@ def _summarise_by_av(suffix: str, data: bytes | memoryview, kind: str) -> dict[s
 
 
 def reason_of(error: Exception) -> str:
-    """Return why a library refused a sound or video, without its name for a file in memory."""
+    """Return why a library refused a sound or video, without the name of the file object."""
     found = getattr(error, "error_string", None) or getattr(error, "strerror", None) or error
     return str(found)
 
@@ -232,7 +232,7 @@ def draw_wave(data: bytes | memoryview, side: int) -> np.ndarray:
 
 
 def _peaks(sound: Any, columns: int) -> np.ndarray:
-    """Return the largest amplitude in each of so many equal parts of a sound."""
+    """Return the largest amplitude in each of several equal parts of a sound."""
     total = min(sound.frames, MAX_FRAMES)
     if total <= 0:
         raise DecodeError("audio: it holds no frames")

@@ -39,13 +39,13 @@ EMPTY_TAGS = {"br", "img"}  # they have neither content nor end
 
 
 class Markup(str):
-    """Text that is HTML already; every other string is escaped where it is put into a tag."""
+    """Text that is already HTML; any other string is escaped when it is put into a tag."""
 
     __slots__ = ()
 
 
 def tag(name: str, *parts: str | Iterable[str], **attributes: object) -> Markup:
-    """Build an element.
+    """Build an HTML element.
 
     Args:
         name: The element's name.
@@ -115,7 +115,7 @@ BAD = "color:#d1495b;overflow-wrap:anywhere"
 
 @dataclass(frozen=True, repr=False)
 class SampleView:
-    """Sample to look at: `print` gives lines of text, a notebook shows pictures.
+    """View of a sample: `print` writes lines of text, a notebook shows pictures.
 
     Attributes:
         fields: Its fields, in their order.
@@ -205,7 +205,7 @@ def _is_fact(name: str) -> bool:
 
 
 def _field(name: str, value: Any) -> Field:
-    """Return the bytes of a field; of a decoded value, bytes from which it can be shown."""
+    """Return the bytes of a field; a decoded value is encoded for display."""
     if isinstance(value, io.BytesIO | bytearray):
         value = bytes(value if isinstance(value, bytearray) else value.getbuffer())
     if isinstance(value, bytes | memoryview):
@@ -218,7 +218,7 @@ def _field(name: str, value: Any) -> Field:
 
 
 def _shown(name: str, value: Any) -> tuple[str, bytes]:
-    """Return a format and bytes that show a decoded value."""
+    """Return a format and the bytes of a decoded value in it."""
     if isinstance(value, np.generic):
         value = value.item()  # a number as it was meant, not an array without axes
     if isinstance(value, str):
@@ -237,7 +237,7 @@ def _shown(name: str, value: Any) -> tuple[str, bytes]:
 
 
 def _png(image: Any) -> bytes:
-    """Encode a PIL image of any mode; those that PNG lacks are turned into colours."""
+    """Encode a PIL image as PNG; modes that PNG lacks are converted to colours."""
     stream = io.BytesIO()
     known = image.mode in {"1", "L", "LA", "P", "RGB", "RGBA", "I;16"}
     (image if known else image.convert("RGB")).save(stream, "PNG", compress_level=1)
@@ -331,7 +331,7 @@ def sample_html(sample: SampleView) -> Markup:
 
 
 class _Pictures:
-    """Draws the pictures of one page, whose bytes together are bounded.
+    """Draws the pictures of one page, whose total size is bounded.
 
     Args:
         side: Pixels of the longer side of a picture.
@@ -449,7 +449,7 @@ def _first_picture(
 
 
 def _instead(views: dict[str, FieldView]) -> Markup:
-    """Return what replaces a missing picture: an error, or the beginning of the field."""
+    """Return the replacement for a missing picture: an error, or the beginning of the field."""
     failed = next((view for view in views.values() if view.kind == "image" and view.error), None)
     if failed is not None:
         return tag("div", clean(content_line(failed), 160), style=f"{BAD};padding:6px")

@@ -57,7 +57,7 @@ class Label(NamedTuple):
 
 @dataclass(frozen=True)
 class Drawing:
-    """Pixels to show, and what they stand for.
+    """Pixels to show, and their meaning.
 
     Attributes:
         pixels: uint8, shape (height, width), (height, width, 3) or (height, width, 4).
@@ -91,7 +91,7 @@ def is_picture(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
 
 
 def _layout(shape: tuple[int, ...]) -> tuple[int, int, int, bool] | None:
-    """Return height, width, channels (0 for none) and whether these come first."""
+    """Return height, width, channels (0 for none) and whether the channels are the first axis."""
     while len(shape) > 2 and shape[0] == 1:
         shape = shape[1:]
     if len(shape) == 2:
@@ -133,7 +133,7 @@ def every_nth(values: np.ndarray, side: int) -> np.ndarray:
 
 
 def draw_values(values: np.ndarray, *, named_labels: bool = False) -> Drawing:
-    """Draw values as a label map where they are one, else as grey levels or colours.
+    """Draw values as a label map if they are one, else as grey levels or colours.
 
     Args:
         values: Booleans, integers or floats, shape (height, width) or with 3 or 4 channels.
@@ -160,7 +160,7 @@ def names_labels(extension: str) -> bool:
 
 
 def label_values(values: np.ndarray, *, named_labels: bool) -> np.ndarray | None:
-    """Return the distinct values of a label map, ascending; None for what is no label map.
+    """Return the distinct values of a label map, ascending; None for other arrays.
 
     A label map holds few integers. Bytes count as grey levels if some would be seen as such, unless
     the name of the field says otherwise.
@@ -224,7 +224,7 @@ _KEPT_RANGES = ((0.0, 1.0), (0.0, 255.0))
 
 
 def _extent(values: np.ndarray) -> tuple[float, float] | None:
-    """Return which values become black and white; None where no value is finite."""
+    """Return the values drawn as black and as white; None if no value is finite."""
     with np.errstate(invalid="ignore"):
         finite = np.isfinite(values)
     known = values[finite]

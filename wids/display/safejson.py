@@ -35,11 +35,11 @@ PLAIN = (
 
 
 class TreeTooLargeError(ValueError):
-    """A tree has more nodes, or is deeper, than is shown as one."""
+    """A tree has too many nodes or is too deep to be shown as a tree."""
 
 
 def safe_text(text: str, limit: int) -> str:
-    r"""Return text that any encoder takes, cut to a number of characters.
+    r"""Return valid Unicode text, cut to a number of characters.
 
     Args:
         text: Any string.
@@ -53,7 +53,7 @@ def safe_text(text: str, limit: int) -> str:
 
 
 def safe_number(number: float) -> int | float | str:
-    """Return a number as JSON can say it; others as text.
+    """Return a number that JSON can represent; other numbers as text.
 
     >>> [safe_number(each) for each in (3, 2**60, float("nan"), -float("inf"))]
     [3, '1152921504606846976', 'NaN', '-Infinity']
@@ -69,7 +69,7 @@ def safe_number(number: float) -> int | float | str:
 
 
 def safe_tree(value: Any) -> Any:
-    """Return a decoded document as nothing but JSON.
+    """Return a decoded document as pure JSON values.
 
     Args:
         value: What a JSON, msgpack or CBOR decoder returned. Keys become text; what JSON has no
@@ -100,7 +100,7 @@ def _tree(value: Any, depth: int, nodes: Iterator[int]) -> Any:
 
 
 def _leaf(value: Any) -> str:
-    """Write in one text what is a key, or neither number nor text."""
+    """Return a key, or a value that is neither number nor text, as text."""
     if isinstance(value, str):
         # Nothing is cut here: an escape takes six characters or ten.
         return safe_text(value, 10 * len(value) + 1)

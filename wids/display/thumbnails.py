@@ -1,4 +1,4 @@
-"""Small pictures of fields: images, arrays, sound and video, drawn anew from their pixels.
+"""Small pictures of fields: images, arrays, sound and video, encoded anew from pixels.
 
 What goes out is encoded here, so nothing that a file holds besides pixels (EXIF, profiles, scripts,
 trailing bytes) ever reaches whoever looks at it.
@@ -180,7 +180,7 @@ def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
 
 
 def _of_large(image: Any, size: int, mode: str) -> Thumbnail:
-    """Draw an image of which only some pixels are looked at, since a copy would be too large."""
+    """Draw a large image from some of its pixels, since a copy of all would be too large."""
     pil = load("PIL.Image", "pillow")
     turn = TURNS[orientation(image)]
     _, wanted = _Fit(MAX_SIDE).frame(*image.size)
@@ -191,7 +191,7 @@ def _of_large(image: Any, size: int, mode: str) -> Thumbnail:
 
 
 def _drawing_of(image: Any, size: int, *, named_labels: bool) -> Drawing | None:
-    """Draw an image whose values are data: a label map, 16 bits, floats; None for all others."""
+    """Draw an image whose values are data (label map, 16 bits, floats); None for other images."""
     if image.mode.startswith(("I", "F")):  # Pillow would cut these off at 255
         values = every_nth(np.asarray(image), min(2 * size, MAX_SIDE))
         return draw_values(values, named_labels=named_labels)
@@ -207,7 +207,7 @@ def _drawing_of(image: Any, size: int, *, named_labels: bool) -> Drawing | None:
 
 
 def _palette_of(image: Any, found: np.ndarray) -> np.ndarray | None:
-    """Return the colours that a palette has for values; None where it has none that are seen."""
+    """Return the palette's colours for values; None if these are all but black."""
     if image.mode != "P":
         return None
     palette = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)

@@ -1,4 +1,4 @@
-"""Folders of files: images by class, as torchvision's ImageFolder takes them, and samples.
+"""Importer of folders of files: images by class, as in torchvision's ImageFolder, and samples.
 
 In a folder of classes each picture is a sample, and the files beside it that share its name up to a
 dot (`a.jpg`, `a.txt`, `a.mask.npy`) are its other fields. In a folder of samples all files that
@@ -128,7 +128,7 @@ def _split_folder(folder: Path, split: str) -> Path:
 
 
 def _check_classes(folder: Path, found: list[str]) -> None:
-    """Raise ValueError if the folders may be something else than the classes."""
+    """Raise ValueError if the folders may not be classes."""
     parts = [name for name in found if split_of(name)]
     # A class may be called "train"; beside a "val" it hardly is one, whatever lies there besides.
     if len(parts) == len(found) or len(set(map(split_of, parts))) > 1:
@@ -192,7 +192,7 @@ def _classified(
 
 
 def _check_class(others: dict[str, bytes], number: int, path: Path) -> None:
-    """Raise ValueError if a file beside a picture contradicts the class of its folder."""
+    """Raise ValueError if a file beside an image contradicts the class of its folder."""
     told = others.get(".cls", b"%d" % number).strip()
     if told != b"%d" % number:
         raise ValueError(
@@ -202,7 +202,7 @@ def _check_class(others: dict[str, bytes], number: int, path: Path) -> None:
 
 
 def _pictures_of(paths: list[Path]) -> list[Path]:
-    """Return the files that are samples of a class: its pictures, else its sound and films."""
+    """Return the files that are samples of a class: its images, else its sound and video files."""
     pictures = [path for path in paths if path.suffix.lower() in IMAGE_EXTENSIONS]
     return pictures or [path for path in paths if _is_media(path)]
 
@@ -210,7 +210,7 @@ def _pictures_of(paths: list[Path]) -> list[Path]:
 def _files_beside(
     pictures: list[Path], paths: Iterable[Path], omissions: Omissions
 ) -> dict[Path, dict[str, Path]]:
-    """Map each picture to the files that share its name, by extension."""
+    """Map each image to the files that share its name, by extension."""
     by_stem: dict[Path, list[Path]] = {}
     for picture in pictures:
         by_stem.setdefault(picture.with_suffix(""), []).append(picture)
@@ -233,7 +233,7 @@ def _files_beside(
 
 
 def _stems(path: Path) -> Iterator[Path]:
-    """Yield the path cut off at each dot of its name, the last one first."""
+    """Yield the path truncated at each dot of its name, from the last dot to the first."""
     name = path.name
     while (dot := name.rfind(".")) > 0:
         name = name[:dot]
@@ -243,7 +243,7 @@ def _stems(path: Path) -> Iterator[Path]:
 def _grouped(
     folder: Path, paths: list[Path], omissions: Omissions, *, rekeyed: bool
 ) -> Iterator[dict[str, Any]]:
-    """Yield one sample for all files that share a name."""
+    """Yield one sample for each set of files that share a name."""
     media = [path for path in paths if _is_media(path)]
     stems = {path.with_suffix("") for path in media or paths}
     groups: dict[Path, dict[str, Path]] = {}
@@ -274,7 +274,7 @@ def _join(group: dict[str, Path], path: Path, stem: Path) -> None:
 
 
 def _is_disguised(path: Path, data: bytes) -> bool:
-    """Return whether a file is named like a picture and begins like none."""
+    """Return whether a file is named like an image but does not begin like one."""
     return path.suffix.lower() in _CHECKED_SUFFIXES and family_of(sniffed(data)) != "image"
 
 
@@ -293,7 +293,7 @@ def _subfolders(folder: Path) -> list[Path]:
 def _walk(
     folder: Path, omissions: Omissions, above: frozenset[Path] = frozenset()
 ) -> Iterator[Path]:
-    """Walk over the files below a folder, behind links, too, as torchvision does.
+    """Walk over the files below a folder, following links as torchvision does.
 
     Raises:
         ValueError: A link leads back to a folder that it lies in.
@@ -317,7 +317,7 @@ def _walk(
 
 
 def _keys_of(files: list[Path], folder: Path) -> list[str]:
-    """Return keys for paths: without suffix, unless two files then share one, and without dots."""
+    """Return keys for paths: without dots, and without suffix unless two keys would be equal."""
     stems = [path.with_suffix("") for path in files]
     counts = Counter(stems)
     kept = [stem if counts[stem] == 1 else path for stem, path in zip(stems, files, strict=True)]
@@ -325,7 +325,7 @@ def _keys_of(files: list[Path], folder: Path) -> list[str]:
 
 
 def _check_differ(keys: list[str], files: list[Path]) -> None:
-    """Raise ValueError if two files have one key."""
+    """Raise ValueError if two files have the same key."""
     # A key keeps its folders, so files of different classes never meet.
     file_of: dict[str, Path] = {}
     for key, path in zip(keys, files, strict=True):

@@ -89,7 +89,7 @@ class Importer:
                 )
 
     def _note_other_files(self, source: str, imported: Imported) -> None:
-        """Count the files and folders of a folder that its importer does not look at."""
+        """Count the files and folders of a folder that its importer does not read."""
         folder = Path(source).expanduser()
         if self.counts_files or not is_local(source) or not folder.is_dir():
             return
@@ -184,7 +184,7 @@ def open_source(
 
 
 def importer_for(source: str, options: ImportOptions | None = None) -> Importer:
-    """Recognise a source by its name and, for a folder, by what lies in it.
+    """Recognise a source by its name and, for a folder, by its contents.
 
     Raises:
         ValueError: Nothing shows the kind, or two kinds fit.
@@ -226,7 +226,7 @@ def _importer_for_folder(folder: Path, options: ImportOptions) -> Importer:
 
 
 def _check_described(folder: Path, names: Iterable[str], table: str) -> None:
-    """Raise ValueError for a table among images, unless its name is one for their metadata."""
+    """Raise ValueError for a table among images, unless it is named as their metadata."""
     from wids.importing.folders import MEDIA_SUFFIXES
 
     if Path(table).name.lower() in _METADATA:
@@ -251,7 +251,7 @@ def _is_table_folder(folder: Path) -> bool:
 
 
 def _names_in(folder: Path, above: str = "") -> list[str]:
-    """Return the files of a folder, with the tables in the subfolders of the hub's layout."""
+    """Return the files of a folder, and the tables in subfolders of a Hugging Face repository."""
     names = []
     for entry in sorted(folder.iterdir()):
         if entry.is_symlink() and not entry.exists():  # a hub's cache is made of links
@@ -294,5 +294,5 @@ def tfrecord_files(sources: Iterable[str | Path]) -> list[Path]:
 
 
 def table_files(folder: Path) -> list[Path]:
-    """Return the tables of a folder, with those in the subfolders of the hub's layout."""
+    """Return the tables of a folder, and those in subfolders of a Hugging Face repository."""
     return [folder / name for name in _names_in(folder) if _matches(name, _TABLES)]

@@ -43,7 +43,7 @@ _FIELD_KINDS = {"image", "sound", "video", "array", "document"}
 
 
 class Blob(NamedTuple):
-    """Bytes that become a field as they are.
+    """Bytes that become a field unchanged.
 
     Attributes:
         suffix: What they are, such as ".jpg".
@@ -55,7 +55,7 @@ class Blob(NamedTuple):
 
 
 def sniffed(data: bytes | memoryview) -> Blob:
-    """Return bytes with the suffix of the type that their first bytes show, else `.bin`.
+    """Return bytes with the suffix of the type that their first bytes indicate, else `.bin`.
 
     >>> sniffed(b"GIF89a...").suffix, sniffed(b"RIFF....WAVE").suffix, sniffed(b"?").suffix
     ('.gif', '.wav', '.bin')
@@ -76,7 +76,7 @@ def family_of(blob: Blob) -> str:
 
 
 def is_label(column: str) -> bool:
-    """Return whether the name of a column of integers says that it holds classes.
+    """Return whether a column of integers is named as one of classes.
 
     >>> is_label("image/class/label"), is_label("label"), is_label("width")
     (True, True, False)
@@ -86,7 +86,7 @@ def is_label(column: str) -> bool:
 
 
 def clean_key(text: str) -> str:
-    """Return a text as a key: dots of its last part, which begin extensions, become `_`.
+    """Return a text as a key: dots in its last path component become `_`.
 
     >>> clean_key("train/img.001")
     'train/img_001'
@@ -97,7 +97,7 @@ def clean_key(text: str) -> str:
 
 
 def media_columns(column: str, value: Any, folder: Path, where: str) -> dict[str, Any]:
-    """Return the columns that a picture or sound of `datasets` becomes: its bytes and its name.
+    """Return the columns for an image or sound of `datasets`: its bytes and its name.
 
     Args:
         column: The column that holds it.
@@ -237,7 +237,7 @@ class Layout:
         return sample
 
     def _note_missing(self, row: Mapping[str, Any], key: str) -> None:
-        """Count the fields that other samples have and this one has not."""
+        """Count the fields that other samples have and this one lacks."""
         for name, kind in self._kinds.items():
             if row.get(name) is None and (kind not in _TEXTS or name in self._fields):
                 self._omissions.add(f"samples without a value in the column {name!r}", key)
@@ -262,7 +262,7 @@ class Layout:
         return kind == "label" or (value is None and kind not in _TEXTS)
 
     def _placed(self, name: str, value: Any) -> list[tuple[str, Any]]:
-        """Return the fields that a value becomes: one, none, or one for each of a list of blobs."""
+        """Return the fields for a value: one, none, or one for each of a list of blobs."""
         if value is None:
             return []
         blobs = value if isinstance(value, list) else [value]
@@ -300,12 +300,12 @@ def _is_bytes(value: Any) -> bool:
 
 
 def _word(name: str) -> str:
-    """Return a column's name with only characters that an extension may have."""
+    """Return a column's name without characters that an extension must not have."""
     return re.sub(r"[^\w-]+", "_", name).strip("_") or "column"
 
 
 def _as_field(value: Any, extension: str) -> Any:
-    """Return a value as the encoder of an extension takes it."""
+    """Return a value in the form that the encoder of an extension takes."""
     if isinstance(value, Blob):
         return value.data
     if extension.endswith(".json"):
@@ -315,14 +315,14 @@ def _as_field(value: Any, extension: str) -> Any:
 
 
 def _number(text: Any) -> Any:
-    """Return the number that a text is; None for no text."""
+    """Parse a text as a number; None for an empty text."""
     if not isinstance(text, str):
         return text
     return (int(text) if text.lstrip("-").isdigit() else float(text)) if text else None
 
 
 def _as_json(value: Any) -> Any:
-    """Return a value as JSON holds it: arrays as lists, dates as text."""
+    """Return a value for JSON: arrays as lists, dates as text."""
     if isinstance(value, dict):
         return {name: _as_json(each) for name, each in value.items()}
     if isinstance(value, list | tuple):

@@ -121,7 +121,7 @@ def _check_whole(database: Any, path: Path) -> None:
 
 
 def _refuse_named(library: Any, database: Any, view: Any, path: Path) -> None:
-    """Raise ValueError for named databases inside of this one.
+    """Raise ValueError if the LMDB contains named databases.
 
     Raises:
         ValueError: There is one.
@@ -140,7 +140,7 @@ def _refuse_named(library: Any, database: Any, view: Any, path: Path) -> None:
 
 
 def _keys(library: Any, path: Path) -> dict[str, bytes]:
-    """Map each key of the database that is about a sample, as text, to its bytes."""
+    """Map each key that belongs to a sample, as text, to its bytes."""
     with _reading(library, path) as view:
         raw = list(view.cursor().iternext(keys=True, values=False))
     named = {each.decode("utf-8", "backslashreplace"): each for each in raw}
@@ -163,7 +163,7 @@ def _entries(
 def _note_missing(
     library: Any, path: Path, entries: Sequence[_Entry], omissions: Omissions
 ) -> None:
-    """Count the samples that the database states and no key names."""
+    """Count the samples that the database's total includes but no key names."""
     with _reading(library, path) as view:
         stated = bytes(view.get(_NUM_SAMPLES) or b"")
     found = len({key for key, _, _ in entries})
@@ -175,7 +175,7 @@ def _note_missing(
 
 
 def _note_missing_fields(entries: Sequence[_Entry], omissions: Omissions) -> None:
-    """Count the samples that lack a field which others have."""
+    """Count the samples that lack a field that others have."""
     keys_of: dict[str, set[str]] = {}
     for key, field, _ in entries:
         keys_of.setdefault(field, set()).add(key)

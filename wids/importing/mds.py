@@ -139,7 +139,7 @@ def _is_size(size: Any) -> bool:
 
 
 def _inside(folder: Path, name: str) -> Path:
-    """Return the path of a file in the folder; raise ValueError if it lies elsewhere."""
+    """Return the path of a file in the folder; raise ValueError if it is outside."""
     path = PurePosixPath(name)
     if path.is_absolute() or ".." in path.parts or "\0" in name:
         raise ValueError(f"{name!r} lies outside the folder")
@@ -208,7 +208,7 @@ def _whole(shard: _Shard) -> bytes:
 
 
 def _unpacked(packed: bytes, kind: str, shard: _Shard) -> bytes:
-    """Decompress a shard, up to one byte more than it should hold."""
+    """Decompress a shard, up to one byte more than its expected size."""
     # One more, to tell a shard that is too large from one that is just right.
     most = shard.nbytes + 1
     try:
@@ -312,7 +312,7 @@ def _raw_image(data: memoryview) -> Blob:
 
 
 def _listed(read: Callable[[memoryview], Blob], start: int) -> Callable[[memoryview], list[Blob]]:
-    """Return a function that decodes a count, that many lengths, and that many values."""
+    """Return a function that decodes a list: its count, then all lengths, then all values."""
 
     def read_list(data: memoryview) -> list[Blob]:
         (count,) = struct.unpack_from("<I", data, start)

@@ -79,7 +79,7 @@ class ImportOptions:
 
 @dataclass(frozen=True)
 class Imported:
-    """Opened source.
+    """Opened source of an import.
 
     Attributes:
         samples: Its samples for `ShardWriter`, in an order that the source alone decides.
@@ -97,7 +97,7 @@ class Imported:
 
 
 def is_documentation(name: str) -> bool:
-    """Return whether a file explains a dataset or was left behind by a program.
+    """Return whether a file is documentation or was left behind by a program.
 
     >>> is_documentation("README.md"), is_documentation(".DS_Store"), is_documentation("a.jpg")
     (True, True, False)
@@ -110,7 +110,7 @@ def is_documentation(name: str) -> bool:
 
 
 def count_missing_parts(paths: Iterable[PurePath], omissions: Omissions) -> None:
-    """Count the files that the names of others promise, as `x-00000-of-00003` promises three.
+    """Count the files missing from numbered sets; `x-00000-of-00003` implies three files.
 
     Args:
         paths: The files that are there; all that are to be imported.
@@ -133,7 +133,7 @@ def count_missing_parts(paths: Iterable[PurePath], omissions: Omissions) -> None
 
 
 def split_of(name: str) -> str:
-    """Return the part of a dataset that the name of a file or folder tells, "" if it tells none.
+    """Return the split that the name of a file or folder contains; "" if there is none.
 
     >>> split_of("data/train-00000-of-00002.parquet"), split_of("dev.csv"), split_of("captions.csv")
     ('train', 'validation', '')
@@ -146,7 +146,7 @@ def split_of(name: str) -> str:
 
 
 def choose_split(found: Collection[str], wanted: str | None, where: str) -> str:
-    """Return the part of a dataset that is meant.
+    """Return the split to import.
 
     Args:
         found: The parts that there are.

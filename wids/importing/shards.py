@@ -1,4 +1,4 @@
-"""Importer of tars: local or remote, plain or compressed, members in any order."""
+"""Importer of tars, local or remote, plain or compressed, with members in any order."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
 def _counting_unread(
     rows: _Rows, sources: Sequence[Path], omissions: Omissions
 ) -> Iterator[dict[str, Any]]:
-    """Yield the samples; count the files beside the tables of a folder that no row named."""
+    """Yield the samples, then count the files beside the tables that no row named."""
     yield from rows.samples(omissions)
     for source in sources:
         if source.is_dir():
@@ -114,7 +114,7 @@ def _is_table(path: Path) -> bool:
 
 
 def _chosen(sources: Sequence[str | Path], split: str | None) -> list[Path]:
-    """Return the tables of sources, those of one part of a folder."""
+    """Return the tables of the sources; of a folder, those of one split."""
     paths: list[Path] = []
     for source in sources:
         path = Path(source).expanduser()
@@ -197,7 +197,7 @@ class _Rows:
         return Layout(columns, self._options.fields, self._options.key, str(path), omissions)
 
     def _values(self, row: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
-        """Return what becomes of the cells of a row: blobs, classes, texts."""
+        """Return the converted cells of a row: blobs, classes, texts."""
         fields = self._options.fields
         for name in (*self._files, *fields):
             _check_column(where, name, row)
@@ -255,7 +255,7 @@ def _as_label(value: Any, extension: str, name: str, where: str) -> Any:
 
 
 def _class_column(path: Path, schema: _Schema, options: ImportOptions) -> str | None:
-    """Return the column whose names `classes` numbers; None where none was asked for."""
+    """Return the column of class names that `classes` numbers; None without `classes`."""
     if options.classes is None:
         return None
     named = [name for name, text in options.fields.items() if text.lstrip(".") == "cls"]
@@ -291,7 +291,7 @@ def _named_classes(
 
 
 def _numeric_columns(paths: Sequence[Path]) -> set[str]:
-    """Return the columns of CSV files in which all cells that hold something are numbers."""
+    """Return the columns of CSV files in which all non-empty cells are numbers."""
     rows = (row for path in paths for row in read_rows(path))
     first = next(rows, {})
     numeric, empty = set(first), set(first)
@@ -391,7 +391,7 @@ def _csv_columns(path: Path, rows: csv.DictReader[str]) -> list[str]:
 
 
 def _distinct(path: Path, names: list[str]) -> list[str]:
-    """Return the names of columns; raise ValueError if two are equal, as one would be lost."""
+    """Return the names of columns; raise ValueError if two are equal."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
         raise ValueError(f"{path}: two columns are called {twice!r}; rename one of them")
@@ -415,7 +415,7 @@ def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
 
 @contextmanager
 def _long_cells() -> Iterator[None]:
-    """Let `csv` read cells of more than 128 KiB, its limit for the whole process, for a while."""
+    """Context manager that raises the limit of 128 KiB per cell, which `csv` keeps globally."""
     before = csv.field_size_limit(_MAX_CELL_NBYTES)
     try:
         yield
@@ -430,7 +430,7 @@ def _json_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
 
 
 def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; raise ValueError where it has two values under one name."""
+    """Return a JSON object; raise ValueError if a name occurs twice."""
     names = dict(pairs)
     if len(names) != len(pairs):
         twice = next(
@@ -451,7 +451,7 @@ def _parsed_line(path: Path, number: int, line: str) -> dict[str, Any]:
 
 
 def _columns(path: Path) -> list[str] | None:
-    """Return the columns of a table in order; None for JSON lines, which may differ in each."""
+    """Return the columns of a table in order; None for JSON lines, whose rows may differ."""
     suffix = path.suffix.lower()
     if suffix == ".jsonl":
         return None
@@ -464,7 +464,7 @@ def _columns(path: Path) -> list[str] | None:
 
 
 def _schema(path: Path) -> _Schema:
-    """Return which columns of a Parquet file hold bytes or classes; other tables do not tell."""
+    """Return the columns of bytes and of classes of a Parquet file; other tables have no schema."""
     if path.suffix.lower() != ".parquet":
         return _Schema({}, {})
     arrow = load("pyarrow", "parquet")

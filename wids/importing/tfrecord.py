@@ -160,7 +160,7 @@ def _record(stream: Any) -> bytes | None:
 
 
 def _unpacked(raw: IO[bytes]) -> Any:
-    """Return a stream of records, decompressed if the file is compressed."""
+    """Return the stream of records, decompressed if need be."""
     head = raw.read(_LENGTH.size)
     raw.seek(0)
     if len(head) == _LENGTH.size and _masked(head[:8]) == _LENGTH.unpack(head)[1]:
@@ -173,14 +173,14 @@ def _unpacked(raw: IO[bytes]) -> Any:
 
 
 class _Inflated:
-    """A stream that zlib packed."""
+    """Stream that decompresses zlib data."""
 
     def __init__(self, raw: IO[bytes]) -> None:
         self._raw = raw
         self._inflate = zlib.decompressobj()
 
     def read(self, nbytes: int) -> bytes:
-        """Read up to so many bytes; none at the end."""
+        """Read up to the given number of bytes; none at the end."""
         while True:
             packed = self._inflate.unconsumed_tail or self._raw.read(_READ_NBYTES)
             if not packed:
@@ -190,7 +190,7 @@ class _Inflated:
 
 
 def _read(stream: Any, nbytes: int) -> bytes:
-    """Return up to `nbytes` bytes; memory grows with what is there."""
+    """Return up to `nbytes` bytes; memory grows only with the bytes that arrive."""
     parts = []
     while nbytes and (part := stream.read(min(nbytes, _READ_NBYTES))):
         parts.append(part)

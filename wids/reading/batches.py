@@ -1,4 +1,4 @@
-"""Batches of a dataset: made field by field where that can be, else sample by sample.
+"""Batches of a dataset, made field by field if possible, else sample by sample.
 
 raw       the dataset hands fields over raw: one buffer a field, filled from the maps
 decoded   the dataset decodes: `.npy` and `.cls` for the whole batch, other fields one by one
@@ -58,7 +58,7 @@ def batch_maker(
 
 
 def useful_threads(dataset: Any, collate_fn: object) -> int:
-    """Return the number of threads beyond which batches are made no faster.
+    """Return the number of threads above which batches are not made faster.
 
     One copies raw fields as fast as Python lets any number of them; decoders and what users write
     can use as many as there are cores.
@@ -74,7 +74,7 @@ def _kind(dataset: SampleSequence | Any) -> BatchKind:
 
 
 class Pools:
-    """Buffer pools by field, since batches of one field have about the same size."""
+    """Buffer pools, one for each field, since batches of one field have similar sizes."""
 
     def __init__(self) -> None:
         self._pools: dict[str, BufferPool] = {}
@@ -136,7 +136,7 @@ class _FieldBatches:
 
 
 class BufferPool:
-    """Memory for batches, reused once the last view of a batch is gone.
+    """Pool of memory for batches, reused after the last view of a batch is gone.
 
     Fresh memory has to be cleared by the kernel page by page, which takes longer than copying a
     batch into it. Nobody has to say when a batch is done with: as long as an array, a view, or a

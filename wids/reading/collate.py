@@ -1,4 +1,4 @@
-"""Collation: stacks the values of each field into an array or tensor, else keeps a list."""
+"""Collation: stacks the values of a field into an array or tensor if possible, else into a list."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def _common_keys(samples: Sequence[Mapping[str, Any]]) -> list[str]:
 
 
 def column_of(values: list[Any], allocate: Allocate | None = None) -> Any:
-    """Return the values of one field as an array or tensor if they can be, else as they are.
+    """Return the values of one field as an array or tensor if possible, else unchanged.
 
     Tuples, named ones too, become a list or a named tuple of such columns.
     """
@@ -147,7 +147,7 @@ def _as_tensor(value: Any) -> Any:
 
 
 def pin(batch: Any) -> Any:
-    """Return a batch with its tensors in page-locked memory; as it is where there is no GPU."""
+    """Return a batch with its tensors in page-locked memory; unchanged without a GPU."""
     import torch
 
     if not torch.cuda.is_available():

@@ -64,7 +64,7 @@ KINDS: dict[str, type[Ragged] | None] = {"array": None, "ragged": Ragged, "text"
 
 @dataclass(frozen=True)
 class ColumnSource:
-    """The inputs that a kept column depends on; other inputs mean another file.
+    """Inputs that a kept column depends on; different inputs have different files.
 
     Attributes:
         extension: The field.
@@ -148,7 +148,7 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
 
 
 def load_column(path: Path, source: ColumnSource) -> ColumnPart:
-    """Map a column that was kept, and verify all of it.
+    """Map the file of a kept column, and verify all of it.
 
     Args:
         path: Where.
@@ -281,7 +281,7 @@ class ColumnReader:
         return part
 
     def _read_by_range(self, opened: OpenShard, ref: ShardRef, source: ColumnSource) -> ColumnPart:
-        """Return the column of a shard whose file is not here.
+        """Return the column of a remote shard, read by byte range.
 
         The digests of the spec were compared with nothing then, so what is kept is the column of
         the version that the server has, and is used for as long as the server has it.
@@ -299,7 +299,7 @@ class ColumnReader:
         return part
 
     def _kept(self, ref: ShardRef, source: ColumnSource) -> ColumnPart | None:
-        """Return the kept column of a shard; None if there is none, or a damaged one."""
+        """Return the kept column of a shard; None if it is missing or damaged."""
         path = self._path_of(ref, source)
         if path is None:
             return None
@@ -390,7 +390,7 @@ def _as_bytes(data: bytes | memoryview) -> np.ndarray:
 
 
 def _followed(value: Any, path: tuple[str | int, ...]) -> Any:
-    """Return the value at a path of keys and indexes inside a value; None if there is none."""
+    """Return the value at a path of keys and indexes in a nested value; None if there is none."""
     for step in path:
         listed = isinstance(value, (list, tuple, np.ndarray)) and isinstance(step, int)
         inside = listed or isinstance(value, Mapping)
@@ -402,7 +402,7 @@ def _followed(value: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def name_decoder(decode: Decoder) -> str | None:
-    """Return a name of a decoder and its settings; equal names mean equal values.
+    """Return a name for a decoder and its settings; decoders of equal names give equal values.
 
     Returns:
         None where it cannot be known: functions of the user, and pictures cut at random.

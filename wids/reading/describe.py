@@ -47,7 +47,7 @@ def summary_line(dataset: ShardedSequence) -> str:
 
 
 def html_page(dataset: ShardedSequence) -> str:
-    """Return the HTML that a notebook shows of a dataset."""
+    """Return the HTML that a notebook shows for a dataset."""
     from wids.display.notebook import dataset_html
 
     first = range(min(GRID_SAMPLES, len(dataset)))
@@ -60,7 +60,7 @@ def html_page(dataset: ShardedSequence) -> str:
 
 
 def view_sample(dataset: SampleSequence, index: int, most_nbytes: int | None = None) -> SampleView:
-    """Return a sample to look at, its fields as they are stored.
+    """Return the view of a sample, with its fields as they are stored.
 
     Args:
         dataset: The dataset.
@@ -104,7 +104,7 @@ def _facts(dataset: ShardedSequence) -> DatasetFacts:
 
 
 def _fields_of_first_sample(dataset: ShardedSequence) -> list[tuple[str, int]] | None:
-    """Return the fields of the first sample, where its shard is a file of this machine.
+    """Return the fields of the first sample, if its shard is a local file.
 
     Of a remote shard nothing is said, even when it is in the cache: loaders such as Grain's
     compare the `repr` of a dataset with that of an earlier run.

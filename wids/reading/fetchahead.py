@@ -1,4 +1,4 @@
-"""Prefetching: one thread fetches the coming shards of a sampler, in order.
+"""Prefetching: one thread fetches the next shards of a sampler, in order.
 
 The sampler lives in the main process, however many workers read, so the main process knows what
 comes next and fetches it. Workers find the shards in the cache folder. Ranks on one machine each
@@ -52,7 +52,7 @@ _LAST_BATCHES_SECONDS = 2.0
 
 
 class FetchAhead:
-    """Thread that fetches the coming shards of a sampler into the cache.
+    """Thread that fetches the next shards of a sampler into the cache.
 
     The shards fetched ahead fit into the bound of the cache. They count as just used until they are
     read, so that others are evicted first. A shard that cannot be fetched is left to its reader,
@@ -113,7 +113,7 @@ class FetchAhead:
         return self._waits.seconds
 
     def close(self) -> None:
-        """Stop the thread and give up the download under way; harmless at any time."""
+        """Stop the thread and abort its download; may be called at any time."""
         # A forked worker has a copy of this object, but the thread is not its own.
         if self._pid != os.getpid() or self._thread is None:
             return
@@ -152,7 +152,7 @@ class FetchAhead:
         self._touched = time.monotonic()
 
     def _room(self, sampler: Foreseeable) -> int | None:
-        """Return the bytes that this rank may use of the cache; None for no bound."""
+        """Return the bytes of the cache that this rank may use; None for no bound."""
         cache = self._cache
         # Nothing is evicted from a cache without a bound, so there is no budget to keep.
         if cache.cache_size is None or cache.keep or cache.localname is not None:
@@ -175,7 +175,7 @@ class FetchAhead:
         return True
 
     def _touch(self) -> None:
-        """Mark the shards in the window as used, the first of them last."""
+        """Mark the shards in the window as used, from the last to the first."""
         # One that another process evicted is left to its reader: to fetch it again and again from
         # each other would help nobody.
         paths = {number: self._paths.get(number) for number in reversed(list(self._window))}
@@ -204,7 +204,7 @@ class FetchAhead:
             self._sizes.note(shard_index, path.stat().st_size)
 
     def _warn_if_crowded(self, sampler: Foreseeable) -> None:
-        """Warn, before the first sample, of a bound too small for the shards in use at once."""
+        """Warn before the first sample if the cache cannot hold the shards in use at once."""
         room = self._room(sampler)
         if room is None:
             return
@@ -225,7 +225,7 @@ class FetchAhead:
 
 
 class _ShardSizes:
-    """Sizes of shards: measured, else from the spec, else that of the largest so far."""
+    """Sizes of shards: measured, else from the spec, else estimated as the largest known size."""
 
     def __init__(self, shards: ShardTable) -> None:
         self._promised = shards.filesize
@@ -241,7 +241,7 @@ class _ShardSizes:
 
 
 def _remote_visits(lookahead: Lookahead, shards: ShardTable) -> Iterator[list[Visit]]:
-    """Yield the coming visits of remote shards, in blocks that are not empty."""
+    """Yield the next visits of remote shards, in non-empty blocks."""
     for visits in lookahead:
         remote = [visit for visit in visits if not is_local(shards.urls[visit.shard_index])]
         if remote:
@@ -292,7 +292,7 @@ class _EpochWaits:
                 self._report()
 
     def close(self) -> None:
-        """Report the last epoch; the figure stays."""
+        """Report the last epoch; its waiting time is kept."""
         self._report()
         self._final = self.seconds
 
@@ -307,7 +307,7 @@ class _EpochWaits:
 
 
 def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:
-    """Return the most bytes of shards that are needed at one step.
+    """Return the largest number of bytes of shards that one step needs.
 
     Args:
         visits: Coming shards, looked at together.
@@ -324,7 +324,7 @@ def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:
 
 
 class Window:
-    """Sliding window of the shards needed from the present step on.
+    """Sliding window of the shards needed from the current step on.
 
     A shard that has been taken in keeps its room until its last step has passed, whether it could
     be fetched or not: what lies ahead of use is bounded, whatever happens.
@@ -365,7 +365,7 @@ class Window:
         return iter(self._held)
 
     def take(self, step: int) -> int | None:
-        """Drop the shards that are done with and return the next one; None if it has no room.
+        """Drop shards no longer needed and return the next one; None if there is no room for it.
 
         Args:
             step: The present step; never goes back.
@@ -408,7 +408,7 @@ class Window:
 
 
 def check_foreseeable(sampler: object, length: int, *, by_range: bool) -> None:
-    """Check that the coming shards of a sampler are known, and are fetched.
+    """Check that the next shards of a sampler are known and need fetching.
 
     Args:
         sampler: What was given.

@@ -1,4 +1,4 @@
-"""Fields of a batch at once: found by numpy, announced to the kernel, copied into one buffer."""
+"""Reading of fields for a whole batch: located by numpy, announced to the kernel, then copied."""
 
 from __future__ import annotations
 
@@ -169,7 +169,7 @@ class Gathering:
         return Ragged(buffer, offsets)
 
     def decode(self, extension: str, decoder: SampleDecoder) -> Values:
-        """Decode one field of all samples: together where its kind allows, else one by one.
+        """Decode one field of all samples: together if its kind allows that, else one by one.
 
         Args:
             extension: The field.
@@ -289,7 +289,7 @@ def gather_fields(
     allocate: Callable[[str], Allocate] | None = None,
     turn: AbstractContextManager[Any] | None = None,
 ) -> dict[str, Any] | None:
-    """Make a batch field by field: raw or decoded, as the pipeline makes samples.
+    """Make a batch field by field, raw or decoded as the pipeline says.
 
     Args:
         gathering: The batch.
@@ -345,7 +345,7 @@ def _fetch(
 
 
 def _core(decode: Decoder | None) -> Any:
-    """Return the decoding function inside of a partial that copies its result."""
+    """Return the decoding function wrapped by a partial that copies its result."""
     if isinstance(decode, partial) and decode.args and not decode.keywords:
         return decode.args[-1]
     return decode
@@ -374,7 +374,7 @@ class ReadAhead:
     def batch(
         self, wanted: Iterable[ShardSamples], fields: Collection[str] | None = None
     ) -> Iterator[None]:
-        """Context in which a batch is read; announces it first where that helps.
+        """Context manager around the reading of a batch; announces its bytes first if that helps.
 
         Args:
             wanted: What is about to be read.
@@ -393,7 +393,7 @@ class ReadAhead:
 
 
 def _blocks_read() -> int:
-    """Return a count of this thread's reads from disks; only its growth has a meaning."""
+    """Return a count of this thread's disk reads; only differences are meaningful."""
     usage = resource.getrusage(_WHO)
     # File systems that do not count blocks still count the faults that waited.
     return usage.ru_inblock + usage.ru_majflt

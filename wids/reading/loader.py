@@ -173,7 +173,7 @@ class Loader:
         sampler.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the position behind the batches that were yielded, not those prefetched.
+        """Return the position after the last batch that was yielded; prefetched ones do not count.
 
         The state is that of the sampler, the same on all ranks, and can be restored on another
         number of them, and with another batch size.
@@ -191,7 +191,7 @@ class Loader:
         return {"sampler": sampler.state_dict(consumed=progress.consumed)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Let the next pass start where the state was taken.
+        """Make the next pass start at the position of a state.
 
         Raises:
             ValueError: It is no state of a loader, or of other data.
@@ -237,7 +237,7 @@ class Loader:
 
 @dataclass
 class _Progress:
-    """Progress of a pass, which the loader keeps when the pass is gone."""
+    """Progress of a pass; the loader keeps it after the pass ends."""
 
     start: dict[str, Any] = field(default_factory=dict)
     consumed: int = 0
@@ -267,7 +267,7 @@ class LoaderPass(Iterator[Batch]):
         return batch
 
     def close(self) -> None:
-        """End the threads, once each has finished the batch it is at; the pass is over."""
+        """End the pass: each thread finishes its current batch and ends."""
         if self._threads is not None:
             self._threads.close()
         self._batches = iter(())

@@ -65,7 +65,7 @@ class Mixture:
         return int(self._ends[-1])
 
     def __getitem__(self, index: int) -> Any:
-        """Return a sample of the part that the index lies in; negative ones count from the end."""
+        """Return the sample with a global index; a negative one counts from the end."""
         part, local = self._locate(index)
         return self.parts[part][local]
 
@@ -118,7 +118,7 @@ class Mixture:
 def _exact_weights(
     weights: Sequence[float] | str | None, parts: list[Any], sizes: list[int]
 ) -> list[Fraction]:
-    """Read the weights as fractions, of which sums and shares are exact."""
+    """Read the weights as fractions, whose sums and shares are exact."""
     if weights is None:
         given = [_weight_of_spec(part) for part in parts]
         weights = "size" if None in given else given

@@ -186,7 +186,7 @@ class OpenShard:
     def answer_error(
         self, decoder: SampleDecoder, error: Exception, extension: str, local_index: int
     ) -> Any:
-        """Return what stands for a field that could not be decoded, as in a sample read whole.
+        """Return the replacement for a field that could not be decoded, as in a sample read whole.
 
         Args:
             decoder: What was to decode the field; its `on_error` decides.
@@ -207,7 +207,7 @@ class OpenShard:
             raise
 
     def is_evicted(self) -> bool:
-        """Return whether the file that is mapped was removed."""
+        """Return whether the mapped file was removed."""
         return self.shard.is_evicted()
 
 
@@ -257,7 +257,7 @@ class NumberedShards:
         return OpenShard(shard, ref.url, dataset, int(self.ends[shard_index]) - len(shard))
 
     def _check_fields(self, shard: ReadableShard, url: str) -> None:
-        """Warn of fields that no sample of the first shard has, most likely by a slip."""
+        """Warn of wanted fields that no sample of the first shard has, probably misspelt."""
         extensions = shard.index.extensions
         missing = [name for name in self.unchecked_fields if name not in extensions]
         self.unchecked_fields.clear()
@@ -268,7 +268,7 @@ class NumberedShards:
             )
 
     def keep_open(self, limit: int) -> OpenShards:
-        """Return a set, still empty, that keeps at most `limit` of these shards open."""
+        """Return an empty set that keeps at most `limit` of these shards open."""
         return OpenShards(limit, self.open, evictable=self.opener.cache.cache_size is not None)
 
 
@@ -326,7 +326,7 @@ class OpenShards(dict[int, OpenShard]):
 
     @property
     def accesses(self) -> int:
-        """How often a shard was used, those included that are not open any more."""
+        """Number of uses of shards, including shards closed since."""
         return self._past_uses + sum(shard.uses for shard in list(self.values()))
 
     def use(self, shard_index: int) -> OpenShard:
@@ -353,7 +353,7 @@ class OpenShards(dict[int, OpenShard]):
         return self.setdefault(shard_index, self.open_anew(shard_index))
 
     def _gives_way(self, error: OSError) -> bool:
-        """Drop shards that may hold the lacking resource; return whether any did."""
+        """Drop shards that may hold the exhausted resource; return whether any did."""
         if isinstance(error, CacheError):
             # The disk may be full of what was evicted for this very shard.
             return self.drop(OpenShard.is_evicted) > 0
@@ -387,7 +387,7 @@ class OpenShards(dict[int, OpenShard]):
         self._make_room(0)
 
     def _make_room(self, most: int) -> None:
-        """Drop shards until at most `most` are open, the oldest unused ones first."""
+        """Drop shards until at most `most` are open, in order of opening, unused ones first."""
         for second_chance in (True, False):
             for shard_index, shard in list(self.items()):
                 if len(self) <= most:

@@ -43,7 +43,7 @@ class _Job(Generic[Task, Result]):
 
 
 class OrderedMap(Iterator[Result], Generic[Task, Result]):
-    """Yields `function(task)` for each task, in order, computed ahead by threads.
+    """Iterator over `function(task)` for each task, in order, computed ahead by threads.
 
     The threads end when the tasks do, with `close`, when the iterator is forgotten, or with the
     process; leaving a loop over it is enough. An error is raised in the place of the result it
@@ -115,14 +115,14 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
         return job.result  # type: ignore[return-value]  # a job without an error has a result
 
     def close(self) -> None:
-        """End the threads once each has finished its task; harmless at any time."""
+        """End the threads after their current tasks; may be called at any time."""
         self._tasks = None
         self._pending.clear()
         if self._finalizer.detach():
             _end(self._queue, self._threads, self._pid, None)
 
     def _fill(self) -> None:
-        """Hand out tasks until enough are under way."""
+        """Queue tasks until enough are in progress."""
         while self._tasks is not None and len(self._pending) < self._ahead:
             try:
                 job: _Job[Task, Result] = _Job(next(self._tasks))

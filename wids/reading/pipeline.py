@@ -145,7 +145,7 @@ class Pipeline:
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How a batch is best made so that it equals the collated samples."""
+        """Fastest way to make a batch that equals the collated samples."""
         if self.raw_kind is not None:
             return "samples" if self.transformations else "raw"
         only = self.transformations[0] if len(self.transformations) == 1 else None
@@ -189,7 +189,7 @@ def while_reading(index: int, key: str, url: str) -> str:
 
 
 def images_as_arrays(decoder: SampleDecoder) -> SampleDecoder:
-    """Return a decoder that makes arrays of images, whatever the given one makes of them."""
+    """Return a copy of a decoder that decodes images as arrays."""
     images = decoder.images
     return decoder.replace(images="numpy" if isinstance(images, str) else pixels_as_array(images))
 
@@ -201,7 +201,7 @@ def pixels_as_array(images: ImageDecoder) -> ImageDecoder:
 
 
 def _is_decoding(transformation: Any) -> TypeGuard[str | ImageDecoder]:
-    """Return whether a transformation names a way to decode fields."""
+    """Return whether a transformation is the name of an image mode, or an image decoder."""
     if isinstance(transformation, str):
         return transformation in IMAGE_MODES
     return isinstance(transformation, ImageDecoder)
@@ -253,7 +253,7 @@ def wrap_in_streams(sample: Sample) -> None:
 
 
 def note_missing_dot(error: Exception, sample: Any) -> None:
-    """Add a hint to the error of code that asks for a field without its dot, as WebDataset has it.
+    """Add a hint to the error of code that names a field without its dot, as WebDataset does.
 
     Args:
         error: Exception of a transformation; the hint is added to a `KeyError`.

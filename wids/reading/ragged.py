@@ -1,4 +1,4 @@
-"""Values of many samples in as few arrays as hold them.
+"""Values of many samples in few arrays.
 
 A list of a million strings or arrays is a million Python objects, which fill the memory and are
 copied page by page in every forked worker. Numbers and arrays of one shape become one array;
@@ -22,7 +22,7 @@ EXACT_IN_FLOAT = 1 << 53  # up to here float64 holds every integer
 
 
 class Ragged(Sequence[Any]):
-    """A read-only sequence of arrays that differ in their first size alone.
+    """Read-only sequence of arrays that differ only in the size of their first axis.
 
     Item `i` is `values[offsets[i] : offsets[i + 1]]`, a view. Slices share the memory too.
 
@@ -91,7 +91,7 @@ class Ragged(Sequence[Any]):
 
 
 class RaggedText(Ragged):
-    """A read-only sequence of strings, kept as UTF-8.
+    """Read-only sequence of strings, stored as UTF-8.
 
     Attributes:
         values: The bytes of all strings, one behind the other; uint8.
@@ -125,7 +125,7 @@ Values = npt.NDArray[Any] | Ragged | list[Any]
 
 
 def pack(values: list[Any]) -> Values:
-    """Pack values into one array or a `Ragged`, if that changes none of them.
+    """Pack values into one array or a `Ragged`, if that changes no value.
 
     Args:
         values: Whatever decoders return.
@@ -204,7 +204,7 @@ def join(parts: list[Values]) -> Values:
 
 
 def _element(values: npt.NDArray[Any]) -> tuple[Any, ...]:
-    """Return type and shape of one element; equal ones can lie in one array."""
+    """Return type and shape of an element; elements with equal ones fit into one array."""
     return values.dtype, values.shape[1:]
 
 

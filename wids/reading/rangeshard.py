@@ -50,7 +50,7 @@ MOST_SHARDS_AT_ONCE = 8
 
 
 class RangeShard(ReadableShard):
-    """Remote shard of which only the bytes of the samples asked for are fetched.
+    """Remote shard that fetches only the bytes of the samples that are read.
 
     Every field is fetched together with the headers in front of it. Before its bytes are handed
     out, its name and size must be those of the index, and the shard must be of the size that the
@@ -174,7 +174,7 @@ class RangeShard(ReadableShard):
         return bytes(whole.read_part(local_index, extension, start, stop))
 
     def confirm(self) -> None:
-        """Check once that the index belongs to the shard, for what shows the index by itself.
+        """Check once that the index belongs to the shard, before the index alone is used.
 
         Raises:
             FetchError: The server refuses, or all tries failed.
@@ -201,7 +201,7 @@ class RangeShard(ReadableShard):
         )
 
     def was_changed(self) -> bool:
-        """Return whether the shard was found to be another one than it was opened as."""
+        """Return whether the shard was found to have changed since it was opened."""
         return self._changed
 
     def _read_part(
@@ -265,7 +265,7 @@ class RangeShard(ReadableShard):
             raise
 
     def _renew_index(self, basis: _Basis) -> bool:
-        """Fetch the sidecar again, once; return whether there is another one to read by."""
+        """Fetch the sidecar again, once; return whether it was replaced by a usable new one."""
         if self._basis is not basis:
             return True  # another thread was here first
         try:
@@ -297,7 +297,7 @@ class RangeShard(ReadableShard):
         return ShardFormatError(text)
 
     def _newer_index(self) -> TarIndex | None:
-        """Fetch the sidecar again, once; None unless it is another one that can take its place."""
+        """Fetch the sidecar again, once; return its index, None if it cannot replace the old."""
         fetch = self._fetch_index  # looked at once: another thread may clear it meanwhile
         if fetch is None:
             return None
@@ -313,7 +313,7 @@ class RangeShard(ReadableShard):
         return index if same_rules and index.num_samples == len(self) else None
 
     def _read_whole(self) -> Shard:
-        """Fetch the shard whole, to be read from its file from now on."""
+        """Fetch the whole shard and read from its file from now on."""
         whole = self._fetch_whole()
         # By all of its names and places: what the source says is made of a few headers alone.
         same = whole.index.digest == self.index.digest
@@ -444,11 +444,11 @@ class WantedField(NamedTuple):
 
 
 class _UnprovenFieldError(FetchError):
-    """A field or part of one that only a reader of the whole shard can be sure of."""
+    """A field, or part of one, that only a read of the whole shard can verify."""
 
 
 def _is_sound(index: TarIndex) -> bool:
-    """Return whether a tar index is as it was written."""
+    """Return whether a tar index is intact."""
     try:
         index.check()
     except ShardFormatError:

@@ -1,4 +1,4 @@
-"""Protocols of datasets: what samplers, loaders and tools ask of one.
+"""Protocols of datasets: the interface that samplers, loaders and tools need.
 
 `SampleSequence` is what samplers, `Loader`, `gather` and displays use. `ShardedSequence` adds the
 shards themselves, for what copies, exports or inspects them.
@@ -66,7 +66,7 @@ class SampleSequence(Protocol):
         """Return a sample with the transformations applied."""
 
     def __getitems__(self, indexes: Sequence[int], /) -> list[Any]:
-        """Return the samples of a batch, in the order asked for, each as `self[index]` gives it."""
+        """Return the samples of a batch, each as `self[index]`, in the order of the indexes."""
 
     def __iter__(self) -> Iterator[Any]:
         """Yield all samples in order."""
@@ -108,7 +108,7 @@ class SampleSequence(Protocol):
         allocate: Callable[[str], Allocate] | None = None,
         turn: AbstractContextManager[Any] | None = None,
     ) -> dict[str, Any] | None:
-        """Return a batch field by field, where `batch_kind` is not "samples".
+        """Return a batch made field by field; needs a `batch_kind` other than "samples".
 
         Args:
             indexes: Global indexes.
@@ -124,7 +124,7 @@ class SampleSequence(Protocol):
         """Return one field of all samples, or one value in it, decoded."""
 
     def fetch_ahead(self, sampler: Foreseeable) -> FetchAhead:
-        """Fetch in the background the shards that a sampler will come to next."""
+        """Fetch the next shards of a sampler in the background."""
 
     @property
     def class_names(self) -> Mapping[int, str]:

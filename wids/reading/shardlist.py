@@ -67,7 +67,7 @@ allow_pickling_views()  # here, as a spawned worker makes no dataset but unpickl
 
 
 class ShardList:
-    """A sequence of samples over a list of tar shards, read at random: a `SampleSequence`.
+    """Sequence of the samples of a list of tar shards, with random access: a `SampleSequence`.
 
     A sample is a dict of fields by extension (`.jpg`, `.cls`), plus `__key__`, `__index__` (its
     global number), `__shard__` (the shard's URL), `__shardindex__` (its index in the shard) and
@@ -224,7 +224,7 @@ class ShardList:
         return sample
 
     def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
-        """Return the samples of a batch, in the order asked for; torch's DataLoader calls this.
+        """Return the samples of a batch in the order of the indexes; torch's DataLoader calls this.
 
         They are read in the order in which they lie on disk, so that a batch drawn from few
         shards opens each of them once. Every sample is what `self[index]` gives, in a subclass
@@ -268,7 +268,7 @@ class ShardList:
                         yield pipeline.finish(opened.label(sample, local_index))
 
     def _open_side_by_side(self, indexes: list[int]) -> None:
-        """Open the shards of a batch concurrently, as each may take a round trip."""
+        """Open the shards of a batch concurrently, since each may need a round trip."""
         shard_indexes = set(map(self._locator.shard_of, indexes))
         closed = [number for number in sorted(shard_indexes) if number not in self._opened]
         # More than may be open at once would only close each other again.
@@ -296,7 +296,7 @@ class ShardList:
         yield groups
 
     def _read_by_range(self, groups: list[ShardSamples]) -> Iterator[Any]:
-        """Read a batch with the requests to remote shards running side by side."""
+        """Read a batch with concurrent requests to remote shards."""
         pipeline = self._pipeline
         flat = [
             (opened, local_index)
@@ -316,7 +316,7 @@ class ShardList:
 
     @property
     def transformations(self) -> list[Transformation]:
-        """The callables that a raw sample passes through, in order; may be assigned to."""
+        """Callables applied to a raw sample, in order; assignable."""
         return self._pipeline.transformations
 
     @transformations.setter
@@ -359,7 +359,7 @@ class ShardList:
         return self.column_reader(extension, *path).read(self.shards, fill)
 
     def column_reader(self, extension: str, *path: str | int) -> ColumnReader:
-        """Return the reader behind `column`, for a column shard by shard.
+        """Return the reader that `column` uses, to read a column shard by shard.
 
         Args:
             extension: The field.
@@ -375,7 +375,7 @@ class ShardList:
         )
 
     def gather(self, indexes: Sequence[int], extension: str) -> Values:
-        """Return one field of a batch, decoded: `column` for some samples, in any order.
+        """Return one field of some samples, decoded, in any order.
 
         Fields `.npy` of one type and shape and `.cls` are decoded for the whole batch at once.
 
@@ -420,7 +420,7 @@ class ShardList:
         allocate: Callable[[str], Allocate] | None = None,
         turn: AbstractContextManager[Any] | None = None,
     ) -> dict[str, Any] | None:
-        """Return a batch field by field; for datasets whose `batch_kind` is not "samples".
+        """Return a batch made field by field; needs a `batch_kind` other than "samples".
 
         Args:
             indexes: Global indexes; negative ones count from the end.
@@ -481,7 +481,7 @@ class ShardList:
         return opened.label(opened.shard.read(local_index, wanted), local_index)
 
     def field_sizes(self, index: int) -> dict[str, int]:
-        """Return the bytes of each field of a sample that is read, in the order of storage.
+        """Return the size in bytes of each wanted field of a sample, in storage order.
 
         Raises:
             IndexError: There is no such sample.
@@ -524,7 +524,7 @@ class ShardList:
         self._opened.drop_if_changed(shard_index)
 
     def fetch_ahead(self, sampler: Foreseeable) -> FetchAhead:
-        """Fetch in the background the shards that a sampler will come to next.
+        """Fetch the next shards of a sampler in the background.
 
         One thread of this process does so from now on, epoch after epoch, as far ahead as
         `cache_size` allows, until `close`. Call it before a DataLoader starts its workers.
@@ -635,12 +635,12 @@ class ShardList:
 
     @cached_property
     def cache_dir(self) -> Path:
-        """The folder that fetched shards are kept in."""
+        """Folder of the fetched shards."""
         return self.cache.cache_dir
 
     @cached_property
     def spec(self) -> dict[str, Any]:
-        """The JSON spec as it was read, its URLs resolved and its nested datasets laid out flat."""
+        """The JSON spec, with URLs resolved and nested datasets flattened."""
         return {
             "wids_version": 1,
             **self._header,
@@ -659,7 +659,7 @@ class ShardList:
         )
 
     def get_stats(self) -> tuple[int, int]:
-        """Return how often a shard was asked for, and how often it was not open: `(n, misses)`."""
+        """Return the number of shard accesses, and of those to shards not open: `(n, misses)`."""
         # Of this process: workers count their own, as ever.
         return self._opened.accesses, self._opened.misses
 

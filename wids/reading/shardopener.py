@@ -88,7 +88,7 @@ def covered_seconds(spans: Iterable[tuple[float, float]], since: float) -> float
 
 @dataclass(frozen=True)
 class ShardOpener:
-    """Opens shards wherever they lie: fetched, indexed and mapped where need be.
+    """Opens local and remote shards; fetches, indexes and maps them as needed.
 
     Attributes:
         cache: Fetches shards and knows where sidecars belong.
@@ -106,7 +106,7 @@ class ShardOpener:
     warnings: WarningsOnce = field(default_factory=WarningsOnce, compare=False, repr=False)
 
     def open(self, ref: ShardRef) -> ReadableShard:
-        """Open a shard: by range where that is wanted and possible, else mapped.
+        """Open a shard: by range if that is wanted and possible, else as a mapped file.
 
         Args:
             ref: What the spec says of it.
@@ -121,7 +121,7 @@ class ShardOpener:
         return self.open_mapped(ref) if ranged is None else ranged
 
     def open_mapped(self, ref: ShardRef) -> Shard:
-        """Open a shard as a mapped file, which is fetched first where it is remote.
+        """Open a shard as a mapped file; a remote one is fetched first.
 
         Args:
             ref: What the spec says of it.
@@ -200,7 +200,7 @@ class ShardOpener:
         return None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
 
     def _open_by_range(self, ref: ShardRef) -> RangeShard | None:
-        """Open a remote shard where it lies; None where it has to be fetched."""
+        """Open a remote shard by byte range; None if it has to be fetched."""
         url = ref.url
         # What is here need not come over the wire again.
         if self.cache.is_local(url) or self.cache.holds(ref):
@@ -249,7 +249,7 @@ class ShardOpener:
         # Longer than thirty sidecars take on a local disk, shorter than anybody notices.
         alone_seconds: float = 0.02,
     ) -> list[int]:
-        """Count the samples of shards whose spec does not say it.
+        """Count the samples of shards whose number of samples the spec does not give.
 
         Args:
             shards: What the spec says of them.
@@ -318,7 +318,7 @@ class ShardOpener:
 
 
 def _identity(path: Path) -> tuple[int, int] | None:
-    """Return inode and date of a file; None where there is none."""
+    """Return inode and date of a file; None if it does not exist."""
     try:
         status = path.stat()
     except OSError:

@@ -32,7 +32,7 @@ _MAX_PER_KIND = 20  # a shard full of broken images is said to be one, not liste
 
 @dataclass(frozen=True)
 class Fault:
-    """Fault of a shard: what is wrong, where, and what to do.
+    """Fault of a shard: its kind, its location, and what to do.
 
     Attributes:
         shard: URL of the shard.
@@ -49,7 +49,7 @@ class Fault:
     severity: str = "error"
 
     def as_dict(self) -> dict[str, str]:
-        """Return the fault as JSON holds it."""
+        """Return the fault as a dict for JSON."""
         return asdict(self)
 
 
@@ -229,7 +229,7 @@ def _decode_faults(url: str, shard: Shard) -> Iterator[Fault]:
 
 
 def decoding_problem(extension: str, data: Any) -> str | None:
-    """Return why a field cannot be decoded, None if it can.
+    """Return the reason why a field cannot be decoded; None if it can.
 
     >>> decoding_problem(".cls", b"7") is None
     True

@@ -1,4 +1,4 @@
-"""New shards of the samples of a dataset: planned from the tar indexes, then copied.
+"""Copy of samples into new shards: planned from the tar indexes, then written.
 
 The tar index gives the size of each sample, so the samples of each new shard are known before a
 byte is copied, and the new shards are written in parallel. A sample that does not change is copied
@@ -162,7 +162,7 @@ def _by_shard(
 
 
 def _plain_nbytes(columns: IndexColumns) -> NDArray[np.int64]:
-    """Return the bytes of headers and padded data of each sample of a shard, for plain names."""
+    """Return the size of each sample with ustar headers and padded data."""
     return columns.sum_by_sample(BLOCK + -(-columns.sizes // BLOCK) * BLOCK)
 
 
@@ -193,7 +193,7 @@ class PartWriter:
     """
 
     def __init__(self, dataset: ShardedSequence, target: Target) -> None:
-        """Prepare; nothing is opened yet.
+        """Initialise; nothing is opened yet.
 
         Args:
             dataset: Where the samples come from.
@@ -305,7 +305,7 @@ def _take(
 
 
 def _find_whole(memory: memoryview, members: list[tuple[str, int, int]]) -> memoryview | None:
-    """Return the bytes of a sample if a new shard would hold the same, else None.
+    """Return the stored bytes of a sample if a new shard would have the same; else None.
 
     There is none where a tar of another make has dates or owners in its headers, or where
     something lies between the members. To look costs less than to copy piece by piece.

@@ -29,7 +29,7 @@ _GROUP = 65_536  # rows of a Parquet row group: few enough for any memory, many 
 
 
 def export_files(dataset: ShardedSequence, folder: Path, omissions: Omissions | None = None) -> int:
-    """Write every member as a file of its own, under its name.
+    """Write every member as a file under its name.
 
     Args:
         dataset: A dataset; how it decodes does not matter.
@@ -90,7 +90,7 @@ def export_table(
     values: Sequence[str] = (),
     omissions: Omissions | None = None,
 ) -> int:
-    """Write one row per sample: key, place, and offset and size of each field.
+    """Write one row per sample: key, location, and offset and size of each field.
 
     Args:
         dataset: A dataset; how it decodes does not matter.
@@ -177,7 +177,7 @@ def _write_csv(stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str
 
 
 class _Text:
-    """Text stream over a binary one, for `csv`."""
+    """Text stream over a binary stream, for `csv`."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream

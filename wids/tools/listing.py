@@ -51,7 +51,7 @@ def dataset_facts(source: str, cache_dir: str | os.PathLike[str] | None = None) 
 
 
 def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -> list[str] | None:
-    """Return the fields of the first shard that has samples; None where it is not at hand."""
+    """Return the fields of the first shard that has samples; None if it is not local."""
     first = next((shard for shard in spec.shards if shard.nsamples), None)
     if first is None or not (is_local(first.url) or first.index):
         return None
@@ -103,7 +103,7 @@ def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
 
 
 def _filesizes(spec: DatasetSpec) -> NDArray[np.int64]:
-    """Return the size of each shard, looked up where the spec does not say it and it is local."""
+    """Return the size of each shard, from the spec, else from the local file."""
     sizes = np.array(spec.shards.filesize, np.int64)
     for number in np.flatnonzero(sizes == UNKNOWN).tolist():
         url = spec.shards.urls[number]

@@ -1,4 +1,4 @@
-"""Copy of the whole samples of a damaged shard into a new one."""
+"""Repair: copies the intact samples of a damaged shard into a new one."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _MAX_NBYTES = 1 << 50  # of a compressed shard: whoever repairs one chose it
 
 @dataclass(frozen=True)
 class LeftOut:
-    """Bytes of a damaged shard that the new one does not have.
+    """Bytes of a damaged shard that are not in the new one.
 
     Attributes:
         start: First byte.
@@ -45,7 +45,7 @@ class LeftOut:
     key: str | None = None
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it as JSON holds it."""
+        """Return the bytes left out as a dict for JSON."""
         return asdict(self)
 
     def __str__(self) -> str:
@@ -68,7 +68,7 @@ class Repair:
 
 @dataclass
 class _Run:
-    """Members in a row that have one key."""
+    """Adjacent members with the same key."""
 
     key: str
     names: list[str]
@@ -81,7 +81,7 @@ class _Run:
 
 
 def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
-    """Copy every whole sample of a damaged shard into a new one.
+    """Copy every intact sample of a damaged shard into a new one.
 
     A sample beside damage counts as whole if it has the fields that most others have and its last
     member is proven to end where it should. Changed bytes inside of a member's data cannot be seen:
@@ -118,7 +118,7 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
 
 @contextmanager
 def _unpacked(path: Path) -> Iterator[tuple[Path, str]]:
-    """Context manager that decompresses a shard as far as it goes, with the error that ends it."""
+    """Context manager that decompresses a shard up to the first error, and gives that error."""
     with path.open("rb") as stream:
         compression = compression_of(stream.read(16))
         if compression not in {"gzip", "zstd"}:
@@ -140,7 +140,7 @@ def _unpacked(path: Path) -> Iterator[tuple[Path, str]]:
 def _runs(
     names: Sequence[bytes], spans: Sequence[tuple[int, int]], gaps: Sequence[Gap]
 ) -> tuple[list[_Run], list[LeftOut]]:
-    """Group members into runs of one key that no gap parts; mark those that border on one."""
+    """Group adjacent members of one key into runs; mark the runs that border on a gap."""
     runs: list[_Run] = []
     left_out: list[LeftOut] = []
     gap_at = {gap.num_before: gap for gap in gaps}
@@ -176,7 +176,7 @@ def _mark_before(run: _Run | None, gap: Gap) -> None:
 
 
 def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
-    """Return the runs that are whole samples; list the others."""
+    """Return the runs that are intact samples; list the others as left out."""
     usual = Counter(run.extensions for run in runs if not run.damaged).most_common(1)
     times = Counter(run.key for run in runs)
     whole: list[_Run] = []
@@ -209,7 +209,7 @@ def _bytes_of(span: tuple[int, int]) -> tuple[int, int]:
 
 
 def _short(reason: str) -> str:
-    """Return the message about damage without path and advice."""
+    """Return the message of a format error without path and advice."""
     return reason.partition(": ")[2].partition("; fetch")[0] if "; fetch" in reason else reason
 
 

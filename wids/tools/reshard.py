@@ -1,4 +1,4 @@
-"""Copy of samples into new shards: shuffled, chosen, merged or split."""
+"""Copy of samples into new shards: shuffled, selected, merged or split."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def reshard(
 
 
 def _note_entries(dataset: ShardedSequence, omissions: Omissions) -> None:
-    """Count the keys of old spec entries that no entry of a new shard can have."""
+    """Count the keys of old spec entries that the entries of new shards cannot have."""
     for shard in dataset.shards:
         for key in shard.keys() - _ENTRY_KEYS:
             omissions.add(f"shards' keys {key!r} in the spec", shard["url"])
@@ -185,7 +185,7 @@ def _key(dataset: ShardedSequence, index: int) -> str:
 
 
 def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Shuffle indexes over their whole length, the same way on every machine.
+    """Shuffle all indexes, in the same way on every machine.
 
     Args:
         indexes: What to shuffle; int64, shape `(n,)`.
@@ -203,7 +203,7 @@ def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
 def split_order(
     indexes: NDArray[np.int64], fractions: Mapping[str, float]
 ) -> dict[str, NDArray[np.int64]]:
-    """Cut indexes into consecutive parts by fractions; together the parts are all of them.
+    """Divide indexes into consecutive parts by fractions, without leaving any out.
 
     Args:
         indexes: What to split, shuffled before if need be; int64, shape `(n,)`.
@@ -227,7 +227,7 @@ def split_order(
 def matching(
     dataset: ShardedSequence, indexes: NDArray[np.int64], extension: str, value: str
 ) -> NDArray[np.int64]:
-    """Keep the samples in which a field has a value.
+    """Return the indexes of the samples in which a field has a given value.
 
     Args:
         dataset: Where the samples are.

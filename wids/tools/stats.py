@@ -84,7 +84,7 @@ class SizeStats:
 
     @property
     def mean(self) -> float:
-        """Bytes of one, on average; 0 if there is none."""
+        """Mean size in bytes; 0 if there are none."""
         return self.nbytes / self.count if self.count else 0.0
 
 
@@ -115,7 +115,7 @@ class Stats:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Return the statistics as JSON holds them."""
+        """Return the statistics as a dict for JSON."""
         return {
             "samples": _size_dict(self.samples),
             "fields": {extension: _size_dict(sizes) for extension, sizes in self.fields.items()},
@@ -176,7 +176,7 @@ def _shard_stats(
 
 
 def _count_values(path: Path, index: TarIndex, extension: str) -> Counter[str]:
-    """Count the values of a field, as text; long ones by their beginning."""
+    """Count the values of a field, as text; long values are cut."""
     shard = Shard(path, index)
     counted: Counter[str] = Counter()
     for local_index in range(len(shard)):
@@ -256,7 +256,7 @@ def plot_stats(stats: Stats, path: Path, names: Mapping[str, str] | None = None)
 
 
 def _draw_sizes(axes: Any, fields: Sequence[tuple[str, SizeStats]]) -> None:
-    """Draw one row a field, all on one scale of bytes; each is as high as its fullest bin."""
+    """Draw one histogram per field, all on one scale of bytes, each as high as its fullest bin."""
     for row, (_, sizes) in enumerate(fields):
         edges = [0, *(2**b for b in range(len(sizes.bins)))]
         top = max(sizes.bins, default=0) or 1
@@ -269,7 +269,7 @@ def _draw_sizes(axes: Any, fields: Sequence[tuple[str, SizeStats]]) -> None:
 def _draw_values(
     axes: Any, values: Sequence[tuple[str, int]], names: Mapping[str, str], total: int
 ) -> None:
-    """Draw one bar a value, the commonest above."""
+    """Draw one bar per value, the most common at the top."""
     counts = [count for _, count in values]
     axes.barh(range(len(values)), counts, color=COLOUR)
     more = "" if len(values) == total else f", the {len(values)} commonest of {total:,} values"
