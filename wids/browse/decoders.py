@@ -307,6 +307,6 @@ def _thumbnail_of(found: dict[str, Any], data: Data) -> Thumbnail:
             value_range = float(value_range[0]), float(value_range[1])
         if media_type in {"image/jpeg", "image/png"}:
             return Thumbnail(media_type, bytes(data), int(width), int(height), labels, value_range)
-    except (KeyError, IndexError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, OverflowError):  # of infinity, which JSON may hold
         pass
     raise DecodeError("the decoder of the field gave no answer that can be read")

@@ -63,7 +63,10 @@ def receive(connection: socket.socket, deadline: float | None = None) -> Message
     length, nbytes = _LENGTHS.unpack(_exactly(connection, _LENGTHS.size, deadline))
     if length > MAX_MESSAGE_NBYTES or nbytes > MAX_DATA_NBYTES:
         raise EOFError(f"a message of {length} and {nbytes} bytes")
-    header = json.loads(_exactly(connection, length, deadline))
+    try:
+        header = json.loads(_exactly(connection, length, deadline))
+    except RecursionError as error:  # brackets in brackets, which only a broken decoder sends
+        raise ValueError("expected a flat JSON object") from error
     if not isinstance(header, dict):
         raise ValueError("expected a JSON object")  # noqa: TRY004 (of what came, not of a caller)
     return header, _exactly(connection, nbytes, deadline)
