@@ -144,7 +144,7 @@ def _journal(output: str) -> Journal:
     """Return the journal of an unfinished spec."""
     from wids.specs.journal import Journal
 
-    # What goes to a pipe leaves nothing to go on from.
+    # After output to a pipe there is nothing to resume from.
     return Journal(None if output == "-" else Path(f"{output}.indexing"))
 
 

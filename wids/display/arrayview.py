@@ -102,7 +102,7 @@ def describe_array(name: str, array: np.ndarray) -> dict[str, Any]:
     """Describe one array by statistics that JSON can represent.
 
     Args:
-        name: What it is called; may be empty.
+        name: Name of the array; may be empty.
         array: Of any shape and type, objects excepted.
 
     Returns:

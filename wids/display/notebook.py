@@ -141,7 +141,7 @@ class SampleView:
                 that decoding and transformations made of them.
             class_names: The name of each class, by its number.
         """
-        # Transformations may give a sample any keys; what is shown of one is its text.
+        # Transformations may give a sample keys of any type; they are shown as text.
         items = [(str(name), value) for name, value in sample.items()]
         facts = {name.strip("_"): value for name, value in items if _is_fact(name)}
         fields = (_field(name, value) for name, value in items if not _is_fact(name))

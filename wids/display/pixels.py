@@ -242,7 +242,7 @@ def levels(values: np.ndarray) -> np.ndarray:
 
     Bytes stay as they are; truth values, and colours in [0, 1] or in [0, 255], keep their levels.
     Everything else, such as depth and 16-bit images, is stretched from its least to its greatest
-    finite value; what is not finite becomes 0.
+    finite value; values that are not finite become 0.
 
     Args:
         values: Booleans, integers or floats, shape (height, width) or with 3 or 4 channels.

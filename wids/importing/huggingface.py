@@ -33,7 +33,7 @@ def load_saved(source: str, split: str | None = None) -> Any:
 
     Args:
         source: A folder that `save_to_disk` made, or what `datasets.load_dataset` takes.
-        split: Which part; needed where there are several.
+        split: The split; required if there are several.
 
     Raises:
         ModuleNotFoundError: `datasets` is not installed.

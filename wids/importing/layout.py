@@ -34,7 +34,7 @@ __all__ = [
     "sniffed",
 ]
 
-# Ours first: what was exported from shards comes back under the keys it had.
+# Our own name first: samples exported from shards keep their keys.
 _TEXTS = {"plain", "number"}  # kinds of columns that are no field of their own
 KEY_COLUMNS = ("__key__", "key", "id")
 _LABELS = {"class", "cls", "fine_label", "label", "labels", "target"}
@@ -46,7 +46,7 @@ class Blob(NamedTuple):
     """Bytes that become a field unchanged.
 
     Attributes:
-        suffix: What they are, such as ".jpg".
+        suffix: Their type, such as ".jpg".
         data: The bytes.
     """
 
@@ -119,7 +119,7 @@ def media_columns(column: str, value: Any, folder: Path, where: str) -> dict[str
     suffix = PurePath(path).suffix.lower()
     if suffix and blob.suffix == ".bin":
         blob = Blob(suffix, blob.data)
-    # An absolute path tells more of somebody's machine than of the sample.
+    # An absolute path describes somebody's machine rather than the sample.
     name = PurePath(path).name if PurePath(path).is_absolute() or "://" in path else path
     return {column: blob, f"{column}.path": name}
 
@@ -181,7 +181,7 @@ class Layout:
             fields: Column to extension, where the user wants another.
             key: Column that names the samples; by default `__key__`, `key` or `id`, and the number
                 of the sample where there is none of these.
-            where: What is imported, for messages.
+            where: Name of the source, for messages.
             omissions: Counts the samples that lack a field.
 
         Raises:
@@ -258,7 +258,7 @@ class Layout:
         if name in self._fields or _is_bytes(value):
             return True
         kind = self._kinds.get(name, "plain")
-        # What is missing of a field is missing; what is missing of the rest is JSON's null.
+        # A missing field is counted; a missing value of the rest is null in the JSON.
         return kind == "label" or (value is None and kind not in _TEXTS)
 
     def _placed(self, name: str, value: Any) -> list[tuple[str, Any]]:

@@ -192,7 +192,7 @@ def _whole(shard: _Shard) -> bytes:
     else:
         packed = shard.packed_path.read_bytes()
         data = _unpacked(packed, (shard.packed or "").partition(":")[0], shard)
-    # Size before digest: it is known at once, and says more plainly what is wrong.
+    # Size before digest: it is known at once, and its error is clearer.
     if len(data) != shard.nbytes:
         raise ValueError(
             f"{shard.path}: the index says {shard.nbytes} bytes, found {len(data)}; fetch it again"
@@ -291,7 +291,7 @@ def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
         end = offset + 1 + ndim * np.dtype(width).itemsize
         shape, offset = tuple(np.frombuffer(data[offset + 1 : end], width).tolist()), end
     values = np.frombuffer(data[offset:], np.dtype(kind).newbyteorder("<")).reshape(shape)
-    # Written anew: the header that MDS gives arrays is its own, and no other reader knows it.
+    # Re-encoded: MDS has its own array header, which no other reader knows.
     return Blob(".npy", encode_field(".npy", values))
 
 

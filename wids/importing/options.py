@@ -84,9 +84,9 @@ class Imported:
     Attributes:
         samples: Its samples for `ShardWriter`, in an order that the source alone decides.
         header: What is known of all of them, for the top level of the spec: `classes`, say.
-        total: How many they are, where the source says so.
+        total: The number of samples, if the source gives it.
         shards: The tars that are read, which new ones must not replace.
-        omissions: What is left out; complete once all samples were read.
+        omissions: The data left out; complete once all samples were read.
     """
 
     samples: Iterator[dict[str, Any]]
@@ -150,8 +150,8 @@ def choose_split(found: Collection[str], wanted: str | None, where: str) -> str:
 
     Args:
         found: The parts that there are.
-        wanted: The one asked for; needed where there are several.
-        where: What is imported, for messages.
+        wanted: The requested split; required if there are several.
+        where: Name of the source, for messages.
 
     Raises:
         ValueError: There are several parts and none was asked for, or another one was.

@@ -63,7 +63,7 @@ def _samples(
 ) -> Iterator[dict[str, Any]]:
     for source in sources:
         with ExitStack() as stack:
-            # A tar is read at random, so what comes as a stream lies on the disk for a while.
+            # A tar is read at random, so a stream is first copied to a temporary file.
             path = stack.enter_context(_spooled(stdin) if source == "-" else local_copy(source))
             # `cat a.tar b.tar | ...` is one stream; in a file, a second archive may be a mistake.
             concatenated = options.concatenated or source == "-"

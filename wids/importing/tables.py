@@ -48,7 +48,7 @@ class _Schema:
     """Kinds of a table's columns, known before its rows are read.
 
     Attributes:
-        kinds: Column to kind, for the columns of which it is known.
+        kinds: Column to kind, for the columns whose kind is known.
         classes: Column to the names of its classes.
     """
 

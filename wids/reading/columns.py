@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["ColumnPart", "ColumnReader", "ColumnSource", "load_column", "read_field", "save_column"]
 
 # Framings that give the same part of a picture each time.
-# By name, not by what they are not: a new framing is random until somebody says otherwise.
+# An allow-list: a new framing counts as random until it is listed here.
 STEADY_FRAMINGS = (type(None), Resize, CenterCrop)
 
 BLOCK = 1024  # samples at once: enough for remote neighbours to share a request, few to hold
@@ -119,7 +119,7 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
 
     Args:
         path: Where.
-        source: What it was made from.
+        source: The inputs that the column was made from.
         part: The column.
 
     Returns:
@@ -152,7 +152,7 @@ def load_column(path: Path, source: ColumnSource) -> ColumnPart:
 
     Args:
         path: Where.
-        source: What it must have been made from.
+        source: The inputs that the column must have been made from.
 
     Returns:
         The column, over read-only memory.
@@ -167,7 +167,7 @@ def load_column(path: Path, source: ColumnSource) -> ColumnPart:
         raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
     # Eviction goes by these dates; a map does not change them.
     with suppress(OSError):  # a folder that may only be read
-        os.utime(path)  # what is in use is evicted last
+        os.utime(path)  # files in use are evicted last
     return part
 
 
@@ -322,7 +322,7 @@ class ColumnReader:
         if path is None:
             return
         try:
-            # Columns count against the bound like shards, so what was kept may push something out.
+            # Columns count against the bound like shards, so a new one may evict other files.
             if save_column(path, source, part) and self.cache.cache_size is not None:
                 self.cache.trim(self.cache.cache_size)
         except OSError as error:  # a folder that may only be read; the next time reads it again
@@ -405,7 +405,7 @@ def name_decoder(decode: Decoder) -> str | None:
     """Return a name for a decoder and its settings; decoders of equal names give equal values.
 
     Returns:
-        None where it cannot be known: functions of the user, and pictures cut at random.
+        None where that is unknown: functions of the user, and images cropped at random.
     """
     if isinstance(decode, ImageDecoder):
         return repr(decode) if type(decode.size) in STEADY_FRAMINGS else None
@@ -416,7 +416,7 @@ def name_decoder(decode: Decoder) -> str | None:
         settings = [f"{name}={value!r}" for name, value in sorted(decode.keywords.items())]
         return f"({', '.join(known + settings)})" if len(known) == len(names) else None
     home, name = getattr(decode, "__module__", ""), getattr(decode, "__qualname__", "<")
-    # A lambda or a user's function may change under its name, and so would what was kept.
+    # A user's function may change under the same name, and the kept column would be stale.
     return None if "<" in name or not home.startswith("wids.") else f"{home}.{name}"
 
 

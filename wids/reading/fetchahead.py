@@ -40,14 +40,14 @@ __all__ = ["FetchAhead", "Window", "check_foreseeable", "most_at_once"]
 
 _log = logging.getLogger(__name__)
 _MOST_SHARDS = 128  # as good as all of them; each costs a system call every now and then
-# A sampler cannot call: it must not know who looks ahead. Asking it costs microseconds.
+# Polled, since a sampler must not know its observers. A poll costs microseconds.
 _POLL_SECONDS = 0.05
 # Far below the time in which a cache turns over; each time costs a system call a shard.
 _TOUCH_SECONDS = 2.0
 # A full disk stays full for a while; to try at once would fill the log and nothing else.
 _AFTER_FULL_DISK_SECONDS = 10.0
 _FAREWELL_SECONDS = 1.0
-# Readers are a few batches behind the sampler: what they wait for then belongs to this epoch.
+# Readers are a few batches behind the sampler: their waits then belong to this epoch.
 _LAST_BATCHES_SECONDS = 2.0
 
 
@@ -94,7 +94,7 @@ class FetchAhead:
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._closed = threading.Event()
-        # A dataset that lies on this machine needs no cache folder either.
+        # A local dataset needs no cache folder either.
         if all(map(is_local, shards.urls)):
             return
         self._warn_if_crowded(sampler)
@@ -281,7 +281,7 @@ class _EpochWaits:
         now = time.monotonic()
         if handed_out and state != self._pass:
             self._report()
-            # What was waited for before the first pass was waited for by it.
+            # Waits before the first pass count for the first pass.
             self._began = self._began if self._pass is None else now
             self._log.forget(self._began)
             self._pass, self._ended, self._reported = state, None, False
@@ -310,7 +310,7 @@ def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:
     """Return the largest number of bytes of shards that one step needs.
 
     Args:
-        visits: Coming shards, looked at together.
+        visits: The next shards, considered together.
         nbytes_of: Size of a shard; 0 where nobody knows it yet.
 
     >>> from wids.ordering.lookahead import Visit
@@ -371,7 +371,7 @@ class Window:
             step: The present step; never goes back.
         """
         self._held = {number: visit for number, visit in self._held.items() if visit.last >= step}
-        # Looked at first: whoever has no room needs not know what comes.
+        # Checked first: without room the next shard does not matter.
         visit = self._next(step) if len(self._held) < self._most else None
         if visit is None or not self._fits(visit, step):
             return None
@@ -411,7 +411,7 @@ def check_foreseeable(sampler: object, length: int, *, by_range: bool) -> None:
     """Check that the next shards of a sampler are known and need fetching.
 
     Args:
-        sampler: What was given.
+        sampler: The object passed as a sampler.
         length: Samples in the dataset.
         by_range: Whether the dataset reads remote samples without their shards.
 

@@ -65,7 +65,7 @@ class Gathering:
         ends: Running total of the shards' lengths.
         opened: The open shards. From more shards than may be open at once, fields are copied one
             by one.
-        read_ahead: Has the kernel fetch what will be read, where that helps.
+        read_ahead: Announces the bytes to be read to the kernel, where that helps.
     """
 
     def __init__(
@@ -377,7 +377,7 @@ class ReadAhead:
         """Context manager around the reading of a batch; announces its bytes first if that helps.
 
         Args:
-            wanted: What is about to be read.
+            wanted: The batch to be read.
             fields: The extensions that will be read; None: all.
         """
         before = _blocks_read()

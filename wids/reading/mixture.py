@@ -128,7 +128,7 @@ def _exact_weights(
         raise ValueError(
             f"weights must be 'size' or one number for each of {len(parts)} parts, got {weights!r}"
         )
-    # What is written as 0.1 means a tenth.
+    # A weight written as 0.1 means exactly one tenth.
     exact = [Fraction(weight).limit_denominator(10**9) for weight in weights]
     if min(exact) < 0 or sum(exact) == 0:
         raise ValueError(f"weights must be at least 0 and not all 0, got {weights!r}")

@@ -93,7 +93,7 @@ class Locator:
             `(shard_index, local_index)`.
 
         Raises:
-            IndexError: `index` lies outside.
+            IndexError: `index` is out of range.
         """
         position = self.position(index)
         shard_index = self.shard_of(position)
@@ -163,7 +163,7 @@ class OpenShard:
 
     Attributes:
         shard: The shard, mapped or read by range.
-        url: Where it came from.
+        url: URL of the shard.
         dataset: Name of the dataset that it belongs to.
         start: Global index of its first sample.
         uses: How often it was used.
@@ -189,7 +189,7 @@ class OpenShard:
         """Return the replacement for a field that could not be decoded, as in a sample read whole.
 
         Args:
-            decoder: What was to decode the field; its `on_error` decides.
+            decoder: The decoder of the field; its `on_error` decides.
             error: What its decoding raised.
             extension: The field.
             local_index: The sample's index in the shard.
@@ -338,7 +338,7 @@ class OpenShards(dict[int, OpenShard]):
     def open_anew(self, shard_index: int) -> OpenShard:
         """Open a shard without keeping it open."""
         if self._evictable:
-            # What was evicted keeps its space on the disk for as long as it is mapped.
+            # An evicted file keeps its disk space for as long as it is mapped.
             self.drop(OpenShard.is_evicted, spare_used=True)
         try:
             return self._open_shard(shard_index)
@@ -355,7 +355,7 @@ class OpenShards(dict[int, OpenShard]):
     def _gives_way(self, error: OSError) -> bool:
         """Drop shards that may hold the exhausted resource; return whether any did."""
         if isinstance(error, CacheError):
-            # The disk may be full of what was evicted for this very shard.
+            # The disk may be full of mapped files that were evicted to make room for this shard.
             return self.drop(OpenShard.is_evicted) > 0
         if error.errno not in {errno.EMFILE, errno.ENFILE} or not self:
             return False

@@ -42,7 +42,7 @@ T = TypeVar("T")
 _REPLACED = "was replaced since it was indexed; make its sidecar and the spec anew"
 # Two extended headers of the largest size that is read, and some; honest ones take a kilobyte.
 _MOST_HEADERS_NBYTES = 2 << 20
-# What is taken into memory to prove a part; beyond, a shard on the disk costs less.
+# Most bytes read into memory to verify a part; above, a shard on disk costs less.
 _MOST_BEFORE_PART_NBYTES = 16 << 20
 _SHOWN_CHARACTERS = 80
 # Requests wait for the server, not for a processor; and more would trouble it, not speed it up.
@@ -61,12 +61,12 @@ class RangeShard(ReadableShard):
     the shard is fetched whole and read from there.
 
     Attributes:
-        url: Where the shard lies.
+        url: URL of the shard.
         index: Its tar index.
         nbytes_read: Bytes of fields read by range so far.
 
     Args:
-        url: Where the shard lies.
+        url: URL of the shard.
         index: Its tar index.
         fetcher: How to read byte ranges.
         fetch_whole: Fetches the shard and opens it.
@@ -123,7 +123,7 @@ class RangeShard(ReadableShard):
         Raises:
             IndexError: There is no such sample.
             FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
-            ShardFormatError: What lies there is not what the index says.
+            ShardFormatError: The shard does not match the index.
         """
         return self.read_many([local_index], fields, copy=copy)[0]
 
@@ -139,7 +139,7 @@ class RangeShard(ReadableShard):
         Raises:
             IndexError: One of the samples does not exist.
             FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
-            ShardFormatError: What lies there is not what the index says.
+            ShardFormatError: The shard does not match the index.
         """
         whole = self._whole  # looked at once: another thread may let go of it meanwhile
         if whole is None and self._may_fetch and self.nbytes_read > self._hot_nbytes:
@@ -162,7 +162,7 @@ class RangeShard(ReadableShard):
             IndexError: There is no such sample, or `[start, stop)` lies outside the field.
             KeyError: The sample has no such field.
             FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
-            ShardFormatError: What lies there is not what the index says.
+            ShardFormatError: The shard does not match the index.
         """
         whole = self._whole
         if whole is None:
@@ -178,7 +178,7 @@ class RangeShard(ReadableShard):
 
         Raises:
             FetchError: The server refuses, or all tries failed.
-            ShardFormatError: What lies there is not what the index says.
+            ShardFormatError: The shard does not match the index.
         """
         if self._served or self._whole is not None or not len(self):
             return
@@ -476,15 +476,15 @@ def fetch_index(
     """Return the tar index from a sidecar URL, fetched into the cache folder once.
 
     Args:
-        url: Where the sidecar lies.
+        url: URL of the sidecar.
         suffix: What sidecars end in, so that the cache folder knows them.
         cache: Whose folder and connections to use.
         shard: What the spec says of the shard; its digest tells one version from the next, which
             has another sidecar at the same URL.
-        anew: Whether to fetch it although it is there.
+        anew: Whether to fetch it even if it is in the cache.
 
     Raises:
-        FetchError: It cannot be had, or the shard is compressed.
+        FetchError: It cannot be fetched, or the shard is compressed.
         CacheError: The folder cannot be used.
         ShardFormatError: It is no sidecar, or damaged; the copy is removed.
     """
@@ -537,7 +537,7 @@ def read_samples(
 
     Raises:
         FetchError: A server refuses, or all tries failed.
-        ShardFormatError: What lies there is not what an index says.
+        ShardFormatError: A shard does not match its index.
     """
     # By identity: two shards may be equal in all they say, and stand twice in the spec.
     slots_of: dict[int, list[int]] = {}

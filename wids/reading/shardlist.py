@@ -679,7 +679,7 @@ def _reads_by_range(remote: str, localname: object) -> bool:
     """Return whether remote shards are read by byte range.
 
     Raises:
-        ValueError: `remote` is none of its two values.
+        ValueError: `remote` has neither of its two values.
     """
     if remote not in ("whole", "range"):  # a set would ask for a hash
         raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')

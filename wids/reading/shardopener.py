@@ -202,7 +202,7 @@ class ShardOpener:
     def _open_by_range(self, ref: ShardRef) -> RangeShard | None:
         """Open a remote shard by byte range; None if it has to be fetched."""
         url = ref.url
-        # What is here need not come over the wire again.
+        # A local copy need not be fetched again.
         if self.cache.is_local(url) or self.cache.holds(ref):
             return None
         index_url = ref.index or sidecar_url(url, SIDECAR_SUFFIX)

@@ -37,9 +37,9 @@ class Fault:
     Attributes:
         shard: URL of the shard.
         place: Where in it: a byte, a sample, a field of the spec.
-        what: What was expected and what was found.
+        what: The expected and the found value.
         cure: What to do now.
-        severity: "error", or "note" for what is no fault but may surprise.
+        severity: "error", or "note" for something unusual that is not a fault.
     """
 
     shard: str
@@ -71,7 +71,7 @@ def check_spec(
         digests: Compare the digests that the spec has; reads every byte.
         decode: Decode every field.
         cache_dir: Where remote shards are kept; by default they are removed when checked.
-        executor: Who runs `check_shard`; a process pool of its own by default.
+        executor: Executor that runs `check_shard`; a process pool by default.
         workers: Processes of that pool; by default one per core.
 
     Returns:
@@ -113,7 +113,7 @@ def check_shard(
         cache_dir: Where a remote shard is kept; by default it is removed when checked.
 
     Returns:
-        What is wrong or odd; nothing for a sound shard.
+        The faults and notes; empty for an intact shard.
     """
     url = entry["url"]
     try:
@@ -130,7 +130,7 @@ def check_shard(
 def _faults(url: str, entry: Mapping[str, Any], path: Path, *, decode: bool) -> Iterator[Fault]:
     """Yield the faults inside of a shard."""
     try:
-        # Read anew: a sidecar that is wrong is one of the things to be found here.
+        # Read from the tar, since a wrong sidecar is one of the faults to find.
         index = TarIndex.from_tar(path)
     except (ShardFormatError, OSError) as error:
         yield Fault(url, "headers", str(error), "fetch or make the shard anew")

@@ -65,7 +65,7 @@ class Target:
 
     Attributes:
         pattern: Their path, with a `%d` for their number.
-        rekey: Whether samples are numbered anew.
+        rekey: Whether samples get new numbers as keys.
         options: How each shard is written, as `shard_options` returned it.
     """
 
@@ -98,7 +98,7 @@ def plan_parts(
         indexes: Global indexes of the samples, in their new order; int64, shape `(n,)`.
         maxcount: Most samples in a shard.
         maxsize: Most bytes in a shard; only a single sample that is larger exceeds it.
-        rekey: Whether samples are numbered anew.
+        rekey: Whether samples get new numbers as keys.
         omissions: Counts the members of the shards that are in no sample.
 
     Raises:
@@ -281,7 +281,7 @@ def _take(
     """Return key and members of a sample.
 
     Args:
-        shard: Where it lies.
+        shard: The shard of the sample.
         local_index: Local index in the shard.
         new_key: How it is called from now on; "" as before.
         wanted: Extensions of the fields to take; None: all.

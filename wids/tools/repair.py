@@ -97,7 +97,7 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
         OSError: A file cannot be opened or written.
     """
     output = Path(output)
-    # A compressed shard that is damaged cannot be had in any other way.
+    # A damaged compressed shard cannot be read in any other way.
     copy = nullcontext(local_path(source)) if is_local(source) else local_copy(source)
     with copy as path, _unpacked(path) as (tar, torn):
         if output.exists() and output.samefile(path):

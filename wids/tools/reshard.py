@@ -52,7 +52,7 @@ class Resharded:
 
     Attributes:
         entries: The spec entries of the new shards, in order.
-        failures: The new shards that could not be written: path to what was wrong.
+        failures: The new shards that could not be written: path to error message.
         omissions: What the old shards have and the new ones have not.
     """
 
@@ -93,7 +93,7 @@ def reshard(
             different shards share a key.
         resume: Take over the new shards that are there, from a run that was stopped or failed in
             part; they must hold the samples that would be written.
-        executor: Who writes the shards; a process pool of its own by default.
+        executor: Executor that writes the shards; a process pool by default.
         workers: Processes of that pool; by default one per core.
         strict: Fail before anything is written if something of the shards would be left out:
             members that are in no sample, keys of their spec entries.
@@ -108,7 +108,7 @@ def reshard(
     if not len(indexes):
         raise ValueError(f"{pattern}: expected at least one sample to copy, got none")
     spec = Path(spec_path_for(pattern))
-    # Refuses what it cannot take before anything is fetched, and writes nothing yet.
+    # Refuses bad arguments before anything is fetched, and writes nothing yet.
     # One writer knows what a pattern and its bounds may be; here it only looks at them.
     written = shard_options(**options)
     ShardWriter(pattern, maxcount, maxsize).abandon()
@@ -121,7 +121,7 @@ def reshard(
     entries = _found(parts, target, dataset, journal) if resume else {}
     if not resume:
         journal.begin(target.path(part) for part in parts)
-    # What is there is compared by key, sample for sample, before it counts as done.
+    # Existing shards are compared by key, sample by sample, before they count as done.
     missing = [part for part in parts if part.number not in entries]
 
     def note(part: Part, outcome: dict[str, Any] | Exception) -> None:
@@ -230,10 +230,10 @@ def matching(
     """Return the indexes of the samples in which a field has a given value.
 
     Args:
-        dataset: Where the samples are.
-        indexes: Which of them to look at; int64, shape `(n,)`.
+        dataset: The dataset.
+        indexes: Indexes of the samples to compare; int64, shape `(n,)`.
         extension: The field, such as ".cls"; samples without it are left out.
-        value: Its content as text, white space around it apart.
+        value: Its content as text, without surrounding white space.
     """
     wanted = value.encode()
     kept = []

@@ -142,7 +142,7 @@ def spec_stats(
         spec: The spec.
         values: Extension of a field whose values are counted, such as ".cls".
         cache_dir: Where remote shards are kept; by default they are removed when read.
-        executor: Who reads the shards; a process pool of its own by default.
+        executor: Executor that reads the shards; a process pool by default.
         workers: Processes of that pool; by default one per core.
     """
     urls = list(spec.shards.urls)
@@ -160,7 +160,7 @@ def _shard_stats(
     url: str, *, values: str | None, cache_dir: str | os.PathLike[str] | None
 ) -> Stats:
     with local_copy(url, cache_dir) as path:
-        # Not from a sidecar: the figures are of what lies there, not of what once did.
+        # Read from the tar and not from a sidecar, which may be outdated.
         index = TarIndex.from_tar(path)
         fields: dict[str, list[int]] = {}
         samples = []
