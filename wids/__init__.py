@@ -2,7 +2,7 @@
 
     >>> import wids
     >>> sorted(wids.__all__)[:3]
-    ['CacheError', 'CenterCrop', 'ChunkedSampler']
+    ['BatchSampler', 'CacheError', 'CenterCrop']
 
 Names are loaded on first use (PEP 562), so that `import wids` costs next to nothing and the
 indexer and the command line never wait for torch.

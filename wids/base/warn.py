@@ -47,7 +47,7 @@ class WarningsOnce:
     >>> with warnings.catch_warnings(record=True) as caught:
     ...     warnings.simplefilter("always")
     ...     for number in range(3):
-    ...         warnings_once.warn("no sidecar", f"{number}.tar: is fetched whole")
+    ...         _ = warnings_once.warn("no sidecar", f"{number}.tar: is fetched whole")
     >>> [str(each.message) for each in caught]
     ['0.tar: is fetched whole']
     """
