@@ -14,7 +14,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 import wids
 from wids import BatchSampler, ChunkedSampler, DistributedShardSampler, Mixture, ShardListSampler
 from wids.ordering.chunks import chunk_layout
-from wids.ordering.mixture import MixtureLayout, MixtureSpec
+from wids.ordering.mixtureorder import MixtureLayout, MixtureSpec
 from wids.ordering.order import PARTITIONS, RankShare
 
 # torchdata 0.11 calls what torch 2.13 deprecates.

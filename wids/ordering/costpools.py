@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wids.ordering.mixture import MixtureOrder
+from wids.ordering.mixtureorder import MixtureOrder
 from wids.ordering.order import EpochOrder
 from wids.ordering.permute import Integers, permute
 

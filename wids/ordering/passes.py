@@ -9,7 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import Any, SupportsIndex, cast
 
-from wids.ordering.mixture import MixtureOrder
+from wids.ordering.mixtureorder import MixtureOrder
 from wids.ordering.order import ORDER_VERSION, PARTITIONS, EpochOrder, RankShare
 
 __all__ = [

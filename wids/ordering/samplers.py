@@ -21,7 +21,7 @@ import numpy as np
 
 from wids.base.warn import warn
 from wids.ordering.chunks import Layout, chunk_layout
-from wids.ordering.mixture import MixtureLayout, MixtureOrder, MixtureSpec
+from wids.ordering.mixtureorder import MixtureLayout, MixtureOrder, MixtureSpec
 from wids.ordering.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
 from wids.ordering.passes import (
     MAX_LANES,
