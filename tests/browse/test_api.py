@@ -267,13 +267,13 @@ def test_what_makes_no_picture_is_a_picture_that_says_so(served: Browsing):
 
 def test_keys_are_found_by_their_beginning_and_whole(served: Browsing):
     """Across all shards, in storage order, with the way to go on."""
-    found = served.ask("search", q="part1/00")
+    found = served.search("part1/00")
     assert [hit["index"] for hit in found["hits"]] == list(range(10, 20))
     assert (found["next"], found["shards_done"]) == (None, 3)
-    whole = served.ask("search", q="part2/004", whole=1)
+    whole = served.search("part2/004", whole=1)
     assert whole["hits"] == [{"index": 24, "key": "part2/004"}]
-    assert served.ask("search", q="part2/00", whole=1)["hits"] == []
-    later = served.ask("search", q="part", shard=1, place=8)
+    assert served.search("part2/00", whole=1)["hits"] == []
+    later = served.search("part", shard=1, place=8)
     assert [hit["index"] for hit in later["hits"]] == list(range(18, 30))
 
 
@@ -364,7 +364,7 @@ def test_damaged_and_missing_shards_leave_the_others_alone(tmp_path: Path):
         assert "No such file" in server.get("api/sample", i=3).json()["error"]
         states = [row["state"] for row in server.ask("shards")["shards"]]
         assert states == ["damaged", "missing", "local"]
-        found = server.ask("search", q="part0")
+        found = server.search("part0")
         assert (len(found["hits"]), found["skipped"]) == (10, 2)
         assert server.ask_until_finished("statistics")["skipped"] == 2
         page = server.ask_until_finished("page", where=".cls == 1")
@@ -379,7 +379,7 @@ def test_an_empty_dataset_is_shown(tmp_path: Path):
         assert server.ask("dataset")["num_samples"] == 0
         for order in ("stored", "shuffled", "shards", "chunks"):
             assert server.ask("page", order=order)["tiles"] == []
-        assert server.ask("search", q="a")["hits"] == []
+        assert server.search("a")["hits"] == []
         assert server.ask_until_finished("statistics")["fields"] == []
         assert server.get("api/sample", i=0).status_code == 404
 
@@ -424,7 +424,7 @@ def test_no_search_downloads_a_shard(folder: Path, shard_server: Any):
     """Shards without a sidecar are left out and counted, not fetched."""
     rows = serve_remotely(folder, shard_server, sidecars=False)
     with browsing(rows) as server:
-        found = server.ask("search", q="part")
+        found = server.search("part")
         assert (found["hits"], found["skipped"]) == ([], 3)
         assert server.ask_until_finished("statistics")["skipped"] == 3
         assert server.ask_until_finished("page", where=".cls == 1")["filtering"]["skipped"] == 3
@@ -437,7 +437,7 @@ def test_what_was_left_out_and_why_is_counted(folder: Path, shard_server: Any):
     rows.append((str(folder / "gone.tar"), 4))
     with browsing(rows) as server:
         for found in (
-            server.ask("search", q="part"),
+            server.search("part"),
             server.ask_until_finished("statistics"),
             server.ask_until_finished("page", where=".cls == 1")["filtering"],
         ):
@@ -445,7 +445,7 @@ def test_what_was_left_out_and_why_is_counted(folder: Path, shard_server: Any):
         # Who looks at a sample has its shard fetched, and from then on it is searched.
         assert server.ask("page", count=1)["fetched_whole"] == 1
         assert server.ask("sample", i=3)["fetched_whole"] == 1
-        found = server.ask("search", q="part")
+        found = server.search("part")
         assert (len(found["hits"]), found["without_sidecar"]) == (10, 2)
         assert server.ask("shards")["shards"][0]["state"] == "cached"
 
@@ -484,7 +484,7 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
         assert shard_server.wait_for_requests(num_requests) == num_requests
         states = [row["state"] for row in server.ask("shards")["shards"]]
         assert states == ["local", "unreachable", "unreachable"]
-        found = server.ask("search", q="part")
+        found = server.search("part")
         assert (len(found["hits"]), found["skipped"], found["without_sidecar"]) == (10, 2, 0)
         assert server.ask_until_finished("statistics")["skipped"] == 2
         assert server.get("thumb", i=15, f=0, s=96).headers["Content-Type"] == "image/svg+xml"

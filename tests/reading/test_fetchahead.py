@@ -266,7 +266,8 @@ def test_closing_does_not_wait_for_a_silent_server(
     dataset = remote(2)
     patient = FetchPolicy(header_timeout_seconds=3600.0, stall_timeout_seconds=3600.0)
     dataset.cache.fetcher = Fetcher(patient)
-    dataset.fetch_ahead(wids.ShardListSampler(dataset))
+    sampler = wids.ShardListSampler(dataset)  # held, or the thread ends with it
+    dataset.fetch_ahead(sampler)
     assert eventually(lambda: len(shard_server.requests) == 1)
     dataset.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "wids-fetch-ahead"]
