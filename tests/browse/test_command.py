@@ -209,7 +209,7 @@ def test_warnings_are_told_and_those_of_others_are_not(
         assert "UserWarning" not in said
         found = [
             each in said
-            for each in ("are fetched whole for want of a sidecar", "classes.json: expected")
+            for each in ("are fetched whole: there is no usable sidecar", "classes.json: expected")
         ]
         assert found == [told, told]
         assert ("Ctrl-C" in said) is told

@@ -4,6 +4,8 @@ import errno
 import json
 import pickle
 import random
+import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -169,7 +171,7 @@ def test_without_a_sidecar_the_shard_is_fetched_whole(
 ) -> None:
     """One warning says so for all shards; the samples are right."""
     dataset = remote(sidecars=False)
-    with pytest.warns(WidsWarning, match="fetched whole for want of a sidecar") as caught:
+    with pytest.warns(WidsWarning, match="fetched whole: there is no usable sidecar") as caught:
         assert [dataset[index][".cls"] for index in (7, 17)] == [b"7", b"17"]
     assert len(caught) == 1
     assert list(Path(dataset.cache_dir).glob("*.tar"))
@@ -190,8 +192,29 @@ def test_a_server_that_compresses_its_ranges_gives_the_whole_shard(
     """Where pieces of a compressed form come, the shard is fetched once and used."""
     shard_server.faults.gzip = True
     dataset = remote()
-    with pytest.warns(WidsWarning, match="gzip form came; this shard, and others like it"):
+    with pytest.warns(WidsWarning, match="others like it, are fetched whole: .*gzip form came"):
         assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
+
+
+def test_what_is_fetched_whole_is_said_in_one_form(remote: Open, shard_server: Any) -> None:
+    """Whatever the cause: which shard, that it is fetched whole, why, and what to do."""
+    url = f"{shard_server.url}/0.tar"
+    beginning = re.escape(f"{url}: this shard, and others like it, are fetched whole: ")
+    causes = {
+        "there is no usable sidecar": lambda: remote(sidecars=False)[7],
+        "its sidecar was made with": lambda: remote(key_rule="last_dot")[7],
+        "asked for a byte range, the server sends": lambda: remote()[7],
+        "the spec does not say how many samples": lambda: ShardListDataset([url]),
+    }
+    for cause, read in causes.items():
+        shard_server.files.clear()
+        shard_server.faults = Faults(ignore_range=cause.startswith("asked"))
+        remote()  # serves the shards
+        if "no usable" in cause:
+            del shard_server.files[f"/0.tar{SIDECAR_SUFFIX}"]
+        with pytest.warns(WidsWarning, match=f"^{beginning}{cause}"):
+            read()
+        shutil.rmtree(ShardCache().cache_dir)
 
 
 def test_a_shard_in_steady_use_is_fetched_whole(remote: Open, shard_server: Any) -> None:
@@ -250,7 +273,7 @@ def test_a_sidecar_that_is_none_is_not_kept(remote: Open, shard_server: Any) -> 
     dataset = remote()
     for shard in range(3):
         shard_server.put(f"{shard}.tar{SIDECAR_SUFFIX}", b"<html>not found</html>")
-    with pytest.warns(WidsWarning, match="for want of a sidecar"):
+    with pytest.warns(WidsWarning, match="there is no usable sidecar"):
         assert dataset[7][".cls"] == b"7"
 
 

@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.reading.shardopener import WaitLog, covered_seconds
+from wids.reading.waits import WaitLog, covered_seconds
 
 SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=12)
 

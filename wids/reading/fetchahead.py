@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 
     from wids.ordering.lookahead import Foreseeable, Visit
     from wids.ordering.passes import OrderState
-    from wids.reading.shardopener import ShardOpener, WaitLog
+    from wids.reading.shardopener import ShardOpener
+    from wids.reading.waits import WaitLog
     from wids.specs.shardtable import ShardTable
 
 __all__ = ["FetchAhead", "Window", "check_foreseeable", "most_at_once"]

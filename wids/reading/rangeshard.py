@@ -36,6 +36,7 @@ __all__ = [
     "fetch_index",
     "read_samples",
     "sidecar_url",
+    "warn_fetched_whole",
 ]
 
 T = TypeVar("T")
@@ -194,11 +195,8 @@ class RangeShard(ReadableShard):
         validator = self._basis.version.validator
         return None if validator is None else f"{self.nbytes} {validator}"
 
-    def _warn_of_fetching(self, error: FetchError | ShardFormatError) -> None:
-        self._warnings.warn(
-            type(error).__name__,
-            f"{error}; this shard, and others like it, are fetched whole",
-        )
+    def _warn_of_fetching(self, error: FetchError) -> None:
+        warn_fetched_whole(self._warnings, type(error).__name__, self.url, str(error))
 
     def was_changed(self) -> bool:
         """Return whether the shard was found to have changed since it was opened."""
@@ -458,6 +456,26 @@ def _is_sound(index: TarIndex) -> bool:
 
 def _shown(name: bytes) -> str:
     return repr(name.decode("utf-8", "replace")[:_SHOWN_CHARACTERS])
+
+
+def warn_fetched_whole(
+    warnings: WarningsOnce, cause: str, url: str, why: str, *, remedy: str = ""
+) -> None:
+    """Warn once for each cause that remote shards are fetched whole.
+
+    Args:
+        warnings: Knows what was warned of before.
+        cause: One warning is issued for each.
+        url: The shard at which it was noticed.
+        why: The reason, which may begin with the shard's URL.
+        remedy: What to do so that they need not be.
+    """
+    shown = display_url(url)
+    reason = why.removeprefix(f"{shown}: ")
+    advice = f"; {remedy}" if remedy else ""
+    warnings.warn(
+        cause, f"{shown}: this shard, and others like it, are fetched whole: {reason}{advice}"
+    )
 
 
 def sidecar_url(url: str, suffix: str) -> str:

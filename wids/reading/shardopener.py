@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,7 +17,8 @@ from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.transport import is_unreachable
 from wids.log import logger
-from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url
+from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url, warn_fetched_whole
+from wids.reading.waits import WaitLog
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 from wids.tar.tarindex import TarIndex, no_room_needed
@@ -30,60 +30,11 @@ if TYPE_CHECKING:
     from wids.caching.cache import ShardCache
     from wids.tar.shard import ReadableShard
 
-__all__ = ["OnUncounted", "ShardOpener", "WaitLog", "covered_seconds"]
+__all__ = ["OnUncounted", "ShardOpener"]
 
 OnUncounted = Callable[[str, WidsError | OSError], None]
 
 _ATTEMPTS = 5
-_SHORTEST_SECONDS = 0.001  # to open a shard that is there takes a tenth of it
-_MOST_SPANS = 1 << 16
-
-
-class WaitLog:
-    """Spans of time in which readers of this process waited for shards.
-
-    Shared by threads, without a lock, which a forked worker might find held. A pickled copy is
-    empty.
-
-    >>> waits = WaitLog()
-    >>> waits.note(10.0, 12.0)
-    >>> waits.note(11.0, 13.0)  # another thread, at the same time
-    >>> waits.seconds(since=10.5)
-    2.5
-    """
-
-    def __init__(self) -> None:
-        self._spans: deque[tuple[float, float]] = deque(maxlen=_MOST_SPANS)
-
-    def note(self, began: float, ended: float) -> None:
-        """Record a wait, in seconds of `time.monotonic`, unless it was very short."""
-        if ended - began >= _SHORTEST_SECONDS:
-            self._spans.append((began, ended))
-
-    def seconds(self, since: float) -> float:
-        """Return for how long at least one reader was waiting, from a time on."""
-        return covered_seconds(self._spans.copy(), since)
-
-    def forget(self, before: float) -> None:
-        """Forget waits that ended before a time."""
-        while self._spans and self._spans[0][1] < before:
-            self._spans.popleft()
-
-    def __reduce__(self) -> tuple[type[WaitLog], tuple[()]]:
-        return WaitLog, ()
-
-
-def covered_seconds(spans: Iterable[tuple[float, float]], since: float) -> float:
-    """Return the length of the union of spans, from a time on.
-
-    >>> covered_seconds([(0.0, 2.0), (1.0, 3.0), (5.0, 6.0)], since=0.5)
-    3.5
-    """
-    total, covered_to = 0.0, since
-    for began, ended in sorted(spans):
-        total += max(0.0, ended - max(began, covered_to))
-        covered_to = max(covered_to, ended)
-    return total
 
 
 @dataclass(frozen=True)
@@ -215,18 +166,22 @@ class ShardOpener:
             # A server that keeps silent would only be waited for once more, minutes in all.
             if is_unreachable(error) and not ref.index:
                 raise
-            self.warnings.warn(
+            warn_fetched_whole(
+                self.warnings,
                 "no sidecar",
-                f"{display_url(url)}: this shard, and others like it, are fetched whole for want "
-                f"of a sidecar ({error}); put sidecars beside them with `wids create --sidecars`",
+                url,
+                f"there is no usable sidecar ({error})",
+                remedy="put sidecars beside them with `wids create --sidecars`",
             )
             return None
         if index.source.rules != self.rules:
             made_by = index.source.rules
-            self.warnings.warn(
+            warn_fetched_whole(
+                self.warnings,
                 "other rules",
-                f"{display_url(url)}: this shard, and others like it, are fetched whole: its "
-                f"sidecar was made with {made_by}, the dataset was opened with {self.rules}",
+                url,
+                f"its sidecar was made with {made_by}, the dataset was opened with {self.rules}",
+                remedy="make the sidecars anew by these rules",
             )
             return None
         bound = self.cache.cache_size
@@ -264,12 +219,14 @@ class ShardOpener:
             WidsError: A shard cannot be fetched or read, without `on_uncounted`.
             OSError: A shard cannot be opened, without `on_uncounted`.
         """
-        far = 0 if self.by_range else sum(not self.cache.is_local(each.url) for each in shards)
+        far = [] if self.by_range else [s.url for s in shards if not self.cache.is_local(s.url)]
         if far:
-            self.warnings.warn(
+            warn_fetched_whole(
+                self.warnings,
                 "uncounted",
-                f"the spec does not say how many samples {len(shards)} shards hold: {far} remote "
-                "ones are fetched to count them; `wids create` makes a spec that says it",
+                far[0],
+                f"the spec does not say how many samples they hold ({len(far)} remote shards)",
+                remedy="`wids create` makes a spec that says it",
             )
         logger.info(
             "the spec does not say how many samples %d shards hold: counting them", len(shards)
