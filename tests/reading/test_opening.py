@@ -20,10 +20,10 @@ from wids.caching.cache import ShardCache
 from wids.errors import CacheError, FetchError, ShardFormatError
 from wids.reading.shardlist import ShardList
 from wids.reading.shardopener import ShardOpener
-from wids.tar.sidecar import SIDECAR_SUFFIX, Source
+from wids.tar.sidecar import SIDECAR_SUFFIX, IndexSource
 from wids.tar.tarindex import TarIndex
 
-RULES = Source(nbytes=0, end=0).rules
+RULES = IndexSource(nbytes=0, end=0).rules
 NSAMPLES = 10
 
 

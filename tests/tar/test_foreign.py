@@ -189,7 +189,7 @@ def test_energon_database(shard):
     ]
     with pytest.raises(ShardFormatError, match=r"no\.tar"):
         read_foreign_index(path, shard.with_name("no.tar"))
-    with pytest.raises(ShardFormatError, match="say which one"):
+    with pytest.raises(ShardFormatError, match="name one of them"):
         read_foreign_index(path)
 
 

@@ -179,7 +179,7 @@ def test_a_shard_that_grows_while_it_is_indexed_is_refused(shard, monkeypatch):
         return members
 
     monkeypatch.setattr("wids.tar.tarindex.scan_tar", scan_while_written)
-    with pytest.raises(ShardFormatError, match="at rest"):
+    with pytest.raises(ShardFormatError, match="that nobody writes"):
         TarIndex.from_tar(shard)
 
 

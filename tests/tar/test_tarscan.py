@@ -290,11 +290,11 @@ def negative_size(content):
         (pax({b"size": b"3"}) + negative_size(member(b"a", b"abc")), "at least 0"),
         (
             pax({b"mtime": b"1"})[:523] + b"9 path=a;".ljust(501) + member(b"a", b""),
-            "behind its end",
+            "continues after its end",
         ),
         (
             header(b"L", 3, kind=b"L") + b"long".ljust(512, b"\0") + member(b"a", b""),
-            "behind its end",
+            "continues after its end",
         ),
         (repair_checksum(member(b"a", b"", prefix=b"")[:329] + b"dos" + bytes(180)), "'devmajor'"),
         (

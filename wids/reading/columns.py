@@ -90,8 +90,8 @@ class ColumnSource:
     def suffix(self) -> str:
         """Return the suffix of the file's name behind the shard's name.
 
-        >>> from wids.tar.sidecar import Source
-        >>> ColumnSource(".cls", (), "", Source(0, 0).rules, 3).suffix()
+        >>> from wids.tar.sidecar import IndexSource
+        >>> ColumnSource(".cls", (), "", IndexSource(0, 0).rules, 3).suffix()
         '.b3699a13de497e2f.column'
         """
         # Of versions on a server the last one is kept.

@@ -21,8 +21,8 @@ __all__ = ["EXTENDED_TYPES", "MAX_EXTENDED_NBYTES", "ExtendedHeaders", "Statemen
 # Types of extended headers: PAX for one member (x, and X by Sun) or for all (g); GNU name and link.
 EXTENDED_TYPES = b"xXgLK"
 
-# Limits of the size and number of a member's extended headers: far beyond what writers make, and
-# nothing larger is allocated because a header claims it.
+# Limits of the size and number of a member's extended headers. They are far beyond what writers
+# make and bound the memory that a hostile header can claim.
 MAX_EXTENDED_NBYTES = 1 << 20
 MAX_EXTENDED_HEADERS = 16
 # The longest path on Linux.
@@ -81,7 +81,7 @@ class Statements:
         Raises:
             ValueError: Its size is no number.
         """
-        # Parsed even if PAX overrides it, because common readers refuse a negative one in any case.
+        # Parsed even if PAX overrides it, because common readers always refuse a negative size.
         own = parse_number(header[124:136])
         stated = self.records.get(b"size")
         return own if stated is None else parse_pax_size(stated)
@@ -101,7 +101,7 @@ class Statements:
 
 
 class ExtendedHeaders:
-    r"""Collects extended headers until their member comes.
+    r"""Collector of extended headers until their member comes.
 
     >>> extended = ExtendedHeaders()
     >>> extended.take(b"x", b"14 path=a.txt\n", 14)
@@ -148,7 +148,7 @@ class ExtendedHeaders:
         # Some readers use the whole last block, others only the stated number of bytes.
         ended = b"\0" in block[: nbytes + 1] if kind in b"LK" else not pax_goes_on(block, nbytes)
         if len(block) > nbytes and not ended:
-            raise ValueError(f"an extended header of {nbytes} bytes goes on behind its end")
+            raise ValueError(f"an extended header of {nbytes} bytes continues after its end")
         self._next.num_headers += 1
         if kind == b"g":
             self._take_for_all(parse_pax(block[:nbytes]))
@@ -162,16 +162,17 @@ class ExtendedHeaders:
 
     def _take_for_all(self, records: dict[bytes, bytes]) -> None:
         if b"size" in records:
-            raise ValueError("a global PAX header states a size; readers disagree on what of")
+            raise ValueError("a global PAX header states a size; readers disagree on its meaning")
         for key in (b"path", b"linkpath"):
-            # It applies to each following member: a megabyte of name, a million times.
+            # It applies to each following member: a name of a megabyte could be copied a million
+            # times.
             if len(records.get(key, b"")) > MAX_GLOBAL_NBYTES:
                 raise ValueError(
                     f"expected a global PAX {key.decode()!r} of at most {MAX_GLOBAL_NBYTES} bytes, "
                     f"found {len(records[key])}"
                 )
-        # Only records that affect a member are kept: tens of thousands of comments would be merged
-        # into the records of every following member.
+        # Only records that affect a member are kept. A hostile header may hold tens of thousands of
+        # comments, which would be merged into the records of every following member.
         self._for_all |= {key: value for key, value in records.items() if _matters(key)}
 
     def _take_records(self, records: dict[bytes, bytes]) -> None:

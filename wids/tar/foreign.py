@@ -1,9 +1,8 @@
 """Tar indexes of other tools (DALI, Energon, webshart): reading, checking and writing them.
 
-No shard is opened by such an index, since it saves nothing beside a local shard: an entry can be
-trusted only after the header it points to was read, and a scan reads all headers in less time. They
-are checked when a shard is indexed, because another reader that uses a wrong one gets other bytes
-than this one.
+This library never reads samples by such an index. An entry can be trusted only after the header
+that it points to was read, and a scan reads all headers in less time. The indexes are checked when
+a shard is indexed, because another tool with a wrong index reads other bytes than this library.
 """
 
 from __future__ import annotations
@@ -45,14 +44,14 @@ __all__ = [
 ]
 
 _log = logging.getLogger(__name__)
-# Words for each member: extension, offset, size, and since 1.2 its name.
+# Words for each member: extension, offset and size; version 1.2 adds the name.
 _DALI_VERSIONS = {b"v1.1": 3, b"v1.2": 4}
 _MAX_OFFSET = 1 << 63
-# What one entry may take of a file, and a file without entries: webshart's hold a few more facts.
-# A spec or annotations may bear the name of such an index, and be of any length.
+# Bounds of the length of one entry, and of everything else in the file (webshart adds a few facts).
+# A longer file is something else under the name of an index, such as a spec or annotations.
 _MAX_ENTRY_NBYTES = 4 << 10
 _MAX_OTHER_NBYTES = 1 << 20
-# SQLite runs what a hostile file's schema says, but no longer than this.
+# The schema of a hostile file may make SQLite compute without end, so a query is stopped then.
 _MAX_SQLITE_SECONDS = 10.0
 _SQLITE_STEPS = 100_000
 _MAX_SQLITE_VALUE_NBYTES = 1 << 20
@@ -85,7 +84,7 @@ def dali_path(tar: str | os.PathLike[str]) -> Path:
     'train.idx'
     """
     tar = Path(tar)
-    # A dot in front does not count.
+    # A leading dot does not count, as in DALI.
     return tar.with_name(tar.name[0] + tar.name[1:].partition(".")[0] + ".idx")
 
 
@@ -96,18 +95,18 @@ def energon_path(tar: str | os.PathLike[str]) -> Path:
     'train.00.tar.idx'
     """
     tar = Path(tar)
-    # After the whole name, unlike DALI's: that is how the two are told apart where both lie there.
+    # Appended to the whole name, unlike DALI's suffix, so that both indexes can be in one folder.
     return tar.with_name(tar.name + ".idx")
 
 
 def find_foreign_indexes(tar: str | os.PathLike[str]) -> list[Path]:
-    """Return the indexes of other tools that lie beside a shard.
+    """Return the indexes of other tools that are in the folder of a shard.
 
     Args:
         tar: The shard.
 
     Returns:
-        Those of DALI's, Energon's and webshart's places where there is a file.
+        The existing files among the paths at which DALI, Energon and webshart keep an index.
     """
     tar = Path(tar)
     roots = [tar.parent, *tar.parent.parents][:_MAX_DEPTH]
@@ -121,7 +120,7 @@ def find_foreign_indexes(tar: str | os.PathLike[str]) -> list[Path]:
 
 
 def _is_file(path: Path) -> bool:
-    """Return whether a path is a file that can be seen from here."""
+    """Return whether a path is a file; False if permissions hide it."""
     try:
         return path.is_file()
     except OSError:
@@ -145,15 +144,16 @@ def read_foreign_index(
 ) -> list[ForeignMember]:
     """Read the entries of another tool's index, in its order.
 
-    Nothing is verified: see `check_foreign_index`.
+    The entries are not verified: see `check_foreign_index`.
 
     Args:
         path: DALI's `.idx`, Energon's `index.sqlite`, or webshart's JSON, known by its content.
             Energon's `.tar.idx` lists no members.
-        tar: The shard, of which an `index.sqlite` has many.
+        tar: The shard; required for an `index.sqlite`, which covers many shards.
 
     Raises:
-        ShardFormatError: It is none of them, damaged, or has no such shard.
+        ShardFormatError: The file has none of these formats, is damaged, or does not list the
+            shard.
         OSError: It cannot be opened.
     """
     return list(foreign_members(Path(path), tar))
@@ -162,13 +162,13 @@ def read_foreign_index(
 def foreign_members(
     path: Path, tar: str | os.PathLike[str] | None, most: int | None = None
 ) -> Iterator[ForeignMember]:
-    """Yield the entries of an index that was found beside a shard.
+    """Yield the entries of another tool's index.
 
     Args:
         path: As for `read_foreign_index`.
         tar: As for `read_foreign_index`.
-        most: How many members the shard has: no more than one beyond are read of a database, and
-            a file too long for them is refused unread. None: whatever it holds.
+        most: Number of members of the shard. At most one entry more is read from a database, and a
+            file that is too long for so many entries is refused unread. None: no limit.
 
     Raises:
         ShardFormatError: As for `read_foreign_index`.
@@ -229,17 +229,17 @@ def _read_webshart(path: Path) -> Iterator[ForeignMember]:
 def _read_energon_database(
     path: Path, tar: str | os.PathLike[str] | None, most: int
 ) -> Iterator[ForeignMember]:
-    import sqlite3  # takes longer to load than a shard to index
+    import sqlite3  # importing it takes longer than indexing a shard
 
     shard = _place_of_shard(path, tar)
-    # Immutable: no lock is taken and no journal played back, so that looking changes nothing there.
+    # Immutable: SQLite takes no lock and replays no journal, so that reading changes no file.
     connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro&immutable=1", uri=True)
     try:
         give_up = time.monotonic() + _MAX_SQLITE_SECONDS
         connection.set_progress_handler(lambda: time.monotonic() > give_up, _SQLITE_STEPS)
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _MAX_SQLITE_VALUE_NBYTES)
         connection.execute("PRAGMA trusted_schema = OFF")
-        # A view may have rows without end; a table has those that are in the file.
+        # A view may have endless rows; a table has only those that are in the file.
         (tables,) = connection.execute(
             "SELECT count(*) FROM sqlite_master WHERE type = 'table' AND rootpage > 0 "
             "AND lower(name) IN ('samples', 'sample_parts')"
@@ -261,9 +261,9 @@ def _read_energon_database(
 
 
 def _place_of_shard(database: Path, tar: str | os.PathLike[str] | None) -> int:
-    """Return the number of a shard in a database, from the list beside it."""
+    """Return the number of a shard in a database, from Energon's list of shards."""
     if tar is None:
-        raise ShardFormatError(f"{database}: holds many shards: say which one is meant, by tar=")
+        raise ShardFormatError(f"{database}: covers many shards: name one of them by tar=")
     root = database.absolute().parent.parent
     name = os.path.relpath(Path(tar).absolute(), root)
     listing = database.parent / ".info.json"
@@ -277,14 +277,14 @@ def _place_of_shard(database: Path, tar: str | os.PathLike[str] | None) -> int:
 def _places_of_shards(listing: Path) -> dict[str, int]:
     """Return the numbers of the shards that Energon lists."""
     status = listing.stat()
-    if not stat.S_ISREG(status.st_mode):  # a pipe would be waited for
-        raise ValueError("no regular file")
+    if not stat.S_ISREG(status.st_mode):  # reading a pipe would wait for its writer
+        raise ValueError("not a regular file")
     if status.st_size > _MAX_SHARD_LIST_NBYTES:
         raise ValueError(f"{status.st_size} bytes; {_MAX_SHARD_LIST_NBYTES} list a million shards")
     return _numbered_shards(listing, status.st_size, status.st_mtime_ns)
 
 
-# The list is asked for once for each shard in it; with 10,000 of them, parsing takes 20 ms.
+# The list is needed once for each of its shards, and parsing a list of 10,000 takes 20 ms.
 @lru_cache(maxsize=1)
 def _numbered_shards(listing: Path, *_version: int) -> dict[str, int]:
     shards = json.loads(listing.read_bytes())["shard_counts"]
@@ -292,7 +292,7 @@ def _numbered_shards(listing: Path, *_version: int) -> dict[str, int]:
 
 
 def _integer(path: Path, value: Any) -> int:
-    """Return a number, if it can be an offset or a size."""
+    """Return a value as an integer; raise if it cannot be an offset or a size."""
     if isinstance(value, bytes) and value.isdigit() and len(value) < 20:
         value = int(value)
     if type(value) is not int or not 0 <= value < _MAX_OFFSET:
@@ -302,36 +302,36 @@ def _integer(path: Path, value: Any) -> int:
 
 def unfit(path: Path, expected: str, found: str) -> ShardFormatError:
     """Return the error for a malformed index of another tool."""
-    return ShardFormatError(f"{path}: expected {expected}, found {found}; make that index anew")
+    return ShardFormatError(f"{path}: expected {expected}, found {found}; make that index again")
 
 
 def warn_of_wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> None:
-    """Warn of each index of another tool beside a shard that does not fit it.
+    """Warn of each index of another tool that does not fit its shard.
 
     Args:
         tar: The shard.
         index: Its members, as its headers say.
     """
     for _, what in wrong_indexes(tar, index):
-        # A warning and no error: this reader does not use it, and is right all the same.
+        # Only a warning: this library does not use that index, so what it reads is right.
         warn(f"an index of another tool is wrong, and not used here: {what}; remove or remake it")
 
 
 def wrong_indexes(tar: str | os.PathLike[str], index: MemberTable) -> Iterator[tuple[str, str]]:
-    """Check all indexes of other tools that lie beside a shard.
+    """Check all indexes that other tools keep of a shard.
 
     Args:
         tar: The shard.
         index: Its members, as its headers say.
 
     Returns:
-        `(file name, what is wrong)` of those that are wrong.
+        `(file name, error message)` of each wrong one.
     """
     for path in find_foreign_indexes(tar):
         try:
             entries = _entries(path, Path(tar), len(index))
         except (ShardFormatError, OSError) as error:
-            _log.debug("%s", error)  # a JSON or index of something else, most likely
+            _log.debug("%s", error)  # most likely a JSON file for another purpose
             continue
         if entries is None and not _groups_as_energon(index):
             continue
@@ -366,8 +366,8 @@ def _entries(path: Path, tar: Path, most: int) -> list[ForeignMember] | None:
 
 
 def _groups_as_energon(index: MemberTable) -> bool:
-    # Energon knows no other rules: where samples are cut otherwise, its offsets say nothing of
-    # ours.
+    # Energon knows no other rules. With other rules, its samples are not those of this index, and
+    # their offsets cannot be compared.
     return (index.source.key_rule, index.source.grouping) == ("first_dot", "adjacent")
 
 
@@ -377,7 +377,7 @@ def _check(path: Path, tar: Path, index: MemberTable, entries: list[ForeignMembe
     places = zip(index.offsets.tolist(), index.names, index.sizes.tolist(), strict=True)
     if len(entries) > len(index):
         raise unfit(path, f"at most {len(index)} entries for as many members", f"{len(entries)}")
-    # By name and offset: a hard link has the offset of its target, and a doubled member has its
+    # By name and offset: a hard link has the offset of its target, and two members may have one
     # name.
     found = {(name, offset): size for offset, name, size in places}
     names = {offset: name for name, offset in found}
@@ -392,10 +392,10 @@ def _check(path: Path, tar: Path, index: MemberTable, entries: list[ForeignMembe
 def _wrong(path: Path, tar: Path, place: int, entry: ForeignMember, there: str | None) -> str:
     return (
         f"{path}: entry {place} is wrong: expected {there!r} at byte {entry.offset} of {tar}, "
-        f"found {entry}; make that index anew"
+        f"found {entry}; make that index again"
         if there
         else f"{path}: entry {place} is wrong: expected the first byte of a member, found none at "
-        f"byte {entry.offset} of {tar} for {entry}; make that index anew"
+        f"byte {entry.offset} of {tar} for {entry}; make that index again"
     )
 
 
@@ -411,7 +411,7 @@ def _check_starts(path: Path, tar: Path, index: MemberTable) -> int:
     for place, (entry, start) in enumerate(zip(entries, starts, strict=True)):
         if entry != start:
             raise unfit(path, f"sample {place} to begin at byte {start}", f"{entry}")
-    # Whether entries of no sample behind the last one belong to it is left open.
+    # The end is accepted before or after entries of no sample that follow the last sample.
     final = index.fields(index.num_samples - 1) if starts else []
     end = max((offset + size for _, offset, size in final), default=0)
     if not end <= last <= index.source.nbytes:
@@ -427,8 +427,8 @@ def save_dali_index(index: MemberTable, path: Path) -> None:
         OSError: It cannot be written there.
     """
     if not index.num_samples:
-        raise ShardFormatError(f"{path}: expected a sample at least, as DALI demands; found none")
-    # The version with names: of 1.1 one could only check that some member begins at an offset.
+        raise ShardFormatError(f"{path}: expected at least one sample, as DALI demands; found none")
+    # Version 1.2 because it has names: an entry of 1.1 can only be checked for its offset and size.
     lines = [f"v1.2 {index.num_samples}"]
     for place in range(index.num_samples):
         key = index.key(place)
@@ -451,7 +451,7 @@ def save_energon_index(tar: Path, index: MemberTable, path: Path) -> None:
     Raises:
         ShardFormatError: The shard has hard links: Energon reads a sample as a slice of the tar,
             and the data of a link is elsewhere.
-        OSError: The shard cannot be opened, or the index not be written.
+        OSError: The shard cannot be opened, or the index cannot be written.
     """
     starts, end = sample_starts(tar, index)
     write_atomically(Path(path), struct.pack(f"<{len(starts) + 1}Q", *starts, end), sync=True)
@@ -468,14 +468,14 @@ def sample_starts(tar: Path, index: MemberTable) -> tuple[list[int], int]:
 
     places = {index.fields(place)[0][1]: place for place in range(index.num_samples)}
     starts: dict[int, int] = {}
-    # The format is defined by what tarfile calls an offset. What TarIndex accepts, it reads too.
+    # The format is defined by tarfile's `offset`. tarfile reads all shards that TarIndex accepts.
     with tarfile.open(tar, "r:") as archive:
         for member in archive:
-            # Its data is another member's: neither an offset nor a slice tells the two apart.
+            # A hard link shares the data of another member, so the two have one offset.
             if member.islnk():
                 raise ShardFormatError(
                     f"{tar}: expected no hard links, as Energon demands; found {member.name!r} at "
-                    f"byte {member.offset}; pack the shard anew with --hard-dereference"
+                    f"byte {member.offset}; pack the shard again with --hard-dereference"
                 )
             if member.offset_data in places:
                 starts[places[member.offset_data]] = member.offset
@@ -483,6 +483,6 @@ def sample_starts(tar: Path, index: MemberTable) -> tuple[list[int], int]:
     if len(starts) != index.num_samples:
         raise ShardFormatError(
             f"{tar}: expected {index.num_samples} samples by its index, found the first headers of "
-            f"{len(starts)}; make the index anew"
+            f"{len(starts)}; make the index again"
         )
     return [starts[place] for place in range(index.num_samples)], end

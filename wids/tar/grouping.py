@@ -1,9 +1,9 @@
 """Grouping of tar members into samples by their keys and extensions.
 
 The key of `train/0001.seg.png` is `train/0001`, its extension `.seg.png`: the name is cut at the
-first dot of its last component (or at the last one, by the other rule). There are two
-implementations: one for all names at once, for shards in order, and one name by name, for all other
-shards and for errors.
+first dot of its last component, or at the last dot if `key_rule` is "last_dot". There are two
+implementations. The fast one handles all names at once, if each sample's members are neighbours.
+The slow one goes name by name, for all other shards and for errors.
 """
 
 import itertools
@@ -100,12 +100,12 @@ def group_members(
         shard: Name of the shard in messages.
         key_rule: Dot of a name to cut at.
         grouping: `"adjacent"`: a sample is a run of members with one key, and it is an error if the
-            key comes again later. `"shard"`: all members with one key are a sample, at the place
-            of its first member.
+            key occurs again later. `"shard"`: all members with one key are a sample; samples are
+            in the order of their first members.
 
     Raises:
         ShardFormatError: Two members of one sample have the same extension, or members of one
-            sample are apart (with `grouping="adjacent"`); the message names both places.
+            sample are apart (with `grouping="adjacent"`); the message names both members.
         ValueError: No such rule or grouping.
 
     >>> table = group_members(b"a.txt\0a.cls\0b.txt\0", np.zeros((3, 2), np.int64), "x.tar")
@@ -116,8 +116,8 @@ def group_members(
         raise ValueError(f"key_rule must be 'first_dot' or 'last_dot', got {key_rule!r}")
     if grouping not in ("adjacent", "shard"):
         raise ValueError(f"grouping must be 'adjacent' or 'shard', got {grouping!r}")
-    # Nearly every shard is in order, and then no object is made for each name. Only the slow way
-    # can name the two members of a clash.
+    # In nearly every shard the members of a sample are neighbours; the fast way then makes no
+    # object for each name. Only the slow way can name the two members of an error.
     table = _group_at_once(packed_names, spans, key_rule)
     if table is None:
         table = _group_one_by_one(packed_names, spans, shard, key_rule, grouping)
@@ -138,7 +138,7 @@ def _group_at_once(packed: bytes, spans: _Integers, key_rule: KeyRule) -> Sample
     extensions, labels = names.distinct(dots, ends)
     sets, set_ids = _distinct_runs(labels, first_fields)
     key_starts, key_ends = starts[firsts], dots[firsts]
-    # Either an error whose two members are to be named, or a case for the other grouping.
+    # Either an error, whose two members the slow way names, or a shard for the other grouping.
     if any(len(set(run)) < len(run) for run in sets) or names.any_equal(key_starts, key_ends):
         return None
     other_names = [names.name(row) for row in others.tolist()]
@@ -192,7 +192,7 @@ def _group_one_by_one(
             continue
         key, extension = parts
         fields = samples.setdefault(key, {})
-        # Checked first: for a duplicate member, "apart" would be a misleading message.
+        # Duplicates are checked first, because the message "members are apart" would mislead there.
         earlier = fields.get(extension)
         if earlier is None and fields and key != last_key and grouping == "adjacent":
             earlier = next(reversed(fields.values()))
@@ -238,7 +238,7 @@ def _clash(
     if names[earlier] == names[later]:
         return (
             f"{shard}: two members for one field: {first} and {second}; expected distinct names: "
-            "pack the shard anew"
+            "pack the shard again"
         )
     return (
         f"{shard}: members of one sample are apart: {first} and {second}, with other samples "

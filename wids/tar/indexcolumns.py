@@ -46,7 +46,7 @@ class IndexColumns:
             whole: Find only a key that equals the text.
 
         Returns:
-            Their places in the shard, ascending.
+            Their indexes in the shard, ascending.
 
         >>> columns = IndexColumns(b"ababbb", np.array([0, 1, 3, 6]), *[np.arange(0)] * 2, [],
         ...     np.arange(0))
@@ -59,7 +59,7 @@ class IndexColumns:
         if wanted not in self.key_bytes:
             return np.empty(0, np.int64)
         fits = lengths == len(wanted) if whole else lengths >= len(wanted)
-        # One letter of all keys at a time: each step leaves fewer keys, and no strings are made.
+        # One byte of all keys at a time: each step leaves fewer keys, and no strings are made.
         places = np.flatnonzero(fits)
         letters = np.frombuffer(self.key_bytes, np.uint8)
         for place, byte in enumerate(wanted):
@@ -88,16 +88,16 @@ class IndexColumns:
         Returns:
             The sums; shape `(num_samples,)`.
         """
-        # Not `np.add.reduceat`, which gives a sample without fields the size of its neighbour.
+        # `np.add.reduceat` would give a sample without fields the size of its neighbour.
         running = np.concatenate([np.zeros(1, np.int64), np.cumsum(values)])
         sums: NDArray[np.int64] = running[self.first_fields[1:]] - running[self.first_fields[:-1]]
         return sums
 
     def consistent(self) -> bool:
-        """Return whether rows, keys and fields fit together, so that no read leaves them."""
+        """Return whether rows, keys and fields fit together, so that every read stays in bounds."""
         widths = np.array([len(names) for names in self.extension_sets], np.int64)
         return bool(
-            # The last bounds suffice: bounds are checked to ascend before columns are made.
+            # The last bounds suffice, since `check_rows` has verified that all bounds ascend.
             self.key_starts[-1] <= len(self.key_bytes)
             and self.first_fields[-1] <= self.sizes.size
             and (self.set_ids < widths.size).all()
@@ -133,7 +133,7 @@ class SpanTable:
         self._sets = [
             names.decode("utf-8", "surrogateescape").split("/") for names in sidecar.extension_sets
         ]
-        # Extensions asked for together to the places of these fields in each set.
+        # Maps the extensions of one request to their positions in each extension set.
         self._places: dict[tuple[str, ...], NDArray[np.int64]] = {}
 
     def find(
@@ -155,10 +155,10 @@ class SpanTable:
                 [names.index(name) if name in names else -1 for name in extensions]
                 for names in self._sets
             ]
-            # places: (num_sets, num_fields); place of each field in each set, or -1.
+            # places: (num_sets, num_fields); position of each field in each set, or -1.
             places = self._places[extensions] = np.array(found, np.int64)
         first = self.rows[local_indexes, 0, None]
-        # Fast path: mostly all samples of a shard have the same fields.
+        # Fast path: in most shards all samples have the same fields.
         if len(places) == 1 and (places >= 0).all():
             spans: NDArray[np.int64] = self.spans[first + places]
             return spans
@@ -192,7 +192,7 @@ class SpanTable:
         )
 
     def _rows_hold(self, start: int, widths: NDArray[np.int64]) -> bool:
-        # Signed, as a descent of unsigned numbers would look like a huge ascent.
+        # Signed, because a negative difference of unsigned numbers would wrap to a huge one.
         rows = self.rows[start : start + _BLOCK + 1].astype(np.int64)
         fields, keys, set_ids = np.diff(rows[:, 0]), np.diff(rows[:, 1]), rows[:-1, 2]
         if (keys < 0).any() or (set_ids >= len(widths)).any():

@@ -45,7 +45,7 @@ def check_foreign_index(path: str | os.PathLike[str], tar: str | os.PathLike[str
     ...     print(index.name, check_foreign_index(index, f"{folder}/a.tar"))
     a.idx 1
     """
-    # From the headers and not from a sidecar: one index should not be judged by another.
+    # From the headers and not from a sidecar, which could be wrong as well.
     return check_against(path, tar, TarIndex.from_tar(tar))
 
 

@@ -259,8 +259,7 @@ class MemberTable:
     def headers_start(self, offset: int) -> int:
         """Return the offset of the first header of a member, extended headers included.
 
-        This is where the data of the previous member ends, by the sidecar, which is not verified
-        here.
+        This is where the data of the previous member ends. The sidecar is not verified here.
 
         Args:
             offset: First data byte of the member.
@@ -299,7 +298,7 @@ class MemberTable:
         if self._trusted:
             return
         self._num_checked += 1
-        # Equal, not "at least": if it fails, it is not tried again for each further sample.
+        # "Equal" and not "at least", so that a check that fails is not repeated for each sample.
         if self._num_checked == self._enough_checked:
             # A damaged sidecar still serves the samples whose rows are intact.
             self._trusted = self._sidecar.intact() and self._table_of_spans.holds()
@@ -397,7 +396,7 @@ class MemberTable:
 
     def _damaged(self, what: str) -> ShardFormatError:
         return ShardFormatError(
-            f"{self._path}: a damaged sidecar: {what}; delete it, and it is made anew from its "
+            f"{self._path}: a damaged sidecar: {what}; delete it, and it is made again from its "
             "shard"
         )
 
@@ -465,7 +464,7 @@ def find_damage(sidecar: Sidecar) -> str | None:
 
     Reads all of the sidecar, and nothing of the shard.
     """
-    # First, since it finds every accident; a sidecar that fails only below is forged.
+    # The digest finds all accidental damage; a sidecar that fails only a later check is forged.
     if not sidecar.intact():
         return "the digest does not fit"
     offsets, sizes = np.frombuffer(sidecar.spans, "<i8").reshape(-1, 2).T

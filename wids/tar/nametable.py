@@ -21,7 +21,7 @@ _Words = NDArray[np.uint64]
 
 # With more distinct values than this, a dict is faster than one array comparison for each value.
 _FEW = 32
-# Strings longer than this are few, and are compared whole: eight bytes of all strings at a time is
+# Longer strings are few and are compared whole. To compare eight bytes of all strings at a time is
 # fast for many short strings, but takes seconds for one name of a megabyte.
 _LONG_NBYTES = 4096
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -118,7 +118,7 @@ class NameTable:
         digests = np.sort(self._digests(starts, ends))
         if (digests[1:] != digests[:-1]).all():
             return False
-        # Two digests may be equal by chance or by intent.
+        # Different strings may have equal digests, by chance or because an attacker chose them so.
         pairs = zip(starts.tolist(), ends.tolist(), strict=True)
         return len({self._packed[start:end] for start, end in pairs}) < len(starts)
 

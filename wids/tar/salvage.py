@@ -1,7 +1,7 @@
 """Salvage of a damaged tar: the members whose headers can be found, and the gaps between them.
 
-The scan of a tar ends where a header is missing or wrong. Here it goes on at the next header that
-can be found, at any byte, and the bytes in between are recorded as a gap.
+A normal scan ends where a header is missing or wrong. This one searches for the next valid header,
+at any byte, goes on there, and records the bytes in between as a gap.
 """
 
 import os
@@ -13,13 +13,13 @@ from typing import Any
 from wids.base.mapping import map_file
 from wids.errors import ShardFormatError
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
-from wids.tar.tarscan import HeaderWalk, Members
+from wids.tar.tarscan import HeaderWalk, TarMembers
 
 __all__ = ["Gap", "salvage_tar"]
 
 _MAGIC = b"ustar"  # in all headers since 1988, at byte 257
 _MAGIC_START = 257
-# Fewer zero bytes after a member's data may be there by chance.
+# With fewer zero bytes after a member's data, they may be zeros by chance.
 _SURE_PADDING = 16
 _MAX_PADDING = 20 * BLOCK_SIZE  # zeros with which tar programs pad an archive
 
@@ -43,7 +43,7 @@ class Gap:
     sure_before: bool
 
 
-def salvage_tar(path: str | os.PathLike[str]) -> tuple[Members, list[Gap]]:
+def salvage_tar(path: str | os.PathLike[str]) -> tuple[TarMembers, list[Gap]]:
     """Read the members of a damaged tar, as far as headers can be found.
 
     Args:
@@ -117,8 +117,8 @@ class _Search:
         if not self.walk.num_members:
             return None
         offset, _ = self.walk.last_span
-        # The headers of a tar that is itself a field lead to its end and no further. Those of this
-        # tar, whose member was cut, lead beyond the end of that member.
+        # The data of the member may be a tar itself: its headers lead to the end of the member and
+        # no further. Headers of this tar, if the member was cut, lead beyond that end.
         return next(
             (
                 each
@@ -130,7 +130,7 @@ class _Search:
 
     def _headers_from(self, start: int, end: int | None = None) -> Iterator[int]:
         """Yield the positions in `[start, end)` at which a valid header stands."""
-        mapped: Any = self._data.obj  # a map has `find`, a view of it does not
+        mapped: Any = self._data.obj  # a memory map has `find`, a memoryview does not
         end = len(self._data) if end is None else end
         found = mapped.find(_MAGIC, start + _MAGIC_START)
         while found >= 0 and found - _MAGIC_START < end:

@@ -36,7 +36,7 @@ class ReadableShard(Protocol):
         """Return a sample: its key as `__key__`, and its fields by extension.
 
         Args:
-            local_index: Place of the sample in `[0, len)`.
+            local_index: Index of the sample in the shard, in `[0, len)`.
             fields: The extensions wanted; those that the sample lacks are left out. None: all.
             copy: Return `bytes` instead of views.
 
@@ -115,7 +115,7 @@ class ReadableShard(Protocol):
         return self.index.source.nbytes
 
     def find(self, key: str) -> int:
-        """Return the place of a sample, given its key.
+        """Return the index of a sample in the shard, given its key.
 
         Raises:
             KeyError: There is none.
@@ -147,7 +147,7 @@ class Shard(ReadableShard):
         index: Its tar index; built here when None.
 
     Raises:
-        ShardFormatError: The file is no readable tar, or the index was made for another one.
+        ShardFormatError: The file is no readable tar, or the index was made for another shard.
         OSError: It cannot be opened.
 
     >>> import io, tarfile, tempfile
@@ -169,36 +169,36 @@ class Shard(ReadableShard):
             self._verify(stream.fileno())
             view = map_file(stream.fileno())
         self._view: memoryview | None = view
-        # Slices of a view are views; slices of the map behind it are bytes.
+        # Slices of a view are views; slices of the underlying map are bytes.
         self._mapped: Any = view.obj
-        # Looked up once: this is called for each sample.
+        # An attribute, because a method lookup for each sample costs time.
         self._cut = self.index.cut
 
     def _verify(self, file_descriptor: int) -> None:
         """Check that the open file is the one that the index was made from or verified with."""
-        # By descriptor, since the file may have been replaced by another one of its name.
+        # By descriptor, since another file may have replaced the one at this path.
         status = os.fstat(file_descriptor)
         index = self.index
         if status.st_size != index.source.nbytes:
             raise ShardFormatError(
                 f"{self.path}: expected the {index.source.nbytes} bytes that its index was made "
-                f"for, found {status.st_size}; make the index anew"
+                f"for, found {status.st_size}; make the index again"
             )
         if index.shard_mtime_ns is None and not index.belongs_to(file_descriptor):
             raise ShardFormatError(
                 f"{self.path}: expected a sidecar that is newer than its shard, found an older "
                 "one: the shard may have been changed since; verify it by "
-                "TarIndex.load(..., tar=...), or make it anew"
+                "TarIndex.load(..., tar=...), or make it again"
             )
         if status.st_mtime_ns != index.shard_mtime_ns:
             raise ShardFormatError(
                 f"{self.path}: expected the modification time {index.shard_mtime_ns} ns that its "
                 f"index was verified with, found {status.st_mtime_ns} ns: the shard was changed "
-                "or copied since; make the index anew, or verify it by TarIndex.load(..., tar=...)"
+                "or copied since; make the index again, or verify it by TarIndex.load(..., tar=...)"
             )
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
-        # `index` refuses slices: the samples of a slice are read one by one.
+        # `operator.index` refuses slices, which are not supported here.
         return self.read(operator.index(local_index))
 
     def read(
@@ -207,7 +207,7 @@ class Shard(ReadableShard):
         """Return a sample: its key as `__key__`, and its fields by extension.
 
         Args:
-            local_index: Place of the sample in `[-len, len)`; a negative one counts from the end.
+            local_index: Index of the sample in `[-len, len)`; a negative one counts from the end.
             fields: The extensions wanted; those that the sample lacks are left out. None: all.
             copy: Return `bytes`, which outlive the shard, instead of views of its memory.
 
@@ -226,14 +226,14 @@ class Shard(ReadableShard):
                 raise IndexError(
                     f"sample {place} lies outside [-{len(self)}, {len(self)}) of {self.path}"
                 )
-        cut = self._cut  # in two steps, as `self._cut(...)` would be looked up as a method
+        cut = self._cut  # in two steps: Python compiles `self._cut(...)` to a slower method lookup
         return cut(local_index, data, fields)
 
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         """Return the bytes `[start, stop)` of one field, read from the file and not from the map.
 
-        Reading the map of a file that was truncated kills the process. So this is for programs that
-        read shards while other processes may write them.
+        Use it where other processes may write the shard meanwhile: reading the map of a truncated
+        file would kill this process.
 
         Raises:
             IndexError: There is no such place, or `[start, stop)` lies outside the field.
@@ -257,7 +257,7 @@ class Shard(ReadableShard):
             os.close(descriptor)
         known = self.index.source.nbytes, self.index.shard_mtime_ns
         if (status.st_size, status.st_mtime_ns) != known or len(data) != nbytes:
-            raise ShardFormatError(f"{self.path}: changed while it was being read; open it anew")
+            raise ShardFormatError(f"{self.path}: changed while it was being read; open it again")
         return data
 
     @property
@@ -275,7 +275,7 @@ class Shard(ReadableShard):
         """Advise the kernel that samples will be read soon, so that it reads their pages ahead.
 
         Args:
-            local_indexes: Places of the samples, each in `[0, len)`.
+            local_indexes: Indexes of the samples in the shard, each in `[0, len)`.
             fields: The extensions that will be read; None: all.
 
         Raises:
@@ -291,15 +291,16 @@ class Shard(ReadableShard):
             if size and (fields is None or extension in fields)
         )
         for start, stop in page_ranges(spans):
-            # Measured: a cold batch comes at 350 MB/s, by single page faults at 60 MB/s. For a warm
-            # one, a call costs as much as reading a small sample.
+            # Measured: with this call a cold batch is read at 350 MB/s, with single page faults at
+            # 60 MB/s. For a warm batch, each call costs as much as reading a small sample.
             self._mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
 
     def was_changed(self) -> bool:
         """Return whether the file was written to since it was mapped.
 
         Its index then belongs to other bytes, and if the file was truncated, reading beyond its end
-        kills the process. A removed file stays as it was for processes that have it open.
+        kills the process. A removed file does not count as changed: it stays intact for processes
+        that have it open.
         """
         try:
             status = self.path.stat()
@@ -314,7 +315,7 @@ class Shard(ReadableShard):
 
     def close(self) -> None:
         """Release the map; views that were handed out keep it alive."""
-        # Not `mmap.close()`, which fails while views exist; the last view frees the map.
+        # `mmap.close()` would fail while views exist. The map is freed with its last view.
         self._view = self._mapped = None
 
     def __enter__(self) -> Self:

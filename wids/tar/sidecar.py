@@ -42,9 +42,9 @@ __all__ = [
     "VERSION",
     "WHOLE_SHARD",
     "IndexRules",
+    "IndexSource",
     "Sidecar",
     "SidecarHeader",
-    "Source",
     "fingerprint",
     "lay_out",
     "pack_sidecar",
@@ -56,15 +56,15 @@ __all__ = [
 
 # --- fingerprint --------------------------------------------------------------------------------
 #
-# To compare all headers with an index takes as long as making the index anew. A few headers are
-# nearly as good and take microseconds: a shard that was packed again from other samples, in another
-# order or number, differs in most of its headers.
+# To compare all headers with an index takes as long as making the index again. To compare a few
+# takes microseconds and finds nearly as much: a shard that was packed again from other samples, in
+# another order or number, differs in most of its headers.
 
-# 128 bits exclude accidents. Forgery need not be excluded: whoever can replace the sidecar can
-# replace the shard.
+# 128 bits exclude equality by accident. Forgery is not a concern: an attacker who can replace the
+# sidecar can also replace the shard.
 FINGERPRINT_NBYTES = 16
-# Each probe costs a read, and a seek if the shard is cold. A shard that was packed anew differs in
-# all probes; a change in one place is found by the dates of the two files.
+# Each probe costs a read, and a disk seek if the shard is not in memory. A shard that was packed
+# again differs in all probes; a change of a few bytes is noticed by the dates of the two files.
 _NUM_PROBES = 8
 
 
@@ -85,8 +85,8 @@ def fingerprint(file_descriptor: int, nbytes: int, end: int, offsets: Iterable[i
     Args:
         file_descriptor: The shard.
         nbytes: Its size.
-        end: Offset of the zero blocks that end the archive. They are included because archives are
-            padded, so that an appended member need not make the file longer.
+        end: Offset of the zero blocks that end the archive. They are included because an appended
+            member may overwrite padding and leave the size of the file as it was.
         offsets: Offsets of the data of the probed members.
 
     Returns:
@@ -97,8 +97,8 @@ def fingerprint(file_descriptor: int, nbytes: int, end: int, offsets: Iterable[i
         OSError: It cannot be read.
     """
     digest = hashlib.blake2b(digest_size=FINGERPRINT_NBYTES)
-    # Block 0 too, which may be an extended header of the first member. Sorted, so that a disk seeks
-    # in one direction.
+    # Block 0 is included since it may be an extended header of the first member. Sorted, so that a
+    # disk seeks in one direction.
     for position in sorted({0, end, *(offset - BLOCK_SIZE for offset in offsets)}):
         if not 0 <= position <= nbytes - BLOCK_SIZE:
             raise ValueError(f"byte {position} begins no header of a shard of {nbytes} bytes")
@@ -114,13 +114,13 @@ SIDECAR_SUFFIX = ".widx"
 
 MAGIC = b"widsidx\0"
 VERSION = 1
-# Little-endian on all machines, since a sidecar travels with its shard. 128 bytes with padding, so
+# Little-endian on all machines, since a sidecar is copied with its shard. Padded to 128 bytes, so
 # that the columns are aligned.
 HEADER = struct.Struct("<8sII9Q16s16sI4x")
 # Numbers of 32 bits take half the bytes of 64; a shard with more members is refused.
 ROW = struct.Struct("<4I")
 
-# Flags: the rules that a sidecar was made by, since other rules give other samples.
+# Flags for the rules by which the shard was read, since other rules give other samples.
 LAST_DOT, WHOLE_SHARD, CONCATENATED, ORDER = 1, 2, 4, 8
 _MAX_COUNT = 2**32 - 1
 
@@ -134,7 +134,7 @@ class IndexRules(TypedDict):
 
 
 @dataclass(frozen=True)
-class Source:
+class IndexSource:
     """Shard that a tar index was built from, and the rules.
 
     Attributes:
@@ -143,11 +143,11 @@ class Source:
         trailing_nbytes: Bytes after the end of the archive that are no padding.
         key_rule: Dot of a name between key and extension.
         grouping: Whether the members of a sample had to be neighbours.
-        concatenated: Whether archives behind the first one were read.
+        concatenated: Whether archives after the first one were read.
         fingerprint: Digest of a few of the shard's headers; 16 bytes (see `fingerprint`).
     """
 
-    # No time is recorded: the same shard must give the same sidecar at any time.
+    # No time is recorded, because one shard must always give the same bytes of its sidecar.
     nbytes: int
     end: int
     trailing_nbytes: int = 0
@@ -207,7 +207,7 @@ class Sidecar:
         status: Status of the mapped file; None if there is no file.
     """
 
-    source: Source
+    source: IndexSource
     num_members: int
     num_samples: int
     spans: memoryview
@@ -233,7 +233,7 @@ class Sidecar:
         return self.image is None or _digest(self.image[HEADER.size :]) == self.digest
 
 
-def lay_out(source: Source, table: SampleTable) -> Sidecar:
+def lay_out(source: IndexSource, table: SampleTable) -> Sidecar:
     """Convert a table to the columns of a sidecar.
 
     Args:
@@ -313,8 +313,9 @@ def _checked_rows(sidecar: Sidecar) -> bytes:
     fields = pairwise((16 * rows[:, 0].astype(np.int64)).tolist())
     key_bounds = pairwise(rows[:, 1].tolist())
     rows[:-1, 3] = [
-        # CRC-32 is fast, as it is computed for each sample read, and finds accidents; bounds are
-        # checked besides. It covers key and set, in case rows are mixed up.
+        # CRC-32 because it is computed for each sample read and must be fast. It finds accidental
+        # damage; forged rows are stopped by the check of their bounds. It includes the key and the
+        # extension set, so that rows that were swapped are noticed.
         crc32(spans[first:last], crc32(keys[start:end], set_id))
         for (first, last), (start, end), set_id in zip(
             fields, key_bounds, rows[:-1, 2].tolist(), strict=True
@@ -336,11 +337,11 @@ def seal(header: SidecarHeader, tables: bytes) -> bytes:
 
 
 def _digest(body: bytes | memoryview) -> bytes:
-    # BLAKE2 is as fast as MD5 and not broken.
+    # BLAKE2 is as fast as MD5, and unlike it secure.
     return hashlib.blake2b(body, digest_size=16).digest()
 
 
-def _flags(source: Source) -> int:
+def _flags(source: IndexSource) -> int:
     return (
         (LAST_DOT if source.key_rule == "last_dot" else 0)
         | (WHOLE_SHARD if source.grouping == "shard" else 0)
@@ -371,7 +372,7 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
         status = os.fstat(file_descriptor)
         if not stat.S_ISREG(status.st_mode):
             raise _unfit(path, "a regular file", "a pipe or device")
-        # One call to the kernel reads all that is needed of most sidecars.
+        # For most sidecars this one call reads everything that is needed to open them.
         first = os.pread(file_descriptor, _FIRST_NBYTES, 0)
 
         def read(start: int, end: int) -> bytes:
@@ -405,16 +406,16 @@ def parse_sidecar(
     read = read or _reader(image)
     head = read(0, HEADER.size)
     header = _parse_header(head, path)
-    # Counts are claims: nothing is allocated by them before they add up to the file's size.
+    # The counts may be wrong: no memory is allocated by them before they add up to the file's size.
     bounds = [HEADER.size, *_section_ends(header)]
     if bounds[-1] != len(image):
         raise _unfit(path, f"{bounds[-1]} bytes by its header", f"{len(image)}")
     sets, skipped = _read_tables(read, bounds, header, path)
-    # Sealed once more and compared, so that only `seal` knows what the checksum covers.
+    # The header is sealed again and compared, so that only `seal` defines what the checksum covers.
     if seal(header, sets + skipped) != head:
         raise _unfit(path, "a header and tables that fit their checksum", "others")
-    # The last row holds only ends. When a sample is read, its row is verified with the next one;
-    # the last row has no next one.
+    # A sample's row is verified together with the next row when the sample is read. The last row
+    # only marks ends and belongs to no sample, so it is verified here.
     last = ROW.unpack(read(bounds[2] - ROW.size, bounds[2]))
     if last[0] > header.num_members or last[1] != header.keys_nbytes:
         raise _unfit(path, f"a last row within {header.num_members} members", f"{last}")
@@ -495,8 +496,8 @@ def _section_ends(header: SidecarHeader) -> Iterator[int]:
         yield end
 
 
-def _source(header: SidecarHeader) -> Source:
-    return Source(
+def _source(header: SidecarHeader) -> IndexSource:
+    return IndexSource(
         nbytes=header.shard_nbytes,
         end=header.shard_end,
         trailing_nbytes=header.trailing_nbytes,
@@ -520,5 +521,5 @@ def _parse_skipped(section: bytes, path: str | os.PathLike[str]) -> dict[str, in
 def _unfit(path: str | os.PathLike[str], expected: str, found: str) -> ShardFormatError:
     return ShardFormatError(
         f"{path}: no usable sidecar: expected {expected}, found {found}; "
-        "delete it, and it is made anew from its shard"
+        "delete it, and it is made again from its shard"
     )

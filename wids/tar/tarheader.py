@@ -82,12 +82,13 @@ def parse_number(field: bytes) -> int:
     if field[0] & 0x80:
         if field[0] != 0x80:
             raise ValueError(f"expected a number of at least 0, found base-256 bytes {field.hex()}")
-        # GNU's own form; a first byte of 0xFF begins a negative number, which no size is.
+        # GNU's base-256 form. A first byte of 0xFF begins a negative number, which is refused
+        # above.
         return int.from_bytes(field[1:], "big")
     digits = field.partition(b"\0")[0].strip(b" ")
     if not digits:
         return 0
-    # int() would take "0o17", "1_7" and "-7" as well.
+    # int() would also accept "0o17", "1_7" and "-7".
     if digits.strip(b"01234567"):
         raise ValueError(f"expected octal digits, found {field!r}")
     return int(digits, 8)
@@ -118,8 +119,8 @@ def header_name(header: bytes) -> bytes:
 
     Raises:
         ValueError: The header is not a POSIX one, and only those have a prefix, but the field is
-            not empty (GNU tar keeps times there in incremental dumps). Some readers take it for a
-            prefix and some do not, so they disagree on the member's name.
+            not empty (GNU tar keeps times there in incremental dumps). Some readers take these
+            bytes for a prefix and others do not, so they disagree on the member's name.
     """
     name = header[:100].partition(b"\0")[0]
     if not header[345]:
@@ -127,7 +128,7 @@ def header_name(header: bytes) -> bytes:
     if header[257:263] != b"ustar\0":
         raise ValueError(
             f"expected no prefix of {name[:80]!r} in a header with the magic {header[257:265]!r}, "
-            f"found {header[345:385]!r}; readers disagree on such names: pack the shard anew"
+            f"found {header[345:385]!r}; readers disagree on such names: pack the shard again"
         )
     return header[345:500].partition(b"\0")[0] + b"/" + name
 
@@ -141,12 +142,12 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
     r"""Read the records of a PAX extended header, later ones over earlier ones.
 
     Args:
-        body: The header's data, without padding: `length key=value\n` again and again, `length`
-            being the whole record's.
+        body: The header's data without padding: records `length key=value\n`, where `length` is
+            that of the whole record.
 
     Raises:
         ValueError: The lengths do not fit, a record has no key, or a value that is used is empty
-            or holds a zero byte. Readers that guess at such records see different members.
+            or holds a zero byte. Other readers guess at such records and see different members.
 
     >>> parse_pax(b"14 path=a.txt\n9 uid=42\n")
     {b'path': b'a.txt', b'uid': b'42'}
@@ -177,7 +178,7 @@ def parse_pax(body: bytes) -> dict[bytes, bytes]:
 
 
 def pax_goes_on(block: bytes, end: int) -> bool:
-    """Return whether PAX records seem to continue behind the end that their header states.
+    """Return whether PAX records seem to continue after the end that their header states.
 
     >>> pax_goes_on(b"9 uid=42;9 gid=42;", 9)
     True

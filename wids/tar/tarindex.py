@@ -23,8 +23,8 @@ from wids.tar.grouping import Grouping, KeyRule, group_members
 from wids.tar.membertable import MemberTable
 from wids.tar.sidecar import (
     IndexRules,
+    IndexSource,
     Sidecar,
-    Source,
     fingerprint,
     lay_out,
     pack_sidecar,
@@ -33,19 +33,21 @@ from wids.tar.sidecar import (
     read_sidecar,
 )
 from wids.tar.tarheader import BLOCK_SIZE, checksum_matches
-from wids.tar.tarscan import Members, scan_tar
+from wids.tar.tarscan import TarMembers, scan_tar
 
 __all__ = ["TarIndex"]
 
 _log = logging.getLogger(__name__)
-# A shard on a slow disk takes a minute; a stopped process must not hold up the others for ever.
+# Indexing a shard on a slow disk takes a minute. The wait is bounded, because the process that
+# holds the lock may have been stopped.
 _PATIENCE_SECONDS = 120.0
 _TICK_SECONDS, _NUM_TICKS = 0.002, 8
+# Function from a number of bytes to a context within which a file of that size may be written.
 Room = Callable[[int], AbstractContextManager[None]]
 
 
-def no_room_needed(nbytes: int) -> AbstractContextManager[None]:  # noqa: ARG001 (asked by size)
-    """Return a context that does nothing, for a folder without a bound."""
+def no_room_needed(nbytes: int) -> AbstractContextManager[None]:  # noqa: ARG001 (part of `Room`)
+    """Return a context that does nothing, for a folder whose size is not limited."""
     return nullcontext()
 
 
@@ -117,7 +119,7 @@ class TarIndex(MemberTable):
         )
         for reason, count in members.skipped.items():
             table.skipped[reason] = table.skipped.get(reason, 0) + count
-        source = Source(
+        source = IndexSource(
             nbytes=members.shard_nbytes,
             end=members.end,
             trailing_nbytes=members.trailing_nbytes,
@@ -126,7 +128,7 @@ class TarIndex(MemberTable):
             concatenated=concatenated,
             fingerprint=_fingerprint(path, members, table.spans),
         )
-        # No error: tapes are padded with arbitrary bytes, and a second archive was refused above.
+        # Not an error: tapes are padded with arbitrary bytes, and the scan has refused an archive.
         if source.trailing_nbytes:
             _log.info(
                 "%s: %d bytes follow the end of the archive; they are no archive and are not read",
@@ -198,10 +200,11 @@ class TarIndex(MemberTable):
         if index is None:
             lock: AbstractContextManager[None] = nullcontext()
             if lock_path is not None:
-                # Without it, six processes that open thirty new shards would read each six times.
+                # Without the lock, six processes that open thirty new shards at once would each
+                # read the headers of all of them.
                 lock = file_lock(lock_path, str(tar), patience_seconds=_PATIENCE_SECONDS)
             with lock:
-                # Most likely, the last holder of the lock has made it.
+                # Another process may have made the sidecar while this one waited for the lock.
                 index = cls.kept(tar, path, rules)
                 if index is not None:
                     return index
@@ -227,12 +230,12 @@ class TarIndex(MemberTable):
         try:
             index = cls(read_sidecar(path), path)
         except (ShardFormatError, OSError) as error:
-            _log.debug("%s: made anew: %s", path, error)
+            _log.debug("%s: made again: %s", path, error)
             return None
         try:
             # Rules first, since comparing them does not read the shard.
             fits = index.source.rules == rules and index.belongs_to(tar)
-            # Older versions made sidecars that silently leave out a second archive.
+            # Sidecars made by older versions may silently leave out a second archive.
             fits = fits and not index.hides_archive(tar)
         except ShardFormatError as error:
             _log.debug("%s", error)
@@ -257,11 +260,11 @@ class TarIndex(MemberTable):
             tar: The shard, or an open descriptor of it.
 
         Returns:
-            Whether it is proven to belong to the shard. If not, the shard may have been changed in
-            a place that was not checked: the sidecar is not the newer one of the two files.
+            Whether it is proven to belong to the shard. False if the sidecar is not newer than the
+            shard: then the shard may have been changed at bytes that were not checked.
 
         Raises:
-            ShardFormatError: It does not: the shard has another size or other headers.
+            ShardFormatError: The shard has another size or other headers.
             OSError: The shard cannot be opened.
         """
         if not isinstance(tar, int):
@@ -276,8 +279,8 @@ class TarIndex(MemberTable):
                 f"made for a shard of {source.nbytes} bytes, but it has {status.st_size} now"
             )
         try:
-            # Dates alone would accept a sidecar that was copied beside another shard of the same
-            # size, since the copy is the newer file.
+            # Dates and sizes alone would accept a sidecar that was copied to another shard of the
+            # same size, since the copy is the newer file.
             found = fingerprint(tar, source.nbytes, source.end, self._sidecar.probed_offsets)
         except ValueError as error:
             raise self._damaged(str(error)) from error
@@ -304,7 +307,7 @@ class TarIndex(MemberTable):
 
     def _stale(self, why: str) -> ShardFormatError:
         return ShardFormatError(
-            f"{self._path}: a stale sidecar: {why}; delete it, and it is made anew"
+            f"{self._path}: a stale sidecar: {why}; delete it, and it is made again"
         )
 
     @property
@@ -319,7 +322,8 @@ class TarIndex(MemberTable):
 
         Args:
             path: The sidecar.
-            room: Returns a context in which a file of so many bytes may be written there.
+            room: Called with the size in bytes; returns a context within which the file may be
+                written.
 
         Raises:
             OSError: It cannot be written.
@@ -327,21 +331,23 @@ class TarIndex(MemberTable):
         image = pack_sidecar(self._sidecar)
         with room(len(image)):
             write_atomically(Path(path), image, sync=True)
-        # A shard whose date lies in the future would always look newer than its sidecar.
+        # A shard whose date is in the future would otherwise always look newer than its sidecar.
         if self.shard_mtime_ns is not None and self.shard_mtime_ns > time.time_ns():
             os.utime(path, ns=(self.shard_mtime_ns, self.shard_mtime_ns))
 
     def __reduce__(self) -> tuple[Callable[..., "TarIndex"], tuple[object, ...]]:
         if self._path is None:
             return _from_image, (pack_sidecar(self._sidecar), self.shard_mtime_ns)
-        # With its digest, because the sidecar may be replaced before it is unpickled.
+        # With the digest, because the sidecar may have been replaced by the time of unpickling.
         return _load_again, (self._path, self.digest, self.shard_mtime_ns)
 
     def __repr__(self) -> str:
         return f"TarIndex({len(self)} members, {self.num_samples} samples)"
 
 
-def _fingerprint(path: str | os.PathLike[str], members: Members, spans: NDArray[np.int64]) -> bytes:
+def _fingerprint(
+    path: str | os.PathLike[str], members: TarMembers, spans: NDArray[np.int64]
+) -> bytes:
     """Return the fingerprint of a shard that was just scanned."""
     probed = spans[probed_rows(len(spans)), 0].tolist()
     with Path(path).open("rb", buffering=0) as stream:
@@ -349,15 +355,15 @@ def _fingerprint(path: str | os.PathLike[str], members: Members, spans: NDArray[
         if (status.st_size, status.st_mtime_ns) == (members.shard_nbytes, members.shard_mtime_ns):
             return fingerprint(stream.fileno(), members.shard_nbytes, members.end, probed)
     raise ShardFormatError(
-        f"{path}: at byte 0: expected a file at rest, found one that was changed while its headers "
-        "were read; wait until it is completely written"
+        f"{path}: at byte 0: expected a file that nobody writes, found one that was changed while "
+        "its headers were read; wait until it is completely written"
     )
 
 
 def _outlast_tick(sidecar: Path, shard: str | os.PathLike[str]) -> None:
-    """Make a sidecar newer than a shard that was written in the same tick of the file clock."""
-    # The clock of files usually ticks every 4 ms. If it is slower, the next process makes the
-    # sidecar anew, which is then newer.
+    """Date a sidecar after a shard that was written in the same tick of the file clock."""
+    # File times usually advance every 4 ms. If they are slower than all attempts, the next process
+    # makes the sidecar again, and that one is newer.
     for _ in range(_NUM_TICKS):
         status = sidecar.stat()
         if is_newer(status, Path(shard).stat()):
@@ -372,7 +378,7 @@ def _from_image(image: bytes, shard_mtime_ns: int | None) -> TarIndex:
 
 
 def _load_again(path: Path, digest: bytes, shard_mtime_ns: int | None) -> TarIndex:
-    """Load a sidecar in another process, where its shard need not be verified again."""
+    """Load a sidecar when an index is unpickled, without verifying its shard again."""
     index = TarIndex.load(path)
     if index.digest == digest:
         index.shard_mtime_ns = shard_mtime_ns

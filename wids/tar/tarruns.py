@@ -3,7 +3,7 @@
 Nearly all members of nearly all shards are plain: a POSIX or GNU header, a name that fits into it,
 octal numbers, a regular file, and perhaps a PAX header before it with its time. This module
 verifies hundreds of them at once with NumPy, and leaves all others to `tarscan`, which goes header
-by header. So it must be sure of what it accepts, but need not accept all that is valid.
+by header. So everything that it accepts must be valid, but it need not accept every valid header.
 """
 
 import os
@@ -16,10 +16,10 @@ from wids.tar.tarheader import BLOCK_SIZE
 
 __all__ = ["HeaderRuns", "PlainRun"]
 
-# One window, and the headers copied out of it, stay within a core's cache.
+# One window and the headers copied out of it fit into the cache of a CPU core.
 _WINDOW_NBYTES = 1 << 20
 _CHAIN_LENGTH = 1024
-# From this mean distance between headers on, reading the headers alone is faster than everything.
+# If headers are further apart than this on average, it is faster to read only them.
 _SPARSE_NBYTES = 6 << 10
 
 _MAGIC = int.from_bytes(b"usta", "little")
@@ -93,14 +93,15 @@ class HeaderRuns:
             (num_blocks,), "<u4", window.data, 257, (BLOCK_SIZE,)
         )
         blocks = np.flatnonzero(magics == _MAGIC)
-        # The last block's PAX data is not in the window; the block itself stands in, and is none.
+        # The PAX data of the last block would be outside the window. The block itself is used in
+        # its place, which never passes as PAX data, so the header is left to the scan.
         bodies = np.minimum(blocks + 1, num_blocks - 1)
         return _Batch(
             window[blocks], position + BLOCK_SIZE * blocks, window, bodies, self._file_nbytes
         )
 
     def _chain(self, position: int) -> "_Batch":
-        """Read headers one by one, each behind the data of the previous one."""
+        """Read headers one by one, each after the data of the previous one."""
         descriptor = self._file_descriptor
         positions = []
         # The window is reused: headers go into its first half, their PAX data into the second.
@@ -113,7 +114,7 @@ class HeaderRuns:
                 os.preadv(descriptor, [body], position + BLOCK_SIZE)
                 position += 2 * BLOCK_SIZE
                 continue
-            # Parsed just enough to find the next header; the batch verifies everything.
+            # Only what is needed to find the next header is parsed; the batch verifies everything.
             digits = bytes(row[124:135])
             if not digits.isdigit():
                 break
@@ -190,7 +191,7 @@ class _Batch:
         members = start + np.flatnonzero(self._is_member[start:end])
         if not len(members):
             return None
-        # A PAX header at the end of the run, without its member, is left to the scan with it.
+        # A PAX header at the end of the run, whose member is not in it, is left to the scan.
         return PlainRun(
             names=_packed(self._names[members]),
             spans=self._spans[members],

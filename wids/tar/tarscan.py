@@ -29,13 +29,14 @@ from wids.tar.tarheader import (
 )
 from wids.tar.tarruns import HeaderRuns
 
-__all__ = ["HeaderWalk", "Members", "first_members", "read_member", "scan_tar"]
+__all__ = ["HeaderWalk", "TarMembers", "first_members", "read_member", "scan_tar"]
 
 # The smaller window is for shards of long members, where most of a large one would be wasted.
 _WINDOW_NBYTES = 64 << 10
 _SPARSE_WINDOW_NBYTES = 4 << 10
-# Steps between two attempts at a run of plain headers, each of which parses a window: few enough
-# that plain headers further on are found, many enough that failed attempts cost next to nothing.
+# Most steps between two attempts to find a run of plain headers. Each attempt parses a whole
+# window: more steps would miss plain headers further on, fewer would spend much time on failed
+# attempts.
 _LONGEST_PAUSE = 64
 _ZERO_BLOCK = bytes(BLOCK_SIZE)
 # "0", the zero byte of old tars, and "7" (contiguous), which all readers take as a regular file.
@@ -55,17 +56,18 @@ _REFUSED = {
 
 
 @dataclass(frozen=True)
-class Members:
+class TarMembers:
     """Members of one tar, in archive order.
 
     Attributes:
         names: All names as stored, each ended by a zero byte.
         spans: Offset of the first data byte and data length of each member, in bytes; shape
             `(num_members, 2)`, int64.
-        skipped: How many entries are no members (directories, links to nowhere, ...), by reason.
-        end: Where the zero blocks stand that end the (last) archive, in bytes.
-        trailing_nbytes: Bytes from the first non-zero block behind the end of the archive to the
-            end of the file; 0 when nothing but padding follows.
+        skipped: Number of entries that are not members (directories, links to nowhere, ...), by
+            reason.
+        end: Offset of the zero blocks that end the (last) archive, in bytes.
+        trailing_nbytes: Number of bytes from the first non-zero block after the end of the archive
+            to the end of the file; 0 if only padding follows.
         shard_nbytes: Size of the file, in bytes.
         shard_mtime_ns: Its modification time, nanoseconds since 1970.
     """
@@ -79,7 +81,7 @@ class Members:
     shard_mtime_ns: int
 
 
-def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Members:
+def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> TarMembers:
     """Read the member table of a tar: ustar, v7, old and new GNU, PAX, star.
 
     Args:
@@ -89,8 +91,8 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
 
     Raises:
         ShardFormatError: The file is no tar, is damaged or truncated, holds a sparse file (whose
-            data is no range of bytes), or holds a second archive and `concatenated` is not set;
-            the message names file and offset.
+            data is not one range of bytes), or holds a second archive and `concatenated` is not
+            set; the message names file and offset.
         OSError: The file cannot be opened.
 
     >>> import tempfile
@@ -100,7 +102,8 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Mem
     ...     len(scan_tar(shard.name).spans)
     0
     """
-    # One descriptor for size, time and headers, so that all are of one file even if it is replaced.
+    # One descriptor for size, time and headers, so that all belong to one file even if another file
+    # replaces it meanwhile.
     file_descriptor = _open_regular(path)
     try:
         walk = HeaderWalk(Path(path), file_descriptor, concatenated)
@@ -136,7 +139,7 @@ def read_member(headers: bytes) -> tuple[bytes, int]:
         kind = header[156:157]
         data_start = position + BLOCK_SIZE
         if header == _ZERO_BLOCK:
-            # The end of an archive, which another one follows.
+            # An archive ends here, and another one follows.
             extended.begin_archive()
             position = data_start
             continue
@@ -152,7 +155,7 @@ def read_member(headers: bytes) -> tuple[bytes, int]:
             if kind not in _REGULAR or said.sparse:
                 break
             return said.name(header), said.size(header)
-        # An entry that is no member: a directory, a link, a label with data.
+        # An entry that is not a member: a directory, a link, a label with data.
         bare = kind in _NO_DATA or kind == b"1" or said.name(header).endswith(b"/")
         size = 0 if bare else said.size(header)
         position = data_start + size + -size % BLOCK_SIZE
@@ -226,9 +229,9 @@ class HeaderWalk:
         self._hidden: dict[bytes, int] = {}
         self._named_nbytes = 0
 
-    def members(self) -> Members:
+    def members(self) -> TarMembers:
         """Return the members that were found."""
-        return Members(
+        return TarMembers(
             names=bytes(self._names),
             spans=np.frombuffer(self._spans.tobytes(), np.int64).reshape(-1, 2),
             skipped=dict(self._skipped),
@@ -311,7 +314,7 @@ class HeaderWalk:
         data_start = position + BLOCK_SIZE
         if kind in EXTENDED_TYPES:
             return self._extend(position, header)
-        # An entry that is no member also uses up the extended headers before it.
+        # An entry that is not a member also uses up the extended headers before it.
         said = self._extended.use()
         name = said.name(header)
         if kind in _REFUSED or said.sparse:
@@ -371,7 +374,7 @@ class HeaderWalk:
         return body_end
 
     def _skip(self, name: bytes, reason: str) -> None:
-        """Count an entry that is no member; like a member, it hides earlier ones of its name."""
+        """Count an entry that is not a member; it also hides earlier members of the same name."""
         self._skipped[reason] += 1
         self._hidden[posixpath.normpath(name)] = len(self._spans) // 2
 
@@ -387,8 +390,8 @@ class HeaderWalk:
         first = len(self._spans) // 2 - len(fresh)
         self._places.update((posixpath.normpath(n), first + i) for i, n in enumerate(fresh))
         self._named_nbytes = len(self._names)
-        # A later entry of a name hides earlier ones, since it overwrites them on unpacking. If it
-        # is no member, it has no bytes to link to.
+        # A later entry hides earlier ones of the same name, since unpacking it overwrites them. If
+        # the later entry is not a member, it has no bytes to link to.
         place = self._places.get(posixpath.normpath(target))
         if place is None or place < self._hidden.get(posixpath.normpath(target), 0):
             self._skip(name, "hard link to no earlier member")
@@ -396,7 +399,7 @@ class HeaderWalk:
             self._add(name, self._spans[2 * place], self._spans[2 * place + 1])
 
     def _end(self, position: int) -> int | None:
-        """Handle the end of an archive; return the position of the next one, if wanted."""
+        """Handle the end of an archive; return the position of the next archive if it is read."""
         if self._extended.pending:
             self._fail(position, "a member after its extended headers", "the end of the archive")
         second = self._read(position + BLOCK_SIZE, BLOCK_SIZE)
@@ -419,14 +422,14 @@ class HeaderWalk:
         header = self._read(position, BLOCK_SIZE)
         if len(header) == BLOCK_SIZE and checksum_matches(header):
             raise ShardFormatError(
-                f"{self._path}: at byte {position}: expected nothing behind the end of the "
+                f"{self._path}: at byte {position}: expected nothing after the end of the "
                 f"archive, found another archive ({self._trailing_nbytes} bytes); "
                 "concatenated=True reads both, and wids reshard --concatenated (or wids import "
                 "--concatenated) makes one of them"
             )
 
     def _next_data(self, position: int) -> int:
-        """Return the first block at or behind `position` that is not all zeros."""
+        """Return the position of the first block from `position` on that is not all zeros."""
         while position < self._nbytes:
             chunk = self._read(position, _WINDOW_NBYTES)
             nonzero = len(chunk) - len(chunk.lstrip(b"\0"))
@@ -436,8 +439,8 @@ class HeaderWalk:
         return self._nbytes
 
     def _read(self, position: int, nbytes: int) -> bytes:
-        """Return bytes `[position, position + nbytes)`, fewer where the file ends before."""
-        # Steps go forward, so one window serves many of them.
+        """Return bytes `[position, position + nbytes)`, fewer at the end of the file."""
+        # The scan goes forward, so one window holds the headers of many steps.
         start = position - self._window_start
         if start < 0 or start + nbytes > len(self._window):
             window = _SPARSE_WINDOW_NBYTES if self._runs.sparse else _WINDOW_NBYTES
@@ -467,6 +470,6 @@ def describe_start(start: bytes) -> str:
     >>> describe_start(bytes([0x1f, 0x8b, 8, 0]))
     "gzip data (first bytes b'\\x1f\\x8b\\x08\\x00')"
     """
-    # Most files that are given in place of a tar are compressed tars or error pages.
+    # Most files that are given instead of a tar are compressed tars or error pages.
     known = file_type(start)
     return f"{'no tar' if known is None else known.description} (first bytes {start[:16]!r})"
