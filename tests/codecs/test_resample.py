@@ -1,5 +1,6 @@
 """Resizing: every way against Pillow, and what antialiasing is for."""
 
+import subprocess
 import sys
 
 import numpy as np
@@ -54,6 +55,29 @@ def test_colours_are_weighed_by_their_alpha():
     pixels[:, :4] = (255, 0, 0, 255)  # opaque red beside transparent green
     pixels[:, 4:] = (0, 255, 0, 0)
     assert resample(pixels, (3, 3), antialias=True)[1, 1].tolist()[:2] == [255, 0]
+
+
+COUNT_THREADS = """
+import os, sys, threading
+import numpy as np, torch
+from wids.codecs.images import resample
+
+torch.set_num_threads(8)
+pixels = np.zeros((375, 500, 3), np.uint8)
+before = len(os.listdir("/proc/self/task"))
+for part in (pixels, pixels[10:300, 20:400], pixels[10:300, 20:400, 0]):
+    resample(part, (224, 224), antialias=True)
+print(len(os.listdir("/proc/self/task")) - before)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+def test_resizing_starts_no_threads_of_its_own():
+    """A loader's threads each resize alone, whatever part of an image they resize."""
+    done = subprocess.run(
+        [sys.executable, "-c", COUNT_THREADS], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "0\n"
 
 
 def test_it_works_with_pillow_alone(monkeypatch):

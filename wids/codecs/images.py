@@ -356,7 +356,10 @@ def fast_library(backend: str, *, antialias: bool) -> Any | None:
 
 
 def _resample_torch(torch: Any, pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """Resize with torch, without copies on the way in and out."""
+    """Resize with torch, in the calling thread alone."""
+    # torch would copy a crop with all its threads. Loaders decode in threads of their own, and as
+    # many teams of threads, on 16 cores, made more threads slower than few.
+    pixels = np.ascontiguousarray(pixels)
     image = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[..., None])
     # In this order of unsqueeze and permute torch sees its "channels last" layout, in and out.
     batch = image.unsqueeze(0).permute(0, 3, 1, 2)
