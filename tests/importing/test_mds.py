@@ -139,7 +139,18 @@ def test_a_bomb_unpacks_to_no_more_than_promised(tmp_path: Path) -> None:
 
     copy = Path(shutil.copytree(WRITTEN / "gz", tmp_path / "mds"))
     (copy / "shard.00000.mds.gz").write_bytes(gzip.compress(bytes(10**8)))
-    with pytest.raises(ValueError, match="the index says 11143 bytes, found 11144"):
+    with pytest.raises(ValueError, match="more than 11143 bytes.*; the index says 11143"):
+        samples_of(copy)
+
+
+def test_an_index_that_promises_gigabytes_does_not_allow_them(tmp_path: Path) -> None:
+    """The bound of an index is a stranger's too: beside it the ratio of a packed shard counts."""
+    import gzip
+
+    copy = Path(shutil.copytree(WRITTEN / "gz", tmp_path / "mds"))
+    (copy / "shard.00000.mds.gz").write_bytes(gzip.compress(bytes(10**8)))
+    edit(copy, lambda shard: shard["raw_data"].update(bytes=2**32 - 1))
+    with pytest.raises(ValueError, match=r"shard\.00000\.mds\.gz: .* decompresses to more than 8"):
         samples_of(copy)
 
 

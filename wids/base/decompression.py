@@ -1,8 +1,13 @@
-"""Bounded decompression: limits on memory and output that do not depend on the data's claims."""
+"""Bounded decompression: limits on memory and output that do not depend on the data's claims.
+
+All compressed data that the library reads passes through here: shards, fields, bodies of HTTP
+responses, and the files of other formats that are imported.
+"""
 
 from __future__ import annotations
 
 import bz2
+import io
 import zlib
 from contextlib import suppress
 from functools import partial
@@ -13,10 +18,22 @@ from wids.base.optional import load
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-__all__ = ["COMPRESSIONS", "DecompressionError", "TooLargeError", "decompress", "decompressed"]
+__all__ = [
+    "COMPRESSIONS",
+    "DecompressedStream",
+    "DecompressionError",
+    "TooLargeError",
+    "allowed_nbytes",
+    "decompress",
+    "decompressed",
+]
 
+_MAX_RATIO = 200  # real shards of text reach 10 to 50; zeros reach 1,000
+_ALWAYS_ALLOWED_NBYTES = 64 << 20
+_SNAPPY_MAX_RATIO = 22  # of the format: three bytes repeat 64
 _PIECE_NBYTES = 1 << 20  # of output at least, before it is yielded
 _ZSTD_MAX_WINDOW = 1 << 27  # as the zstd tool allows; a frame may demand any
+_SNAPPY_MAX_RATIO = 22  # of the format: three bytes copy 64
 
 
 class DecompressionError(ValueError):
@@ -33,7 +50,7 @@ def _new_zstd_frame() -> Any:
 
 
 class _Compression(NamedTuple):
-    """A compression format.
+    """A compression format whose library takes its input in steps.
 
     Attributes:
         new_member: Makes a decompressor of one member or frame, with the interface of `zlib`'s.
@@ -44,55 +61,58 @@ class _Compression(NamedTuple):
     step_nbytes: int
 
 
-COMPRESSIONS = {
+_MEMBERS = {
     "gzip": _Compression(partial(zlib.decompressobj, zlib.MAX_WBITS + 16), 1 << 14),  # to 16 MiB
     "zlib": _Compression(zlib.decompressobj, 1 << 14),
     "zstd": _Compression(_new_zstd_frame, 1 << 10),  # 256 blocks of 128 KiB: 32 MiB
     "bzip2": _Compression(bz2.BZ2Decompressor, 1 << 6),  # two blocks of 46 MB
 }
+COMPRESSIONS = (*_MEMBERS, "brotli", "snappy")
 
 
-def decompress(data: bytes | memoryview, compression: str, max_nbytes: int) -> bytes:
+def decompress(data: bytes | memoryview, compression: str, max_nbytes: int | None = None) -> bytes:
     """Decompress a whole file of one or more members or frames.
 
     Args:
         data: The file.
         compression: One of `COMPRESSIONS`.
-        max_nbytes: Most bytes of output.
+        max_nbytes: Most bytes of output; None as for `decompressed`.
 
     Raises:
         DecompressionError: The data is damaged, incomplete or of another format.
-        TooLargeError: It decompresses to more than `max_nbytes`.
+        TooLargeError: It decompresses to more than is allowed.
         ModuleNotFoundError: The library for this compression is not installed.
 
     >>> import gzip
     >>> decompress(gzip.compress(b"text"), "gzip", max_nbytes=4)
     b'text'
     """
+    most = allowed_nbytes(len(data)) if max_nbytes is None else max_nbytes
     # If the data states too large a size, its output is only counted at first, so that a bomb takes
     # no memory. The stated size itself proves nothing: it may be missing or wrong.
-    if _stated_nbytes(data, compression) > max_nbytes:
-        for _ in decompressed([data], compression, max_nbytes):
+    if _stated_nbytes(data, compression) > most:
+        for _ in decompressed([data], compression, most):
             pass
-    return b"".join(decompressed([data], compression, max_nbytes))
+    return b"".join(decompressed([data], compression, most))
 
 
 def decompressed(
-    blocks: Iterable[bytes | memoryview], compression: str, max_nbytes: int
+    blocks: Iterable[bytes | memoryview], compression: str, max_nbytes: int | None = None
 ) -> Iterator[bytes]:
     """Decompress a stream of one or more members or frames.
 
     Args:
         blocks: The compressed data, in pieces of any size.
-        compression: One of `COMPRESSIONS`.
-        max_nbytes: Most bytes of output.
+        compression: One of `COMPRESSIONS`. "brotli" is one stream, and "snappy" one block in the
+            raw format, which is held in memory.
+        max_nbytes: Most bytes of output; None allows 64 MiB, and 200 times the input taken so far.
 
     Yields:
-        The output, in pieces of some megabytes at most.
+        The output, in pieces of some megabytes at most; that of "snappy" in one piece.
 
     Raises:
         DecompressionError: The data is damaged, incomplete or of another format.
-        TooLargeError: It decompresses to more than `max_nbytes`.
+        TooLargeError: It decompresses to more than is allowed.
         ModuleNotFoundError: The library for this compression is not installed.
 
     >>> b"".join(decompressed([zlib.compress(b"text")], "zlib", max_nbytes=4))
@@ -100,11 +120,13 @@ def decompressed(
     """
     gathered: list[bytes] = []
     waiting = nbytes = 0
+    taken = _Input(blocks)
     try:
-        for piece in _pieces(blocks, compression):
+        for piece in _pieces(taken, compression, max_nbytes):
             nbytes += len(piece)
-            if nbytes > max_nbytes:
-                raise TooLargeError(f"{compression}: decompresses to more than {max_nbytes} bytes")
+            most = allowed_nbytes(taken.nbytes) if max_nbytes is None else max_nbytes
+            if nbytes > most:
+                raise TooLargeError(_too_large(compression, most))
             gathered.append(piece)
             waiting += len(piece)
             if waiting >= _PIECE_NBYTES:
@@ -116,13 +138,133 @@ def decompressed(
     yield b"".join(gathered)
 
 
-def _pieces(blocks: Iterable[bytes | memoryview], compression: str) -> Iterator[bytes]:
+class DecompressedStream(io.RawIOBase):
+    """Binary stream of the output of `decompressed`, for code that reads a number of bytes.
+
+    Args:
+        blocks: As for `decompressed`.
+        compression: As for `decompressed`.
+        max_nbytes: As for `decompressed`.
+
+    >>> io.BufferedReader(DecompressedStream([zlib.compress(b"text")], "zlib")).read(3)
+    b'tex'
+    """
+
+    def __init__(
+        self,
+        blocks: Iterable[bytes | memoryview],
+        compression: str,
+        max_nbytes: int | None = None,
+    ) -> None:
+        super().__init__()
+        self._source = _Input(decompressed(blocks, compression, max_nbytes))
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        """Fill a buffer from the output, and return the number of bytes; 0 at the end."""
+        data = self._source.read(len(buffer))
+        buffer[: len(data)] = data
+        return len(data)
+
+
+class _Input:
+    """Blocks of bytes with a count, which can also be read as a file.
+
+    Attributes:
+        nbytes: Bytes taken so far.
+        closed: Whether there are no more, as of a file.
+    """
+
+    def __init__(self, blocks: Iterable[bytes | memoryview]) -> None:
+        self._blocks = iter(blocks)
+        self._rest = memoryview(b"")
+        self.nbytes = 0
+        self.closed = False
+
+    def __iter__(self) -> Iterator[bytes | memoryview]:
+        for block in self._blocks:
+            self.nbytes += len(block)
+            yield block
+
+    def read(self, nbytes: int) -> bytes:
+        """Read some bytes, at most as many as asked for; none at the end."""
+        while not self._rest:
+            block = next(iter(self), None)
+            if block is None:
+                return b""
+            self._rest = memoryview(block)
+        data, self._rest = bytes(self._rest[:nbytes]), self._rest[nbytes:]
+        return data
+
+    def close(self) -> None:
+        """Do nothing: the caller owns the blocks."""
+
+
+def allowed_nbytes(nbytes: int) -> int:
+    """Return how many bytes of output are no bomb, for an input of so many bytes.
+
+    >>> allowed_nbytes(1 << 20) >> 20
+    264
+    """
+    return _ALWAYS_ALLOWED_NBYTES + _MAX_RATIO * nbytes
+
+
+def _too_large(compression: str, max_nbytes: int) -> str:
+    return f"{compression}: decompresses to more than {max_nbytes} bytes"
+
+
+def _pieces(taken: _Input, compression: str, max_nbytes: int | None) -> Iterator[bytes]:
     """Decompress a stream, step by step."""
-    new_member, step_nbytes = COMPRESSIONS[compression]
+    if compression == "brotli":
+        return _brotli_pieces(taken)
+    if compression == "snappy":
+        return iter([_snappy_block(b"".join(taken), max_nbytes)])
+    return _member_pieces(taken, compression)
+
+
+def _brotli_pieces(taken: _Input) -> Iterator[bytes]:
+    """Decompress a stream by pyarrow, which reads its input as it needs it."""
+    pyarrow = load("pyarrow", "parquet")
+    try:
+        with pyarrow.CompressedInputStream(pyarrow.PythonFile(taken, "r"), "brotli") as stream:
+            # pyarrow takes an empty input for an empty output, which has one byte at least.
+            while piece := stream.read(_PIECE_NBYTES):
+                yield piece
+    except OSError as error:
+        raise DecompressionError(f"brotli: {error}") from error
+    if not taken.nbytes:
+        raise DecompressionError("brotli: the data breaks off after 0 bytes")
+
+
+def _snappy_block(data: bytes, max_nbytes: int | None) -> bytes:
+    """Decompress Snappy's raw format, which begins with the size of its output."""
+    stated = 0
+    for place, byte in enumerate(data[:5]):
+        stated |= (byte & 0x7F) << 7 * place
+        if byte < 0x80:
+            break
+    # Compared with the input before that many bytes are allocated.
+    if stated > _SNAPPY_MAX_RATIO * len(data) or not data:
+        raise DecompressionError(f"snappy: states {stated} bytes of output for {len(data)}")
+    most = allowed_nbytes(len(data)) if max_nbytes is None else max_nbytes
+    if stated > most:
+        raise TooLargeError(_too_large("snappy", most))
+    try:
+        codec = load("pyarrow", "parquet").Codec("snappy")
+        output: bytes = codec.decompress(data, stated, asbytes=True)
+    except OSError as error:
+        raise DecompressionError(f"snappy: {error}") from error
+    return output
+
+
+def _member_pieces(taken: _Input, compression: str) -> Iterator[bytes]:
+    """Decompress members or frames one after another."""
+    new_member, step_nbytes = _MEMBERS[compression]
     member = new_member()
-    nbytes = 0
-    for block in blocks:
-        nbytes += len(block)
+    for block in taken:
         offset = 0
         while offset < len(block):
             step = bytes(block[offset : offset + step_nbytes])
@@ -140,7 +282,7 @@ def _pieces(blocks: Iterable[bytes | memoryview], compression: str) -> Iterator[
             # members would be copied once for each of them.
             offset -= len(member.unused_data)
     if not member.eof:
-        raise DecompressionError(f"{compression}: the data breaks off after {nbytes} bytes")
+        raise DecompressionError(f"{compression}: the data breaks off after {taken.nbytes} bytes")
 
 
 def _library_errors(compression: str) -> tuple[type[Exception], ...]:

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
 __all__ = ["compression_of", "is_compressed_name", "load_libraries", "plain_name", "unpack"]
 
 _BLOCK_NBYTES = 1 << 20
-_MAX_RATIO = 200  # real shards of text reach 10 to 50; zeros reach 1,000
-_ALWAYS_ALLOWED_NBYTES = 64 << 20
 _MAGIC_OF_TAR = slice(257, 262)
 _SUFFIXES = {".tgz": ".tar", ".tzst": ".tar", ".gz": "", ".zst": ""}
 
@@ -74,8 +72,6 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
             to more than the allowed ratio.
         CacheError: The disk is full.
     """
-    # A bound on the ratio, not on the size: shards may have any size, but only bombs grow so much.
-    limit = _ALWAYS_ALLOWED_NBYTES + _MAX_RATIO * source.stat().st_size
     with source.open("rb") as stream:
         head = stream.read(512)
         kind = compression_of(head)
@@ -93,12 +89,13 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
         stream.seek(0)
         blocks = iter(lambda: stream.read(_BLOCK_NBYTES), b"")
         try:
-            for chunk in decompressed(blocks, kind, limit):
+            # By ratio, not by size: shards may have any size, but only bombs grow so much.
+            for chunk in decompressed(blocks, kind):
                 part.append(chunk)
         except TooLargeError as error:
             raise ShardFormatError(
-                f"{shown}: unpacks to more than {limit} bytes, over {_MAX_RATIO} times its "
-                f"size; refused. If it is yours, unpack it beforehand"
+                f"{shown}: {error}, which no shard does; refused. If it is yours, unpack it "
+                f"beforehand"
             ) from error
         except DecompressionError as error:
             raise ShardFormatError(f"{shown}: damaged {kind} data: {error}") from error

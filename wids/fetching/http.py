@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from wids.base.decompression import DecompressionError, decompressed
+from wids.base.decompression import DecompressionError, TooLargeError, decompressed
 from wids.base.urls import display_url, hide_credentials
 from wids.errors import FetchError
 from wids.fetching.responses import encoded_range
@@ -42,8 +42,6 @@ _READ_NBYTES = 256 << 10  # larger ones cost page faults: measured on loopback
 # Server too busy, or trouble of a gateway. Other errors, such as 404 and 403, are final.
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
 _ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "zlib", "zstd": "zstd"}
-_MAX_RATIO = 200  # real shards of text reach 10 to 50; zeros reach 1,000
-_ALWAYS_ALLOWED_NBYTES = 64 << 20
 # At most 19 digits, as file sizes have: Python refuses to parse numbers of thousands of digits.
 _CONTENT_RANGE = re.compile(r"bytes (\d{1,19})-(\d{1,19})/(\d{1,19}|\*)", re.ASCII)
 _HUB_KINDS = ("datasets", "spaces")
@@ -269,23 +267,12 @@ def _decoded(blocks: Iterator[bytes], encoding: str, shown: str) -> Iterator[byt
         raise FetchError(
             f"{shown}: expected the file as it is, came with Content-Encoding {encoding!r:.80}"
         )
-    received = produced = 0
-
-    def counted() -> Iterator[bytes]:
-        nonlocal received
-        for block in blocks:
-            received += len(block)
-            yield block
-
     try:
-        for chunk in decompressed(counted(), compression, max_nbytes=1 << 62):
-            produced += len(chunk)
-            if produced > _ALWAYS_ALLOWED_NBYTES + _MAX_RATIO * received:
-                raise FetchError(
-                    f"{shown}: {received} bytes with Content-Encoding {encoding!r} decompress to "
-                    f"over {produced} bytes; refused"
-                )
-            yield chunk
+        yield from decompressed(blocks, compression)
+    except TooLargeError as error:
+        raise FetchError(
+            f"{shown}: came with Content-Encoding {encoding!r:.80} and {error}; refused"
+        ) from error
     except DecompressionError as error:
         raise AnsweredError(str(error)) from error
     except ModuleNotFoundError as error:

@@ -8,13 +8,11 @@ All numbers are little-endian. Read from the files that `mosaicml-streaming` 0.1
 
 from __future__ import annotations
 
-import bz2
 import hashlib
 import io
 import itertools
 import json
 import struct
-import zlib
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -22,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from PIL import Image
 
-from wids.base.optional import load
+from wids.base.decompression import DecompressionError, allowed_nbytes, decompress
 from wids.codecs.formats import encode_field
 from wids.importing.layout import Blob, Layout, is_label, sniffed
 from wids.importing.options import Imported, ImportOptions
@@ -34,6 +32,8 @@ __all__ = ["open_mds"]
 
 INDEX_NAME = "index.json"
 # Beyond it an index cannot be right, whatever it says.
+# MDS's name of a compression to ours.
+_COMPRESSIONS = {"gz": "gzip", "bz2": "bzip2", "zstd": "zstd", "br": "brotli", "snappy": "snappy"}
 _MOST_NBYTES = 2**32  # offsets inside a shard are 32-bit numbers
 _DIGESTS = {"md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s"}
 
@@ -208,47 +208,21 @@ def _whole(shard: _Shard) -> bytes:
 
 
 def _unpacked(packed: bytes, kind: str, shard: _Shard) -> bytes:
-    """Decompress a shard, up to one byte more than its expected size."""
-    # One more, to tell a shard that is too large from one that is just right.
-    most = shard.nbytes + 1
+    """Decompress a shard, up to the size in the index."""
+    compression = _COMPRESSIONS.get(kind)
+    if compression is None:
+        raise ValueError(
+            f"{shard.packed_path}: packed by {kind!r}, which is not read here; unpack it to "
+            f"{shard.path} first"
+        )
     try:
-        if kind == "gz":
-            return zlib.decompressobj(wbits=31).decompress(packed, most)
-        if kind == "bz2":
-            return bz2.BZ2Decompressor().decompress(packed, most)
-        if kind == "zstd":
-            stream = io.BytesIO(packed)
-            with load("zstandard", "zstd").ZstdDecompressor().stream_reader(stream) as reader:
-                return bytes(reader.read(most))
-        if kind == "br":
-            with load("pyarrow", "parquet").CompressedInputStream(
-                io.BytesIO(packed), "brotli"
-            ) as reader:
-                return bytes(reader.read(most))
-        if kind == "snappy":
-            return _unpack_snappy(packed, shard.nbytes)
-    except (OSError, EOFError, zlib.error) as error:
-        raise ValueError(f"{shard.packed_path}: cannot be unpacked ({error})") from error
-    raise ValueError(
-        f"{shard.packed_path}: packed by {kind!r}, which is not read here; unpack it to "
-        f"{shard.path} first"
-    )
-
-
-def _unpack_snappy(packed: bytes, nbytes: int) -> bytes:
-    """Decompress Snappy's raw format, which begins with its length."""
-    stated = shift = 0
-    for byte in packed[:5]:
-        stated |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            break
-    if stated != nbytes:
-        raise OSError(f"expected {nbytes} bytes, it states {stated}")
-    data: bytes = (
-        load("pyarrow", "parquet").Codec("snappy").decompress(packed, nbytes, asbytes=True)
-    )
-    return data
+        # The index of a stranger may expect any size.
+        return decompress(packed, compression, min(shard.nbytes, allowed_nbytes(len(packed))))
+    except DecompressionError as error:
+        raise ValueError(
+            f"{shard.packed_path}: cannot be unpacked ({error}); the index says {shard.nbytes} "
+            f"bytes; fetch it again"
+        ) from error
 
 
 def _kind_of(name: str, encoding: str, where: str) -> str:

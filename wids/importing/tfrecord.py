@@ -11,14 +11,14 @@ Source:
 
 from __future__ import annotations
 
-import gzip
+import io
 import struct
-import zlib
 from itertools import chain, islice
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.decompression import DecompressedStream
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.importing.importers import tfrecord_files
@@ -131,7 +131,7 @@ def read_records(path: Path) -> Iterator[bytes]:
         while True:
             try:
                 record = _record(stream)
-            except (ValueError, OSError, EOFError, zlib.error) as error:
+            except (ValueError, OSError) as error:
                 raise ValueError(f"{path}: at byte {offset} of its records: {error}") from error
             if record is None:
                 return
@@ -165,28 +165,15 @@ def _unpacked(raw: IO[bytes]) -> Any:
     raw.seek(0)
     if len(head) == _LENGTH.size and _masked(head[:8]) == _LENGTH.unpack(head)[1]:
         return raw
+    compression = ""
     if head.startswith(b"\x1f\x8b"):
-        return gzip.GzipFile(fileobj=raw)
-    if head[:1] == b"\x78" and len(head) > 1 and (head[0] << 8 | head[1]) % 31 == 0:
-        return _Inflated(raw)
-    return raw
-
-
-class _Inflated:
-    """Stream that decompresses zlib data."""
-
-    def __init__(self, raw: IO[bytes]) -> None:
-        self._raw = raw
-        self._inflate = zlib.decompressobj()
-
-    def read(self, nbytes: int) -> bytes:
-        """Read up to the given number of bytes; none at the end."""
-        while True:
-            packed = self._inflate.unconsumed_tail or self._raw.read(_READ_NBYTES)
-            if not packed:
-                return b""
-            if data := self._inflate.decompress(packed, nbytes):
-                return data
+        compression = "gzip"
+    elif head[:1] == b"\x78" and len(head) > 1 and (head[0] << 8 | head[1]) % 31 == 0:
+        compression = "zlib"
+    if not compression:
+        return raw
+    blocks = iter(lambda: raw.read(_READ_NBYTES), b"")
+    return io.BufferedReader(DecompressedStream(blocks, compression), _READ_NBYTES)
 
 
 def _read(stream: Any, nbytes: int) -> bytes:
