@@ -1,8 +1,6 @@
 """One pass over an epoch on one rank: the iterator of a sampler, and its progress."""
 
 import operator
-import sys
-import weakref
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, asdict, dataclass, fields, replace
 from functools import partial
@@ -19,13 +17,10 @@ __all__ = [
     "Planner",
     "Progress",
     "check_count",
-    "drawing_loader",
 ]
 
 # Each lane takes some bytes; no cluster has so many ranks, and a damaged state may say anything.
 MAX_LANES = 1 << 20
-
-_MAX_FRAMES = 16  # between a sampler and the loader that draws from it, batch samplers included
 
 # The first blocks are small, so that the first batch does not wait for thousands of indexes.
 # A block of thousands is what makes an index cheap: numpy's calls are shared by all of them.
@@ -149,23 +144,6 @@ def check_count(name: str, value: int, most: int | None = None) -> int:
     if most is not None and number > most:
         raise ValueError(f"{name} must be at most {most}, got {value}")
     return number
-
-
-def drawing_loader() -> "weakref.ref[Any] | None":
-    """Return the iterator of a DataLoader with workers that is drawing an index, if one is.
-
-    Only it knows how many batches it has drawn ahead of their use, and no sampler is told of it.
-    torchdata's `StatefulDataLoader`, which counts what was used, is none of these.
-    """
-    frame = sys._getframe(1)  # noqa: SLF001 (there is no other way to the caller)
-    for _ in range(_MAX_FRAMES):
-        module = frame.f_globals.get("__name__")
-        if (module, frame.f_code.co_name) == ("torch.utils.data.dataloader", "_try_put_index"):
-            return weakref.ref(frame.f_locals["self"])
-        if frame.f_back is None:
-            break
-        frame = frame.f_back
-    return None
 
 
 @dataclass(frozen=True)

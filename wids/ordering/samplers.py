@@ -21,6 +21,7 @@ import numpy as np
 
 from wids.base.warn import warn
 from wids.ordering.chunks import Layout, chunk_layout
+from wids.ordering.drawing import Drawing, drawing_now
 from wids.ordering.mixtureorder import MixtureLayout, MixtureOrder, MixtureSpec
 from wids.ordering.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
 from wids.ordering.passes import (
@@ -30,14 +31,11 @@ from wids.ordering.passes import (
     Planner,
     Progress,
     check_count,
-    drawing_loader,
 )
 from wids.ordering.permute import Integers
 from wids.ordering.replicas import Replica, check_lanes, number_of_lanes
 
 if TYPE_CHECKING:
-    import weakref
-
     from torch.utils.data import DistributedSampler, Sampler
 else:
     try:
@@ -184,7 +182,7 @@ class ChunkedSampler(Sampler[int]):
         self.shufflefirst = shufflefirst is None or bool(shufflefirst)
         # Whether the user, or a framework, counts the epochs; else passes do.
         self._pinned = False
-        self._loader: weakref.ref[Any] | None = None
+        self._drawing = Drawing()
         self._set_place(0)
 
     def _set_place(self, epoch: int, resumed: OrderState | None = None) -> None:
@@ -367,7 +365,7 @@ class ChunkedSampler(Sampler[int]):
         if progress is not None and not progress.exhausted:
             state = progress.state()
             place = {"_epoch": state.epoch, "_resumed": state if state.position else None}
-        return {**self.__dict__, **place, "_progress": None, "_loader": None}
+        return {**self.__dict__, **place, "_progress": None, "_drawing": Drawing()}
 
     def _epoch_start(self, epoch: int) -> OrderState:
         """The state before the first index of an epoch."""
@@ -458,19 +456,20 @@ class ChunkedSampler(Sampler[int]):
 
     def _warn_of_drawn_ahead(self) -> None:
         """Warn if the state counts what a DataLoader has drawn and nobody has used yet."""
-        loader = None if self._loader is None else self._loader()
-        # Also those that a worker has finished out of turn, which are no longer outstanding.
-        if ahead := len(getattr(loader, "_task_info", ())):
-            warn(
-                f"state_dict() counts {ahead} batches as used that a DataLoader with workers has "
-                "drawn ahead of their use; a run that goes on from it misses their samples: pass "
-                "consumed=steps * batch_size (a BatchSampler: consumed=steps), or use torchdata's "
-                "StatefulDataLoader or wids.Loader"
-            )
+        # Of no pass nothing is told.
+        ahead = 0 if self._progress is None else self._drawing.batches_ahead()
+        if ahead == 0:
+            return
+        warn(
+            f"state_dict() counts {'' if ahead is None else f'{ahead} '}batches as used that a "
+            "DataLoader has drawn ahead of their use; a run that goes on from it misses their "
+            "samples: pass consumed=steps * batch_size (a BatchSampler: consumed=steps), or use "
+            "torchdata's StatefulDataLoader or wids.Loader"
+        )
 
     def _begun(self, progress: Progress) -> None:
         """Take note that a pass is about to hand out its first index."""
-        self._loader = drawing_loader()
+        self._drawing = drawing_now()
         self._progress = progress
 
     def _ended(self, progress: Progress) -> None:

@@ -1,0 +1,195 @@
+"""What a sampler sees of the loader that draws from it, and what it says of it."""
+
+import gc
+import warnings
+import weakref
+from collections import deque
+from itertools import islice
+
+import pytest
+from helpers.workers import Echo
+from torch.utils.data import BatchSampler, DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import wids
+from wids import ChunkedSampler, WidsWarning
+from wids.ordering.drawing import drawing_now
+
+BATCH = 8
+STEPS = 13  # batches in an epoch of 103 samples
+
+
+def make_loader(sampler, workers=2, **options):
+    return DataLoader(Echo(), BATCH, sampler=sampler, num_workers=workers, **options)
+
+
+@pytest.fixture
+def strict():
+    """Make every warning of this library an error."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", WidsWarning)
+        yield
+
+
+@pytest.mark.parametrize(("workers", "ahead"), [(1, 2), (2, 4)])
+@pytest.mark.parametrize("steps", [1, 5])
+def test_a_loop_that_was_left_is_warned_of_after_its_loader_is_gone(workers, ahead, steps):
+    """Batches that an ended loop had drawn ahead count as used, whoever asks after it."""
+    sampler = ChunkedSampler(Echo())
+    for _ in islice(make_loader(sampler, workers), steps):
+        pass
+    gc.collect()
+    with pytest.warns(WidsWarning, match=f"counts {ahead} batches as used"):
+        state = sampler.state_dict()
+    assert state["position"] == (steps + ahead) * BATCH
+    assert sampler.state_dict(consumed=steps * BATCH)["position"] == steps * BATCH
+
+
+def test_a_loop_left_just_before_its_end_is_warned_of():
+    """Where all indexes are drawn and three batches are not used, the next epoch would begin."""
+    sampler = ChunkedSampler(Echo())
+    for _ in islice(make_loader(sampler), STEPS - 3):
+        pass
+    with pytest.warns(WidsWarning, match="counts 3 batches as used"):
+        assert sampler.state_dict()["epoch"] == 1
+    state = sampler.state_dict(consumed=(STEPS - 3) * BATCH)
+    assert (state["epoch"], state["position"]) == (0, (STEPS - 3) * BATCH)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("persistent", [False, True])
+def test_loops_that_end_are_not_warned_of(persistent):
+    """After whole epochs the state is the start of the next one, and nothing is said."""
+    sampler = ChunkedSampler(Echo())
+    loader = make_loader(sampler, persistent_workers=persistent)
+    for epoch in range(1, 3):
+        assert len(list(loader)) == STEPS
+        assert sampler.state_dict()["epoch"] == epoch
+
+
+@pytest.mark.usefixtures("strict")
+def test_what_was_drawn_before_another_place_was_set_is_not_warned_of():
+    """A state that tells of no pass counts no batch of the one before."""
+    sampler = ChunkedSampler(Echo())
+    for _ in islice(make_loader(sampler), 2):
+        pass
+    sampler.set_epoch(4)
+    assert (sampler.state_dict()["epoch"], sampler.state_dict()["position"]) == (4, 0)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("batch_sampler", [False, True])
+def test_a_stateful_loader_is_not_warned_of(batch_sampler):
+    """A StatefulDataLoader with workers counts what was used by itself."""
+    sampler = ChunkedSampler(Echo())
+    options = {"batch_size": BATCH, "sampler": sampler}
+    if batch_sampler:
+        options = {"batch_sampler": wids.BatchSampler(sampler, BATCH)}
+    loader = StatefulDataLoader(Echo(), num_workers=2, **options)
+    for _ in islice(loader, 3):
+        loader.state_dict()
+
+
+class LoaderOfAnotherRelease(DataLoader):
+    """A DataLoader of a torch whose iterator keeps what it has drawn under another name."""
+
+    def __iter__(self):
+        return DrawsAhead(iter(self.batch_sampler), self.num_workers * self.prefetch_factor)
+
+
+class DrawsAhead:
+    """Draws some batches before the first is asked for."""
+
+    def __init__(self, batches, ahead):
+        self.batches = batches
+        self.waiting = deque(islice(batches, ahead))
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.waiting.extend(islice(self.batches, 1))
+        if not self.waiting:
+            raise StopIteration
+        return self.waiting.popleft()
+
+
+@pytest.mark.parametrize("steps", [1, 4, STEPS - 1])
+@pytest.mark.parametrize("alive", [False, True])
+def test_a_loader_whose_number_of_batches_is_unknown_is_warned_of(steps, alive):
+    """With a torch that has other private names the warning comes all the same, with no number."""
+    sampler = ChunkedSampler(Echo())
+    batches = iter(LoaderOfAnotherRelease(Echo(), BATCH, sampler=sampler, num_workers=2))
+    assert len([next(batches) for _ in range(steps)]) == steps
+    if not alive:
+        del batches
+    with pytest.warns(WidsWarning, match=r"state_dict\(\) counts batches as used that") as caught:
+        sampler.state_dict()
+    assert caught[0].filename == __file__
+    assert sampler.state_dict(consumed=steps * BATCH)["position"] == steps * BATCH
+
+
+def test_a_torch_without_the_name_is_warned_of(monkeypatch):
+    """Torch's own loader is seen by its public names where the private one is gone."""
+    monkeypatch.setattr("wids.ordering.drawing._OUTSTANDING", "_renamed")
+    sampler = ChunkedSampler(Echo())
+    loader = DataLoader(Echo(), batch_sampler=BatchSampler(sampler, BATCH, False), num_workers=1)
+    batches = iter(loader)
+    next(batches)
+    with pytest.warns(WidsWarning, match="counts batches as used"):
+        sampler.state_dict()
+    assert len(list(batches)) == STEPS - 1
+    # That all were used cannot be seen; who says so is not warned.
+    with pytest.warns(WidsWarning, match="counts batches as used"):
+        sampler.state_dict()
+    assert sampler.state_dict(consumed=0)["epoch"] == 1
+
+
+class Prepared(DataLoader):
+    """A loader as Accelerate prepares it: one batch ahead, and it tells when the last one comes."""
+
+    end_of_dataloader = False
+
+    def __iter__(self):
+        self.end_of_dataloader = False
+        batches = super().__iter__()
+        batch = next(batches)
+        for following in batches:
+            yield batch
+            batch = following
+        self.end_of_dataloader = True
+        yield batch
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_prepared_loader_is_warned_of_up_to_its_last_batch(workers):
+    """Accelerate draws a batch ahead without workers, too, and none beyond the end."""
+    sampler = ChunkedSampler(Echo())
+    loader = Prepared(Echo(), BATCH, sampler=sampler, num_workers=workers)
+    for step, _ in enumerate(loader, 1):
+        with warnings.catch_warnings(record=True) as caught:
+            warnings.simplefilter("always")
+            sampler.state_dict()
+        assert len(caught) == (step < STEPS), step
+
+
+def test_nothing_is_kept_of_a_loader():
+    """The iterator of a loader, and the sampler, are freed with their last use."""
+    sampler = ChunkedSampler(Echo())
+    batches = iter(make_loader(sampler))
+    next(batches)
+    references = [weakref.ref(batches), weakref.ref(sampler)]
+    gc.disable()
+    try:
+        del batches
+        assert references[0]() is None
+        del sampler
+        assert references[1]() is None
+    finally:
+        gc.enable()
+
+
+def test_drawn_by_hand_nothing_is_ahead():
+    """Where no loader is in sight, what was drawn was used."""
+    drawing = drawing_now()
+    assert (drawing.batches_ahead(), drawing.dealer) == (0, None)
