@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "ordering": "base",
     "display": "base codecs errors specs",
     "reading": "base caching codecs errors fetching log ordering specs tar display",
+    "views": "base display errors ordering reading",
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",
     "tools": "base caching codecs errors ordering reading specs tar display writing",
@@ -35,9 +36,9 @@ MAY_IMPORT = {
         "writing"
     ),
     "cli": "commands errors",
-    "wids": "base codecs errors ordering reading tar",
+    "wids": "base codecs errors ordering reading tar views",
     "__init__": (
-        "caching codecs display errors importing ordering reading specs tar tools writing"
+        "caching codecs display errors importing ordering reading specs tar tools views writing"
     ),
     "__main__": "cli",
 }

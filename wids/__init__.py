@@ -47,9 +47,7 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import DistributedShardSampler as DistributedShardSampler
     from wids.ordering.samplers import ShardedSampler as ShardedSampler
     from wids.ordering.samplers import ShardListSampler as ShardListSampler
-    from wids.reading.dataset import ShardListDataset as ShardListDataset
     from wids.reading.loader import Loader as Loader
-    from wids.reading.mixture import Mixture as Mixture
     from wids.reading.ragged import Ragged as Ragged
     from wids.reading.samplesequence import SampleSequence as SampleSequence
     from wids.specs.build import build_spec as build_spec
@@ -62,6 +60,11 @@ if TYPE_CHECKING:
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
     from wids.tools.reshard import reshard as reshard
+    from wids.views.dataset import ShardListDataset as ShardListDataset
+    from wids.views.mixture import Mixture as Mixture
+    from wids.views.viewable import Concatenation as Concatenation
+    from wids.views.viewable import View as View
+    from wids.views.viewable import concat as concat
     from wids.writing.shardwriter import ShardWriter as ShardWriter
     from wids.writing.tarwriter import TarWriter as TarWriter
 
@@ -73,6 +76,7 @@ _HOME_OF = {
     "CenterCrop": "codecs.framing",
     "ChunkedSampler": "ordering.samplers",
     "Cluster": "ordering.orderreport",
+    "Concatenation": "views.viewable",
     "DatasetSpec": "specs.spec",
     "DecodeError": "errors",
     "DistributedChunkedSampler": "ordering.samplers",
@@ -81,7 +85,7 @@ _HOME_OF = {
     "ImageDecoder": "codecs.images",
     "IntegrityError": "errors",
     "Loader": "reading.loader",
-    "Mixture": "reading.mixture",
+    "Mixture": "views.mixture",
     "Ragged": "reading.ragged",
     "RandomResizedCrop": "codecs.framing",
     "Resize": "codecs.framing",
@@ -91,17 +95,19 @@ _HOME_OF = {
     "Shard": "tar.shard",
     "ShardCache": "caching.cache",
     "ShardFormatError": "errors",
-    "ShardListDataset": "reading.dataset",
+    "ShardListDataset": "views.dataset",
     "ShardListSampler": "ordering.samplers",
     "ShardWriter": "writing.shardwriter",
     "ShardedSampler": "ordering.samplers",
     "SpecError": "errors",
     "TarIndex": "tar.tarindex",
     "TarWriter": "writing.tarwriter",
+    "View": "views.viewable",
     "WidsError": "errors",
     "WidsWarning": "errors",
     "build_spec": "specs.build",
     "check_foreign_index": "tar.interchange",
+    "concat": "views.viewable",
     "decode_audio": "codecs.media",
     "decode_field": "codecs.decode",
     "decode_video": "codecs.media",

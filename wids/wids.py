@@ -17,10 +17,10 @@ from wids.ordering.samplers import (
     ShardedSampler,
     ShardListSampler,
 )
-from wids.reading.dataset import ShardListDataset
 from wids.tar.grouping import split_name
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
+from wids.views.dataset import ShardListDataset
 from wids.wids_mmtar import MMIndexedTar, path_of
 
 __all__ = [

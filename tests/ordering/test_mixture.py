@@ -224,7 +224,7 @@ def test_it_is_the_parts_one_after_the_other():
     assert mixture.lengths == [30, 11, 0, 60, 20, 3, 4]
     assert Mixture([range(3), mixture]).lengths == [3, 30, 11, 0, 60, 20, 3, 4]
     for index in (128, -129):
-        with pytest.raises(IndexError, match=f"index {index} is out of range for 128"):
+        with pytest.raises(IndexError, match=f"index {index} is out of range for .* 128"):
             mixture[index]
 
 
@@ -238,7 +238,7 @@ def test_weights_and_length_may_be_left_to_it():
     assert Mixture([range(100), range(10)], [0.9, 0.1]).num_samples == 100
     assert Mixture(parts, [1, 0]).num_samples == 60
     assert repr(Mixture(parts, [3, 1])) == (
-        "Mixture(60 samples at 75.0%, 30 samples at 25.0%; 80 an epoch)"
+        "Mixture(90 samples: 60 at 75.0%, 30 at 25.0%; 80 an epoch)"
     )
 
 

@@ -80,7 +80,54 @@ def open_subclass(world: World, **options: Any) -> wids.SampleSequence:
     return Relabelled(world.local(), **options)
 
 
-WAYS = [open_local, open_fetched, open_by_range, open_subclass]
+def open_view(world: World, **options: Any) -> wids.SampleSequence:
+    rows = world.local()[::-1]
+    return wids.ShardListDataset(rows, **options).select([*range(7, 12), *range(3, 7), *range(3)])
+
+
+def open_view_of_a_view(world: World, **options: Any) -> wids.SampleSequence:
+    backwards = wids.ShardListDataset(world.remote(), **options)[::-1]
+    return backwards.select(np.arange(COUNT)[::-1])
+
+
+def open_view_of_remote_shards(world: World, **options: Any) -> wids.SampleSequence:
+    return wids.ShardListDataset(world.remote(), remote="range", **options)[:]
+
+
+def open_view_of_a_subclass(world: World, **options: Any) -> wids.SampleSequence:
+    return Relabelled(world.local(), **options)[[True] * COUNT]
+
+
+def open_concatenation(world: World, **options: Any) -> wids.SampleSequence:
+    near, far = world.local(), world.remote()
+    parts = [near[:1], far[1:3], near[3:]]
+    return wids.concat([wids.ShardListDataset(rows, **options) for rows in parts])
+
+
+def open_view_of_a_concatenation(world: World, **options: Any) -> wids.SampleSequence:
+    whole, end = open_local(world, **options), wids.ShardListDataset(world.remote()[2:], **options)
+    both = wids.concat([end, whole], names=["end", "whole"])
+    return both[[*range(7, 12), *range(7)]]
+
+
+def open_mixture(world: World, **options: Any) -> wids.SampleSequence:
+    rows = world.local()
+    return wids.Mixture([wids.ShardListDataset(part, **options) for part in (rows[:3], rows[3:])])
+
+
+WAYS = [
+    open_local,
+    open_fetched,
+    open_by_range,
+    open_subclass,
+    open_view,
+    open_view_of_a_view,
+    open_view_of_remote_shards,
+    open_view_of_a_subclass,
+    open_concatenation,
+    open_view_of_a_concatenation,
+    open_mixture,
+]
 
 Open = Callable[..., wids.SampleSequence]
 
@@ -245,13 +292,14 @@ def test_samplers_deal_all_samples(open_dataset: Open) -> None:
     for make in (wids.DistributedShardSampler, wids.DistributedChunkedSampler):
         drawn = [index for rank in range(3) for index in make(dataset, num_replicas=3, rank=rank)]
         assert set(drawn) == set(range(COUNT))
-    assert sorted(wids.ShardListSampler(dataset)) == list(range(COUNT))
+    if not isinstance(dataset, wids.Mixture):  # which is drawn from by its weights
+        assert sorted(wids.ShardListSampler(dataset)) == list(range(COUNT))
 
 
 def test_shards_are_fetched_ahead_or_it_is_refused(open_dataset: Open) -> None:
     """A sampler of the dataset is followed; what reads by range says that it fetches nothing."""
     dataset = open_dataset()
-    sampler = wids.ShardListSampler(dataset, seed=2)
+    sampler = wids.DistributedShardSampler(dataset, num_replicas=1, rank=0, seed=2)
     with dataset:
         try:
             ahead = dataset.fetch_ahead(sampler)

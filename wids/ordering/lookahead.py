@@ -4,7 +4,7 @@ The order is a function of the position, so the future can be computed without d
 sampler, a block of indexes at a time: nothing here grows with the length of an epoch.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,7 +12,9 @@ import numpy as np
 from wids.ordering.passes import OrderState, Planner
 from wids.ordering.permute import Integers
 
-__all__ = ["Foreseeable", "Lookahead", "Visit"]
+__all__ = ["Foreseeable", "Lookahead", "Places", "Visit"]
+
+Places = Callable[[Integers], Integers]
 
 _BLOCK = 8192  # some milliseconds of work, so that whoever looks ahead can be stopped soon
 
@@ -60,6 +62,8 @@ class Lookahead(Iterator[list[Visit]]):
     Args:
         sampler: Whose future it is.
         ends: Running total of the samples in each shard; int64, shape `(num_shards,)`.
+        places: From the sampler's indexes to those that `ends` counts, -1 for what lies in none of
+            these shards; None where they are the same.
 
     >>> from wids.ordering.samplers import ChunkedSampler
     >>> sampler = ChunkedSampler(range(6), shuffle=False)
@@ -72,9 +76,10 @@ class Lookahead(Iterator[list[Visit]]):
     [0, 1]
     """
 
-    def __init__(self, sampler: Foreseeable, ends: Integers) -> None:
+    def __init__(self, sampler: Foreseeable, ends: Integers, places: Places | None = None) -> None:
         self._sampler = sampler
         self._ends = ends
+        self._places = places
         state, _ = sampler.__planner__().course()
         # Step 0 of each pass that is foreseen: of the one under way and of the next.
         self._starts = {state: 0}
@@ -87,7 +92,11 @@ class Lookahead(Iterator[list[Visit]]):
         done, stop = self._done, min(self._done + _BLOCK, self._share.count)
         self._done = stop
         indexes = self._order.at(self._share.positions(done, stop))
-        return _visits(np.searchsorted(self._ends, indexes, side="right"), self._first_step + done)
+        steps = self._first_step + np.arange(done, stop)
+        if self._places is not None:
+            indexes = self._places(indexes)
+            steps, indexes = steps[indexes >= 0], indexes[indexes >= 0]
+        return _visits(np.searchsorted(self._ends, indexes, side="right"), steps)
 
     def step(self) -> int | None:
         """Where the sampler stands now; None once it does what was not foreseen.
@@ -122,15 +131,18 @@ class Lookahead(Iterator[list[Visit]]):
         return True
 
 
-def _visits(shards: Integers, first_step: int) -> list[Visit]:
+def _visits(shards: Integers, steps: Integers) -> list[Visit]:
     """Say of each shard in a run of steps when it comes first and last."""
     numbers, firsts = np.unique(shards, return_index=True)
     _, from_the_end = np.unique(shards[::-1], return_index=True)
     lasts = shards.size - 1 - from_the_end
     rows = np.argsort(firsts, kind="stable")
     return [
-        Visit(number, first_step + first, first_step + last)
-        for number, first, last in zip(
-            numbers[rows].tolist(), firsts[rows].tolist(), lasts[rows].tolist(), strict=True
+        Visit(*visit)
+        for visit in zip(
+            numbers[rows].tolist(),
+            steps[firsts[rows]].tolist(),
+            steps[lasts[rows]].tolist(),
+            strict=True,
         )
     ]

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property, partial
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,7 +31,7 @@ from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError, ShardFormatError
 from wids.log import logger
 from wids.reading.pipeline import images_as_arrays, pixels_as_array
-from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, join, pack
+from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, join, pack, take
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -246,6 +247,45 @@ class ColumnReader:
             parts.append(fill_in(part.values, part.missing, fill))
             start += shards[number]["nsamples"]
         return join(parts)
+
+    def read_at(
+        self,
+        shards: ShardTable,
+        ends: npt.NDArray[np.int64],
+        indexes: npt.NDArray[np.int64],
+        fill: Any = None,
+    ) -> Values:
+        """Read the column of some samples, in the order of their indexes.
+
+        Args:
+            shards: The dataset's shards.
+            ends: Running total of their samples; int64, shape `(num_shards,)`.
+            indexes: Global indexes of the samples, each in `[0, total)`.
+            fill: What stands for a value that a sample lacks; None makes it an error.
+
+        Raises:
+            DecodeError: A field is missing or damaged.
+        """
+        order = np.argsort(indexes, kind="stable")
+        ascending = indexes[order]
+        numbers, cuts = np.unique(np.searchsorted(ends, ascending, "right"), return_index=True)
+        parts = []
+        bounds = pairwise([*cuts.tolist(), len(ascending)])
+        for number, (first, stop) in zip(numbers.tolist(), bounds, strict=True):
+            ref = shards[number]
+            start = int(ends[number]) - ref["nsamples"]
+            part = self.read_shard(number, ref)
+            local_indexes = ascending[first:stop] - start
+            gaps = np.isin(local_indexes, part.missing)
+            if fill is None and gaps.any():
+                raise self._missing(number, ref, start, int(local_indexes[gaps][0]))
+            # The values are those of the samples that have one.
+            present = local_indexes[~gaps]
+            values = take(part.values, present - np.searchsorted(part.missing, present))
+            parts.append(fill_in(values, np.flatnonzero(gaps), fill))
+        places = np.empty_like(order)
+        places[order] = np.arange(len(order))
+        return take(join(parts), places)
 
     def read_shard(self, number: int, ref: ShardRef) -> ColumnPart:
         """Return the column of one shard, from its kept file if there is one.

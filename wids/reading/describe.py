@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from wids.specs.shardtable import ShardTable
     from wids.tar.grouping import KeyRule
 
-__all__ = ["first_fields", "html_page", "nbytes_of", "summary_line", "view_sample"]
+__all__ = ["first_fields", "html_page", "nbytes_of", "page_of", "summary_line", "view_sample"]
 
 # A glance, and little enough to be read for every `repr` in a notebook.
 GRID_SAMPLES = 12
@@ -48,6 +48,16 @@ def summary_line(dataset: ShardedSequence) -> str:
 
 def html_page(dataset: ShardedSequence) -> str:
     """Return the HTML that a notebook shows for a dataset."""
+    return page_of(dataset, _facts(dataset))
+
+
+def page_of(dataset: SampleSequence, facts: DatasetFacts) -> str:
+    """Return the HTML that a notebook shows for any sequence of samples.
+
+    Args:
+        dataset: The sequence.
+        facts: What the page says of it.
+    """
     from wids.display.notebook import dataset_html
 
     first = range(min(GRID_SAMPLES, len(dataset)))
@@ -56,7 +66,7 @@ def html_page(dataset: ShardedSequence) -> str:
     if len(near) < len(first):
         note = "The first shard is not here yet; show(0) fetches it and shows a sample."
     samples = [_sample_or_error(dataset, index) for index in near]
-    return dataset_html(_facts(dataset), samples, note)
+    return dataset_html(facts, samples, note)
 
 
 def view_sample(dataset: SampleSequence, index: int, most_nbytes: int | None = None) -> SampleView:

@@ -15,7 +15,7 @@ import weakref
 from collections import deque
 from contextlib import suppress
 from itertools import accumulate
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from wids.base.urls import is_local
 from wids.base.warn import warn
@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
     import numpy as np
 
-    from wids.ordering.lookahead import Foreseeable, Visit
+    from wids.ordering.lookahead import Foreseeable, Places, Visit
     from wids.ordering.passes import OrderState
     from wids.reading.shardopener import ShardOpener
     from wids.reading.waits import WaitLog
     from wids.specs.shardtable import ShardTable
 
-__all__ = ["FetchAhead", "Window", "check_foreseeable", "most_at_once"]
+__all__ = ["FetchAhead", "FetchProgress", "Window", "check_foreseeable", "most_at_once"]
 
 _log = logging.getLogger(__name__)
 _MOST_SHARDS = 128  # as good as all of them; each costs a system call every now and then
@@ -52,6 +52,18 @@ _FAREWELL_SECONDS = 1.0
 _LAST_BATCHES_SECONDS = 2.0
 
 
+class FetchProgress(Protocol):
+    """What is told of shards that are fetched ahead."""
+
+    @property
+    def num_fetched(self) -> int:
+        """Number of shards fetched ahead so far."""
+
+    @property
+    def waited_seconds(self) -> float:
+        """Seconds that readers of this process waited for shards, in this epoch or the last one."""
+
+
 class FetchAhead:
     """Thread that fetches the next shards of a sampler into the cache.
 
@@ -64,6 +76,7 @@ class FetchAhead:
         shards: All shards of the dataset.
         ends: Running total of their samples; int64, shape `(num_shards,)`.
         sampler: Sampler that draws the indexes.
+        places: From the sampler's indexes to those that `ends` counts, as for `Lookahead`.
 
     Attributes:
         num_fetched: Number of shards fetched ahead so far.
@@ -81,11 +94,13 @@ class FetchAhead:
         shards: ShardTable,
         ends: np.ndarray[Any, np.dtype[np.int64]],
         sampler: Foreseeable,
+        places: Places | None = None,
     ) -> None:
-        self.num_fetched = 0
+        self.num_fetched: int = 0
         cache = self._cache = opener.cache
         self._shards = shards
         self._ends = ends
+        self._places = places
         # Nobody need close this: when the sampler is forgotten, so is what it would ask for.
         self._sampler = cast("Foreseeable", weakref.proxy(sampler))
         # Nothing here may refer back to this object: it holds the cache, and so descriptors, which
@@ -146,7 +161,7 @@ class FetchAhead:
         """Start a new window at the position of the sampler."""
         room = self._room(self._sampler)
         self._step = 0
-        self._lookahead = Lookahead(self._sampler, self._ends)
+        self._lookahead = Lookahead(self._sampler, self._ends, self._places)
         coming = _remote_visits(self._lookahead, self._shards)
         self._window = Window(coming, self._sizes, room, _MOST_SHARDS)
         self._paths: dict[int, Path] = {}
@@ -209,7 +224,9 @@ class FetchAhead:
         room = self._room(sampler)
         if room is None:
             return
-        coming = next(_remote_visits(Lookahead(sampler, self._ends), self._shards), [])
+        coming = next(
+            _remote_visits(Lookahead(sampler, self._ends, self._places), self._shards), []
+        )
         wanted = most_at_once(coming, self._sizes)
         if wanted <= room:
             return
@@ -408,12 +425,12 @@ class Window:
         return not ahead and held + nbytes <= self._room
 
 
-def check_foreseeable(sampler: object, length: int, *, by_range: bool) -> None:
+def check_foreseeable(sampler: object, length: int | None, *, by_range: bool = False) -> None:
     """Check that the next shards of a sampler are known and need fetching.
 
     Args:
         sampler: The object passed as a sampler.
-        length: Samples in the dataset.
+        length: Samples in the dataset; None where the sampler draws from a view of it.
         by_range: Whether the dataset reads remote samples without their shards.
 
     Raises:
@@ -426,7 +443,7 @@ def check_foreseeable(sampler: object, length: int, *, by_range: bool) -> None:
             f"wids.DistributedShardSampler; got {type(sampler).__name__}"
         )
     drawn_from = len(cast("Any", sampler).dataset)
-    if drawn_from != length:
+    if length is not None and drawn_from != length:
         raise ValueError(
             f"fetch_ahead: the sampler draws from {drawn_from} samples, this dataset has {length}; "
             "make the sampler over this very dataset"

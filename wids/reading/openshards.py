@@ -35,6 +35,8 @@ __all__ = [
     "OpenShard",
     "OpenShards",
     "ShardSamples",
+    "checked_position",
+    "checked_positions",
     "default_max_open_shards",
 ]
 
@@ -105,10 +107,7 @@ class Locator:
         Raises:
             IndexError: It lies outside `[-n, n)`.
         """
-        position = index + self.total if index < 0 else index
-        if not 0 <= position < self.total:
-            raise IndexError(f"index {index} is out of range for a dataset of {self.total} samples")
-        return position
+        return checked_position(index, self.total)
 
     def positions(self, indexes: Sequence[int] | npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Return several indexes counted from the start.
@@ -117,15 +116,7 @@ class Locator:
             IndexError: One of them lies outside `[-n, n)`.
             TypeError: They are no integers.
         """
-        array = np.asarray(indexes)
-        if array.ndim != 1 or array.dtype.kind != "i":
-            # A list of none has no type, and a list may hold integers of any kind.
-            numbers = [self.position(operator.index(index)) for index in indexes]
-            return np.array(numbers, np.int64)
-        outside = (array < -self.total) | (array >= self.total)
-        if outside.any():
-            self.position(int(array[outside][0]))
-        return np.where(array < 0, array + self.total, array).astype(np.int64, copy=False)
+        return checked_positions(indexes, self.total)
 
     def __getstate__(self) -> dict[str, object]:
         return {"ends": self.ends, "total": self.total}
@@ -133,6 +124,44 @@ class Locator:
     def __setstate__(self, state: dict[str, object]) -> None:
         self.__dict__.update(state)
         self._prepare()
+
+
+def checked_position(index: int, total: int) -> int:
+    """Return an index into `total` samples counted from the start.
+
+    Raises:
+        IndexError: It lies outside `[-total, total)`.
+
+    >>> checked_position(-1, 5)
+    4
+    """
+    position = index + total if index < 0 else index
+    if not 0 <= position < total:
+        raise IndexError(f"index {index} is out of range for a dataset of {total} samples")
+    return position
+
+
+def checked_positions(
+    indexes: Sequence[int] | npt.NDArray[np.int64], total: int
+) -> npt.NDArray[np.int64]:
+    """Return several indexes into `total` samples counted from the start.
+
+    Raises:
+        IndexError: One of them lies outside `[-total, total)`.
+        TypeError: They are no integers.
+
+    >>> checked_positions([-1, 0], 5)
+    array([4, 0])
+    """
+    array = np.asarray(indexes)
+    if array.ndim != 1 or array.dtype.kind != "i":
+        # A list of none has no type, and a list may hold integers of any kind.
+        numbers = [checked_position(operator.index(index), total) for index in indexes]
+        return np.array(numbers, np.int64)
+    outside = (array < -total) | (array >= total)
+    if outside.any():
+        checked_position(int(array[outside][0]), total)
+    return np.where(array < 0, array + total, array).astype(np.int64, copy=False)
 
 
 class _Table:

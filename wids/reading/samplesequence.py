@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
     from wids.caching.cache import ShardCache
     from wids.display.notebook import SampleView
-    from wids.ordering.lookahead import Foreseeable
+    from wids.ordering.lookahead import Foreseeable, Places
     from wids.reading.columns import ColumnReader
-    from wids.reading.fetchahead import FetchAhead
+    from wids.reading.fetchahead import FetchProgress
     from wids.reading.gather import Allocate, Gathering
     from wids.reading.pipeline import BatchKind
     from wids.reading.ragged import Ragged, Values
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
 
-__all__ = ["SampleLocation", "SampleSequence", "ShardedSequence"]
+__all__ = ["SampleLocation", "SampleSequence", "ShardedSequence", "relabelled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +64,20 @@ class SampleSequence(Protocol):
 
     def __getitem__(self, index: int, /) -> Any:
         """Return a sample with the transformations applied."""
+
+    def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
+        """Return a sample as sample `number` of a sequence that is made of this one.
+
+        Args:
+            index: Its index here, in `[0, len)`, unchecked.
+            number: What `__index__` is to be.
+            dataset: What `__dataset__` is to be; None for the name that it has here.
+        """
+
+    def read_batch_as(
+        self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
+    ) -> list[Any]:
+        """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
 
     def __getitems__(self, indexes: Sequence[int], /) -> list[Any]:
         """Return the samples of a batch, each as `self[index]`, in the order of the indexes."""
@@ -123,8 +137,22 @@ class SampleSequence(Protocol):
     def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
         """Return one field of all samples, or one value in it, decoded."""
 
-    def fetch_ahead(self, sampler: Foreseeable) -> FetchAhead:
-        """Fetch the next shards of a sampler in the background."""
+    def column_at(
+        self, indexes: npt.NDArray[np.int64], extension: str, *path: str | int, fill: Any = None
+    ) -> Values:
+        """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
+
+    def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
+        """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
+
+    def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
+        """Fetch the next shards of a sampler in the background.
+
+        Args:
+            sampler: The one that draws the indexes.
+            places: For a sampler over a sequence that is made of this one: from its indexes to
+                those here, -1 for samples that lie elsewhere.
+        """
 
     @property
     def class_names(self) -> Mapping[int, str]:
@@ -182,3 +210,21 @@ class ShardedSequence(SampleSequence, Protocol):
 
     def drop_if_changed(self, shard_index: int) -> None:
         """Close a shard whose file was replaced since it was opened."""
+
+
+def relabelled(sample: Any, number: int, dataset: str | None = None) -> Any:
+    """Give a sample that was read the labels that it has in another sequence.
+
+    Args:
+        sample: What a dataset returned; only a dict with `__index__` has labels.
+        number: Its new `__index__`.
+        dataset: Its new `__dataset__`; None to keep the old one.
+
+    >>> relabelled({"__key__": "a", "__index__": 7}, 2)
+    {'__key__': 'a', '__index__': 2}
+    """
+    if isinstance(sample, dict) and "__index__" in sample:
+        sample["__index__"] = number
+        if dataset is not None:
+            sample["__dataset__"] = dataset
+    return sample

@@ -30,7 +30,7 @@ from wids.reading.gather import Gathering, ReadAhead, gather_fields
 from wids.reading.openshards import Locator, NumberedShards, default_max_open_shards
 from wids.reading.pipeline import Pipeline, StreamedShard
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
-from wids.reading.samplesequence import SampleLocation
+from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import ShardOpener
 from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from wids.base.shardref import ShardRef
     from wids.codecs.decode import Decoder, ErrorHandler
     from wids.display.notebook import SampleView
-    from wids.ordering.lookahead import Foreseeable
+    from wids.ordering.lookahead import Foreseeable, Places
     from wids.reading.gather import Allocate
     from wids.reading.openshards import OpenShard, ShardSamples
     from wids.reading.pipeline import BatchKind, Sample, Transformation, Transformations
@@ -208,7 +208,10 @@ class ShardList:
         # The hot path: a call less is worth a few lines twice.
         locate = self._locator
         if type(index) is not int or not 0 <= index < locate.total:
-            index = locate.position(operator.index(index))
+            try:
+                index = locate.position(operator.index(index))
+            except TypeError:
+                return self._view(index)
         shard_of = locate.shard_of  # in two steps: what is called at once is looked up as a method
         opened = self._opened[shard_of(index)]
         opened.uses += 1
@@ -217,6 +220,35 @@ class ShardList:
         sample = opened.shard.read(local_index, pipeline.fields, pipeline.copies)
         sample["__dataset__"] = opened.dataset
         sample["__index__"] = index
+        sample["__shard__"] = opened.url
+        sample["__shardindex__"] = local_index
+        if pipeline.transformations or pipeline.raw_kind is None:
+            return pipeline.finish(sample)
+        return sample
+
+    def _view(self, chosen: Any) -> Any:
+        """Answer `self[chosen]` for anything but an integer; a subclass may make a view of it."""
+        raise TypeError(f"expected an integer as the index of a sample, got {chosen!r:.80}")
+
+    def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
+        """Return a sample as sample `number` of a sequence that is made of this one.
+
+        Args:
+            index: Its index here, in `[0, len)`, unchecked.
+            number: What `__index__` is to be.
+            dataset: What `__dataset__` is to be; None for the name that it has here.
+        """
+        if self._overrides_getitem:
+            return relabelled(self[index], number, dataset)
+        # As in `__getitem__`; called from there, it would make every sample a tenth dearer.
+        shard_of = self._locator.shard_of
+        opened = self._opened[shard_of(index)]
+        opened.uses += 1
+        local_index = index - opened.start
+        pipeline = self._pipeline
+        sample = opened.shard.read(local_index, pipeline.fields, pipeline.copies)
+        sample["__dataset__"] = opened.dataset if dataset is None else dataset
+        sample["__index__"] = number
         sample["__shard__"] = opened.url
         sample["__shardindex__"] = local_index
         if pipeline.transformations or pipeline.raw_kind is None:
@@ -235,15 +267,25 @@ class ShardList:
         """
         # All of them first, so that an index out of range fails before anything is fetched.
         wanted = [self._locator.position(operator.index(index)) for index in indexes]
-        slots = sorted(range(len(wanted)), key=wanted.__getitem__)
-        samples: list[Any] = [None] * len(wanted)
         with reading_batch(indexes):
-            if self._overrides_getitem:
-                for slot in slots:
-                    samples[slot] = self[wanted[slot]]
-            else:
-                for slot, sample in zip(slots, self._read_sorted(sorted(wanted)), strict=True):
-                    samples[slot] = sample
+            return self.read_batch_as(wanted, wanted)
+
+    def read_batch_as(
+        self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
+    ) -> list[Any]:
+        """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
+        slots = sorted(range(len(indexes)), key=indexes.__getitem__)
+        samples: list[Any] = [None] * len(indexes)
+        if self._overrides_getitem:
+            for slot in slots:
+                samples[slot] = self.read_as(indexes[slot], numbers[slot], dataset)
+            return samples
+        finish = self._pipeline.finish
+        for slot, sample in zip(slots, self._read_sorted(sorted(indexes)), strict=True):
+            sample["__index__"] = numbers[slot]
+            if dataset is not None:
+                sample["__dataset__"] = dataset
+            samples[slot] = finish(sample)
         return samples
 
     @property
@@ -252,7 +294,7 @@ class ShardList:
         return type(self).__getitem__ is not ShardList.__getitem__
 
     def _read_sorted(self, indexes: list[int]) -> Iterator[Any]:
-        """Read a batch that is in the order of storage, shard by shard."""
+        """Read a batch that is in the order of storage, shard by shard: raw and labelled."""
         if self._opener.by_range:
             self._open_side_by_side(indexes)
         pipeline = self._pipeline
@@ -265,7 +307,7 @@ class ShardList:
                     read = opened.shard.read
                     for local_index in local_indexes:
                         sample = read(local_index, pipeline.fields, pipeline.copies)
-                        yield pipeline.finish(opened.label(sample, local_index))
+                        yield opened.label(sample, local_index)
 
     def _open_side_by_side(self, indexes: list[int]) -> None:
         """Open the shards of a batch concurrently, since each may need a round trip."""
@@ -306,7 +348,7 @@ class ShardList:
         requests = [(opened.shard, local_index) for opened, local_index in flat]
         raw = read_samples(requests, pipeline.fields, copy=pipeline.copies)
         for sample, (opened, local_index) in zip(raw, flat, strict=True):
-            yield pipeline.finish(opened.label(sample, local_index))
+            yield opened.label(sample, local_index)
 
     def __iter__(self) -> Iterator[Any]:
         # Not inherited from the sequence protocol, which would ask for one sample beyond the end.
@@ -357,6 +399,27 @@ class ShardList:
                 missing and there is no `fill`; the message names sample, shard and field.
         """
         return self.column_reader(extension, *path).read(self.shards, fill)
+
+    def column_at(
+        self, indexes: npt.NDArray[np.int64], extension: str, *path: str | int, fill: Any = None
+    ) -> Values:
+        """Return the column of some samples; no other shards than theirs are read.
+
+        Args:
+            indexes: Their indexes in `[0, len)`, unchecked, in any order.
+            extension: The field, and so on, as for `column`.
+            path: Keys and indexes that lead to a value in it.
+            fill: What stands for a value that a sample lacks.
+
+        Raises:
+            DecodeError: As for `column`.
+        """
+        reader = self.column_reader(extension, *path)
+        return reader.read_at(self.shards, self._locator.ends, indexes, fill)
+
+    def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
+        """Return the keys of some samples, in the order of their indexes."""
+        return self.locate_batch(indexes).keys
 
     def column_reader(self, extension: str, *path: str | int) -> ColumnReader:
         """Return the reader that `column` uses, to read a column shard by shard.
@@ -523,7 +586,7 @@ class ShardList:
         """
         self._opened.drop_if_changed(shard_index)
 
-    def fetch_ahead(self, sampler: Foreseeable) -> FetchAhead:
+    def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchAhead:
         """Fetch the next shards of a sampler in the background.
 
         One thread of this process does so from now on, epoch after epoch, as far ahead as
@@ -531,6 +594,8 @@ class ShardList:
 
         Args:
             sampler: The one that draws the indexes, in this process; one of this library.
+            places: For a sampler over a view: from its indexes to those of this dataset, -1 for
+                samples that lie elsewhere.
 
         Returns:
             The thread's progress: shards fetched, and seconds that readers had to wait.
@@ -540,10 +605,11 @@ class ShardList:
             ValueError: It draws from other samples, or the dataset fetches no shards.
             CacheError: The cache folder cannot be used.
         """
-        check_foreseeable(sampler, self._locator.total, by_range=self._opener.by_range)
+        length = self._locator.total if places is None else None
+        check_foreseeable(sampler, length, by_range=self._opener.by_range)
         if self._ahead is not None:
             self._ahead.close()
-        self._ahead = FetchAhead(self._opener, self.shards, self._locator.ends, sampler)
+        self._ahead = FetchAhead(self._opener, self.shards, self._locator.ends, sampler, places)
         return self._ahead
 
     def close(self) -> None:

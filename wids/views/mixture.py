@@ -6,17 +6,15 @@ import operator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-from wids.ordering.randomseeds import reading_batch
+from wids.views.viewable import Concatenation, View
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
 __all__ = ["Mixture"]
 
 
-class Mixture:
+class Mixture(Concatenation):
     """Datasets placed one after the other, to be drawn from by weight.
 
     By itself it is their concatenation: index `len(a)` is the first sample of the second. A
@@ -25,7 +23,7 @@ class Mixture:
     for one time, over all epochs together.
 
     Args:
-        parts: Datasets with `len`, and with `lengths` if drawn from by shards; none is empty.
+        parts: Datasets, views, or anything with `len` and `[index]`; none is empty.
         weights: A weight for each, at least 0, of any sum; "size" for the number of samples. None
             takes the weight that the spec of each gives, or the sizes where one gives none.
         num_samples: Samples an epoch; or "first", to end where the first part is used up, or
@@ -52,67 +50,25 @@ class Mixture:
         weights: Sequence[float] | str | None = None,
         num_samples: int | str = "first",
     ) -> None:
-        self.parts = list(parts)
+        super().__init__(parts)
         sizes = [len(part) for part in self.parts]
         if not sizes or min(sizes) < 1:
             raise ValueError(f"a mixture needs parts with samples, got parts of {sizes} samples")
-        self._ends = np.cumsum(sizes)
         self.weights = _exact_weights(weights, self.parts, sizes)
         self.num_samples = _epoch_length(num_samples, sizes, self.weights)
-
-    def __len__(self) -> int:
-        """Number of samples of all parts together."""
-        return int(self._ends[-1])
-
-    def __getitem__(self, index: int) -> Any:
-        """Return the sample with a global index; a negative one counts from the end."""
-        part, local = self._locate(index)
-        return self.parts[part][local]
-
-    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
-        """Return the samples of a batch, each part read at once; torch's DataLoader calls this."""
-        located = [self._locate(index) for index in indexes]
-        samples: list[Any] = [None] * len(located)
-        with reading_batch(indexes):
-            for number, part in enumerate(self.parts):
-                slots = [slot for slot, (home, _) in enumerate(located) if home == number]
-                wanted = [located[slot][1] for slot in slots]
-                read = getattr(part, "__getitems__", None)
-                found = read(wanted) if read else [part[local] for local in wanted]
-                for slot, sample in zip(slots, found, strict=True):
-                    samples[slot] = sample
-        return samples
-
-    def __iter__(self) -> Iterator[Any]:
-        """Yield all samples, part after part."""
-        return (self[index] for index in range(len(self)))
 
     def __repr__(self) -> str:
         total = sum(self.weights)
         shares = ", ".join(
-            f"{len(part):,} samples at {float(weight / total):.1%}"
+            f"{len(part):,} at {float(weight / total):.1%}"
             for part, weight in zip(self.parts, self.weights, strict=True)
         )
-        return f"Mixture({shares}; {self.num_samples:,} an epoch)"
+        return f"Mixture({len(self):,} samples: {shares}; {self.num_samples:,} an epoch)"
 
     @property
     def part_lengths(self) -> list[Sequence[int]]:
         """Samples in each shard of each part; a part that does not say is one."""
-        return [getattr(part, "lengths", [len(part)]) for part in self.parts]
-
-    @property
-    def lengths(self) -> list[int]:
-        """Samples in each shard of all parts."""
-        return [length for lengths in self.part_lengths for length in lengths]
-
-    def _locate(self, index: int) -> tuple[int, int]:
-        """Find the part that a sample is in, and its index there."""
-        number = operator.index(index)
-        positive = number + len(self) if number < 0 else number
-        if not 0 <= positive < len(self):
-            raise IndexError(f"index {number} is out of range for {len(self)} samples")
-        part = int(np.searchsorted(self._ends, positive, side="right"))
-        return part, positive - (int(self._ends[part - 1]) if part else 0)
+        return self._lengths_by_part
 
 
 def _exact_weights(
@@ -137,7 +93,7 @@ def _exact_weights(
 
 def _weight_of_spec(part: Any) -> Any:
     """Return the weight that the spec gives a dataset; None if it gives none, or several."""
-    shards = getattr(part, "shards", ())
+    shards = getattr(part.base if isinstance(part, View) else part, "shards", ())
     weights = {shard.get("weight") for shard in shards}
     return weights.pop() if len(weights) == 1 else None
 

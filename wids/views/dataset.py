@@ -1,13 +1,14 @@
 """`ShardListDataset`: a `ShardList` that is a `torch.utils.data.Dataset`.
 
 Where torch is installed it is a `torch.utils.data.Dataset`; elsewhere it works alike, without.
-All it does stands in `shardlist.py`: the command line, the indexer and the browser use that, so
+What it reads it reads as `ShardList`: the command line, the indexer and the browser use that, so
 that they never wait for `import torch`, which takes seconds.
 """
 
 from typing import TYPE_CHECKING, Any
 
 from wids.reading.shardlist import ShardList
+from wids.views.viewable import Viewable
 
 __all__ = ["ShardListDataset"]
 
@@ -25,8 +26,11 @@ else:
                 return cls
 
 
-class ShardListDataset(ShardList, Dataset[Any]):
+class ShardListDataset(ShardList, Viewable, Dataset[Any]):  # type: ignore[misc]  # the `+` of views
     """A map-style dataset over tar shards: `len(dataset)`, `dataset[index]`.
+
+    A slice, a list of indexes or a mask in place of the index gives a view; so do the methods
+    `select`, `take` and the others of a `View`.
 
     Takes the arguments of `ShardList`, where they are described; the most used are
 
@@ -46,3 +50,6 @@ class ShardListDataset(ShardList, Dataset[Any]):
     >>> len(dataset), dataset[-1]["__key__"], dataset[-1][".txt"], dataset[-1][".cls"]
     (2, '0002', 'text 0002', 7)
     """
+
+    def _view(self, chosen: Any) -> Any:
+        return self.select(chosen)

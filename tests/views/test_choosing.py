@@ -1,0 +1,207 @@
+"""Slices, lists, masks, `select`, `take` and `+`: views as Python's own lists would choose."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.server import ShardServer
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+
+import wids
+
+LENGTHS = [4, 1, 0, 7, 3]
+COUNT = sum(LENGTHS)
+KEYS = [f"k{number:02d}" for number in range(COUNT)]
+
+
+@pytest.fixture
+def dataset(make_shard: Callable[..., Path]) -> wids.ShardListDataset:
+    """Write fifteen samples in five shards."""
+    rows, start = [], 0
+    for number, length in enumerate(LENGTHS):
+        samples = [
+            {"__key__": key, ".cls": str(index)}
+            for index, key in enumerate(KEYS[start : start + length], start)
+        ]
+        rows.append((str(make_shard(f"{number}.tar", samples)), length))
+        start += length
+    return wids.ShardListDataset(rows)
+
+
+def keys(view: Any) -> list[str]:
+    return [sample["__key__"] for sample in view]
+
+
+CHOICES = st.one_of(
+    st.lists(st.integers(-COUNT, COUNT - 1), max_size=20),
+    st.builds(
+        slice, *[st.one_of(st.none(), st.integers(-20, 20))] * 2, st.sampled_from([-2, 1, 3])
+    ),
+    st.lists(st.booleans(), min_size=COUNT, max_size=COUNT),
+)
+
+
+@settings(deadline=None, suppress_health_check=list(HealthCheck), max_examples=60)
+@given(choice=CHOICES, second=st.integers(1, 3))
+def test_a_view_is_what_numpy_chooses(
+    dataset: wids.ShardListDataset, choice: Any, second: int
+) -> None:
+    """A slice, list or mask of the dataset, and a slice of that, give the samples of an array."""
+    array = np.array(KEYS)
+    expected = array[np.array(choice, int) if choice == [] else choice]
+    view = dataset[choice]
+    assert keys(view) == expected.tolist()
+    assert keys(view[::second]) == expected[::second].tolist()
+    assert [sample["__index__"] for sample in view] == list(range(len(expected)))
+    assert view.base is dataset
+    assert view[::second].base is dataset
+
+
+def test_choices_come_in_many_types(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """Arrays of any integers, truth values, ranges and files of numpy are choices."""
+    for kind in (np.int8, np.uint16, np.uint64, np.int64):
+        assert keys(dataset[np.array([14, 3], kind)]) == ["k14", "k03"]
+    mask = np.arange(COUNT) % 5 == 0
+    assert keys(dataset[mask]) == ["k00", "k05", "k10"]
+    assert keys(dataset[range(3, 9, 2)]) == ["k03", "k05", "k07"]
+    assert keys(dataset.select(range(-2, 1))) == ["k13", "k14", "k00"]
+    for name, choice in (("rows.npy", np.array([2, 1])), ("mask.npy", mask)):
+        np.save(tmp_path / name, choice)
+    assert keys(dataset.select(tmp_path / "rows.npy")) == ["k02", "k01"]
+    assert keys(dataset.select(str(tmp_path / "mask.npy"))) == ["k00", "k05", "k10"]
+    assert len(dataset[[]]) == 0
+    assert dataset[np.int32(3)]["__key__"] == dataset[:][np.int64(3)]["__key__"] == "k03"
+
+
+@pytest.mark.parametrize(
+    ("choice", "error", "message"),
+    [
+        ([0, 15], IndexError, "index 15 .* 15 samples"),
+        ([-16], IndexError, "index -16"),
+        (range(14, 17), IndexError, "index 15"),
+        ([True] * 14, ValueError, "15 samples, got 14"),
+        ([0.5], TypeError, "expected indexes"),
+        ([[1, 2]], TypeError, "one dimension"),
+        ("rows.txt", ValueError, r"\.npy"),
+        (None, TypeError, "expected indexes"),
+        ({"a": 1}, TypeError, "expected indexes"),
+    ],
+)
+def test_a_wrong_choice_is_refused(
+    dataset: wids.ShardListDataset, choice: Any, error: type[Exception], message: str
+) -> None:
+    """The message says what would have been one."""
+    for sequence in (dataset, dataset[:], dataset[:0] + dataset):
+        with pytest.raises(error, match=message):
+            sequence.select(choice)
+    if isinstance(choice, list):
+        with pytest.raises(error, match=message):
+            dataset[choice]
+
+
+def test_a_view_keeps_shards_together_where_it_can(dataset: wids.ShardListDataset) -> None:
+    """`lengths` counts the samples left in each shard; in another order, each run of one shard."""
+    assert dataset[2:13].lengths == [2, 1, 7, 1]
+    assert dataset[::2].lengths == [2, 1, 3, 2]
+    assert dataset[[13, 14, 0, 1, 12, 4]].lengths == [2, 2, 1, 1]
+    assert dataset[::-1].lengths == [3, 7, 1, 4]
+    assert dataset[[]].lengths == []
+    both = dataset + dataset[:6]
+    assert both.lengths == [4, 1, 0, 7, 3, 4, 1, 1]
+    assert both[3:18].lengths == [1, 1, 7, 3, 3]
+
+
+def test_some_are_taken_at_random(dataset: wids.ShardListDataset) -> None:
+    """`take` gives as many samples as asked for, in storage order; a seed gives the same again."""
+    taken = [keys(dataset.take(6, seed)) for seed in range(20)]
+    assert all(len(set(each)) == 6 and sorted(each) == each for each in taken)
+    assert keys(dataset.take(6, 3)) == taken[3]
+    assert {key for each in taken for key in each} == set(KEYS)
+    assert keys(dataset.take(COUNT)) == KEYS
+    assert keys(dataset[:4].take(0)) == []
+    for wrong in (COUNT + 1, -1):
+        with pytest.raises(ValueError, match="15 samples"):
+            dataset.take(wrong)
+
+
+def test_concatenations_are_flat_and_named(dataset: wids.ShardListDataset) -> None:
+    """`+` and `concat` place one after the other; names say whence a sample is."""
+    three = dataset[:2] + dataset[5:6] + dataset
+    assert len(three.parts) == 3
+    assert keys(three) == ["k00", "k01", "k05", *KEYS]
+    named = wids.concat([dataset[:2], three], names=["few", "many"])
+    assert len(named.parts) == 2
+    assert [sample["__dataset__"] for sample in named[:4]] == ["few", "few", "many", "many"]
+    assert {sample["__dataset__"] for sample in named.__getitems__([0, 1])} == {"few"}
+    assert named.read_raw(-1)["__dataset__"] == "many"
+    assert keys(named[[3, 0]]) == ["k01", "k00"]
+    assert named.locate(2).index == 2
+    with pytest.raises(ValueError, match="names"):
+        wids.concat([dataset], names=["a", "b"])
+    with pytest.raises(ValueError, match="none"):
+        wids.concat([])
+
+
+def test_parts_of_other_fields_come_as_samples(
+    dataset: wids.ShardListDataset, make_shard: Callable[..., Path]
+) -> None:
+    """A batch from parts that have different fields is made sample by sample, and still whole."""
+    path = make_shard("texts.tar", [{"__key__": "t", ".cls": "7", ".txt": "text"}])
+    both = dataset[:2] + wids.ShardListDataset([str(path)])
+    assert both.gather_fields([0, 2]) is None
+    batch = both.gather_fields([2])
+    assert batch is not None
+    assert batch[".txt"] == ["text"]
+    assert batch["__index__"].tolist() == [2]
+    assert both.gather([2, 0], ".cls").tolist() == [7, 0]
+    assert list(both.column(".txt", fill="")) == ["", "", "text"]
+    with pytest.raises(wids.DecodeError, match=r"\.txt"):
+        both.column(".txt")
+
+
+def test_columns_of_a_view_open_its_shards_alone(shard_server: ShardServer, dataset: Any) -> None:
+    """Only shards that the view has samples in are fetched for a column."""
+    rows = [
+        (shard_server.put(f"s{n}.tar", Path(shard["url"]).read_bytes()), shard["nsamples"])
+        for n, shard in enumerate(dataset.shards)
+    ]
+    remote = wids.ShardListDataset(rows)
+    assert remote[[13, 14]].column(".cls").tolist() == [13, 14]
+    fetched = {request.path for request in shard_server.requests}
+    assert "/s4.tar" in fetched
+    assert not fetched & {"/s0.tar", "/s1.tar", "/s3.tar"}
+
+
+def test_workers_read_views(dataset: wids.ShardListDataset) -> None:
+    """A DataLoader's workers get the view by its pickle, and give its samples in order."""
+    view = (dataset + dataset)[::-2]
+    for context in ("fork", "spawn"):
+        loader = DataLoader(
+            view, batch_size=4, num_workers=1, collate_fn=keys, multiprocessing_context=context
+        )
+        assert [key for batch in loader for key in batch] == keys(view)
+    assert len(pickle.dumps(dataset.take(9))) < 64 << 10
+
+
+def test_views_say_what_they_are(dataset: wids.ShardListDataset) -> None:
+    """Their line names the number of samples and what they were chosen from."""
+    assert repr(dataset[:3]) == f"View(3 samples of {dataset!r})"
+    assert repr(dataset[:3] + dataset[:1]).startswith("Concatenation(4 samples: View(3 samples of ")
+
+
+def test_class_names_of_parts_must_agree(make_shard: Callable[..., Path]) -> None:
+    """A number that two parts name differently has no name, and that is said."""
+    path = str(make_shard("c.tar", [{"__key__": "a", ".cls": "0"}]))
+    first, second = (
+        wids.ShardListDataset([path], options={"classes": names})
+        for names in (["cat", "dog"], ["cat", "owl", "fox"])
+    )
+    with pytest.warns(wids.WidsWarning, match="class 1"):
+        assert (first + second).class_names == {0: "cat", 2: "fox"}
+    assert (first + first).class_names == {0: "cat", 1: "dog"}
+    assert first[:1].class_names == {0: "cat", 1: "dog"}

@@ -1,0 +1,180 @@
+"""`IndexList`: any list of indexes, in the smallest form, found again, saved and shared."""
+
+import copy
+import os
+import pickle
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from wids.base.arrayfile import read_arrays, write_arrays
+from wids.errors import WidsError
+from wids.views.indexlist import IndexList
+
+# Lists that each form is the smallest for; what decides is how dense and how broken they are.
+SHAPES = {
+    "range": np.arange(1000, 70_000, 7),
+    "runs": np.concatenate([np.arange(k * 100_000, k * 100_000 + 900) for k in range(300)]),
+    "low": np.flatnonzero(np.random.default_rng(1).random(400_000) < 0.03),
+    "bits": np.flatnonzero(np.random.default_rng(2).random(300_000) < 0.6),
+    "listed": np.random.default_rng(3).permutation(5000),
+}
+
+
+@st.composite
+def index_arrays(draw: st.DrawFn) -> np.ndarray:
+    """Draw indexes in any order, or ascending ones with runs, gaps and far ends."""
+    numbers = draw(st.lists(st.integers(0, 1 << draw(st.integers(1, 20))), max_size=60))
+    if draw(st.booleans()):
+        lengths = draw(st.lists(st.integers(1, 200), min_size=len(numbers), max_size=len(numbers)))
+        pairs = zip(numbers, lengths, strict=True)
+        numbers = sorted({each for first, count in pairs for each in range(first, first + count)})
+    return np.array(numbers, np.int64)
+
+
+@settings(deadline=None)
+@given(index_arrays())
+def test_it_holds_what_it_was_made_of(indexes: np.ndarray) -> None:
+    """One by one, in batches, and as a whole the indexes are those that were given."""
+    held = IndexList.of(indexes)
+    assert len(held) == len(indexes)
+    assert [held.at(position) for position in range(len(held))] == indexes.tolist()
+    assert held.array().tolist() == indexes.tolist()
+    assert held.ascending == bool((np.diff(indexes) > 0).all())
+    twice = np.repeat(np.arange(len(indexes))[::-1], 2)
+    assert held.take(twice).tolist() == indexes[twice].tolist()
+
+
+@settings(deadline=None)
+@given(index_arrays(), st.data())
+def test_what_is_chosen_of_it_is_what_numpy_chooses(
+    indexes: np.ndarray, data: st.DataObject
+) -> None:
+    """A list of positions, or a slice, of the list gives the same as of the array."""
+    held = IndexList.of(indexes)
+    start, stop, step = data.draw(
+        st.tuples(st.integers(-70, 70), st.integers(-70, 70), st.sampled_from([-3, -1, 1, 2]))
+    )
+    part = range(len(indexes))[start:stop:step]
+    assert held.chosen(IndexList.over(part)).array().tolist() == indexes[start:stop:step].tolist()
+    if len(indexes):
+        places = data.draw(st.lists(st.integers(0, len(indexes) - 1), max_size=9))
+        chosen = held.chosen(IndexList.of(np.array(places, np.int64)))
+        assert chosen.array().tolist() == indexes[places].tolist()
+
+
+@settings(deadline=None)
+@given(index_arrays(), st.lists(st.integers(0, 1 << 20), max_size=20))
+def test_indexes_are_found_and_counted(indexes: np.ndarray, wanted: list[int]) -> None:
+    """The first position of an index is found, and how many of an ascending list lie below it."""
+    held = IndexList.of(indexes)
+    as_list = indexes.tolist()
+    for index in wanted + as_list[:20]:
+        expected = as_list.index(index) if index in as_list else None
+        assert held.find(index) == expected
+    if held.ascending:
+        below = held.count_below(np.array(wanted, np.int64))
+        assert below.tolist() == np.searchsorted(indexes, wanted).tolist()
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_the_smallest_form_is_taken(kind: str, tmp_path: Path) -> None:
+    """Each form is taken where it is small, and read back from a file it is the same."""
+    indexes = SHAPES[kind]
+    held = IndexList.of(indexes)
+    assert held.kind == kind
+    assert held.nbytes <= 8 * len(indexes)
+    if kind == "low":
+        assert held.nbytes < 2.1 * len(indexes)
+    if kind == "bits":
+        assert held.nbytes < indexes[-1] / 5
+    held.save(tmp_path / "saved")
+    loaded = IndexList.load(tmp_path / "saved")
+    loaded.check(int(indexes.max()) + 1)
+    assert np.array_equal(loaded.array(), indexes)
+    assert (loaded.kind, loaded.ascending) == (kind, held.ascending)
+    some = np.random.default_rng(4).integers(0, len(indexes), 200)
+    assert [loaded.at(place) for place in some.tolist()] == indexes[some].tolist()
+    with pytest.raises(ValueError, match="outside"):
+        loaded.check(int(indexes.max()))
+
+
+def test_indexes_beyond_32_bits_are_held() -> None:
+    """Datasets may have more samples than an unsigned 32-bit number can count."""
+    indexes = np.array([1 << 40, 3, 1 << 33, 3])
+    assert IndexList.of(indexes).array().tolist() == indexes.tolist()
+    assert IndexList.of(np.sort(indexes)[1:]).array().tolist() == [3, 1 << 33, 1 << 40]
+
+
+@pytest.mark.parametrize("kind", SHAPES)
+def test_a_damaged_file_is_refused(kind: str, tmp_path: Path) -> None:
+    """A file of other arrays, a wrong count or indexes out of order never reach a sample."""
+    held = IndexList.of(SHAPES[kind])
+    path = tmp_path / "saved"
+    held.save(path)
+    about, arrays = read_arrays(path)
+    total = int(SHAPES[kind].max()) + 1
+    for changes in ({"is": "something"}, {"kind": "none"}, {"kind": None}):
+        write_arrays(path, about | changes, arrays)
+        with pytest.raises(ValueError, match="expected"):
+            IndexList.load(path)
+    write_arrays(path, about | {"count": about["count"] + 1}, arrays)
+    with pytest.raises(ValueError, match="expected"):
+        IndexList.load(path).check(total)
+    first = min(arrays)
+    write_arrays(path, about, {**arrays, first: arrays[first][:0]})
+    with pytest.raises(ValueError, match="expected"):
+        IndexList.load(path)
+    write_arrays(path, about, {"other": arrays[first]})
+    with pytest.raises(ValueError, match="expected"):
+        IndexList.load(path)
+
+
+def test_a_small_list_travels_in_the_pickle() -> None:
+    """It needs no file, and copies share it."""
+    held = IndexList.of(np.array([5, 2, 9]))
+    assert pickle.loads(pickle.dumps(held)).array().tolist() == [5, 2, 9]
+    assert copy.copy(held) is held
+    assert copy.deepcopy(held) is held
+
+
+READ_A_PICKLE = """
+import pickle, sys
+held = pickle.load(open(sys.argv[1], "rb"))
+print(len(held), int(held.array().sum()), held.nbytes)
+again = pickle.loads(pickle.dumps(held))
+print(again.at(7))
+"""
+
+
+def test_a_large_list_is_shared_by_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its pickle names a file, which other processes map, and which goes with the list."""
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    indexes = SHAPES["listed"]
+    large = np.concatenate([indexes, indexes, indexes])
+    held = IndexList.of(large)
+    image = pickle.dumps(held)
+    assert len(image) < 1000
+    assert pickle.dumps(held) == image
+    (file,) = tmp_path.iterdir()
+    saved = tmp_path / "held.pickle"
+    saved.write_bytes(image)
+    run = [sys.executable, "-c", READ_A_PICKLE, str(saved)]
+    printed = subprocess.run(run, capture_output=True, text=True, check=True).stdout.split()
+    assert printed == [str(len(large)), str(large.sum()), str(held.nbytes), str(large[7])]
+    assert file.exists()
+    if (child := os.fork()) == 0:
+        del held
+        os._exit(0)
+    os.waitpid(child, 0)
+    assert file.exists()
+    assert np.array_equal(held.array(), large)
+    del held
+    assert not file.exists()
+    with pytest.raises(WidsError, match=r"save\(\)"):
+        pickle.loads(image)

@@ -1,0 +1,1 @@
+"""Sequences of samples made of others: chosen, placed one after the other, joined, mapped."""

@@ -1,0 +1,305 @@
+"""`Chain`: several sequences of samples, one after the other."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.base.warn import warn
+from wids.ordering.randomseeds import reading_batch
+from wids.reading.collate import column_of
+from wids.reading.fetchahead import check_foreseeable
+from wids.reading.openshards import checked_position, checked_positions
+from wids.reading.ragged import Ragged, Values, join, take
+from wids.reading.samplesequence import relabelled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from wids.ordering.lookahead import Foreseeable, Places
+    from wids.reading.fetchahead import FetchProgress
+    from wids.reading.gather import Allocate
+    from wids.reading.pipeline import BatchKind
+    from wids.reading.samplesequence import SampleLocation
+
+__all__ = ["Chain"]
+
+Integers = npt.NDArray[np.int64]
+
+
+class Chain:
+    """How the samples of several sequences are reached as those of one.
+
+    Args:
+        parts: The sequences. What has only `len` and `[index]` serves for single samples.
+        names: What `__dataset__` says of the samples of each; None for their own names.
+
+    Attributes:
+        parts, names: As given.
+
+    Raises:
+        ValueError: There is not one name for each part.
+    """
+
+    def __init__(self, parts: Sequence[Any], names: Sequence[str] | None = None) -> None:
+        self.parts = list(parts)
+        self.names = None if names is None else list(names)
+        if self.names is not None and len(self.names) != len(self.parts):
+            raise ValueError(
+                f"names: expected one for each of {len(self.parts)} parts, got {names!r}"
+            )
+        self._ends = np.cumsum([len(part) for part in self.parts], dtype=np.int64)
+        self._search: list[int] = self._ends.tolist()
+        self._starts = [0, *self._search[:-1]]
+        self._readers: list[Callable[..., Any]] = [
+            getattr(part, "read_as", None) or partial(_read_plain, part) for part in self.parts
+        ]
+
+    def __len__(self) -> int:
+        return self._search[-1] if self._search else 0
+
+    def _name(self, number: int, dataset: str | None) -> str | None:
+        return self.names[number] if dataset is None and self.names is not None else dataset
+
+    def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
+        """Return a sample with the labels of a sequence made of this one, as the protocol says."""
+        part = bisect_right(self._search, index)
+        if self.names is not None and dataset is None:
+            dataset = self.names[part]
+        return self._readers[part](index - self._starts[part], number, dataset)
+
+    def read_batch_as(
+        self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
+    ) -> list[Any]:
+        """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
+        samples: list[Any] = [None] * len(indexes)
+        for part, slots, local_indexes in self._by_part(np.asarray(indexes, np.int64)):
+            read = getattr(self.parts[part], "read_batch_as", None)
+            name = self._name(part, dataset)
+            wanted = [numbers[slot] for slot in slots]
+            if read is not None:
+                found = read(local_indexes.tolist(), wanted, name)
+            else:
+                found = _read_plain_batch(self.parts[part], local_indexes.tolist(), wanted, name)
+            for slot, sample in zip(slots, found, strict=True):
+                samples[slot] = sample
+        return samples
+
+    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
+        """Return the samples of a batch, each part read at once; torch's DataLoader calls this.
+
+        Raises:
+            IndexError: One of them is out of range.
+        """
+        numbers = checked_positions(indexes, len(self)).tolist()
+        with reading_batch(indexes):
+            return self.read_batch_as(numbers, numbers)
+
+    def _by_part(self, positions: Integers) -> Iterator[tuple[int, list[int], Integers]]:
+        """Yield the parts of a batch: number, slots in the batch, and indexes in the part."""
+        numbers = np.searchsorted(self._ends, positions, "right")
+        for number in np.unique(numbers).tolist():
+            (slots,) = np.nonzero(numbers == number)
+            yield number, slots.tolist(), positions[slots] - self._starts[number]
+
+    def _merged(self, positions: Integers, read: Callable[[Any, Any], Values]) -> Values:
+        """Read values of each part of a batch, and put them into the order of the batch."""
+        places, values = [], []
+        for number, slots, local_indexes in self._by_part(positions):
+            places += slots
+            values.append(read(self.parts[number], local_indexes))
+        if len(values) == 1:
+            return values[0]
+        return take(join(values), np.argsort(places, kind="stable"))
+
+    def gather(self, indexes: Sequence[int], extension: str) -> Values:
+        """Return one field of a batch, decoded."""
+        positions = checked_positions(indexes, len(self))
+        return self._merged(positions, lambda part, local: part.gather(local, extension))
+
+    def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
+        """Return one raw field of a batch, with all bytes in one buffer."""
+        positions = checked_positions(indexes, len(self))
+        if not len(positions):
+            return Ragged(np.empty(0, np.uint8), np.zeros(1, np.int64))
+        found = self._merged(positions, lambda part, local: part.gather_bytes(local, extension))
+        return found if isinstance(found, Ragged) else Ragged.of(list(found))
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        kinds: set[BatchKind] = {getattr(part, "batch_kind", "samples") for part in self.parts}
+        return kinds.pop() if len(kinds) == 1 else "samples"
+
+    def gather_fields(
+        self,
+        indexes: Sequence[int],
+        allocate: Callable[[str], Allocate] | None = None,
+        turn: AbstractContextManager[Any] | None = None,
+    ) -> dict[str, Any] | None:
+        """Return a batch made field by field; needs a `batch_kind` other than "samples"."""
+        positions = checked_positions(indexes, len(self))
+        groups = list(self._by_part(positions))
+        batches: list[dict[str, Any]] = []
+        for number, _, local_indexes in groups:
+            # What several parts gathered is copied once more, so their memory is their own.
+            memory = allocate if len(groups) == 1 else None
+            batch = self.parts[number].gather_fields(local_indexes, memory, turn)
+            if batch is None or (batches and batch.keys() != batches[0].keys()):
+                return None
+            batches.append(batch)
+        if len(batches) < 2:
+            return (batches or [{"__key__": []}])[0] | {"__index__": positions}
+        rows = np.argsort(list(chain.from_iterable(slots for _, slots, _ in groups)), kind="stable")
+        merged = {name: _in_order([each[name] for each in batches], rows) for name in batches[0]}
+        return merged | {"__index__": positions}
+
+    def column_at(
+        self, indexes: Integers, extension: str, *path: str | int, fill: Any = None
+    ) -> Values:
+        """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
+        return self._merged(
+            indexes, lambda part, local: part.column_at(local, extension, *path, fill=fill)
+        )
+
+    def keys_at(self, indexes: Integers) -> list[str]:
+        """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
+        return list(self._merged(indexes, lambda part, local: part.keys_at(local)))
+
+    @property
+    def _lengths_by_part(self) -> list[Sequence[int]]:
+        # A part that does not say is one run.
+        return [getattr(part, "lengths", [len(part)]) for part in self.parts]
+
+    @property
+    def lengths(self) -> list[int]:
+        """Number of samples in each run of adjacent samples from one shard, part after part."""
+        return list(chain.from_iterable(self._lengths_by_part))
+
+    def _local(self, index: int) -> tuple[Any, int]:
+        position = checked_position(index, len(self))
+        part = bisect_right(self._search, position)
+        return self.parts[part], position - self._starts[part]
+
+    def locate(self, index: int) -> SampleLocation:
+        """Return where a sample lies; the number of its shard counts in its own part.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        part, local_index = self._local(index)
+        location: SampleLocation = part.locate(local_index)
+        return replace(location, index=checked_position(index, len(self)))
+
+    def is_near(self, index: int) -> bool:
+        """Return whether a sample can be read without fetching a whole shard for it."""
+        part, local_index = self._local(index)
+        return bool(part.is_near(local_index))
+
+    def read_raw(self, index: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return a sample as it is stored: raw fields, and the labels of a sample."""
+        part, local_index = self._local(index)
+        position = checked_position(index, len(self))
+        name = self._name(bisect_right(self._search, position), None)
+        sample: dict[str, Any] = relabelled(part.read_raw(local_index, fields), position, name)
+        return sample
+
+    def field_sizes(self, index: int) -> dict[str, int]:
+        """Return the size in bytes of each wanted field of a sample, in storage order."""
+        part, local_index = self._local(index)
+        sizes: dict[str, int] = part.field_sizes(local_index)
+        return sizes
+
+    def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
+        """Fetch the next shards of a sampler in the background, those of each part by themselves.
+
+        Raises:
+            TypeError: The sampler cannot say what comes next.
+            ValueError: It draws from other samples, or a part fetches no shards.
+        """
+        if places is None:
+            check_foreseeable(sampler, len(self))
+        return _Together(
+            [
+                part.fetch_ahead(sampler, partial(_places_in_part, places, start, end))
+                for part, start, end in zip(self.parts, self._starts, self._search, strict=True)
+            ]
+        )
+
+    @property
+    def class_names(self) -> Mapping[int, str]:
+        """Name of each class by its number, of those on whose names the parts agree."""
+        names: dict[int, str] = {}
+        disputed: set[int] = set()
+        for part in self.parts:
+            for number, name in part.class_names.items():
+                if names.setdefault(number, name) != name:
+                    disputed.add(number)
+        if disputed:
+            warn(
+                f"the parts give different names to class {min(disputed)} and {len(disputed) - 1} "
+                "more: these classes are shown by number; number the classes of all parts alike"
+            )
+        return {number: name for number, name in names.items() if number not in disputed}
+
+    def close(self) -> None:
+        """Close the shards of all parts; reading afterwards opens them again."""
+        for part in self.parts:
+            close = getattr(part, "close", None)
+            if close is not None:
+                close()
+
+
+class _Together:
+    """Progress of several parts, each of which fetches its own shards."""
+
+    def __init__(self, parts: Sequence[FetchProgress]) -> None:
+        self._parts = list(parts)
+
+    @property
+    def num_fetched(self) -> int:
+        """Number of shards fetched ahead so far."""
+        return sum(part.num_fetched for part in self._parts)
+
+    @property
+    def waited_seconds(self) -> float:
+        """Seconds that readers waited, in all parts together."""
+        return sum(part.waited_seconds for part in self._parts)
+
+
+def _places_in_part(places: Places | None, start: int, end: int, indexes: Integers) -> Integers:
+    """Return indexes counted in the part `[start, end)`; -1 for those outside."""
+    found = indexes if places is None else places(indexes)
+    return np.where((found >= start) & (found < end), found - start, -1)
+
+
+def _in_order(values: list[Any], rows: Integers) -> Any:
+    """Join a column of a batch that came part by part, and put it into the order of the batch."""
+    arrays = [each for each in values if isinstance(each, np.ndarray)]
+    alike = len({(each.dtype, each.shape[1:]) for each in arrays}) == 1
+    ragged = [each for each in values if isinstance(each, Ragged)]
+    if len(ragged) == len(values) or (len(arrays) == len(values) and alike):
+        return take(join(values), rows)
+    items = list(chain.from_iterable(values))
+    return column_of([items[row] for row in rows.tolist()])
+
+
+def _read_plain(part: Any, index: int, number: int, dataset: str | None) -> Any:
+    """Read a sample of a part that has no labels to change, or keeps them to itself."""
+    return relabelled(part[index], number, dataset)
+
+
+def _read_plain_batch(
+    part: Any, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None
+) -> list[Any]:
+    read = getattr(part, "__getitems__", None)
+    found = read(indexes) if read else [part[index] for index in indexes]
+    pairs = zip(found, numbers, strict=True)
+    return [relabelled(sample, number, dataset) for sample, number in pairs]

@@ -1,0 +1,172 @@
+"""`Selection`: some samples of a sequence, in the order of a list of indexes."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.ordering.randomseeds import reading_batch
+from wids.reading.fetchahead import check_foreseeable
+from wids.reading.openshards import checked_position, checked_positions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    import numpy.typing as npt
+
+    from wids.ordering.lookahead import Foreseeable, Places
+    from wids.reading.fetchahead import FetchProgress
+    from wids.reading.gather import Allocate
+    from wids.reading.pipeline import BatchKind
+    from wids.reading.ragged import Ragged, Values
+    from wids.reading.samplesequence import SampleLocation, SampleSequence
+    from wids.views.indexlist import IndexList
+
+__all__ = ["Selection"]
+
+
+class Selection:
+    """How the samples of a view are reached: by the same question to its base.
+
+    Args:
+        base: The sequence that was chosen from; no view itself.
+        rows: Indexes of the chosen samples in it.
+
+    Attributes:
+        base, rows: As given.
+    """
+
+    def __init__(self, base: SampleSequence, rows: IndexList) -> None:
+        self.base = base
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return self.rows.count
+
+    def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
+        """Return a sample with the labels of a sequence made of this one, as the protocol says."""
+        return self.base.read_as(self.rows.at(index), number, dataset)
+
+    def read_batch_as(
+        self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
+    ) -> list[Any]:
+        """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
+        wanted = self.rows.take(np.asarray(indexes, np.int64)).tolist()
+        return self.base.read_batch_as(wanted, numbers, dataset)
+
+    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
+        """Return the samples of a batch; torch's DataLoader calls this.
+
+        Raises:
+            IndexError: One of them is out of range.
+        """
+        numbers = checked_positions(indexes, len(self))
+        with reading_batch(indexes):
+            wanted = self.rows.take(numbers).tolist()
+            return self.base.read_batch_as(wanted, numbers.tolist())
+
+    @cached_property
+    def lengths(self) -> list[int]:
+        """Number of samples in each run of adjacent samples from one shard, in order."""
+        ends = np.cumsum(np.asarray(self.base.lengths, np.int64))
+        if self.rows.ascending:
+            counts = np.diff(self.rows.count_below(ends), prepend=0)
+            return [count for count in counts.tolist() if count]
+        shards = np.searchsorted(ends, self.rows.array(), "right")
+        cuts = np.flatnonzero(np.diff(shards)) + 1
+        lengths: list[int] = np.diff(cuts, prepend=0, append=len(shards)).tolist()
+        return lengths
+
+    def _position(self, index: int) -> int:
+        return self.rows.at(checked_position(index, len(self)))
+
+    def _positions(self, indexes: Sequence[int] | npt.NDArray[np.int64]) -> Any:
+        return self.rows.take(checked_positions(indexes, len(self)))
+
+    def locate(self, index: int) -> SampleLocation:
+        """Return where a sample lies, without opening its shard.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        position = checked_position(index, len(self))
+        return replace(self.base.locate(self.rows.at(position)), index=position)
+
+    def is_near(self, index: int) -> bool:
+        """Return whether a sample can be read without fetching a whole shard for it."""
+        return self.base.is_near(self._position(index))
+
+    def read_raw(self, index: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return a sample as it is stored: raw fields, and the labels of a sample."""
+        position = checked_position(index, len(self))
+        sample = self.base.read_raw(self.rows.at(position), fields)
+        sample["__index__"] = position
+        return sample
+
+    def field_sizes(self, index: int) -> dict[str, int]:
+        """Return the size in bytes of each wanted field of a sample, in storage order."""
+        return self.base.field_sizes(self._position(index))
+
+    def gather(self, indexes: Sequence[int], extension: str) -> Values:
+        """Return one field of a batch, decoded."""
+        return self.base.gather(self._positions(indexes), extension)
+
+    def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
+        """Return one raw field of a batch, with all bytes in one buffer."""
+        return self.base.gather_bytes(self._positions(indexes), extension)
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        return self.base.batch_kind
+
+    def gather_fields(
+        self,
+        indexes: Sequence[int],
+        allocate: Callable[[str], Allocate] | None = None,
+        turn: AbstractContextManager[Any] | None = None,
+    ) -> dict[str, Any] | None:
+        """Return a batch made field by field; needs a `batch_kind` other than "samples"."""
+        numbers = checked_positions(indexes, len(self))
+        rows: Any = self.rows.take(numbers)
+        batch = self.base.gather_fields(rows, allocate, turn)
+        return None if batch is None else batch | {"__index__": numbers}
+
+    def column_at(
+        self, indexes: npt.NDArray[np.int64], extension: str, *path: str | int, fill: Any = None
+    ) -> Values:
+        """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
+        return self.base.column_at(self.rows.take(indexes), extension, *path, fill=fill)
+
+    def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
+        """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
+        return self.base.keys_at(self.rows.take(indexes))
+
+    def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
+        """Fetch the next shards of a sampler in the background; see `ShardListDataset`."""
+        if places is None:
+            check_foreseeable(sampler, len(self))
+        rows = self.rows
+
+        def in_base(indexes: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+            if places is None:
+                return rows.take(indexes)
+            indexes = places(indexes)
+            found = indexes >= 0
+            indexes[found] = rows.take(indexes[found])
+            return indexes
+
+        return self.base.fetch_ahead(sampler, in_base)
+
+    @property
+    def class_names(self) -> Mapping[int, str]:
+        """Name of each class by its number; may be empty."""
+        return self.base.class_names
+
+    def close(self) -> None:
+        """Close the shards of the base; reading afterwards opens them again."""
+        self.base.close()
