@@ -12,7 +12,8 @@ from typing import Any
 
 from wids.base.mapping import map_file
 from wids.errors import ShardFormatError
-from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, parse_number
+from wids.tar.extended import EXTENDED_TYPES
+from wids.tar.tarheader import BLOCK_SIZE, checksum_matches, header_name, parse_number
 from wids.tar.tarscan import HeaderWalk, TarMembers
 
 __all__ = ["Gap", "salvage_tar"]
@@ -34,6 +35,7 @@ class Gap:
         num_before: Number of members found before it.
         reason: Description of the damage at its start.
         sure_before: Whether the data of the member before it is proven to be complete.
+        cut_name: Name of the member that begins there and whose data break off, if it is known.
     """
 
     start: int
@@ -41,6 +43,7 @@ class Gap:
     num_before: int
     reason: str
     sure_before: bool
+    cut_name: bytes | None = None
 
 
 def salvage_tar(path: str | os.PathLike[str]) -> tuple[TarMembers, list[Gap]]:
@@ -82,6 +85,7 @@ class _Search:
         begin = 0  # of the entry at `position`, with the extended headers before it
         while position is not None and position < len(self._data):
             try:
+                self._check_magic(position)
                 following = self.walk.step(position)
             except ShardFormatError as error:
                 position = self._pass_gap(begin, position, str(error))
@@ -90,31 +94,82 @@ class _Search:
             if self._is_zero(position):
                 self._check_zeros(position, len(self._data) if following is None else following)
             position = following
-            if position is not None and not self.walk.pending:
-                position = begin = self.walk.pass_plain(position)
+            if not self.walk.pending:
+                begin = position or 0
         if position is not None:
             self._add_gap(position, position, "the end of the archive is missing")
+
+    def _check_magic(self, position: int) -> None:
+        """Raise if a header is not where its magic says, which a checksum may not show."""
+        # One lost byte of a name, and the next header's first byte in its place, have one sum.
+        near = bytes(self._data[position + _MAGIC_START - 8 : position + _MAGIC_START + 13])
+        if _MAGIC in near and near[8:13] != _MAGIC:
+            raise ShardFormatError(
+                f"at byte {position}: expected a tar header, found one beside it"
+            )
 
     def _pass_gap(self, start: int, position: int, reason: str) -> int | None:
         """Record a gap; return the position of the next header, or None if there is none."""
         self.walk.forget_extended()
-        torn = self._header_inside_last(position)
+        torn = self._header_inside_last(start)
         if torn is not None:
             offset, _ = self.walk.last_span
+            torn_name = self.walk.last_name
             self.walk.drop_last()
-            self._add_gap(offset - BLOCK_SIZE, torn, "a member whose data breaks off")
+            self._add_gap(offset - BLOCK_SIZE, torn, "a member whose data breaks off", torn_name)
             return torn
-        following = next(self._headers_from(position + 1), None)
-        self._add_gap(start, len(self._data) if following is None else following, reason)
+        cut = self._is_cut_off(position)
+        # What looks like headers in a member that is cut off are those of an archive in a field.
+        following = None if cut else next(self._headers_from(position + 1), None)
+        name = self._plain_name(position) if cut and start == position else None
+        end = len(self._data) if following is None else following
+        self._add_gap(start, end, reason, name)
         return following
 
-    def _add_gap(self, start: int, end: int, reason: str) -> None:
-        sure = end == len(self._data) or self._is_padded()
-        self.gaps.append(Gap(start, end, self.walk.num_members, reason, sure))
+    def _add_gap(self, start: int, end: int, reason: str, cut_name: bytes | None = None) -> None:
+        shifted = (end - start) % BLOCK_SIZE != 0 and end < len(self._data)
+        sure = self._is_header_or_cut(start) or (self._is_padded() and not shifted)
+        self.gaps.append(Gap(start, end, self.walk.num_members, reason, sure, cut_name))
+
+    def _is_cut_off(self, position: int) -> bool:
+        """Return whether a valid header states more data than the file has."""
+        header = bytes(self._data[position : position + BLOCK_SIZE])
+        if len(header) < BLOCK_SIZE or not checksum_matches(header):
+            return False
+        try:
+            return position + BLOCK_SIZE + parse_number(header[124:136]) > len(self._data)
+        except ValueError:
+            return False
+
+    def _plain_name(self, position: int) -> bytes | None:
+        """Return the name in a member's header, None for one that only describes the next."""
+        header = bytes(self._data[position : position + BLOCK_SIZE])
+        try:
+            return None if header[156:157] in EXTENDED_TYPES else header_name(header)
+        except ValueError:
+            return None
+
+    def _is_header_or_cut(self, position: int) -> bool:
+        """Return whether what comes after the last member is where it should be."""
+        # A header, of a member that is cut off; or the end of the file, where it was cut.
+        header = bytes(self._data[position : position + BLOCK_SIZE])
+        return len(header) < BLOCK_SIZE or (checksum_matches(header) and any(header))
+
+    def _ends_at(self, position: int) -> bool:
+        """Return whether the last member's data stand right before a position.
+
+        Those of a hard link stand elsewhere; so do the last ones once a member was dropped.
+        """
+        if not self.walk.num_members:
+            return False
+        offset, size = self.walk.last_span
+        return offset + size + -size % BLOCK_SIZE == position
 
     def _header_inside_last(self, position: int) -> int | None:
         """Return the position of a header in the last member's data that belongs to this tar."""
-        if not self.walk.num_members:
+        # Only of the member right before `position`: so the search never goes back to bytes that
+        # it has left behind, and ends.
+        if not self._ends_at(position):
             return None
         offset, _ = self.walk.last_span
         # The data of the member may be a tar itself: its headers lead to the end of the member and
@@ -160,7 +215,7 @@ class _Search:
         """Record a gap where zeros replaced members and do not merely end an archive."""
         # Between concatenated archives this may be a false alarm, which costs a line of the report.
         if end < len(self._data) or (end - start > _MAX_PADDING and self._ends_in_zeros()):
-            if self.walk.num_members and self._ends_in_zeros():
+            if self._ends_at(start) and self._ends_in_zeros():
                 offset, _ = self.walk.last_span
                 self.walk.drop_last()
                 start = offset - BLOCK_SIZE
@@ -177,8 +232,10 @@ class _Search:
 
     def _is_padded(self) -> bool:
         """Return whether the padding of the last member proves where its data ends."""
-        if not self.walk.num_members:
+        if not self.walk.num_members or not self.walk.last_span[1]:
             return True
         offset, size = self.walk.last_span
         padding = self._data[offset + size : offset + size + -size % BLOCK_SIZE]
-        return len(padding) >= _SURE_PADDING and not any(padding)
+        # Data that end in zeros could have been moved into the padding, or the padding into them.
+        ends_before = self._data[offset + size - 1] != 0
+        return ends_before and len(padding) >= _SURE_PADDING and not any(padding)

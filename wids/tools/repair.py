@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import contextmanager, nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from tempfile import NamedTemporaryFile
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LeftOut", "Repair", "repair_shard"]
 
 _READ_NBYTES = 1 << 20
+_FEW = 5  # samples, of which each counts as usual
 _MAX_NBYTES = 1 << 50  # of a compressed shard: whoever repairs one chose it
 
 
@@ -68,12 +69,17 @@ class Repair:
 
 @dataclass
 class _Run:
-    """Adjacent members with the same key."""
+    """Adjacent members with the same key.
+
+    `first` is the number of the first one in the shard, `stretch` the number of gaps before it.
+    """
 
     key: str
-    names: list[str]
-    spans: list[tuple[int, int]]
+    first: int
+    stretch: int
     damaged: str = ""
+    names: list[str] = field(default_factory=list)
+    spans: list[tuple[int, int]] = field(default_factory=list)
 
     @property
     def extensions(self) -> frozenset[str]:
@@ -83,9 +89,9 @@ class _Run:
 def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
     """Copy every intact sample of a damaged shard into a new one.
 
-    A sample beside damage counts as whole if it has the fields that most others have and its last
-    member is proven to end where it should. Changed bytes inside of a member's data cannot be seen:
-    a tar has no checksum of data.
+    A sample beside damage counts as whole if another sample has the same fields, none has these and
+    more, and its last member is proven to end where it should; the report names it. Changed bytes
+    inside of a member's data cannot be seen: a tar has no checksum of data.
 
     Args:
         source: Path or URL of the shard; `.tar.gz` and `.tar.zst` are unpacked as far as they go.
@@ -107,7 +113,7 @@ def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
         spans = [(int(offset), int(size)) for offset, size in members.spans]
         runs, left_out = _runs(names, spans, gaps)
         whole = _whole_runs(runs, left_out)
-        left_out += [LeftOut(gap.start, gap.end, _short(gap.reason)) for gap in gaps]
+        left_out += _described(gaps, whole)
         if torn:
             left_out.append(LeftOut(members.shard_nbytes, members.shard_nbytes, torn))
         left_out.sort(key=lambda each: (each.start, each.end))
@@ -143,13 +149,15 @@ def _runs(
     """Group adjacent members of one key into runs; mark the runs that border on a gap."""
     runs: list[_Run] = []
     left_out: list[LeftOut] = []
-    gap_at = {gap.num_before: gap for gap in gaps}
+    gaps_at: dict[int, list[Gap]] = {}
+    for gap in gaps:
+        gaps_at.setdefault(gap.num_before, []).append(gap)
     open_run: _Run | None = None
-    after_gap = False
+    after_gap, stretch = False, 0
     for number, (name, span) in enumerate(zip(names, spans, strict=True)):
-        if gap := gap_at.get(number):
-            _mark_before(open_run, gap)
-            open_run, after_gap = None, True
+        if number in gaps_at:
+            _mark_before(open_run, gaps_at[number])
+            open_run, after_gap, stretch = None, True, stretch + 1
         parts = split_name(name)
         if isinstance(parts, str):
             text = name.decode(errors="backslashreplace")
@@ -157,39 +165,65 @@ def _runs(
             continue
         key = parts[0].decode("utf-8", "surrogateescape")
         if open_run is None or open_run.key != key:
-            open_run = _Run(key, [], [], "begins behind a gap" if after_gap else "")
+            open_run = _Run(key, number, stretch, "begins behind a gap" if after_gap else "")
             runs.append(open_run)
             after_gap = False
         open_run.names.append(name.decode("utf-8", "surrogateescape"))
         open_run.spans.append(span)
-    if gap := gap_at.get(len(names)):
-        _mark_before(open_run, gap)
+    _mark_before(open_run, gaps_at.get(len(names), []))
     return runs, left_out
 
 
-def _mark_before(run: _Run | None, gap: Gap) -> None:
-    if run is not None:
+def _mark_before(run: _Run | None, gaps: Sequence[Gap]) -> None:
+    """Mark the run before one or more gaps, unless the first gap proves it whole."""
+    if run is None or not gaps:
+        return
+    if not all(gap.sure_before for gap in gaps):
+        run.damaged = "its last member may be damaged"
+        run.names.append("")  # fields that no other sample has
+    elif gaps[0].cut_name is None:
         run.damaged = "ends before a gap"
-        if not gap.sure_before:
-            run.damaged = "its last member may be damaged"
-            run.names.append("")  # fields that no other sample has
+    elif gaps[0].cut_name.decode("utf-8", "surrogateescape").startswith(f"{run.key}."):
+        run.damaged = "its next member is cut off"
+        run.names.append("")
+
+
+def _described(gaps: Sequence[Gap], whole: Sequence[_Run]) -> list[LeftOut]:
+    """Return the gaps as bytes left out; each names the samples beside it that are kept."""
+    likely = [run for run in whole if run.damaged]
+    described = []
+    for gap in gaps:
+        near = [r.key for r in likely if gap.num_before in (r.first, r.first + len(r.names))]
+        taken = f"; taken for whole by its fields: {', '.join(map(repr, near))}" if near else ""
+        described.append(LeftOut(gap.start, gap.end, f"{_short(gap.reason)}{taken}"))
+    return described
 
 
 def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
     """Return the runs that are intact samples; list the others as left out."""
-    usual = Counter(run.extensions for run in runs if not run.damaged).most_common(1)
+    stretches = Counter(run.stretch for run in runs).most_common(1)
+    # What stands behind damage may be the members of an archive that was a field.
+    sure = {0, *(stretch for stretch, _ in stretches)}
+    seen_as = Counter(r.extensions for r in runs if not r.damaged and r.stretch in sure)
+    most = max(seen_as.values(), default=0)
+    known = {fields for fields, count in seen_as.items() if count > 1 or most < _FEW}
     times = Counter(run.key for run in runs)
+    undamaged = {run.key for run in runs if not run.damaged}
     whole: list[_Run] = []
     seen: set[str] = set()
     for number, run in enumerate(runs):
-        # Beside damage, and where a key comes twice, only the usual fields prove a sample whole.
+        # Beside damage, and where a key comes twice, only the fields of another sample prove one
+        # whole, and only where no sample has more.
         near = (each.damaged for each in (run, *runs[max(number - 1, 0) : number + 2]))
         twice = "its key comes twice" if times[run.key] > 1 else ""
-        doubtful = next(filter(None, near), twice)
+        behind = "" if run.stretch in sure else "it stands behind a gap"
+        doubtful = next(filter(None, near), twice or behind)
         reason = ""
-        if doubtful and (not usual or run.extensions != usual[0][0]):
+        if doubtful and run.extensions not in known:
             reason = f"is not whole ({doubtful})"
-        elif run.key in seen:
+        elif doubtful and any(run.extensions < each for each in seen_as):
+            reason = f"may lack fields that other samples have ({doubtful})"
+        elif run.key in seen or (run.damaged and run.key in undamaged):
             reason = "is there a second time"
         elif len(run.extensions) < len(run.names):
             reason = "has a field twice"
