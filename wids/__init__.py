@@ -10,7 +10,7 @@ indexer and the command line never wait for torch.
 
 from importlib import import_module
 
-# As type checkers know it; to import `typing` takes longer than all else here.
+# Type checkers know this name. To import `typing` would take longer than the rest of this module.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any

@@ -1,9 +1,9 @@
 """Command line `wids`, also called `widsindex` and `python -m wids`.
 
-Each command is one function from its arguments to an exit code: 0 done, 1 something was wrong with
-the data (the message says what); 2, from argparse, the command itself was wrong. What programs read
-goes to standard output, everything else to standard error. Heavy modules are imported where they
-are used, so that `wids --help` is there at once.
+Each command is one function from its arguments to an exit code: 0 for success, 1 for faulty data
+(the message states the fault), 2 for wrong arguments (from argparse). Results go to standard
+output, everything else to standard error. Large modules are imported where they are used, so that
+`wids --help` is fast.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line.
 
     Args:
-        argv: The arguments behind the program's name; those of the process by default.
+        argv: The arguments after the program's name; those of the process by default.
 
     Returns:
         The exit code.
@@ -66,17 +66,17 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser = _make_parser()
     args = _parse(parser, argv)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # Under LANG=C a caption may hold letters that cannot be written: an escape is better than
-        # half an answer.
+        # Under LANG=C, letters of a caption may have no encoding. They are escaped, because an
+        # error would cut off the output.
         sys.stdout.reconfigure(errors="backslashreplace")
     try:
         with warnings.catch_warnings():
-            # A line of code, as Python adds it, says nothing to who typed a command.
+            # Without the line of code that Python adds, which does not help the user of a command.
             warnings.showwarning = lambda message, *_, **__: complain(str(message))
             code: int = args.run(args)
-        if sys.stdout is not None:  # closed by the shell: only what prints needs it
+        if sys.stdout is not None:  # None if the shell closed it; not every command prints
             sys.stdout.flush()
-    except BrokenPipeError:  # `wids ls ... | head` has seen enough
+    except BrokenPipeError:  # the reader has ended, as in `wids ls ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE
     except KeyboardInterrupt:
@@ -90,10 +90,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Arguments:
     """Parse the arguments; the optional last positional may follow options or begin with `-`.
 
-    argparse gives an optional positional away at the first option, and takes `-5:` for one.
+    argparse treats an optional positional as missing once an option comes before it, and takes
+    `-5:` for an option.
     """
     args, rest = parser.parse_known_args(argv)
-    # Only where the command has such an argument, and it was not given at its place.
+    # Only if the command has such an argument and argparse has not found it.
     late = getattr(args, "late", None)
     if len(rest) == 1 and late is not None and getattr(args, late) is None:
         setattr(args, late, rest.pop())
@@ -105,7 +106,7 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Argum
 def _make_parser() -> argparse.ArgumentParser:
     started_as = Path(sys.argv[0]).name
     parser = argparse.ArgumentParser(
-        # Help and usage show what can be typed again; `__main__.py` cannot.
+        # Help and usage show a command that the user can type, which `__main__.py` is not.
         prog="python -m wids" if started_as == "__main__.py" else None,
         description=DESCRIPTION,
         epilog=EXAMPLES,

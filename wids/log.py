@@ -12,9 +12,9 @@ logger.addHandler(logging.NullHandler())
 def show_if_verbose() -> None:
     """Show the library's log lines on standard error if `WIDS_VERBOSE` is set.
 
-    A handler that the program has set up already is left as it is.
+    A handler that the program has set up is kept.
     """
-    # Read at each call: programs set it after they have imported the library.
+    # Read at each call, because programs may set it after they have imported the library.
     wanted = os.environ.get("WIDS_VERBOSE", "0") not in {"", "0"}
     if wanted and all(isinstance(handler, logging.NullHandler) for handler in logger.handlers):
         logger.addHandler(logging.StreamHandler())

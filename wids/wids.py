@@ -97,7 +97,7 @@ class IndexedTarSamples:
         return len(self._shard)
 
     def __getitem__(self, idx: int) -> dict[str, Any]:
-        # Out of range is an IndexError, which also ends a loop over the samples.
+        # An index out of range is an IndexError, which also ends a loop over the samples.
         sample = self._shard.read(range(len(self))[idx], copy=True)
         return {
             name: io.BytesIO(value) if name.startswith(".") else value
@@ -105,7 +105,7 @@ class IndexedTarSamples:
         }
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory map."""
         self._shard.close()
         self.reader.close()
 
@@ -197,7 +197,7 @@ def iterate_ranges(
 
     Args:
         ranges: `(start, stop)` of each.
-        rng: What shuffles.
+        rng: Random generator for shuffling.
         indexshuffle: Shuffle the integers within each range.
         shardshuffle: Shuffle the ranges.
 

@@ -1,7 +1,7 @@
 """The decoders of wids 0.1.11, for programs that import them; they decode what it decoded.
 
-New code decodes with `wids.SampleDecoder`, which knows more formats. `default_decoder` as the
-transformation of a dataset leaves those the binary streams that they were in 0.1.11.
+New code decodes with `wids.SampleDecoder`, which knows more formats. `default_decoder`, used as a
+transformation of a dataset, leaves fields of those formats as binary streams, as 0.1.11 did.
 """
 
 from collections.abc import Collection
@@ -38,7 +38,7 @@ def decode_all_gz(sample: Sample, update_key: bool = True) -> Sample:
         update_key: Take `.gz` off the extension.
 
     Returns:
-        The sample; what was decompressed is a binary stream.
+        The sample; decompressed fields are binary streams.
 
     Raises:
         DecodeError: A field is no gzip.
@@ -49,7 +49,7 @@ def decode_all_gz(sample: Sample, update_key: bool = True) -> Sample:
     """
     for key in list(sample):
         inner = _without_gz(key)
-        # ".gz" alone does not say what is inside, and stays packed.
+        # A field named ".gz" alone does not say what it contains, and stays compressed.
         if inner not in {key, ""} and key.startswith("."):
             leave_stream = SampleDecoder(decoders={inner: None})
             unpacked = leave_stream({**_about(sample), key: sample.pop(key)})[key]
@@ -121,7 +121,7 @@ def default_decoder(
 
     Args:
         sample: Fields by extension: binary streams or bytes.
-        format: What images become: "PIL" or "numpy", in any case of letters.
+        format: Type of decoded images: "PIL" or "numpy", in upper or lower case.
         gz_update_key: Take `.gz` off the extensions of fields that were decompressed.
 
     Returns:
@@ -150,7 +150,7 @@ def _decode_images(sample: Sample, decode: SampleDecoder) -> Sample:
 
 
 def _about(sample: Sample) -> Sample:
-    """Return what errors name a sample by."""
+    """Return the entries by which errors identify a sample."""
     return {name: value for name, value in sample.items() if name.startswith("__")}
 
 

@@ -33,7 +33,7 @@ class MMIndexedTar:
 
     Attributes:
         by_index: `(name, offset, size)` of each member in archive order; its data begin 512 bytes
-            behind the offset.
+            after the offset.
 
     Raises:
         ShardFormatError: The file is no tar, or damaged; the message names the byte.
@@ -63,7 +63,7 @@ class MMIndexedTar:
         if len(view) != members.shard_nbytes:
             raise ShardFormatError(
                 f"{path}: at byte 0: expected the {members.shard_nbytes} bytes whose headers were "
-                f"read, found {len(view)}; wait until whoever writes the file is done"
+                f"read, found {len(view)}; wait until the file is completely written"
             )
         self._view: memoryview | None = view
         names = members.names.decode("utf-8", "surrogateescape").split("\0")[:-1]
@@ -91,10 +91,10 @@ class MMIndexedTar:
         return name, bytes(self._view[start : start + size])
 
     def get_by_name(self, name: str) -> Member:
-        """Return name and data of a member; the last one, where several have the name.
+        """Return name and data of a member; the last one if several have the name.
 
         Raises:
-            KeyError: None has it.
+            KeyError: No member has the name.
         """
         return self.get_at_index(self._index_of[name])
 
@@ -117,7 +117,7 @@ class MMIndexedTar:
         return len(self.by_index)
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory map."""
         self._view = None
 
 
@@ -133,7 +133,7 @@ def path_of(file: str | os.PathLike[str] | IO[bytes]) -> Path:
     if isinstance(file, str | os.PathLike):
         return Path(file)
     descriptor = file.fileno()
-    # Its name reads better in messages, but may stand for another file by now, or for none.
+    # The name is best for messages, but it may by now be that of another file, or of none.
     name = Path(str(file.name))
     if name.exists() and name.samefile(f"/dev/fd/{descriptor}"):
         return name

@@ -6,8 +6,8 @@
     ...       head, JSON: a description; type, shape and offset of each array; CRC-32 of all
     ...       arrays, each at a multiple of 64 bytes
 
-Such a file is a cache for one machine, which only this library reads. Any doubt about it is a
-ValueError, and the caller then makes the arrays anew.
+Such a file is a cache for one machine, which only this library reads. A file that may be damaged
+raises a ValueError, and the caller then computes the arrays again.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ __all__ = ["read_arrays", "write_arrays"]
 
 _MAGIC = b"WIDSarr1"
 _START = struct.Struct("<8sQI")
-_ALIGNMENT = 64  # a cache line, and more than any number type needs
+_ALIGNMENT = 64  # bytes of a cache line; more than any number type needs
 _READ_NBYTES = 1 << 20
-_KINDS = "biufc"  # truth values and numbers
+_KINDS = "biufc"  # booleans and numbers
 
 
 def write_arrays(path: Path, about: Any, arrays: Mapping[str, NDArray[Any]]) -> None:
@@ -45,7 +45,7 @@ def write_arrays(path: Path, about: Any, arrays: Mapping[str, NDArray[Any]]) -> 
     Args:
         path: The file.
         about: Description of the arrays; any value that JSON can hold.
-        arrays: Arrays of numbers or truth values by name.
+        arrays: Arrays of numbers or booleans by name.
 
     Raises:
         ValueError: An array holds something else.
@@ -66,7 +66,7 @@ def write_arrays(path: Path, about: Any, arrays: Mapping[str, NDArray[Any]]) -> 
         end += len(gap) + len(content)
     text = json.dumps({"about": about, "arrays": entries, "crc32": checksum, "nbytes": end})
     head = text.encode()
-    # Padded within its checksum: every byte of the file is covered by one.
+    # The checksum includes the padding, so that checksums cover every byte of the file.
     head += b" " * (-(_START.size + len(head)) % _ALIGNMENT)
     with atomic_file(path) as stream:
         stream.write(_START.pack(_MAGIC, len(head), zlib.crc32(head)) + head)
@@ -97,7 +97,7 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
     with path.open("rb", buffering=0) as stream:
         head = _read_head(stream, path)
         start = stream.tell()
-        # Read, not looked at through the map, whose pages would count as memory of this process.
+        # The file is read for its checksum, since pages of the map would count as memory in use.
         if _checksum(stream) != (head.get("crc32"), head.get("nbytes")):
             raise ValueError(f"{path}: the arrays are damaged")
         view = map_file(stream.fileno())[start:]
@@ -109,7 +109,7 @@ def read_arrays(path: Path) -> tuple[Any, dict[str, NDArray[Any]]]:
 
 
 def _array(view: memoryview, kind: str, shape: list[int], offset: int) -> NDArray[Any]:
-    """Build an array over its bytes; a forged head may name any shape and offset."""
+    """Make an array over its bytes; refuse a shape or offset that does not fit the file."""
     dtype = np.dtype(kind)
     nbytes = math.prod(shape) * dtype.itemsize
     if (
@@ -126,7 +126,7 @@ def _read_head(stream: IO[bytes], path: Path) -> dict[str, Any]:
     if len(start) < _START.size:
         raise ValueError(f"{path}: the file is too short")
     magic, nbytes, checksum = _START.unpack(start)
-    # The length is compared with the file before that many bytes are asked for.
+    # The stated length is compared with the size of the file before so many bytes are read.
     if magic != _MAGIC or nbytes > os.fstat(stream.fileno()).st_size:
         raise ValueError(f"{path}: no file of arrays")
     text = stream.read(nbytes)

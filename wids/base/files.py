@@ -5,7 +5,7 @@ Two ways to write one:
 - `write_atomically`, for files that several processes may write at once with the same bytes, such
   as a sidecar. Each writes a temporary file of its own in the same folder and renames it; the last
   rename wins. The temporary file is called `.<name>.<host>.<pid>.<random>.part`: unique, hidden,
-  and its name tells whether the process that writes it is still alive.
+  and its name identifies the process that writes it, which may have died.
 - `OutputFile`, for output that a user named. All writers use the same `<name>.part` and lock it, so
   that a second writer is an error.
 """
@@ -56,7 +56,7 @@ def host_token() -> str:
 
     A process id in a file name is valid only where this agrees.
     """
-    # Containers and reboots number processes anew, under the same host name.
+    # The host name is not enough: containers and reboots start process ids from 1 again.
     known = [os.uname().nodename]
     with suppress(OSError):
         known.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii"))
@@ -123,7 +123,7 @@ def parse_part_name(name: str) -> PartName | None:
 
 def _shortened(name: str) -> str:
     """Cut a name to `_NAME_NBYTES`."""
-    # In bytes, since a character may take several.
+    # The limit is in bytes, since a character may take several.
     return os.fsdecode(os.fsencode(name)[:_NAME_NBYTES])
 
 
@@ -135,8 +135,8 @@ def remove_parts(
     Args:
         folder: The folder; it may be missing.
         names: Names of the files that they were to become; None for any.
-        of_living: Also remove those of processes that are alive or may be alive on another machine:
-            for a caller that knows that no other process should write these files.
+        of_living: Also remove files of processes that are alive or may be alive on another machine;
+            only for a caller that knows that no other process should write these files.
     """
     wanted = None if names is None else {_shortened(name) for name in names}
     with suppress(OSError), os.scandir(folder) as entries:
@@ -184,7 +184,7 @@ def atomic_file(path: Path) -> Iterator[IO[bytes]]:
     """
     part = new_part_path(path)
     try:
-        # Exclusively: the name is unique, so a file that is there already was planted.
+        # Opened exclusively: the name is unique, so an existing file would be an attack.
         with named_write_errors(path), part.open("xb") as stream:
             yield stream
         part.replace(path)
@@ -201,7 +201,7 @@ def write_atomically(
         path: The file.
         data: Its content.
         mtime: Its modification time in seconds since 1970; by default now.
-        sync: Wait for the disk. Without, a power failure may leave an empty file of that name.
+        sync: Wait for the disk. Otherwise, a power failure may leave an empty file of that name.
 
     Raises:
         OSError: The folder cannot be written to.
@@ -242,11 +242,11 @@ def is_newer(derived: os.stat_result, original: os.stat_result) -> bool:
     >>> is_newer(Path(__file__).stat(), Path(__file__).stat())
     False
     """
-    # A copy may keep the modification time, which tells of changes before the copy.
+    # The modification time is not enough, because a copy may keep that of its original.
     if derived.st_mtime_ns < original.st_mtime_ns:
         return False
-    # The status change time cannot be set: it shows a write that restored the old date, and an
-    # older file that was moved here. Clocks tick in milliseconds, so equal times prove nothing.
+    # Programs cannot set the status change time. It reveals a write that restored the old date, and
+    # an older file that was moved here. Clocks tick in milliseconds, so equal times prove nothing.
     return derived.st_ctime_ns > original.st_ctime_ns
 
 
@@ -282,8 +282,8 @@ class OutputFile:
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
-        # Every writer uses the same name: two writers of one output are a mistake that must show,
-        # not a race that the last one wins.
+        # Every writer uses the same name, so that a second writer of one output gets an error. With
+        # names of their own, both would seem to work and the last one would win.
         self.part_path = path.with_name(f"{path.name}.part")
         self.stream: BinaryIO = _open_alone(self.part_path)
 
@@ -296,7 +296,7 @@ class OutputFile:
         self.stream.flush()
         if fsync:
             os.fsync(self.stream.fileno())
-        # Renamed while still locked: nobody can begin on the part between the two steps.
+        # Renamed while locked, so that no other process can start to write the part before.
         self.part_path.replace(self.path)
         self.stream.close()
         if fsync:
@@ -323,7 +323,7 @@ def _open_alone(part_path: Path) -> BinaryIO:
             raise
         raise OSError(f"{part_path}: expected a file or none, found a link; remove it") from error
     status = os.fstat(descriptor)
-    # Another user of the folder could have planted a link to have another file overwritten.
+    # Another user of the folder could have planted a link, to have its target overwritten.
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(descriptor)
         raise OSError(f"{part_path}: expected a file or none, found a link or device; remove it")
@@ -333,7 +333,7 @@ def _open_alone(part_path: Path) -> BinaryIO:
 
 
 def _open_locked(part_path: Path) -> int:
-    """Open or create a file and lock it; where the file system has no locks, without.
+    """Open or create a file and lock it, unless the file system has no locks.
 
     Raises:
         BlockingIOError: It is locked already.
@@ -343,7 +343,8 @@ def _open_locked(part_path: Path) -> int:
         descriptor = os.open(part_path, _FLAGS, 0o666)
         try:
             _lock(descriptor)
-            # The last holder may have renamed or removed the file: its lock keeps nobody out.
+            # The last holder of the lock may have renamed or removed the file. A lock on that file
+            # does not exclude processes that open the name again.
             if os.path.samestat(os.fstat(descriptor), part_path.stat(follow_symlinks=False)):
                 return descriptor
         except FileNotFoundError:

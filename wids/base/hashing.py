@@ -18,10 +18,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DIGESTS", "DigestKind", "Hasher", "RunningDigests", "hash_file", "new_hasher"]
 
-# Large enough that the calls cost little beside the hashing, small enough for the CPU cache.
+# Large enough that a call costs little compared to the hashing, small enough for the CPU cache.
 _BLOCK_NBYTES = 1 << 20
-# Blocks that may wait for the slowest digest: enough that threads seldom wait for each other, few
-# enough to be still in the CPU cache.
+# Most blocks that may wait for the slowest digest: enough that threads rarely wait for each other,
+# few enough that the blocks are still in the CPU cache.
 _MAX_WAITING = 16
 
 
@@ -38,8 +38,8 @@ class DigestKind:
     num_hex: int
 
 
-# Field of a spec to its algorithm, the weakest first: of several digests that a spec promises, the
-# last one here is checked.
+# Maps the field of a spec to its algorithm, the weakest first. If a spec states several digests,
+# the last of them in this order is checked.
 DIGESTS = {
     "md5sum": DigestKind("md5", 32),
     "sha256": DigestKind("sha256", 64),
@@ -107,8 +107,8 @@ def hash_file(path: Path, algorithms: Iterable[str]) -> dict[str, str]:
 class RunningDigests:
     """Several digests of one stream, each computed in its own thread.
 
-    `hashlib` releases the interpreter lock, so digests cost the caller nothing as long as there are
-    free cores and no digest is slower than the stream.
+    `hashlib` releases the interpreter lock, so digests cost the caller no time if there are free
+    cores and no digest is slower than the stream.
 
     Args:
         algorithms: As for `new_hasher`.
@@ -132,7 +132,7 @@ class RunningDigests:
         return {thread.algorithm: thread.finish() for thread in self._threads}
 
     def close(self) -> None:
-        """End the threads without digesting the blocks that still wait."""
+        """End the threads without digesting the blocks in the queue."""
         for thread in self._threads:
             thread.is_cancelled = True
         self.finish()
@@ -142,7 +142,7 @@ class _DigestThread(Thread):
     """One digest of a sequence of blocks."""
 
     def __init__(self, algorithm: str) -> None:
-        # A daemon, so that a stream that was never closed does not keep the process alive.
+        # A daemon thread, so that a stream that was never closed does not keep the process alive.
         super().__init__(name=f"wids-{algorithm}", daemon=True)
         self.algorithm = algorithm
         self.is_cancelled = False

@@ -32,12 +32,12 @@ def file_lock(
     """Hold a lock that only one thread of one process can hold at a time.
 
     Where locks do not work or the lock file cannot be written, the caller goes on without the lock.
-    It also does so when the holder has shown no sign of life for `patience_seconds`: a process that
-    was stopped, or ran on a machine that died, must not hold up all others.
+    It also does so when the holder has shown no sign of life for `patience_seconds`, since a
+    process that was stopped, or whose machine died, must not block all others.
 
     Args:
-        path: The lock file. It stays when the lock is released, since to remove it would let two
-            processes lock two files of one name.
+        path: The lock file. It is kept when the lock is released: if it were removed, two processes
+            could each lock a file of this name.
         shown: Name of the locked thing in log lines.
         patience_seconds: How long to wait without a sign of life from the holder.
         last_sign: Returns the time of the holder's last sign of life, in seconds since 1970.
@@ -50,11 +50,11 @@ def file_lock(
     ...         print(os.listdir(folder))
     ['a.lock']
     """
-    # Imported here: its import takes longer than opening a dataset whose shards are all at hand.
+    # Imported here, because the import takes longer than opening a dataset of local shards.
     from filelock import FileLock
 
-    # The mode lets all users of a shared folder wait for each other. The fallback, a lock by the
-    # existence of a file, would outlive a holder that was killed on another machine.
+    # The mode lets all users of a shared folder use the lock. The fallback of the library, a lock
+    # by the existence of a file, is off: it would stay after its holder was killed.
     lock = FileLock(path, mode=0o666, fallback_to_soft=False)
     try:
         _acquire(lock, shown, patience_seconds, last_sign)
@@ -70,7 +70,7 @@ def file_lock(
 def _acquire(
     lock: BaseFileLock, shown: str, patience_seconds: float, last_sign: Callable[[], float]
 ) -> None:
-    """Acquire a lock, or return without it when patience ends."""
+    """Acquire a lock, or return without it after `patience_seconds` without a sign of life."""
     from filelock import Timeout
 
     since = time.time()

@@ -17,7 +17,7 @@ class FileType(NamedTuple):
             "database" and "text".
         suffix: Usual file name suffix, such as ".gz".
         magic: First bytes of a file.
-        offset: Offset of `more`, where the first bytes are not enough.
+        offset: Offset of `more`, for types that the first bytes alone do not identify.
         more: Further bytes of a file, at that offset.
     """
 
@@ -34,7 +34,7 @@ class FileType(NamedTuple):
         return head.startswith(self.magic) and head[self.offset :].startswith(self.more)
 
 
-# From the public registries of magic numbers. Those that a text is likely to begin with come last.
+# From the public registries of magic numbers. Those with which a text may begin come last.
 FILE_TYPES = (
     FileType("gzip", "gzip data", "compression", ".gz", b"\x1f\x8b"),
     FileType("zstd", "zstd data", "compression", ".zst", b"\x28\xb5\x2f\xfd"),
@@ -59,7 +59,7 @@ FILE_TYPES = (
     FileType("TIFF", "a TIFF image", "image", ".tif", b"II*\0"),
     FileType("TIFF", "a TIFF image", "image", ".tif", b"MM\0*"),
     FileType("WebP", "a WebP image", "image", ".webp", b"RIFF", 8, b"WEBP"),
-    # "BM" may begin a text; the four reserved bytes of the header are zero.
+    # A text may begin with "BM", so the four reserved zero bytes of the header are compared, too.
     FileType("BMP", "a BMP image", "image", ".bmp", b"BM", 6, bytes(4)),
     FileType("FLAC", "FLAC sound", "sound", ".flac", b"fLaC"),
     FileType("Ogg", "Ogg sound", "sound", ".ogg", b"OggS"),

@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["map_file", "page_ranges"]
 
-# CPython keeps a duplicate of the descriptor in each map; from 3.13 on it can be told not to.
+# CPython keeps a duplicate of the descriptor in each map; since 3.13 an argument prevents that.
 _MMAP_OPTIONS: dict[str, Any] = {"trackfd": False} if sys.version_info >= (3, 13) else {}
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 __all__ = ["load", "load_if_present"]
 
-# Names of packages that differ from the names of their modules. Messages name the package besides
-# the extra, because the `wids` of the public index is another library, without these extras.
+# Names of packages that differ from the names of their modules. Messages name the package as well
+# as the extra, because `wids` on the public index is another library without these extras.
 _NAMES = {"PIL": "pillow", "google_crc32c": "google-crc32c"}
 
 

@@ -29,7 +29,8 @@ __all__ = ["allow_pickling_views", "fresh_python", "num_cores", "run_each"]
 T = TypeVar("T")
 R = TypeVar("R")
 
-# Jobs handed to an executor at a time: enough for any cluster, little memory for a million shards.
+# Most jobs that an executor holds at a time: enough to keep a cluster busy, and the memory stays
+# small for a million shards.
 _WINDOW = 1000
 
 
@@ -82,12 +83,12 @@ def run_each(
 class _Worker:
     """Worker process of the pool, which works on one item at a time.
 
-    `ProcessPoolExecutor` cannot handle a process that dies: its pool is broken then, does not say
-    which item was being worked on, and (in Python 3.11) may wait for ever.
+    `ProcessPoolExecutor` cannot handle a process that dies: its pool is broken then, does not
+    report which item the process worked on, and may wait forever in Python 3.11.
     """
 
     def __init__(self, function: Callable[[Any], Any]) -> None:
-        """Start the process and send it the function, once: it may hold a spec of megabytes."""
+        """Start the process and send it the function once, since it may hold a large spec."""
         self.place = -1
         self.connection, there = multiprocessing.Pipe()
         self._process = multiprocessing.Process(
@@ -98,9 +99,9 @@ class _Worker:
         there.close()
 
     def begin(self, place: int, item: Any) -> None:
-        """Send an item, and remember its place."""
+        """Send an item, and remember its position."""
         self.place = place
-        with suppress(ConnectionError):  # it died while idle; reading reports it
+        with suppress(ConnectionError):  # the process died while idle, which `outcome` reports
             self.connection.send((place, item))
 
     def outcome(self) -> Any:
@@ -115,7 +116,7 @@ class _Worker:
             raise EOFError from error
         except EOFError:
             raise
-        except Exception as error:  # noqa: BLE001 (an error that cannot be unpickled is one, too)
+        except Exception as error:  # noqa: BLE001 (unpickling a result may raise anything)
             return error
 
     def end(self) -> None:
@@ -126,18 +127,18 @@ class _Worker:
         self._process.join()
 
 
-_END = None, None  # no item: those come with their place
+_END = None, None  # end mark; items come with their position
 
 
 def _serve(connection: Connection, parent: int, function: Callable[[Any], Any]) -> None:
-    """Serve items in a worker process until the end mark comes or the parent is gone."""
+    """Process items in a worker until the end mark comes or the parent process has ended."""
 
-    # Workers inherit the ends of each other's pipes, so no pipe ends when the parent is killed:
-    # without this thread they would wait for work for ever.
+    # Workers inherit the ends of each other's pipes, so no pipe is closed when the parent is
+    # killed. Without this thread, they would wait for work forever.
     def watch() -> None:
         while os.getppid() == parent:
             time.sleep(0.5)
-        os._exit(1)  # nobody is left to report to
+        os._exit(1)  # there is no parent to report to
 
     threading.Thread(target=watch, name="wids-parent", daemon=True).start()
     # Ctrl-C reaches all processes; the parent reports it.
@@ -222,7 +223,7 @@ def _run_with(
             try:
                 running[executor.submit(function, item)] = place
             except BrokenExecutor as broken:
-                for rest in (place, *(each for each, _ in waiting)):  # it takes no more work
+                for rest in (place, *(each for each, _ in waiting)):  # the executor is broken
                     yield rest, _not_done(broken)
         if not running:
             return
@@ -236,7 +237,7 @@ def _run_with(
 
 def _not_done(broken: BrokenExecutor) -> ChildProcessError:
     """Return the error of an item that a broken executor did not finish."""
-    # The executor does not say which item ended the process, and it drops all that were waiting.
+    # The executor does not report which item ended the process, and drops all that were waiting.
     error = ChildProcessError(
         "not done: a process of the executor died or was killed (out of memory?), and it takes no "
         "more work; run what is missing again with a new executor, or with none"
@@ -255,8 +256,8 @@ def fresh_python(*arguments: str) -> tuple[list[str], dict[str, str]]:
     >>> command[1:], "PYTHONPATH" in environment
     (['-P', '-c', 'import wids'], True)
     """
-    # The new interpreter must find this very package, wherever it lies. -P leaves out the working
-    # folder, which may hold modules of somebody else.
+    # The new interpreter must import this very package. -P leaves the working folder out of the
+    # path, because it may contain modules of other origin.
     paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
     return [sys.executable, "-P", *arguments], {**os.environ, "PYTHONPATH": paths}
 
@@ -265,7 +266,7 @@ def allow_pickling_views() -> None:
     """Let processes of `multiprocessing`, torch's among them, send memoryviews as copies.
 
     `pickle` itself still refuses them. Without this, the thread that pickles batches in a worker of
-    torch's DataLoader prints the refusal, and the parent process waits for ever.
+    torch's DataLoader prints the error, and the parent process waits forever.
 
     >>> import multiprocessing
     >>> allow_pickling_views()

@@ -53,7 +53,7 @@ def progress_bar(
     >>> progress_bar(total=3) is None or sys.stderr.isatty()
     True
     """
-    # Python sets it to None where there is no console at all.
+    # Python sets `sys.stderr` to None if the process has no console.
     if sys.stderr is None or not sys.stderr.isatty():
         return None
     from tqdm import tqdm

@@ -26,7 +26,7 @@ class ShardRef(Mapping[str, Any]):
         nsamples: Number of its samples, or None where the spec does not say.
         filesize: Its size in bytes, or None.
         digests: Field of the spec ("md5sum", "sha256") to hexadecimal digest.
-        index: URL of its sidecar, or None for the usual one beside it.
+        index: URL of its sidecar, or None for the usual one next to it.
         dataset: Name of the dataset that the shard came from, or None for the spec's own.
         extras: All other keys of its entry.
 
@@ -73,8 +73,8 @@ class ShardRef(Mapping[str, Any]):
 
     @property
     def version(self) -> str:
-        """Text that changes with the content of the shard; "" where nothing is promised."""
-        # A digest rather than the size, which a change of content may leave as it was.
+        """Text that changes with the content of the shard; "" if the spec promises nothing."""
+        # A digest is preferred to the size, because shards of one size may differ.
         return next(iter(self.digest_to_check.values()), "") or str(self.filesize or "")
 
     @property
@@ -84,7 +84,7 @@ class ShardRef(Mapping[str, Any]):
         >>> ShardRef("a.tar", digests={"md5sum": "ab12", "sha256": "CD34"}).digest_to_check
         {'sha256': 'cd34'}
         """
-        # MD5 adds nothing where SHA-256 is checked, and takes three times as long.
+        # If SHA-256 is checked, MD5 adds nothing and takes three times as long.
         for name in reversed(DIGESTS):
             if digest := self.digests.get(name):
                 return {DIGESTS[name].algorithm: digest.lower()}
@@ -148,7 +148,7 @@ class ShardRef(Mapping[str, Any]):
         return hash((self.url, self.nsamples, self.filesize))
 
     def __repr__(self) -> str:
-        # URLs may carry credentials, that of the sidecar, too.
+        # Both URLs, that of the sidecar, too, may contain credentials.
         shown = {
             name: display_url(value) if isinstance(value, str) else value
             for name, value in self.items()

@@ -15,7 +15,7 @@ __all__ = ["clean", "columns_of", "format_nbytes", "table"]
 def clean(text: Any, width: int | None = None) -> str:
     r"""Escape the characters of a text that are not printable, such as `\x1b`.
 
-    Names and captions come from strangers, and a terminal executes the codes they may hold.
+    Names and captions are untrusted, and a terminal would execute control codes in them.
 
     Args:
         text: The text; any other value is converted by `str`.
@@ -37,7 +37,7 @@ def columns_of(text: str) -> int:
     >>> columns_of("abc"), columns_of("日本"), columns_of("e\u0301")
     (3, 4, 1)
     """
-    # Nearly all names are ASCII, and tables have many.
+    # Fast path, since nearly all names are ASCII and tables have many.
     return len(text) if text.isascii() else sum(map(_columns, text))
 
 

@@ -14,15 +14,16 @@ __all__ = ["DaemonThreadPool", "result_of"]
 
 S = TypeVar("S")
 T = TypeVar("T")
-_FAREWELL_SECONDS = 0.1  # for a thread without work, which ends at once
+_FAREWELL_SECONDS = 0.1  # wait for idle threads at the end of the pool; they end at once
 _LOOK_UP_SECONDS = 0.25
 
 
 class DaemonThreadPool:
     """Thread pool whose daemon threads do not keep the process alive.
 
-    The interpreter waits at its end for the threads of a `ThreadPoolExecutor`: after Ctrl-C, until
-    all retries of a stalled download have failed. It does not wait for these threads.
+    The interpreter waits at its end for the threads of a `ThreadPoolExecutor`. After Ctrl-C it
+    would wait until all retries of a stalled download have failed. It does not wait for daemon
+    threads.
 
     Args:
         size: Largest number of threads; each is started when there is work for it.
@@ -59,7 +60,7 @@ class DaemonThreadPool:
         with self._lock:
             self._tasks.put((future, call, args))
             if not self._idle.acquire(blocking=False) and len(self._threads) < self._size:
-                # The thread holds no reference to the pool, which could not be freed otherwise.
+                # The thread gets no reference to the pool, since that would keep the pool alive.
                 thread = threading.Thread(
                     target=_work, args=(self._tasks, self._idle), name=self._name, daemon=True
                 )
@@ -94,8 +95,8 @@ class DaemonThreadPool:
 def result_of(future: Future[T]) -> T:
     """Wait for the result of a future; Ctrl-C ends the wait.
 
-    It waits in short steps: a signal that comes just before an unlimited wait begins would not be
-    handled until that wait ends.
+    It waits in short steps, because a signal just before an unlimited wait would not be handled
+    until that wait ends.
 
     >>> with DaemonThreadPool(1, "example") as pool:
     ...     result_of(pool.submit(abs, -1))
@@ -123,6 +124,6 @@ def _work(tasks: SimpleQueue[_Task | None], idle: threading.Semaphore) -> None:
         if future.set_running_or_notify_cancel():
             try:
                 future.set_result(call(*args))
-            except BaseException as error:  # noqa: BLE001 (the caller of `result` gets it)
+            except BaseException as error:  # noqa: BLE001 (raised by `result` of the future)
                 future.set_exception(error)
-        del task, future, call, args  # or they would live until the next task comes
+        del task, future, call, args  # otherwise they would stay alive until the next task

@@ -17,7 +17,7 @@ __all__ = [
     "scheme_of",
 ]
 
-# Two slashes are required, since "a:1.tar" is a file name; `file:` and `pipe:` do without.
+# Two slashes are required, since "a:1.tar" is a file name; only `file:` and `pipe:` need none.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+(?<![:,;])")
@@ -55,7 +55,7 @@ def local_path(url: str) -> Path:
     """
     try:
         return _local_path(url)
-    except (ValueError, RuntimeError) as error:  # no URL, no user of that name, no file name
+    except (ValueError, RuntimeError) as error:  # malformed URL, unknown user or no file name
         raise FetchError(f"{display_url(url)!a}: names no file: {error}") from error
 
 
@@ -79,7 +79,7 @@ def _local_path(url: str) -> Path:
 def display_url(url: str) -> str:
     """Return the URL for messages, without user, password, query and fragment.
 
-    Queries carry signatures and tokens; neither a log nor an error may repeat them.
+    Queries may contain signatures and tokens, which must not appear in logs or errors.
 
     >>> display_url("https://me:secret@host/a.tar?signature=abc")
     'https://host/a.tar?...'
@@ -94,9 +94,9 @@ def display_url(url: str) -> str:
 
 
 def hide_credentials(text: str) -> str:
-    """Return a message in which each URL is as `display_url` shows it.
+    """Return a message in which each URL is replaced by its `display_url`.
 
-    Messages of other libraries quote whole URLs, and specs hold them.
+    Messages of other libraries may quote whole URLs of a spec.
 
     >>> hide_credentials("no answer from 'https://me:secret@host/a.tar?signature=abc', give up")
     "no answer from 'https://host/a.tar?...', give up"
@@ -107,14 +107,15 @@ def hide_credentials(text: str) -> str:
 
 
 def base_name(url: str) -> str:
-    """Return a short name for the file behind a URL, safe on every file system.
+    """Return a short name for the file at a URL, safe on every file system.
 
     >>> base_name("https://host/my data/train 01.tar?x=1"), base_name("https://host/")
     ('train_01.tar', 'host')
     """
     path = url if scheme_of(url) == "" else re.split(r"[?#]", url, maxsplit=1)[0]
     name = _UNSAFE.sub("_", unquote(PurePosixPath(path).name)).lstrip(".")
-    # The end of a name tells shards apart; and a leading dot would hide the file.
+    # The end of the name is kept, since it differs between shards. A leading dot would hide the
+    # file.
     return name[-_NAME_LENGTH:].lstrip(".") or "shard"
 
 

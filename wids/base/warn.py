@@ -1,7 +1,7 @@
 """Warnings of the library, shown at the line of the program that led to them.
 
-A warning is for what changes what the user gets: data that is left out, bytes that are fetched
-though they need not be, an argument that has no effect. What only operators want to know is logged.
+A warning reports what affects the user's result: data that is left out, bytes that are fetched
+without need, an argument without effect. Facts that matter only to operators are logged.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def warn(message: str) -> None:
     >>> caught[0].category.__name__, str(caught[0].message)
     ('WidsWarning', 'train.json: 3 shards are left out')
     """
-    # Level 2 is who called this function; the frames of this package in between are passed over.
+    # Level 2 is the caller of this function. Frames of this package are skipped.
     frame, level = sys._getframe(1), 2  # noqa: SLF001 (inspect.stack() reads source files)
     while frame.f_code.co_filename.startswith(_PACKAGE) and frame.f_back is not None:
         frame, level = frame.f_back, level + 1
@@ -38,10 +38,10 @@ def warn(message: str) -> None:
 
 
 class WarningsOnce:
-    """Warns once for each cause, however many shards share it.
+    """Warnings that are issued once for each cause, however many shards have it.
 
-    Threads may share it. A pickled copy remembers what the original has warned of, so workers do
-    not repeat it.
+    Thread-safe. A pickled copy remembers the warnings of the original, so that workers do not
+    repeat them.
 
     >>> warnings_once = WarningsOnce()
     >>> with warnings.catch_warnings(record=True) as caught:
@@ -56,7 +56,7 @@ class WarningsOnce:
         self._causes: set[str] = set()
 
     def warn(self, cause: str, message: str) -> bool:
-        """Issue a warning unless there was one of this cause; return whether it was issued."""
+        """Issue a warning unless its cause already had one; return whether it was issued."""
         if cause in self._causes:
             return False
         self._causes.add(cause)

@@ -19,13 +19,13 @@ __all__ = [
     "summarise_arrays",
 ]
 
-MAX_ARRAYS = 50  # that are described; the others are counted
-MAX_ELEMENTS = 1 << 20  # that the statistics of one array look at
-MAX_BLOCKS = 64  # runs of elements that these come from, where there are more
-MAX_NBYTES = 128 << 20  # what a `.npz` may unpack to
+MAX_ARRAYS = 50  # number of arrays that are described; further ones are only counted
+MAX_ELEMENTS = 1 << 20  # number of elements of one array from which its statistics are computed
+MAX_BLOCKS = 64  # number of runs from which the elements of a larger array are taken
+MAX_NBYTES = 128 << 20  # largest unpacked size of a `.npz`
 NUM_BINS = 32
-NUM_STEPS = 160  # of the curve of an array with one axis
-MIN_CURVE = 16  # values that make a curve rather than a row of numbers
+NUM_STEPS = 160  # most points of the curve of an array with one axis
+MIN_CURVE = 16  # least number of values shown as a curve; fewer are shown as numbers
 FIRST_VALUES = 8
 
 _SETTINGS = DecoderSettings(
@@ -48,7 +48,7 @@ def named_arrays(suffix: str, data: bytes | memoryview) -> list[NamedArray]:
         DecodeError: The bytes are not what the suffix promises.
         PermissionError: It holds Python objects.
     """
-    if suffix in {".ten", ".tb"}:  # the names in it are lost on who decodes it
+    if suffix in {".ten", ".tb"}:  # the decoder drops the names in the file
         return decode_tenbin_named(data)
     found = builtin_decoders(_SETTINGS)[suffix](data)
     named = found if isinstance(found, Mapping) else {"": found}
@@ -67,7 +67,7 @@ def picture_in(arrays: Iterable[NamedArray]) -> np.ndarray:
     """Return the first array that can be shown as a picture.
 
     Raises:
-        DecodeError: None does.
+        DecodeError: There is no such array.
     """
     for _, array in arrays:
         if is_picture(array.shape, array.dtype):
@@ -83,8 +83,8 @@ def summarise_arrays(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
         data: The whole field.
 
     Returns:
-        `arrays`, what `describe_array` says of the first 50 of them; `num_arrays`, how many there
-        are; `picture`, whether one of them makes a picture.
+        `arrays`, the results of `describe_array` for the first 50 of them; `num_arrays`, their
+        number; `picture`, whether one of them can be shown as a picture.
 
     Raises:
         DecodeError: The bytes are not what the suffix promises.
@@ -108,10 +108,11 @@ def describe_array(name: str, array: np.ndarray) -> dict[str, Any]:
     Returns:
         `name`, `dtype`, `shape`, `nbytes`, `values` (the first eight), `picture`; for numbers also
         `min`, `max`, `mean` and `std` of the finite ones (None where there are none), `nan` and
-        `inf` (how many), `histogram` (`low`, `high` and the `counts` of 32 equal bins, or None),
-        and `sampled`: whether a million elements spread over the array stand for all of it; and for
-        those along one axis `curve`, the least and the greatest value (`low`, `high`; None where
-        none is finite) of each of at most 160 equal parts.
+        `inf` (their numbers), `histogram` (`low`, `high` and the `counts` of 32 equal bins, or
+        None), and `sampled`: whether these figures come from a million elements spread over the
+        array instead of all. Arrays of numbers with one axis also have `curve`: the least and the
+        greatest finite value (`low`, `high`; None if there is none) in each of at most 160 equal
+        parts.
 
     >>> describe_array("", np.float32([0, 1, np.nan]))["mean"]
     0.5
@@ -132,7 +133,7 @@ def describe_array(name: str, array: np.ndarray) -> dict[str, Any]:
 def _element(value: Any) -> Any:
     """Return one element for JSON: a number, a boolean or short text."""
     if isinstance(value, np.floating):
-        return safe_number(float(str(value)))  # 0.1, where float32's item() has 0.10000000149
+        return safe_number(float(str(value)))  # 0.1; item() of a float32 gives 0.10000000149
     if isinstance(value, np.datetime64 | np.timedelta64) and np.isnat(value):
         return "NaT"
     plain = value.item() if isinstance(value, np.generic) else value
@@ -147,16 +148,16 @@ def _statistics(array: np.ndarray) -> dict[str, Any]:
     sample = _sample(array)
     with np.errstate(
         all="ignore"
-    ):  # signalling NaNs, moduli beyond the type: all are counted below
+    ):  # such values are counted below: signalling NaNs, complex numbers with an infinite modulus
         values = np.abs(sample) if sample.dtype.kind == "c" else sample
         values = values.astype(np.float64)
     finite = values[np.isfinite(values)]
     figures: dict[str, Any] = dict.fromkeys(("min", "max", "mean", "std", "histogram"))
     if len(finite):
-        with np.errstate(all="ignore"):  # squares of huge floats are infinite; then we say None
+        with np.errstate(all="ignore"):  # squares of huge floats are infinite, and become None
             mean, std = finite.mean(), finite.std()
         low, high = finite.min(), finite.max()
-        if sample.dtype.kind in "biu":  # exact, where float64 would round
+        if sample.dtype.kind in "biu":  # exact; float64 would round large integers
             low, high = int(sample.min()), int(sample.max())
         figures = {"min": _element(low), "max": _element(high)}
         figures |= {"mean": _finite(mean), "std": _finite(std), "histogram": _histogram(finite)}
@@ -171,8 +172,8 @@ def _statistics(array: np.ndarray) -> dict[str, Any]:
 
 
 def _sample(array: np.ndarray) -> np.ndarray:
-    """Return all elements, flat; of a large array a million, in runs spread over it."""
-    # "A" reads Fortran order as it lies, so that a mapped array is not copied.
+    """Return all elements as one axis; for a large array, a million in runs spread over it."""
+    # Order "A" keeps arrays in Fortran order as they are, so that a mapped array is not copied.
     flat = array.reshape(-1, order="A")
     if flat.size <= MAX_ELEMENTS:
         return flat
@@ -195,13 +196,13 @@ def _finite(number: float) -> float | None:
 
 
 def _histogram(finite: np.ndarray) -> dict[str, Any] | None:
-    """Count finite values in equal bins; None where float64 cannot hold the edges."""
+    """Count finite values in equal bins; None if float64 cannot represent the edges."""
     low, high = float(finite.min()), float(finite.max())
     if low == high:
         return {"low": low, "high": high, "counts": [len(finite)]}
     try:
         with np.errstate(all="ignore"):
             counts, _ = np.histogram(finite, NUM_BINS, (low, high))
-    except ValueError:  # too wide for float64 to hold the width, or too narrow to be divided
+    except ValueError:  # the range is too wide for float64, or too narrow to be divided
         return None
     return {"low": low, "high": high, "counts": counts.tolist()}

@@ -1,4 +1,4 @@
-"""Names of classes: from the spec, or from a file beside it."""
+"""Names of classes: from the spec, or from a file in its folder."""
 
 import json
 import logging
@@ -27,11 +27,11 @@ def find_class_names(header: Mapping[str, Any], *folders: str) -> dict[int, str]
     Args:
         header: The top-level keys of the spec. `class_names`, `classes` or `labels` is a list
             (class 0 first), or an object from number to name or from name to number.
-        folders: Where a file of names may lie; remote ones, and "", are not looked into.
+        folders: Folders that may have a file of names; remote ones and "" are ignored.
 
     Returns:
-        Names by class number; empty where there are none. A file that cannot be read is warned of
-        and counts as none, since nobody asked for it.
+        Names by class number; empty if there are none. A file that cannot be read only gives a
+        warning, since the user did not name it.
 
     >>> find_class_names({"info": {"class_names": ["cat", "dog"]}}, "https://host/data")
     {0: 'cat', 1: 'dog'}
@@ -50,7 +50,7 @@ def _in_folder(folder: Path) -> dict[int, str]:
     for name in _FILES:
         path = folder / name
         try:
-            # Asked for first, so that a pipe of such a name is not waited for.
+            # Checked first, because opening a pipe of such a name would wait for its writer.
             if path.is_file() and path.stat().st_size <= _MOST_NBYTES:
                 return parse_class_names(path)
         except (SpecError, OSError) as error:
@@ -59,10 +59,10 @@ def _in_folder(folder: Path) -> dict[int, str]:
 
 
 def parse_class_names(path: Path) -> dict[int, str]:
-    """Read names from a file: JSON, a list or an object, or text with one name a line.
+    """Read names from a file: a list or an object in JSON, or text with one name per line.
 
     Raises:
-        SpecError: It is JSON of another form, or broken.
+        SpecError: It is damaged JSON, or JSON of another form.
         OSError: It cannot be read.
     """
     return _parsed(str(path), path.read_bytes())
@@ -73,10 +73,10 @@ def fetch_class_names(base: str, read: Callable[[str, int], bytes]) -> dict[int,
 
     Args:
         base: URL of the folder.
-        read: Gives the content at a URL, if it is at most so many bytes.
+        read: Returns the content at a URL; its second argument is the largest size in bytes.
 
     Returns:
-        Names by class number; empty if there is no such file, or none that can be read.
+        Names by class number; empty if there is no readable file.
     """
 
     def look(name: str) -> dict[int, str]:
@@ -93,7 +93,7 @@ def fetch_class_names(base: str, read: Callable[[str, int], bytes]) -> dict[int,
 
 
 def _parsed(name: str, data: bytes) -> dict[int, str]:
-    # Editors on Windows put a byte order mark in front, which is no part of the first name.
+    # Editors on Windows begin a file with a byte order mark, which is not part of the first name.
     text = data.decode("utf-8-sig", errors="replace")
     if not name.lower().endswith(".json"):
         lines = enumerate(map(str.strip, text.splitlines()))

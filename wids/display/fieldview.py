@@ -32,10 +32,10 @@ Data = bytes | memoryview
 Summary = dict[str, Any]
 
 MAX_TEXT = 20_000  # characters
-MAX_TREE_NBYTES = 1 << 18  # of a document that is parsed
+MAX_TREE_NBYTES = 1 << 18  # largest document that is parsed
 MAX_HEX_NBYTES = 4096
 MAX_UNPACKED = 64 << 20  # bytes that a compressed field may unpack to
-SNIFFED_NBYTES = 1024  # that decide whether a field of unknown kind is text
+SNIFFED_NBYTES = 1024  # number of bytes that decide whether a field of unknown kind is text
 MAX_NAME = 200  # characters of the name of a class
 MAX_MESSAGE = 1_000  # characters of an error
 DOCUMENTS: dict[str, Callable[[Data], Any]] = {
@@ -74,18 +74,18 @@ class FieldView:
 
             image: `width`, `height`, `mode`, `format`, `orientation` (EXIF's, 1 to 8).
             text: `text`, its beginning; `truncated`.
-            json: `tree`; or, of a document too large for one, `text` and `truncated`.
+            json: `tree`; or `text` and `truncated` if the document is too large for a tree.
             class: `value`, a number or, beyond 2**53, its digits; `name` or None.
             array: `arrays`, a list of `name`, `dtype`, `shape`, `nbytes`, `values`, `picture` and,
             for numbers, `min`, `max`, `mean`, `std`, `nan`, `inf`, `histogram`, `sampled` (see
             `wids.display.arrayview.describe_array`); `num_arrays`; `picture`.
-            audio: `duration` in seconds, `rate` in frames a second, `channels`, `format`.
+            audio: `duration` in seconds, `rate` in frames per second, `channels`, `format`.
             video: `duration`, `rate`, `width`, `height`, `format`.
-            bytes: `hex`, the rows of a dump of the beginning; `truncated`.
+            bytes: `hex`, the rows of a hex dump of the beginning; `truncated`.
 
-            Audio and video have `note` instead where the library that reads them is missing.
-        error: Why the field cannot be decoded, else None. `summary` then holds a dump, `hex`, and
-            `truncated`, besides what could be read.
+            Audio and video have only `note` if the library that reads them is not installed.
+        error: Why the field cannot be decoded, else None. On an error, `summary` holds the hex dump
+            `hex` and `truncated` in addition to what could be read.
     """
 
     kind: Kind
@@ -97,8 +97,8 @@ class FieldView:
 def view_field(extension: str, data: Data, *, class_names: ClassNames | None = None) -> FieldView:
     """Describe a field; its contents can neither raise an error nor run code.
 
-    Images are not decoded, and large fields are not read: only their beginnings, or what the
-    statistics sample of arrays.
+    Images are not decoded. Of large fields only the beginning is read, or the elements of an array
+    that its statistics use.
 
     Args:
         extension: With its leading dot, such as ".seg.png" or ".json.gz".
@@ -141,7 +141,8 @@ def outline_arrays(extension: str, data: Data) -> tuple[list[str] | None, bool]:
         data: The whole field.
 
     Returns:
-        Type and shape of each, None where the field cannot be decoded; whether one makes a picture.
+        Type and shape of each array, or None if the field cannot be decoded; and whether one of
+        them can be shown as a picture.
 
     >>> outline_arrays(".npy", b"none")
     (None, False)
@@ -155,7 +156,7 @@ def outline_arrays(extension: str, data: Data) -> tuple[list[str] | None, bool]:
 
 
 def unpacked(extension: str, data: Data) -> Data:
-    """Unpack a compressed field, within 64 MiB; others are returned as they are.
+    """Unpack a compressed field of at most 64 MiB; return other fields unchanged.
 
     Raises:
         DecodeError: It is damaged, or unpacks to more.
@@ -193,14 +194,14 @@ def _view_bytes(_suffix: str, data: Data) -> Summary:
 
 
 def _view_text(_suffix: str, data: Data) -> Summary:
-    # A character takes up to four bytes: so many hold all that is shown.
+    # A character takes at most four bytes, so these bytes hold all characters that are shown.
     text = _decoded(data, 4 * MAX_TEXT)
     truncated = len(data) > 4 * MAX_TEXT or len(text) > MAX_TEXT
     return {"text": safe_text(text, MAX_TEXT), "truncated": truncated}
 
 
 def _decoded(data: Data, limit: int) -> str:
-    """Decode the beginning of UTF-8 text, of which `limit` bytes may cut a character in two."""
+    """Decode the first `limit` bytes of UTF-8 text, which may end within a character."""
     start = bytes(data[:limit])
     try:
         return start.decode()
@@ -272,15 +273,15 @@ VIEWS: dict[str, Callable[[str, Data], Summary]] = {
 }
 
 
-MAX_LINE = 2_000  # characters, before whoever prints it cuts it to a width
+MAX_LINE = 2_000  # characters; the caller cuts the line to its width
 BARS = "▁▂▃▄▅▆▇█"
 
 
 def content_line(view: FieldView) -> str:
     r"""Return a summary line of a field, or the reason why it cannot be decoded.
 
-    The line may hold whatever the field holds, line breaks and escapes of terminals too:
-    `wids.base.text.clean` makes it fit to print.
+    The line may hold any characters of the field, even line breaks and terminal escapes. Pass it
+    through `wids.base.text.clean` before printing it.
 
     >>> from wids.display.fieldview import view_field
     >>> content_line(view_field(".cls", b"1", class_names=["cat", "dog"]))
@@ -324,13 +325,13 @@ def bars(counts: list[int]) -> str:
     >>> bars([0, 1, 4])
     ' ▂█'
     """
-    # At least one, so that a histogram of nothing is blank and no division by zero.
+    # At least 1, so that a histogram of no values is blank and does not divide by zero.
     top = max(counts, default=0) or 1
     return "".join(BARS[-(-count * 8 // top) - 1] if count else " " for count in counts)
 
 
 def _count(shape: list[Any]) -> int:
-    """Count the elements of an array, or give a large number where JSON could not hold a length."""
+    """Count the elements of an array; return a large number if JSON could not hold a length."""
     total = 1
     for length in shape:
         total *= length if isinstance(length, int) else 1 << 60
@@ -354,7 +355,7 @@ def _text(summary: dict[str, Any]) -> str:
 
 def _document(summary: dict[str, Any]) -> str:
     if "tree" in summary:
-        # Letters as they are: captions come in all scripts, and `clean` knows what may be printed.
+        # Letters of all scripts are kept, since `clean` escapes what must not be printed.
         return json.dumps(summary["tree"], ensure_ascii=False)
     return _text(summary) if "text" in summary else _bytes(summary)
 
@@ -387,7 +388,7 @@ def _sound_or_film(summary: dict[str, Any]) -> str:
 
 
 def _bytes(summary: dict[str, Any]) -> str:
-    # What a row of the dump shows between its offset and its text.
+    # The column of a dump's row between offset and text.
     shown = " ".join(row[10:57].strip() for row in summary["hex"][:2])
     return f"bytes: {shown}" + (" ..." if summary["truncated"] or len(summary["hex"]) > 2 else "")
 

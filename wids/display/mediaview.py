@@ -26,9 +26,10 @@ __all__ = [
     "summarise_video",
 ]
 
-MAX_NBYTES = 256 << 20  # of a compressed image, sound or video; each opening copies it
+MAX_NBYTES = 256 << 20  # of a compressed image, sound or video, which is copied to be opened
 MAX_PIXELS = 1 << 26  # of an image that is decoded for a thumbnail: at most 256 MiB as RGBA
-# Decoders allocate per row and per column, too: a PNG of 63,000,000 x 1 pixels takes a gigabyte.
+# Bounds each side, because decoders also allocate memory for each row and column: a PNG of
+# 63,000,000 x 1 pixels takes a gigabyte.
 MAX_LENGTH = 1 << 16
 # Each scan of a progressive JPEG is decoded over the whole image. Encoders write about ten.
 MAX_SCANS = 100
@@ -43,8 +44,8 @@ def checked_image(data: bytes | memoryview) -> Any:
         A `PIL.Image.Image`.
 
     Raises:
-        DecodeError: It is none of the image formats that are read, the file has over 256 MiB, the
-            image over 64 million pixels or a side of over 65,536, or a JPEG over 100 scans.
+        DecodeError: The format is not supported, or the image exceeds a limit: 256 MiB, 64 million
+            pixels, 65,536 pixels on a side, 100 scans of a JPEG.
         OSError: Its header is damaged.
     """
     image = _opened(data)
@@ -53,7 +54,7 @@ def checked_image(data: bytes | memoryview) -> Any:
             f"the image has {image.width} x {image.height} pixels; at most {MAX_PIXELS} pixels, "
             f"and {MAX_LENGTH} a side, are decoded for display"
         )
-    # Compressed data never holds the two bytes of a marker, so that counting needs no parsing.
+    # Compressed data never contains the two bytes of a marker, so they can be counted unparsed.
     scans = START_OF_SCAN.finditer(data) if image.format in {"JPEG", "MPO"} else ()
     if sum(1 for _ in itertools.islice(scans, MAX_SCANS + 1)) > MAX_SCANS:
         raise DecodeError(f"the JPEG has more than the {MAX_SCANS} scans that are decoded")
@@ -67,11 +68,11 @@ def summarise_image(_suffix: str, data: bytes | memoryview) -> dict[str, Any]:
         data: The whole file.
 
     Returns:
-        `width` and `height` in pixels as stored, `mode` (Pillow's word), `format`, and
-        `orientation`, EXIF's number from 1 (upright) to 8.
+        `width` and `height` in pixels as stored, `mode` as in Pillow, `format`, and `orientation`,
+        EXIF's number from 1 (upright) to 8.
 
     Raises:
-        DecodeError: It is none of the image formats that are read, or has over 256 MiB.
+        DecodeError: The format is not supported, or the file has over 256 MiB.
         OSError: Its header is damaged.
     """
     image = _opened(data)
@@ -89,7 +90,7 @@ def _opened(data: bytes | memoryview) -> Any:
     try:
         return open_image(data)
     except load("PIL.Image", "pillow").UnidentifiedImageError as error:
-        # Pillow's own message names a stream in memory, which tells nobody anything.
+        # Pillow's own message names a stream in memory, which does not help the user.
         start = bytes(data[:8])
         raise DecodeError(
             f"none of the image formats that are read begins with {start!r}"
@@ -97,12 +98,12 @@ def _opened(data: bytes | memoryview) -> Any:
 
 
 def orientation(image: Any) -> int:
-    """Return the EXIF orientation of an opened image, 1 (upright) to 8; 1 where it has none.
+    """Return the EXIF orientation of an opened image, 1 (upright) to 8; 1 if it has none.
 
     Args:
         image: A `PIL.Image.Image`.
     """
-    # Without this check Pillow would decode a whole PNG, in search of an EXIF chunk at its end.
+    # Without this check, Pillow would decode a whole PNG to look for an EXIF chunk at its end.
     if "exif" not in image.info and image.format != "TIFF":
         return 1
     found = image.getexif().get(EXIF_ORIENTATION, 1)
@@ -117,8 +118,8 @@ def summarise_audio(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
         data: The whole file.
 
     Returns:
-        `duration` in seconds (None where the file does not say), `rate` in frames a second,
-        `channels` and `format`; or `note`, where the library that reads it is not installed.
+        `duration` in seconds (None if the file does not state it), `rate` in frames per second,
+        `channels` and `format`; or `note` if the library that reads it is not installed.
 
     Raises:
         DecodeError: It cannot be read.
@@ -149,8 +150,8 @@ def summarise_video(suffix: str, data: bytes | memoryview) -> dict[str, Any]:
         data: The whole file.
 
     Returns:
-        `duration` in seconds (None where the file does not say), `rate` in frames a second,
-        `width` and `height` in pixels, and `format`; or `note`, where PyAV is not installed.
+        `duration` in seconds (None if the file does not state it), `rate` in frames per second,
+        `width` and `height` in pixels, and `format`; or `note` if PyAV is not installed.
 
     Raises:
         DecodeError: It cannot be read.
@@ -195,20 +196,21 @@ def _check_size(data: bytes | memoryview) -> None:
         raise DecodeError(f"{len(data)} bytes are more than the {MAX_NBYTES} that are looked into")
 
 
-MAX_FRAMES = 1 << 22  # of a sound that are decoded: 95 s at 44,100 a second
+MAX_FRAMES = 1 << 22  # of a sound that is decoded: 95 s at 44,100 frames per second
 BLOCK_FRAMES = 1 << 16
-WAVE_COLOUR = (110, 140, 190)  # seen on light ground and on dark
+WAVE_COLOUR = (110, 140, 190)  # visible on light and dark backgrounds
 
 
 def draw_wave(data: bytes | memoryview, side: int) -> np.ndarray:
     """Draw the waveform of a sound.
 
     Args:
-        data: The whole file, of a kind that libsndfile reads. Of a long one, the beginning counts.
-        side: Pixels of the width; the height is a third of it.
+        data: The whole file, in a format that libsndfile reads. Only the beginning of a long sound
+            is drawn.
+        side: Width in pixels; the height is a third of it.
 
     Returns:
-        RGBA, uint8, shape (height, width, 4); transparent where nothing sounds.
+        RGBA, uint8, shape (height, width, 4); transparent outside of the wave.
 
     Raises:
         DecodeError: It cannot be read, or holds no sound.
@@ -222,7 +224,7 @@ def draw_wave(data: bytes | memoryview, side: int) -> np.ndarray:
         raise DecodeError(f"audio: {reason_of(error)}") from error
     height = max(side // 3, 8)
     loudness = peaks / (peaks.max() or 1.0)
-    # rows: distance of each pixel from the middle line, in [0, 1]; a silent column keeps a dot.
+    # rows: distance of each pixel from the middle line, in [0, 1]; a silent column shows one dot.
     rows = np.abs(np.arange(height) - (height - 1) / 2) / (height / 2)
     drawn = rows[:, None] <= np.maximum(loudness, 1.5 / height)[None]
     picture = np.empty((height, side, 4), np.uint8)
@@ -238,7 +240,7 @@ def _peaks(sound: Any, columns: int) -> np.ndarray:
         raise DecodeError("audio: it holds no frames")
     peaks = np.zeros(columns)
     position = 0
-    # In blocks, so that a file which claims many channels takes no more memory than one block.
+    # In blocks, so that a file that claims many channels takes no more memory than one block.
     for block in sound.blocks(max(BLOCK_FRAMES // sound.channels, 1), frames=total, always_2d=True):
         loud = np.nan_to_num(np.abs(block).max(axis=1))
         places = (position + np.arange(len(loud))) * columns // total
@@ -258,7 +260,7 @@ def first_frame(suffix: str, data: bytes | memoryview) -> Any:
         A `PIL.Image.Image`, RGB.
 
     Raises:
-        DecodeError: It cannot be read, holds no film, or its frames are larger than 64 million
+        DecodeError: It cannot be read, has no video stream, or its frames have more than 64 million
             pixels.
         ModuleNotFoundError: av is not installed.
     """

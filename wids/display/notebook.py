@@ -1,8 +1,8 @@
 """Samples and datasets as text and as HTML for notebooks: pictures inline, everything else escaped.
 
-Styles are attributes of the elements, since some notebooks drop style sheets. Colours are shades of
-the text's own or translucent greys, to suit light and dark backgrounds. The page loads nothing and
-has no scripts, so it shows wherever HTML does.
+Styles are attributes of the elements, since some notebooks drop style sheets. Colours are derived
+from the colour of the text or are translucent greys, to suit light and dark backgrounds. The HTML
+loads nothing and has no scripts, so that every viewer of HTML can show it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from wids.errors import DecodeError
 
 __all__ = ["DatasetFacts", "Markup", "SampleView", "dataset_html", "sample_html", "show", "tag"]
 
-EMPTY_TAGS = {"br", "img"}  # they have neither content nor end
+EMPTY_TAGS = {"br", "img"}  # elements without content and end tag
 
 
 class Markup(str):
@@ -49,9 +49,10 @@ def tag(name: str, *parts: str | Iterable[str], **attributes: object) -> Markup:
 
     Args:
         name: The element's name.
-        parts: What it holds, one behind the other: strings, which are escaped unless they are
-            `Markup`, or rows of such.
-        attributes: Its attributes; a `_` at the end of a name is dropped, and None is left out.
+        parts: Its contents in order: strings, which are escaped unless they are `Markup`, or
+            iterables of strings.
+        attributes: Its attributes; a trailing `_` of a name is dropped, and an attribute that is
+            None is left out.
 
     >>> print(tag("b", "a<b", tag("i", "c"), style="color:red", title=None))
     <b style="color:red">a&lt;b<i>c</i></b>
@@ -75,16 +76,16 @@ def _escaped(text: str) -> str:
     return text if isinstance(text, Markup) else html.escape(text)
 
 
-MAX_FIELDS = 50  # of a sample; the others are counted
+MAX_FIELDS = 50  # of a sample; further ones are only counted
 MAX_TEXT = 4_000  # characters of a text or document
-MAX_ROWS = 16  # of a dump of bytes
-MAX_MEDIA_NBYTES = 2 << 20  # of a sound or film that goes into the page
+MAX_ROWS = 16  # of a hex dump
+MAX_MEDIA_NBYTES = 2 << 20  # of a sound or video that is embedded
 MAX_PICTURES_NBYTES = 2 << 20  # of all pictures of a page
 PICTURE_SIDE = 256  # pixels, in the page of a sample
 TILE_SIDE = 128  # pixels, in the grid of a dataset
 MAX_LEGEND = 32  # labels of a mask that are named
 
-MAX_REPR = 10_000  # characters of a value that only its own `repr` can describe
+MAX_REPR = 10_000  # characters of the `repr` of a value of unknown type
 MAX_NAME = 30  # columns of a field's name
 LINE_WIDTH = 120  # characters of a line of `repr`
 
@@ -92,7 +93,7 @@ GREY = "rgba(128,128,128,.14)"
 LINE = "1px solid rgba(128,128,128,.28)"
 BASE = "font:13px/1.5 system-ui,sans-serif;text-align:left"
 CARD = f"{BASE};border:{LINE};border-radius:8px;padding:12px 16px;max-width:820px;overflow:hidden"
-# A stranger's text keeps its direction to itself: a mirrored key must not turn what follows it.
+# Isolated, so that right-to-left characters in a key do not reverse the text after it.
 ISOLATED = "unicode-bidi:isolate;overflow-wrap:anywhere"
 CODE = "font-family:ui-monospace,monospace;font-size:12px"
 CHIP = (
@@ -101,14 +102,14 @@ CHIP = (
 )
 FAINT = "opacity:.65"
 PLAIN = (
-    "border:0;background:none;color:inherit"  # what notebooks give tables and `pre` of their own
+    "border:0;background:none;color:inherit"  # overrides the notebook's style of tables and `pre`
 )
 PRE = (
     f"{CODE};{ISOLATED};{PLAIN};margin:0;padding:0;max-height:18em;overflow:auto;"
     "white-space:pre-wrap"
 )
 CELL = f"{PLAIN};border-top:{LINE};padding:6px 14px 6px 0;vertical-align:top;text-align:left"
-# The rest of the width, whatever is in it: a long line scrolls or breaks inside.
+# Takes the rest of the width; a long line scrolls or breaks inside.
 REST = "width:100%;max-width:0;overflow:hidden"
 BAD = "color:#d1495b;overflow-wrap:anywhere"
 
@@ -119,7 +120,7 @@ class SampleView:
 
     Attributes:
         fields: Its fields, in their order.
-        facts: What the sample states about itself: `key`, `index`, `shard` and the like.
+        facts: The origin of the sample: `key`, `index`, `shard` and so on.
         class_names: The name of each class, by its number; or None.
 
     >>> print(SampleView.of({"__key__": "a", "__index__": 3, ".cls": b"1", ".txt": b"one"}))
@@ -137,8 +138,8 @@ class SampleView:
         """Make a view of a sample, raw or decoded.
 
         Args:
-            sample: What a dataset gave: fields by name, as bytes, as streams, or as the values
-                that decoding and transformations made of them.
+            sample: A sample of a dataset: fields by name, as bytes, streams, decoded values, or
+                results of transformations.
             class_names: The name of each class, by its number.
         """
         # Transformations may give a sample keys of any type; they are shown as text.
@@ -188,7 +189,7 @@ def show(sample: Mapping[str, Any], *, class_names: ClassNames | None = None) ->
     """Show one sample: in a notebook as a table with pictures, else as text.
 
     Args:
-        sample: What a dataset gave, decoded or raw.
+        sample: A sample of a dataset, decoded or raw.
         class_names: The name of each class, by its number.
 
     >>> show({"__key__": "a", ".cls": 1}, class_names=["cat", "dog"])
@@ -212,7 +213,7 @@ def _field(name: str, value: Any) -> Field:
         return Field(name, name if name.startswith(".") else f".{name}", value, stored=True)
     try:
         return Field(name, *_shown(name, value), stored=False)
-    except Exception as error:  # noqa: BLE001 (a stranger's object may fail in any way)
+    except Exception as error:  # noqa: BLE001 (an object of any type may fail in any way)
         text = f"{type(value).__name__}, which cannot be shown: {error}"
         return Field(name, ".txt", text.encode("utf-8", "replace"), stored=False)
 
@@ -220,7 +221,7 @@ def _field(name: str, value: Any) -> Field:
 def _shown(name: str, value: Any) -> tuple[str, bytes]:
     """Return a format and the bytes of a decoded value in it."""
     if isinstance(value, np.generic):
-        value = value.item()  # a number as it was meant, not an array without axes
+        value = value.item()  # an array without axes is shown as a number
     if isinstance(value, str):
         return ".txt", value.encode("utf-8", "backslashreplace")
     if isinstance(value, int) and not isinstance(value, bool) and name.lower().endswith(".cls"):
@@ -251,10 +252,10 @@ class DatasetFacts:
     Attributes:
         kind: The name of its class.
         name: Its name.
-        nsamples: How many samples.
-        nshards: How many shards.
-        nbytes: Bytes of the shards; None where a spec does not say it of all of them.
-        fields: The fields of the first sample and their sizes in bytes; None where not known.
+        nsamples: Number of samples.
+        nshards: Number of shards.
+        nbytes: Total size of the shards in bytes; None if the spec does not state all sizes.
+        fields: The fields of the first sample and their sizes in bytes; None if unknown.
     """
 
     kind: str
@@ -320,7 +321,7 @@ def sample_html(sample: SampleView) -> Markup:
     parts = [tag("b", clean(sample.title, 200), style=ISOLATED)]
     if "shard" in sample.facts:
         parts.append(tag("div", _place(sample.facts), style=f"{FAINT};{ISOLATED}"))
-    # Jupyter's own sheet fixes the columns of tables, which would lay names over contents.
+    # Jupyter's style sheet fixes the width of table columns, so that names would cover contents.
     table = (
         "border-collapse:collapse;table-layout:auto;margin:8px 0 0;width:100%;font:inherit;border:0"
     )
@@ -356,7 +357,7 @@ class _Pictures:
         self.left -= len(picture.data)
         if self.left < 0:
             return tag("div", "not drawn: this page has many pictures", style=FAINT)
-        # Small masks are enlarged, sharply: 28 pixels of a digit are hard to see.
+        # Small pictures are enlarged without smoothing: a digit of 28 pixels is hard to see.
         scale = max(1, self.side // 2 // max(picture.width, picture.height))
         drawn = tag(
             "img",
@@ -402,7 +403,7 @@ def _chip(name: str, size: str = "") -> Markup:
 
 
 def _place(facts: Any) -> str:
-    # What follows "?" in a URL may be a signature, and notebooks are shared.
+    # The query of a URL is cut off, because it may hold a signature, and notebooks are shared.
     shard = clean(str(facts["shard"]).split("?", maxsplit=1)[0], 300)
     return f"{shard}, sample {facts['shardindex']} in it" if "shardindex" in facts else shard
 
@@ -441,7 +442,7 @@ def _first_picture(
     for kinds in (("image",), ("array", "audio", "video")):
         for field in sample.fields:
             view = views[field.name]
-            # Arrays say whether they make a picture, and a note says that a library is missing.
+            # Not every array makes a picture, and a `note` means that a library is missing.
             drawable = view.summary.get("picture", "note" not in view.summary)
             if view.kind in kinds and view.error is None and drawable:
                 return pictures.draw(field.format, field.data)
@@ -449,7 +450,7 @@ def _first_picture(
 
 
 def _instead(views: dict[str, FieldView]) -> Markup:
-    """Return the replacement for a missing picture: an error, or the beginning of the field."""
+    """Return text in place of a picture: an error, or the beginning of the field."""
     failed = next((view for view in views.values() if view.kind == "image" and view.error), None)
     if failed is not None:
         return tag("div", clean(content_line(failed), 160), style=f"{BAD};padding:6px")
@@ -525,7 +526,8 @@ def _player(field: Field, view: FieldView, _pictures: _Pictures) -> list[str]:
 def _text(summary: dict[str, Any]) -> list[str]:
     text = summary["text"]
     cut = summary.get("truncated") or len(text) > MAX_TEXT
-    # Line breaks stay; other control characters would be dropped or obeyed.
+    # Line breaks are kept; other control characters are escaped, since a browser drops or obeys
+    # them.
     lines = "\n".join(clean(line) for line in text[:MAX_TEXT].splitlines())
     return [tag("pre", lines + (" …" if cut else ""), style=PRE)]
 

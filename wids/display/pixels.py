@@ -1,8 +1,8 @@
 """Pixels of arrays and of images that are data: grey levels, and label maps in distinct colours.
 
-Class-index masks, depth maps and 16-bit images are black to the eye when their values are taken for
-grey levels. Masks of few values are drawn with one colour a value, all others stretched over the
-greys, and a `Drawing` says which value became what.
+Class-index masks, depth maps and 16-bit images look black if their values are taken for grey
+levels. So masks with few values are drawn with one colour per value, and other arrays are stretched
+over all grey levels. A `Drawing` states which value has which colour or level.
 """
 
 import colorsys
@@ -29,14 +29,14 @@ __all__ = [
     "names_labels",
 ]
 
-MIN_SIDE = 8  # a 4 x 4 matrix is better read as numbers
-MAX_RATIO = 64  # of the sides; a thinner strip would be a line
+MIN_SIDE = 8  # smaller matrices are easier to read as numbers
+MAX_RATIO = 64  # of the sides; a longer strip would look like a line
 CHANNELS = (1, 3, 4)
 
 
-MAX_LABELS = 256  # of a field whose name says that it holds labels
-MAX_UNNAMED_LABELS = 64  # of other fields
-MAX_DARK = 64  # a greater level than this is seen, so that grey levels may be meant
+MAX_LABELS = 256  # distinct values in a field whose name says that it holds labels
+MAX_UNNAMED_LABELS = 64  # distinct values in other fields
+MAX_DARK = 64  # greater values are visible as grey levels, so the field may be a grey image
 VOID = 255  # "no class" in most masks of bytes
 LABEL_NAMES = re.compile(r"mask|seg|label|class|instance|panoptic|semantic|annotation|index")
 
@@ -62,7 +62,7 @@ class Drawing:
     Attributes:
         pixels: uint8, shape (height, width), (height, width, 3) or (height, width, 4).
         labels: Legend of a label map, ascending by value; empty for other drawings.
-        value_range: Least and greatest value, where these became black and white; else None.
+        value_range: Least and greatest value if these were drawn black and white; else None.
     """
 
     pixels: np.ndarray
@@ -76,7 +76,7 @@ def is_picture(shape: tuple[int, ...], dtype: np.dtype[Any]) -> bool:
     Args:
         shape: (height, width), with 1, 3 or 4 channels first or last, and any number of leading
             axes of length 1.
-        dtype: Booleans, integers and floats make pictures.
+        dtype: Type of the elements; booleans, integers and floats can be shown.
 
     >>> is_picture((3, 32, 48), np.dtype("f4")), is_picture((768,), np.dtype("f4"))
     (True, False)
@@ -107,8 +107,8 @@ def draw_array(array: np.ndarray, side: int, *, named_labels: bool = False) -> D
     """Draw an array.
 
     Args:
-        array: One for which `is_picture` holds; only what is drawn of it is read.
-        side: Most pixels of a side. Of larger arrays each n-th row and column is taken.
+        array: An array that `is_picture` accepts; only the elements that are drawn are read.
+        side: Most pixels of a side. For larger arrays, every n-th row and column is taken.
         named_labels: Whether the name of the field says that it holds labels.
 
     Raises:
@@ -126,8 +126,8 @@ def draw_array(array: np.ndarray, side: int, *, named_labels: bool = False) -> D
 
 
 def every_nth(values: np.ndarray, side: int) -> np.ndarray:
-    """Return each n-th row and column, so that no side is longer than `side`."""
-    # Before anything is computed, so that a mapped array of gigabytes is hardly touched.
+    """Return every n-th row and column, so that no side is longer than `side`."""
+    # First of all, so that little of a mapped array of gigabytes is read.
     step = max(1, math.ceil(max(values.shape[:2]) / side))
     return values[::step, ::step]
 
@@ -162,8 +162,8 @@ def names_labels(extension: str) -> bool:
 def label_values(values: np.ndarray, *, named_labels: bool) -> np.ndarray | None:
     """Return the distinct values of a label map, ascending; None for other arrays.
 
-    A label map holds few integers. Bytes count as grey levels if some would be seen as such, unless
-    the name of the field says otherwise.
+    A label map has few distinct integers. An array of bytes counts as grey levels if some of its
+    values are bright, unless the name of the field says that it holds labels.
 
     >>> mask = np.zeros((30, 40), np.uint8)
     >>> mask[10:20], mask[20:] = 3, 255
@@ -173,7 +173,7 @@ def label_values(values: np.ndarray, *, named_labels: bool) -> np.ndarray | None
     if values.ndim != 2 or values.dtype.kind not in "iu" or not values.size:
         return None
     most = MAX_LABELS if named_labels else MAX_UNNAMED_LABELS
-    # Most photographs are told from masks by a few rows.
+    # A few rows are enough to recognise most photographs.
     if np.unique(values[:: max(1, len(values) // 16)]).size > most:
         return None
     found = np.unique(values)
@@ -193,8 +193,8 @@ def draw_labels(
     Args:
         values: Integers, shape (height, width).
         found: Their distinct values, ascending.
-        colours: A colour for each of these, uint8, shape (len(found), 3); by default one that
-            depends on the value alone, so that a class looks alike in all masks.
+        colours: A colour for each of these values, uint8, shape (len(found), 3). By default the
+            colour depends on the value alone, so that a class has one colour in all masks.
     """
     if colours is None:
         colours = np.array([_colour_of(value) for value in found.tolist()], np.uint8)
@@ -213,7 +213,7 @@ def _colour_of(value: int) -> tuple[int, int, int]:
     """Return the colour of a label: dark for 0, the usual background; light for 255, "no class"."""
     if value in {0, VOID}:
         return (38, 42, 51) if value == 0 else (222, 222, 222)
-    # Hues a golden section apart never meet; those of neighbouring rounds differ in brightness.
+    # Hues at steps of the golden ratio never repeat; brightness varies to separate close hues.
     hue = value * 0.6180339887498949 % 1.0
     brightness = (0.95, 0.72, 0.84)[value % 3]
     colour = colorsys.hsv_to_rgb(hue, (0.65, 0.85)[value % 2], brightness)
@@ -231,7 +231,7 @@ def _extent(values: np.ndarray) -> tuple[float, float] | None:
     if not known.size:
         return None
     low, high = float(known.min()), float(known.max())
-    # Truth values, and colours in [0, 1] or in [0, 255], keep their levels.
+    # Booleans, and colours in [0, 1] or in [0, 255], keep their levels.
     if values.dtype.kind == "b" or (values.ndim == 3 and low >= 0):
         return 0.0, next((top for _, top in _KEPT_RANGES if high <= top), high)
     return low, high
@@ -240,9 +240,9 @@ def _extent(values: np.ndarray) -> tuple[float, float] | None:
 def levels(values: np.ndarray) -> np.ndarray:
     """Turn values into uint8 levels.
 
-    Bytes stay as they are; truth values, and colours in [0, 1] or in [0, 255], keep their levels.
-    Everything else, such as depth and 16-bit images, is stretched from its least to its greatest
-    finite value; values that are not finite become 0.
+    Bytes stay as they are; booleans, and colours in [0, 1] or in [0, 255], keep their levels. Other
+    arrays, such as depth and 16-bit images, are stretched from their least to their greatest finite
+    value; values that are not finite become 0.
 
     Args:
         values: Booleans, integers or floats, shape (height, width) or with 3 or 4 channels.
@@ -255,8 +255,8 @@ def levels(values: np.ndarray) -> np.ndarray:
     extent = _extent(values)
     if extent is None:
         return np.zeros(values.shape, np.uint8)
-    # Halved, as the difference of the extremes of float64 is beyond float64. A signalling NaN, as
-    # damaged files have them, would warn here.
+    # Halved, because the difference of the extremes of float64 overflows. Warnings are off, because
+    # damaged files may hold signalling NaNs.
     with np.errstate(invalid="ignore"):
         halves = values.astype(np.float64) / 2
     low, high = extent[0] / 2, extent[1] / 2

@@ -1,8 +1,7 @@
 """Conversion of untrusted values to JSON that is bounded, finite and valid Unicode.
 
 JavaScript rounds integers beyond 2**53 and JSON has no NaN, so such numbers become strings. Lone
-surrogates, which `json.loads` lets through, would break the encoder of an answer, so they become
-escapes.
+surrogates, which `json.loads` accepts, cannot be encoded in a response, so they are escaped.
 """
 
 import datetime as dt
@@ -19,9 +18,9 @@ __all__ = ["TreeTooLargeError", "safe_number", "safe_text", "safe_tree"]
 EXACT_LIMIT = 1 << 53  # beyond it a JavaScript number skips integers
 MAX_NODES = 5_000
 MAX_DEPTH = 50
-MAX_LEAF = 2_000  # characters of a leaf that is neither number nor text
+MAX_LEAF = 2_000  # most characters of a leaf that is neither number nor text
 BYTES_SHOWN = 64
-# What CBOR and msgpack have beyond JSON, of types whose text is short.
+# Types of CBOR and msgpack that JSON lacks and whose text is short.
 PLAIN = (
     dt.date,
     dt.time,
@@ -43,7 +42,7 @@ def safe_text(text: str, limit: int) -> str:
 
     Args:
         text: Any string.
-        limit: Most characters; where something was cut, the last one is "…".
+        limit: Most characters; if the text was cut, the last one is "…".
 
     >>> safe_text("abc\ud800", 100), safe_text("abcdef", 4)
     ('abc\\ud800', 'abc…')
@@ -72,12 +71,12 @@ def safe_tree(value: Any) -> Any:
     """Return a decoded document as pure JSON values.
 
     Args:
-        value: What a JSON, msgpack or CBOR decoder returned. Keys become text; what JSON has no
-            word for (bytes, dates, sets) becomes text too.
+        value: Result of a JSON, msgpack or CBOR decoder. Keys become text, and so do values of
+            types that JSON lacks (bytes, dates, sets).
 
     Raises:
-        TreeTooLargeError: It has more than 5,000 nodes or more than 50 levels; a document that
-            contains itself, as CBOR's can, has endlessly many.
+        TreeTooLargeError: It has more than 5,000 nodes or more than 50 levels, such as a document
+            of CBOR that contains itself.
 
     >>> safe_tree({1: [float("nan"), b"ab", None]})
     {'1': ['NaN', "b'ab'", None]}
@@ -92,7 +91,7 @@ def _tree(value: Any, depth: int, nodes: Iterator[int]) -> Any:
         return {_leaf(key): _tree(each, depth - 1, nodes) for key, each in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_tree(each, depth - 1, nodes) for each in value]
-    if type(value).__name__ == "CBORTag":  # a number that says what the value beside it means
+    if type(value).__name__ == "CBORTag":  # a value with a number that states its meaning
         return {f"tag {value.tag}": _tree(value.value, depth - 1, nodes)}
     if value is None or isinstance(value, bool):
         return value
@@ -102,12 +101,12 @@ def _tree(value: Any, depth: int, nodes: Iterator[int]) -> Any:
 def _leaf(value: Any) -> str:
     """Return a key, or a value that is neither number nor text, as text."""
     if isinstance(value, str):
-        # Nothing is cut here: an escape takes six characters or ten.
+        # Not cut: an escape takes at most ten characters, and the number of nodes is bounded.
         return safe_text(value, 10 * len(value) + 1)
     if isinstance(value, bytes | bytearray | memoryview):
         more = "…" if len(value) > BYTES_SHOWN else ""
         return f"{bytes(value[:BYTES_SHOWN])!r}{more}"
     if isinstance(value, int | float):
         return str(safe_number(value))
-    # A collection as a key can name itself again and again: writing it out may never end.
+    # A collection that is a key may contain itself, and its text would be endless.
     return safe_text(str(value), MAX_LEAF) if isinstance(value, PLAIN) else type(value).__name__

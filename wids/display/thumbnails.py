@@ -1,7 +1,7 @@
-"""Small pictures of fields: images, arrays, sound and video, encoded anew from pixels.
+"""Small pictures of fields: images, arrays, sound and video, encoded again from pixels.
 
-What goes out is encoded here, so nothing that a file holds besides pixels (EXIF, profiles, scripts,
-trailing bytes) ever reaches whoever looks at it.
+Every picture is encoded here from pixels, so that nothing else in a file (EXIF, profiles, scripts,
+trailing bytes) reaches the viewer.
 """
 
 import io
@@ -36,11 +36,11 @@ from wids.errors import DecodeError
 __all__ = ["Thumbnail", "makes_picture", "thumbnail"]
 
 JPEG_QUALITY = 85
-MAX_FLAT_COLOURS = 128  # of a picture that is drawn rather than photographed
-MAX_TINY_PIXELS = 64 * 64  # of an image that is never coded with loss
-LOSSY_FORMATS = {"JPEG", "MPO"}  # their values are near what was written, and labels are not
-MAX_AVERAGED_PIXELS = 1 << 24  # of an image whose pixels are all looked at
-# What each EXIF orientation asks for, in Pillow's words.
+MAX_FLAT_COLOURS = 128  # distinct colours of a picture that counts as a drawing, not a photograph
+MAX_TINY_PIXELS = 64 * 64  # of an image that is always encoded without loss
+LOSSY_FORMATS = {"JPEG", "MPO"}  # these change values slightly, so they cannot hold labels
+MAX_AVERAGED_PIXELS = 1 << 24  # of an image whose pixels are all read
+# Pillow's operation for each EXIF orientation.
 TURNS = dict(
     enumerate(
         (
@@ -56,8 +56,8 @@ TURNS = dict(
         start=1,
     )
 )
-MAX_SIDE = 4096  # pixels; whoever wants more wants the image itself
-MAX_ARRAY_SIDE = 1024  # of larger arrays each n-th row and column is looked at
+MAX_SIDE = 4096  # pixels
+MAX_ARRAY_SIDE = 1024  # of larger arrays, every n-th row and column is taken
 
 
 @dataclass(frozen=True)
@@ -65,12 +65,12 @@ class Thumbnail:
     """A small picture, encoded.
 
     Attributes:
-        media_type: "image/jpeg", or "image/png" where there is transparency or no photograph.
+        media_type: "image/png" for drawings and pictures with transparency, else "image/jpeg".
         data: The encoded bytes.
         width: Pixels.
         height: Pixels.
-        labels: Legend, where the picture is a label map; see `wids.display.pixels.Drawing`.
-        value_range: Values that are drawn black and white, where values were stretched.
+        labels: Legend of a label map; see `wids.display.pixels.Drawing`.
+        value_range: Values that are drawn black and white if the values were stretched.
     """
 
     media_type: str
@@ -83,7 +83,7 @@ class Thumbnail:
 
 @dataclass(frozen=True)
 class _Fit:
-    """The whole image, its longer side at most so long; a `wids.codecs.framing.Framing`."""
+    """Framing of a whole image, by its longer side; a `wids.codecs.framing.Framing`."""
 
     side: int
 
@@ -102,7 +102,7 @@ def makes_picture(extension: str) -> bool:
     """
     kind = field_kind(extension)
     library = LIBRARIES.get(kind)
-    # What only ffmpeg reads of sounds has no wave; its films have a first frame.
+    # Sounds that only ffmpeg can read have no waveform; its videos have a first frame.
     silent = kind == "audio" and format_suffix(extension) in AV_FORMATS
     return kind in PICTURES and not silent and (library is None or bool(load_if_present(library)))
 
@@ -110,9 +110,9 @@ def makes_picture(extension: str) -> bool:
 def thumbnail(extension: str, data: bytes | memoryview, *, size: int) -> Thumbnail:
     """Draw a small picture of a field.
 
-    Images are turned as their EXIF says. Masks of few values are drawn as label maps in distinct
-    colours; 16-bit and float images, and arrays, are stretched to what the eye can see. JPEGs are
-    decoded at a fraction of their size where that is enough.
+    Images are rotated by their EXIF orientation. Masks of few values are drawn as label maps in
+    distinct colours; arrays and images with 16 bits or floats are stretched to visible grey levels.
+    JPEGs are decoded at a fraction of their size if that is enough.
 
     Args:
         extension: With its leading dot, such as ".seg.png".
@@ -121,7 +121,7 @@ def thumbnail(extension: str, data: bytes | memoryview, *, size: int) -> Thumbna
 
     Raises:
         DecodeError: The field makes no picture, is damaged, or is too large to be decoded.
-        ValueError: There is no such size.
+        ValueError: The size is out of range.
 
     >>> thumbnail(".ppm", b"P6 200 100 255 " + bytes(60_000), size=50).height
     25
@@ -133,7 +133,7 @@ def thumbnail(extension: str, data: bytes | memoryview, *, size: int) -> Thumbna
         raise DecodeError(f"no picture of {extension!r}: a field of kind {kind!r} makes none")
     try:
         return PICTURES[kind](extension, unpacked(extension, data), size)
-    except Exception as error:  # whatever a decoder raises belongs to the field
+    except Exception as error:  # a decoder may raise anything for a damaged field
         raise DecodeError(
             f"no picture of {extension!r}: {type(error).__name__}: {error}"
         ) from error
@@ -163,7 +163,7 @@ def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
     mode = _shown_mode(image)
     if image.width * image.height > MAX_AVERAGED_PIXELS and image.format not in LOSSY_FORMATS:
         return _of_large(image, size, mode)
-    # Pillow on purpose: the first thumbnail must not wait seconds for torch to be imported.
+    # Pillow and not torch, whose import would delay the first thumbnail by seconds.
     decode = ImageDecoder(
         "PIL",
         mode=mode,
@@ -172,15 +172,15 @@ def _of_image(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
         backend="pillow",
     )
     small = decode(data)
-    # Photographs take a tenth of PNG as JPEG, but few flat colours, as drawings have them, look
-    # wrong then; and of digits and icons one sees each pixel, while they take little either way.
+    # As JPEG, a photograph takes a tenth of the bytes of a PNG. But JPEG distorts the flat colours
+    # of drawings, and the pixels of small digits and icons, which take few bytes in either format.
     tiny = image.width * image.height <= MAX_TINY_PIXELS
     few = small.getcolors(MAX_FLAT_COLOURS) is not None
     return _encoded(small, lossless=mode == "RGBA" or tiny or few)
 
 
 def _of_large(image: Any, size: int, mode: str) -> Thumbnail:
-    """Draw a large image from some of its pixels, since a copy of all would be too large."""
+    """Draw a large image from some of its pixels, since a copy of it would take too much memory."""
     pil = load("PIL.Image", "pillow")
     turn = TURNS[orientation(image)]
     _, wanted = _Fit(MAX_SIDE).frame(*image.size)
@@ -192,13 +192,13 @@ def _of_large(image: Any, size: int, mode: str) -> Thumbnail:
 
 def _drawing_of(image: Any, size: int, *, named_labels: bool) -> Drawing | None:
     """Draw an image whose values are data (label map, 16 bits, floats); None for other images."""
-    if image.mode.startswith(("I", "F")):  # Pillow would cut these off at 255
+    if image.mode.startswith(("I", "F")):  # Pillow would clip these values at 255
         values = every_nth(np.asarray(image), min(2 * size, MAX_SIDE))
         return draw_values(values, named_labels=named_labels)
     lossy = image.format in LOSSY_FORMATS or "transparency" in image.info
     if image.mode not in {"L", "P"} or lossy or orientation(image) != 1:
         return None
-    # Colours in between two labels would be a third label, so that pixels are picked, not averaged.
+    # Pixels are picked and not averaged, since an average of two labels could be a third label.
     values = every_nth(np.asarray(image), size)
     found = label_values(values, named_labels=named_labels or image.mode == "P")
     if found is None or (not named_labels and found.size > MAX_UNNAMED_LABELS):
@@ -207,7 +207,7 @@ def _drawing_of(image: Any, size: int, *, named_labels: bool) -> Drawing | None:
 
 
 def _palette_of(image: Any, found: np.ndarray) -> np.ndarray | None:
-    """Return the palette's colours for values; None if these are all but black."""
+    """Return the palette's colours for values; None if the colours are almost black."""
     if image.mode != "P":
         return None
     palette = np.array(image.getpalette("RGB"), np.uint8).reshape(-1, 3)
@@ -219,7 +219,7 @@ def _palette_of(image: Any, found: np.ndarray) -> np.ndarray | None:
 
 
 def _shown_mode(image: Any) -> str:
-    """Return the mode to draw an image in: grey, colours, or colours with transparency."""
+    """Return the mode in which an image is drawn: grey, colours, or colours with transparency."""
     if image.mode in {"RGBA", "LA", "PA", "La", "RGBa"} or "transparency" in image.info:
         return "RGBA"
     return "L" if image.mode in {"1", "L"} else "RGB"

@@ -72,7 +72,7 @@ def member_header(name: str, size: int, mtime: int = 0) -> bytes:
             f"{name}: size must be >= 0 and mtime in [0, {_USTAR_MAX_SIZE}), "
             f"got {size=} and {mtime=}"
         )
-    # Fast path of nearly all members: a writer spends most of its own time here.
+    # Fast path for nearly all members, since a writer spends most of its own time here.
     if name.isascii() and len(name) <= 100 and size < _USTAR_MAX_SIZE:
         raw = name.encode()
         numbers = b"%011o\0%011o\0" % (size, mtime)
@@ -91,7 +91,7 @@ def _other_header(name: str, size: int, mtime: int) -> bytes:
     """Return the header of a member whose name or size does not fit ustar's first field."""
     raw = name.encode("utf-8", "surrogateescape")
     is_utf8 = name.isascii() or not any("\udc80" <= letter <= "\udcff" for letter in name)
-    # Names that are not UTF-8 go raw into ustar's field, as every tar wrote them before PAX.
+    # Names that are not UTF-8 are stored unchanged in ustar's field, as tars before PAX did.
     if size < _USTAR_MAX_SIZE and (name.isascii() or not is_utf8):
         if len(raw) <= 100:
             return _header(raw, size, mtime, b"0")
@@ -155,8 +155,8 @@ def _pax_record(keyword: bytes, value: bytes) -> bytes:
 
 
 END_NBYTES = 2 * BLOCK
-# Bytes collected for one write: large enough for few calls, small enough that the block is still in
-# the processor's cache when the digests read it, and that its memory is reused for the next block.
+# Number of bytes collected for one write. Large enough that there are few calls; small enough that
+# the block is still in the CPU cache when the digests read it.
 _WRITE_NBYTES = 1 << 18
 _PADDING = [bytes(-nbytes % BLOCK) for nbytes in range(BLOCK)]  # by length of the last block
 
@@ -340,7 +340,7 @@ class SampleArchive:
         if self.closed:
             raise ValueError(f"sample {key!r}: {self._where} is closed; open a new writer")
         if key in self.places:
-            # Readers would add its fields to the first sample, or refuse the shard.
+            # Readers would add its fields to the earlier sample or refuse the shard.
             raise ValueError(
                 f"sample {key!r} is in {self._where} already (sample {self.places[key]} there); "
                 "keys must differ within a shard (wids import and reshard give new ones by --rekey)"

@@ -20,7 +20,7 @@ class WholeShards:
 
     Attributes:
         entries: Their spec entries, in order.
-        unnoted: Path and entry of each shard that is complete but missing in the journal.
+        unnoted: Path and entry of each complete shard that the journal does not list.
         num_samples: Number of samples in all of them.
         num_passed: Number of samples skipped so far.
     """
@@ -59,7 +59,7 @@ class WholeShards:
 
     def _all_keys(self) -> Iterator[str]:
         for path in self._paths:
-            # Lazily, one shard at a time: the keys of all shards might not fit into memory.
+            # One shard at a time, because the keys of all shards might not fit into memory.
             yield from TarIndex.from_tar(path).keys
 
     def pass_by(self, key: Any) -> bool:
@@ -76,7 +76,7 @@ class WholeShards:
         """
         if self.num_passed == self.num_samples:
             return False
-        # The keys are compared because samples in another order would be lost without notice.
+        # The keys are compared, because samples in another order would silently be lost.
         expected = next(self._keys)
         if key != expected:
             raise ValueError(
@@ -108,7 +108,8 @@ class WholeShards:
 def _still_says_all(entry: dict[str, Any], path: Path, digests: Collection[str]) -> bool:
     """Return whether a journal entry describes this file and has all requested digests."""
     fields = shard_entry(entry["url"], 0, 0, dict.fromkeys(digests, ""))
-    # Size alone is compared: a replaced shard hardly has the same, and hashing all takes hours.
+    # Only the size is compared: a replaced shard almost always has another size, and hashing all
+    # shards would take hours.
     return fields.keys() <= entry.keys() and entry["filesize"] == path.stat().st_size
 
 

@@ -19,7 +19,7 @@ _SPECIAL = re.compile(r"__.+__")  # __key__, __index__, __shard__ ...: origin of
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _PLAIN_KEY = re.compile(r"(?!__)[\w-]+(?:/(?!__)[\w-]+)*", re.ASCII).fullmatch
 _BYTES = (bytes, bytearray, memoryview)
-_MAX_LAYOUTS = 1000  # bounds the memory if every sample has other fields
+_MAX_LAYOUTS = 1000  # bounds the memory if every sample has different fields
 
 
 class SampleEncoder:
@@ -28,7 +28,8 @@ class SampleEncoder:
     Args:
         encoders: Entries that extend or replace those of `encode_field`: from an extension (with
             or without its leading dot, of one component or more) to a function that encodes a
-            value as bytes. The longest matching suffix counts, as for `SampleDecoder`.
+            value as bytes. The entry with the longest matching suffix is used, as in
+            `SampleDecoder`.
 
     >>> encode = SampleEncoder({"upper": lambda text: text.upper().encode()})
     >>> encode({"__key__": "0001", "txt": "one", ".cls": 1, "upper": "loud"})
@@ -85,7 +86,7 @@ class SampleEncoder:
     def _encoded(self, key: str, extension: str, value: Any) -> Any:
         """Encode a value that is not bytes yet."""
         try:
-            # The name keeps the user's case of letters; the format does not depend on it.
+            # The member's name keeps upper and lower case; the format is the same for both.
             data = self._encode(extension.lower(), value)
         except Exception as error:
             raise ValueError(

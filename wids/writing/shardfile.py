@@ -34,7 +34,7 @@ def shard_options(
     *,
     mtime: int = 0,
     sidecars: bool = False,
-    # MD5 for old readers, which know no other; SHA-256 because MD5 is no longer secure.
+    # MD5 because old readers know no other digest; SHA-256 because MD5 is no longer secure.
     digests: Collection[str] = ("md5", "sha256"),
     fsync: bool = False,
 ) -> ShardOptions:
@@ -42,7 +42,7 @@ def shard_options(
 
     Args:
         mtime: Modification time of all members, in seconds since 1970.
-        sidecars: Write the tar index beside the shard.
+        sidecars: Write the tar index as a sidecar in the folder of the shard.
         digests: Digest algorithms for the shard's entry in the spec.
         fsync: Sync the shard to disk before it gets its final name.
 
@@ -52,7 +52,7 @@ def shard_options(
     >>> shard_options(digests="md5")["digests"]
     ('md5',)
     """
-    # A string would otherwise be iterated letter by letter.
+    # Otherwise a string would be iterated letter by letter.
     named = (digests,) if isinstance(digests, str) else tuple(dict.fromkeys(digests))
     unknown = [name for name in named if name not in _ALGORITHMS]
     if unknown:
@@ -62,7 +62,7 @@ def shard_options(
 
 
 class NewShard:
-    """Shard that is being written, and appears under its name only when published.
+    """Shard that is being written and gets its final name only when it is published.
 
     Attributes:
         path: Its final path.
@@ -108,13 +108,14 @@ class NewShard:
             digests = self._file.close()
             self._out.stream.flush()
             if self._options["sidecars"]:
-                # Partial sidecars may be removed: the lock on the part excludes other writers.
+                # Incomplete sidecars can be removed: the lock on the shard's temporary file
+                # guarantees that no other process writes one.
                 remove_parts(sidecar.parent, [sidecar.name], of_living=True)
-                # Published before its shard, so that a published shard always has its sidecar.
+                # The sidecar is published first, so that a published shard always has one.
                 TarIndex.from_tar(self._out.part_path).save(sidecar)
             self._out.publish(fsync=self._options["fsync"])
             if self._options["sidecars"]:
-                sidecar.touch()  # the rename changed the shard's times: the sidecar must be newer
+                sidecar.touch()  # it must be newer than the shard, whose times the rename changed
         finally:
             self.discard()
         name = name_in_spec(str(self.path), folder)
@@ -168,7 +169,7 @@ class DigestingFile:
 def warn_of_older(pattern: str, number: int, step: int = 1) -> None:
     """Warn of existing shards with higher numbers than the last one written.
 
-    They are not removed: only the user knows whether the shards of another run are wanted.
+    They are not removed, because only the user knows whether another run's shards are still needed.
 
     Args:
         pattern: Path of the shards, with a %-format for their number.

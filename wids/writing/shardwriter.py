@@ -49,7 +49,8 @@ class ShardWriter:
     def __init__(
         self,
         pattern: str | os.PathLike[str],
-        # Both defaults as in webdataset's writer, so that a ported program makes the same shards.
+        # Both defaults are those of webdataset's writer, so that a ported program makes the same
+        # shards.
         maxcount: int = 100_000,
         maxsize: int = 3_000_000_000,
         post: Callable[[str], object] | None = None,
@@ -76,19 +77,19 @@ class ShardWriter:
             spec: Path of the JSON spec of all shards, which `close` writes; none by default.
             resume: Continue after the existing complete shards. Give the same samples again, in the
                 same order: those in complete shards are skipped (their values are not encoded). Or
-                call `skip_written` and begin after them. A journal beside `spec` records progress;
-                without `spec`, the existing shards are read, and those of an older run cannot be
-                distinguished from those of the run that crashed.
+                call `skip_written` and begin after them. A journal next to `spec` records progress.
+                Without `spec`, the existing shards are read, and shards of an older run cannot be
+                distinguished from shards of the run that crashed.
             rank: Index of this writer among several writers of one dataset, in `[0, num_replicas)`.
             num_replicas: Number of these writers. Writer `rank` makes every `num_replicas`-th shard
                 from `start_shard + rank` on, and a spec of its own: `train-00000-of-00004.json`;
                 `wids merge` merges them.
             **options: Options for each shard. `mtime=0`: modification time of all members, in
-                seconds since 1970. `sidecars=False`: write each shard's tar index beside it.
+                seconds since 1970. `sidecars=False`: write each shard's tar index next to it.
                 `digests=("md5", "sha256")`: digests in the spec; on a fast disk MD5 alone can take
                 longer than everything else together. `fsync=False`: sync each shard to disk before
-                it gets its name, so that a power failure leaves no incomplete shard; without it,
-                shards are safe only against the end of the process.
+                it gets its name, so that a power failure leaves no incomplete shard. Without it,
+                shards are complete after a crash of the process, but not after a power failure.
 
         Raises:
             ValueError: The pattern, a bound or a digest is invalid.
@@ -134,16 +135,16 @@ class ShardWriter:
         return paths
 
     def _find_whole(self) -> WholeShards:
-        """Return the shards that an earlier run finished; post and note those not noted yet."""
+        """Return the complete shards of an earlier run; post and record the new ones."""
         noted, left = self._journal.entries(), self._journal.left_over()
-        # A run without `resume` replaces old shards one by one: those not yet replaced are not its
-        # own.
+        # A run without `resume` replaces the shards of an older run one by one. After a crash, the
+        # shards that it had not replaced yet do not belong to it.
         paths = list(
             takewhile(lambda row: row[1] in noted or not is_left_over(row[0], left), self._there())
         )
         self._number += len(paths) * self._step
         path = Path(self._pattern % self._number)
-        # If the process died while it finished this shard, an incomplete sidecar may be left.
+        # A process that died while it finished this shard may have left an incomplete sidecar.
         remove_parts(path.parent, [f"{path.name}{SIDECAR_SUFFIX}"], of_living=True)
         whole = WholeShards(paths, noted, self._options["digests"])
         for path, entry in whole.unnoted:
@@ -198,7 +199,7 @@ class ShardWriter:
         for name, data in members:
             nbytes += member_nbytes(name, data)
         shard = self._open
-        # A full shard is closed by the next sample, so that no shard is begun without a sample.
+        # A full shard is closed when the next sample comes, so that no shard is without samples.
         if shard is not None and (
             len(shard.archive.places) >= self._maxcount
             or shard.archive.nbytes + nbytes > self._maxsize
@@ -211,7 +212,7 @@ class ShardWriter:
         shard.archive.write(key, members)
 
     def _finish_shard(self) -> None:
-        """Publish the open shard and note its spec entry."""
+        """Publish the open shard and record its spec entry."""
         shard = self._open
         if shard is None:
             return
@@ -223,7 +224,7 @@ class ShardWriter:
         self._tell(shard.path, entry)
 
     def _tell(self, path: Path, entry: dict[str, Any]) -> None:
-        """Call `post`, then note the shard; after a crash in between, `post` is called again."""
+        """Call `post`, then record the shard; after a crash in between, `post` is called again."""
         if self._post is not None:
             self._post(str(path))
         self._journal.note(entry)
@@ -231,7 +232,7 @@ class ShardWriter:
     def close(self) -> None:
         """Publish the last shard and write the spec; a second call does nothing.
 
-        Warns of shards that an earlier, longer run left under the numbers that follow.
+        Warns of shards with higher numbers, which an earlier and longer run has left.
         """
         if self._closed:
             return
@@ -242,9 +243,10 @@ class ShardWriter:
         if self._spec is not None:
             spec = new_spec(self.shardlist, self.header)
             write_output(self._spec, f"{spec.to_json()}\n".encode())
-            # After the spec, which holds all that the journal did, so that a crash loses nothing.
+            # The journal is removed after the spec, which holds the same entries, was written, so
+            # that a crash in between loses nothing.
             self._journal.remove()
-        # Last, since a warnings filter may turn the warning into an error.
+        # The warning comes last, since a warnings filter may turn it into an error.
         warn_of_older(self._pattern, self._number, self._step)
 
     def abandon(self) -> None:

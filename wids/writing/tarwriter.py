@@ -118,7 +118,7 @@ class TarWriter:
         """Stop writing: an unpublished file is removed, a stream keeps what was written."""
         self._archive.closed = True
         if self._pipe is not None:
-            self._pipe.detach()  # without this, closing it would close the user's stream
+            self._pipe.detach()  # otherwise, closing the pipe would close the user's stream
             self._pipe = None
         if self._file is not None:
             self._file.discard()
@@ -140,8 +140,8 @@ def _checked_path(target: str | os.PathLike[str]) -> Path:
         raise ValueError(
             f"{text!r}: a tar is written to a local file; for anything else pass an open stream"
         )
-    # The tar is written uncompressed, since a compressed one has no random access, so a suffix of
-    # compression would be wrong.
+    # The tar is always written uncompressed, since a compressed one has no random access. A name
+    # with the suffix of a compression would be wrong.
     if text.lower().endswith(_PACKED):
         raise ValueError(
             f"{text!r}: a tar is written plain, so that every sample can be found; name it '.tar' "
