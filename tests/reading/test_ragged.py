@@ -1,4 +1,4 @@
-"""Sequences of unequal items in one piece of memory."""
+"""`Ragged` and `RaggedText`: sequences of unequal items in one buffer."""
 
 import pickle
 
@@ -15,7 +15,7 @@ ANY_TEXT = st.text(st.characters(exclude_categories=()), max_size=8)
 
 @given(st.lists(hnp.arrays("i4", st.tuples(st.integers(0, 4), st.just(2))), min_size=1))
 def test_arrays_come_back_as_they_went_in(items):
-    """By index, from the end, by iteration, and after pickling."""
+    """Arrays are equal to the original ones by index, by iteration, and after pickling."""
     ragged = Ragged.of(items)
     for copy in (ragged, pickle.loads(pickle.dumps(ragged))):
         assert len(copy) == len(items)
@@ -26,23 +26,26 @@ def test_arrays_come_back_as_they_went_in(items):
 
 @given(st.lists(ANY_TEXT))
 def test_text_comes_back_as_it_went_in(items):
-    """Any string that Python holds, lone surrogates too."""
+    """Any Python string comes back unchanged, even one with lone surrogates."""
     ragged = RaggedText.of(items)
     assert list(ragged) == items
-    assert [ragged[place] for place in range(len(items))] == items
+    assert [ragged[index] for index in range(len(items))] == items
+    assert list(pickle.loads(pickle.dumps(ragged))) == items
     assert int(ragged.offsets[-1]) == len(ragged.values)
 
 
 @given(st.lists(ANY_TEXT, max_size=9), st.integers(-10, 10), st.integers(-10, 10))
 def test_slices_are_those_of_a_list(items, start, stop):
-    """They share the memory and hold the same items as a list's slice."""
-    part = RaggedText.of(items)[start:stop]
+    """A slice shares the memory and has the items of the same slice of a list."""
+    whole = RaggedText.of(items)
+    part = whole[start:stop]
     assert isinstance(part, RaggedText)
     assert list(part) == items[start:stop]
+    assert part.values is whole.values
 
 
 def test_items_are_views():
-    """No element is copied to hand out an item or a slice."""
+    """Items and slices are views and copy no element."""
     ragged = Ragged.of([np.arange(3), np.arange(5)])
     assert np.shares_memory(ragged[1], ragged.values)
     assert np.shares_memory(ragged[1:][0], ragged.values)
@@ -50,24 +53,27 @@ def test_items_are_views():
 
 @pytest.mark.parametrize("index", [2, -3])
 def test_an_index_outside_is_named(index):
-    """The error says which, and how many there are."""
+    """The error for an index out of range names the index and the number of items."""
     with pytest.raises(IndexError, match=f"index {index} is out of range for 2 items"):
         RaggedText.of(["a", "b"])[index]
 
 
 def test_a_slice_with_gaps_is_refused():
-    """It could not share the memory."""
+    """A slice with a step is refused, because it could not share the memory."""
     with pytest.raises(ValueError, match="got step 2"):
         RaggedText.of(["a", "b"])[::2]
 
 
 @pytest.mark.parametrize("offsets", [[], [0, 2, 1], [-1, 2], [0, 4]])
 def test_offsets_that_lead_astray_are_refused(offsets):
-    """They must ascend within the values."""
+    """Offsets that do not ascend or are out of bounds are refused."""
     with pytest.raises(ValueError, match="expected ascending numbers within"):
         Ragged(np.arange(3), np.array(offsets, np.int64))
+    with pytest.raises(ValueError, match="expected ascending numbers within"):
+        RaggedText(np.zeros(3, np.uint8), np.array(offsets, np.int64))
 
 
-def test_it_says_what_it_is():
-    """Items, type and elements stand in its `repr`."""
+def test_the_repr_has_items_type_and_elements():
+    """The `repr` shows the number of items, the type, and the number of elements."""
     assert repr(Ragged.of([np.zeros(3)])) == "Ragged(1 items, float64, 3 elements)"
+    assert repr(RaggedText.of(["one", "two"])) == "RaggedText(2 items, uint8, 6 elements)"

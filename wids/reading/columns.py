@@ -60,7 +60,11 @@ Span = tuple[int, int]  # offset and size, in bytes
 # A column of a shard that is larger is no label but the data again: pictures decoded, say. It is
 # not worth the disk, nor the shards that would be evicted for it.
 MAX_NBYTES = 64 << 20
-KINDS: dict[str, type[Ragged] | None] = {"array": None, "ragged": Ragged, "text": RaggedText}
+KINDS: dict[str, type[Ragged | RaggedText] | None] = {
+    "array": None,
+    "ragged": Ragged,
+    "text": RaggedText,
+}
 
 
 @dataclass(frozen=True)
@@ -133,7 +137,7 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
     values = part.values
     if isinstance(values, list):
         return False
-    arrays = {"missing": part.missing}
+    arrays: dict[str, npt.NDArray[Any]] = {"missing": part.missing}
     if isinstance(values, np.ndarray):
         kind, arrays["values"] = "array", values
     else:

@@ -1,10 +1,10 @@
 """Values of many samples in few arrays.
 
 A list of a million strings or arrays is a million Python objects, which fill the memory and are
-copied page by page in every forked worker. Numbers and arrays of one shape become one array;
-strings and arrays of different lengths two: all elements, and where each value begins. Nothing is
-changed by it: integers that a float cannot hold, truth values among numbers and whatever fits
-neither form stay as they are, in a list.
+copied page by page in every forked worker. So numbers and arrays of one shape are stored as one
+array. Strings and arrays of different lengths are stored as two arrays: all elements, and the
+offset of each value. No value is changed: values that fit neither form stay in a list, such as
+integers that a float cannot represent, or booleans among numbers.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import numpy.typing as npt
 
 __all__ = ["Ragged", "RaggedText", "Values", "fill_in", "join", "pack", "take"]
 
-# Longer items are copied one by one; of shorter ones all elements together, which takes an index of
-# eight bytes for each.
+# Longer items are copied one by one. Elements of shorter items are copied together, which takes an
+# index of eight bytes for each element.
 _SHORT = 256
-EXACT_IN_FLOAT = 1 << 53  # up to here float64 holds every integer
+EXACT_IN_FLOAT = 1 << 53  # float64 represents every integer up to this one
 
 
 class Ragged(Sequence[Any]):
@@ -30,9 +30,9 @@ class Ragged(Sequence[Any]):
     Item `i` is `values[offsets[i] : offsets[i + 1]]`, a view. Slices share the memory too.
 
     Attributes:
-        values: The elements of all items, one behind the other; shape `(num_elements, ...)`.
-        offsets: Where each item begins in `values`, and the end of the last; int64, ascending,
-            shape `(len + 1,)`.
+        values: The concatenated elements of all items; shape `(num_elements, ...)`.
+        offsets: Start of each item in `values`, and the end of the last; int64, ascending, shape
+            `(len + 1,)`.
 
     >>> lists = Ragged.of([np.array([1, 2]), np.array([], int), np.array([3])])
     >>> len(lists), lists[-1].tolist(), lists.offsets.tolist()
@@ -43,9 +43,9 @@ class Ragged(Sequence[Any]):
         """Wrap both arrays without a copy; they may be tensors.
 
         Raises:
-            ValueError: The offsets do not ascend, or leave the values.
+            ValueError: The offsets do not ascend, or are out of bounds.
         """
-        # Checked once, for all of them: a column may have been mapped from a file.
+        # Checked here once, because a column may come from a damaged file.
         ascending = len(offsets) > 0 and bool((offsets[1:] >= offsets[:-1]).all())
         if not ascending or offsets[0] < 0 or offsets[-1] > len(values):
             raise ValueError(
@@ -79,30 +79,36 @@ class Ragged(Sequence[Any]):
         position = index + len(self) if index < 0 else index
         if not 0 <= position < len(self):
             raise IndexError(f"index {index} is out of range for {len(self)} items")
-        return self._item(self.values[self.offsets[position] : self.offsets[position + 1]])
+        return self.values[self.offsets[position] : self.offsets[position + 1]]
 
     def __iter__(self) -> Iterator[Any]:
         for start, stop in pairwise(self.offsets.tolist()):
-            yield self._item(self.values[start:stop])
-
-    def _item(self, elements: npt.NDArray[Any]) -> Any:
-        return elements
+            yield self.values[start:stop]
 
     def __repr__(self) -> str:
-        kind = f"{self.values.dtype}, {len(self.values)} elements"
-        return f"{type(self).__name__}({len(self)} items, {kind})"
+        return f"Ragged({len(self)} items, {self.values.dtype}, {len(self.values)} elements)"
 
 
-class RaggedText(Ragged):
-    """Read-only sequence of strings, stored as UTF-8.
+class RaggedText(Sequence[str]):
+    """Read-only sequence of strings, stored as UTF-8 in a `Ragged`.
 
     Attributes:
-        values: The bytes of all strings, one behind the other; uint8.
-        offsets: Where each begins, and the end of the last; int64, ascending.
+        values: The concatenated bytes of all strings; uint8.
+        offsets: Start of each string, and the end of the last; int64, ascending.
 
     >>> RaggedText.of(["one", "", "zwölf"])[2]
     'zwölf'
     """
+
+    def __init__(self, values: Any, offsets: Any) -> None:
+        """Wrap both arrays without a copy.
+
+        Raises:
+            ValueError: The offsets do not ascend, or are out of bounds.
+        """
+        self._encoded = Ragged(values, offsets)
+        self.values: npt.NDArray[np.uint8] = self._encoded.values
+        self.offsets: npt.NDArray[np.int64] = self._encoded.offsets
 
     @classmethod
     def of(cls, items: Sequence[str]) -> RaggedText:
@@ -111,27 +117,47 @@ class RaggedText(Ragged):
         Args:
             items: Any number of them; lone surrogates, which JSON can spell, are kept.
         """
-        # Not a numpy array of text, which gives every item the room of the longest, four bytes a
-        # letter.
+        # A numpy array of text would take four bytes per letter of the longest string for each
+        # item.
         encoded = [item.encode("utf-8", "surrogatepass") for item in items]
         return cls(np.frombuffer(b"".join(encoded), np.uint8), _offsets(list(map(len, encoded))))
 
-    def _item(self, elements: npt.NDArray[Any]) -> Any:
-        return elements.tobytes().decode("utf-8", "surrogatepass")
+    def __len__(self) -> int:
+        return len(self._encoded)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> RaggedText: ...
+    def __getitem__(self, index: int | slice) -> str | RaggedText:
+        if isinstance(index, slice):
+            part = self._encoded[index]
+            return RaggedText(part.values, part.offsets)
+        return _text(self._encoded[index])
+
+    def __iter__(self) -> Iterator[str]:
+        return map(_text, self._encoded)
+
+    def __repr__(self) -> str:
+        return f"RaggedText({len(self)} items, uint8, {len(self.values)} elements)"
+
+
+def _text(encoded: npt.NDArray[np.uint8]) -> str:
+    return encoded.tobytes().decode("utf-8", "surrogatepass")
 
 
 def _offsets(lengths: Sequence[int]) -> npt.NDArray[np.int64]:
     return np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
 
 
-Values = npt.NDArray[Any] | Ragged | list[Any]
+Values = npt.NDArray[Any] | Ragged | RaggedText | list[Any]
 
 
 def pack(values: list[Any]) -> Values:
     """Pack values into one array or a `Ragged`, if that changes no value.
 
     Args:
-        values: Whatever decoders return.
+        values: Decoded values of any type.
 
     Returns:
         An array of shape `(len(values), ...)`, a `Ragged`, or the list itself.
@@ -158,10 +184,10 @@ def pack(values: list[Any]) -> Values:
 
 def _pack_numbers(values: list[Any], kinds: set[type]) -> Values:
     if float in kinds:
-        # Ids beyond 2**53 are common, and a float would turn one into its neighbour.
+        # Ids beyond 2**53 are common, and a float would round them.
         exact = all(type(value) is float or abs(value) <= EXACT_IN_FLOAT for value in values)
         return np.array(values, np.float64) if exact else values
-    # Python's integers have no bound; an id of 64 bits may need the sign's bit.
+    # Python's integers have no bound; an id of 64 bits may only fit an unsigned type.
     for dtype in (np.int64, np.uint64):
         try:
             return np.array(values, dtype)
@@ -185,10 +211,10 @@ def join(parts: list[Values]) -> Values:
     """Join the columns of several shards to one, in order.
 
     Args:
-        parts: What `pack` returned for each; not changed.
+        parts: The result of `pack` for each; not changed.
 
     Returns:
-        An array or `Ragged` with memory of its own where the parts fit together, else a list.
+        A new array, `Ragged` or `RaggedText` if the parts fit together, else a list.
 
     >>> join([np.array([1, 2]), np.array([], float), np.array([0.5])])
     array([1. , 2. , 0.5])
@@ -200,9 +226,12 @@ def join(parts: list[Values]) -> Values:
         joined = _join_arrays([np.asarray(part) for part in parts])
         if joined is not None:
             return joined
+    texts = [part for part in parts if isinstance(part, RaggedText)]
+    if len(texts) == len(parts):
+        return RaggedText(*_concatenated(texts))
     ragged = [part for part in parts if isinstance(part, Ragged)]
-    if len(ragged) == len(parts) and len({(type(p), _element(p.values)) for p in ragged}) == 1:
-        return _join_ragged(ragged)
+    if len(ragged) == len(parts) and len({_element(part.values) for part in ragged}) == 1:
+        return Ragged(*_concatenated(ragged))
     return pack(list(chain.from_iterable(map(_items, parts))))
 
 
@@ -210,15 +239,15 @@ def take(values: Values, rows: npt.NDArray[np.int64]) -> Values:
     """Return some values of a column, in the order asked for.
 
     Args:
-        values: What `pack` or `join` returned.
-        rows: Which of them, each in `[0, len)`.
+        values: The result of `pack` or `join`.
+        rows: Indexes of the values, each in `[0, len)`.
 
     >>> list(take(RaggedText.of(["a", "bcd", ""]), np.array([1, 1, 0])))
     ['bcd', 'bcd', 'a']
     """
     if isinstance(values, np.ndarray):
         return np.asarray(values[rows])
-    if not isinstance(values, Ragged):
+    if isinstance(values, list):
         return [values[row] for row in rows.tolist()]
     starts, sizes = values.offsets[rows], np.diff(values.offsets)[rows]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
@@ -243,7 +272,7 @@ def _join_arrays(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
         if any(dtype.kind not in "iuf" for dtype in dtypes):
             return None
         common = np.result_type(*dtypes)
-        # int64 and uint64 would meet in float64, and whole numbers stay whole.
+        # The common type of int64 and uint64 would be float64, but integers must stay integers.
         if common.kind == "f" and all(dtype.kind in "iu" for dtype in dtypes):
             return None
         if not all(_holds(common, part) for part in parts):
@@ -252,24 +281,27 @@ def _join_arrays(parts: list[npt.NDArray[Any]]) -> npt.NDArray[Any] | None:
 
 
 def _holds(dtype: np.dtype[Any], part: npt.NDArray[Any]) -> bool:
-    # numpy calls it safe to make a float of any integer, even of those that lose digits.
+    # numpy calls every cast from int64 to float64 safe, even of integers that lose digits.
     if dtype.kind == "f" and part.dtype.kind in "iu" and part.dtype.itemsize == 8 and part.size:
         return int(part.min()) >= -EXACT_IN_FLOAT and int(part.max()) <= EXACT_IN_FLOAT
     return bool(np.can_cast(part.dtype, dtype, "safe"))
 
 
-def _join_ragged(parts: list[Ragged]) -> Ragged:
+def _concatenated(
+    parts: Sequence[Ragged] | Sequence[RaggedText],
+) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64]]:
+    """Return values and offsets of the concatenation of several sequences."""
     elements, offsets, end = [], [np.zeros(1, np.int64)], 0
     for part in parts:
         first, last = int(part.offsets[0]), int(part.offsets[-1])
         elements.append(part.values[first:last])
         offsets.append(part.offsets[1:] - first + end)
         end += last - first
-    return type(parts[0])(np.concatenate(elements), np.concatenate(offsets))
+    return np.concatenate(elements), np.concatenate(offsets)
 
 
 def _items(part: Values) -> list[Any]:
-    """Return the values of a column as a list; numbers become Python's own again."""
+    """Return the values of a column as a list; numbers become Python numbers."""
     if isinstance(part, np.ndarray) and part.ndim == 1:
         items: list[Any] = part.tolist()
         return items
@@ -280,9 +312,9 @@ def fill_in(values: Values, missing: npt.NDArray[np.int64], fill: Any) -> Values
     """Insert a fill value for the samples that have none.
 
     Args:
-        values: Those of the other samples.
+        values: Values of the other samples.
         missing: Indexes in the result that have no value; ascending.
-        fill: What stands there.
+        fill: The value for these indexes.
 
     >>> fill_in(np.array([1, 2]), np.array([1]), -1)
     array([ 1, -1,  2])
@@ -293,7 +325,7 @@ def fill_in(values: Values, missing: npt.NDArray[np.int64], fill: Any) -> Values
     if isinstance(values, np.ndarray) and isinstance(filler, np.ndarray) and filler.ndim == 1:
         filler = np.broadcast_to(filler.reshape((1,) * values.ndim), (1, *values.shape[1:]))
     with_fill = join([values, filler])
-    # sources: where in `with_fill` each value of the result is; the fill is its last item.
+    # sources: index in `with_fill` of each value of the result; the fill value is the last item.
     sources = np.full(len(values) + len(missing), len(values))
     sources[np.delete(np.arange(len(sources)), missing)] = np.arange(len(values))
     if isinstance(with_fill, np.ndarray):
