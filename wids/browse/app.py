@@ -34,12 +34,12 @@ if TYPE_CHECKING:
 
 __all__ = ["UnsatisfiableRangeError", "make_app", "parse_range"]
 
-# Nineteen digits are more than any file has bytes, and few enough for int() to take no time.
+# Nineteen digits are enough for the size of any file, and few enough for int() to be fast.
 _RANGE = re.compile(r"bytes=(\d{0,19})-(\d{0,19})")
 
 
 class UnsatisfiableRangeError(ValueError):
-    """A range that begins behind the end of the field."""
+    """A range begins after the end of the field."""
 
 
 def parse_range(header: str | None, nbytes: int) -> tuple[int, int] | None:
@@ -50,11 +50,11 @@ def parse_range(header: str | None, nbytes: int) -> tuple[int, int] | None:
         nbytes: Bytes of the field.
 
     Returns:
-        The half-open range asked for, cut to what there is; None to send the whole field, which a
-        server may also do for what it does not understand, such as several ranges at once.
+        The requested half-open range, cut to the size of the field; None to send the whole field,
+        as a server may also do for headers that it does not support, such as several ranges.
 
     Raises:
-        UnsatisfiableRangeError: The range begins behind the end.
+        UnsatisfiableRangeError: The range begins after the end.
 
     Source:
         RFC 9110, section 14.
@@ -70,7 +70,7 @@ def parse_range(header: str | None, nbytes: int) -> tuple[int, int] | None:
     else:
         start = int(found[1])
         stop = min(int(found[2]) + 1, nbytes) if found[2] else nbytes
-        # Not a range at all by the RFC, so the header is ignored.
+        # Malformed by the RFC, so the header is ignored.
         if found[2] and int(found[2]) < start:
             return None
     if start >= nbytes or start >= stop:
@@ -87,9 +87,9 @@ _STATIC_TYPES = {
     ".js": "text/javascript; charset=utf-8",
     ".svg": "image/svg+xml",
 }
-# A field opened as a page of its own may run nothing and load nothing.
+# A field that is opened as a page of its own must not run or load anything.
 _FIELD_POLICY = "default-src 'none'; sandbox"
-# Cached responses have the shard's version in their URL, so that a replaced shard is read anew.
+# Cached responses have the shard's version in their URL, so that a replaced shard is read again.
 _KEPT = "private, max-age=86400, immutable"
 _UNSAFE_IN_NAMES = re.compile(r"[^A-Za-z0-9._-]+")
 _MOST_DIGITS = 20
@@ -102,8 +102,8 @@ def make_app(
 
     Args:
         handlers: Endpoints of the JSON API.
-        hosts: Names of this server besides those of the loopback.
-        token: The secret that a first request must hold; None to ask for none.
+        hosts: Names of this server in addition to those of the loopback.
+        token: Secret that a first request must contain; None if none is required.
     """
     questions: dict[str, Callable[[Mapping[str, str]], dict[str, Any]]] = {
         "dataset": handlers.dataset,
@@ -144,7 +144,7 @@ def _answered(endpoint: Endpoint) -> Endpoint:
     async def answer(request: Request) -> Response:
         try:
             return await endpoint(request)
-        except Exception as error:  # noqa: BLE001 (whatever it is, the page must hear of it)
+        except Exception as error:  # noqa: BLE001 (the page shows every error)
             logger.error("%s: %s", request.url.path, hide_credentials(traceback.format_exc()))
             message = f"a fault of the server: {type(error).__name__}: {message_of(error)}"
             return JSONResponse({"error": message}, 500)
@@ -155,8 +155,8 @@ def _answered(endpoint: Endpoint) -> Endpoint:
 async def _in_thread(call: Callable[..., T], *arguments: Any) -> T:
     """Run a blocking call in a thread, so that other requests are answered meanwhile.
 
-    A cancelled call is abandoned, as the server must not wait at its end for a call that waits for
-    another server.
+    A cancelled call is abandoned, so that the server can end while the call waits for another
+    server.
     """
     return await to_thread.run_sync(functools.partial(call, *arguments), abandon_on_cancel=True)
 
@@ -185,10 +185,10 @@ def _file(files: Mapping[str, bytes], name: str) -> Endpoint:
 def _json_of(name: str, answer: Callable[[Mapping[str, str]], dict[str, Any]]) -> Endpoint:
     async def send_json(request: Request) -> Response:
         try:
-            # In a thread, as a shard may have to be opened or fetched.
+            # In a thread, because a shard may have to be opened or fetched.
             check_parameters(name, request.query_params)
             found = await _in_thread(answer, request.query_params)
-            # NaN is no JSON, and a browser would refuse the whole answer for it.
+            # JSON has no NaN, and a browser would refuse the whole response.
             text = json.dumps(found, allow_nan=False, separators=(",", ":"))
         except UnreadableSampleError as error:
             return _failure(error, 500, error.where)
@@ -220,11 +220,12 @@ def _thumbnail_of(handlers: ApiHandlers, broken: bytes) -> Endpoint:
             drawn = None
         except (OSError, ImportError):
             drawn = None
-        # Errors are not cached, as they may be gone later, nor pictures of another version.
+        # Errors are not cached, since they may be temporary, and neither are pictures of another
+        # version of the shard.
         lasts = drawn is not None and version == request.query_params.get("v")
         headers = {"Cache-Control": _KEPT} if lasts else {}
         headers["Content-Security-Policy"] = _FIELD_POLICY
-        # A picture that says so, and no error: the page around it is in order.
+        # A placeholder picture and not an HTTP error, since the request itself was valid.
         if drawn is None:
             return Response(broken, media_type="image/svg+xml", headers=headers)
         return Response(drawn.data, media_type=drawn.media_type, headers=headers)
@@ -236,7 +237,7 @@ async def _drawn(handlers: ApiHandlers, request: Request) -> tuple[Thumbnail | N
     """Return the thumbnail of a field; None if the client disconnected before it was drawn.
 
     Returns:
-        The picture, and the version of the shard that it was made of.
+        The picture, and the version of the shard from which it was made.
     """
     size = _size(request)
     version = request.query_params.get("v", "")
@@ -270,7 +271,7 @@ def _raw_of(handlers: ApiHandlers) -> Endpoint:
         if asked is not None:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{field.nbytes}"
         status = 200 if asked is None else 206
-        # Else the whole field would be read, to be thrown away.
+        # Otherwise the whole field would be read although no body is sent.
         if request.method == "HEAD":
             return Response(status_code=status, headers=headers)
         chunks = _chunks(handlers, located, number, start, stop)
@@ -285,7 +286,8 @@ def _field_headers(located: LocatedSample, number: int, *, save: bool) -> dict[s
     kind = media_type(extension)
     shown = "inline" if kind != OCTET_STREAM and not save else "attachment"
     name = f"{located.key.rpartition('/')[2]}{extension}"
-    # Old browsers read the plain name, others the exact one; neither can break out of the header.
+    # Old browsers read the ASCII name, others the encoded one. Both are escaped, so that a name
+    # cannot add a header.
     plain = _UNSAFE_IN_NAMES.sub("_", name)[-100:]
     exact = quote(name.encode("utf-8", "surrogateescape")[-200:], safe="")
     return {
@@ -299,7 +301,7 @@ def _field_headers(located: LocatedSample, number: int, *, save: bool) -> dict[s
 async def _chunks(
     handlers: ApiHandlers, located: LocatedSample, number: int, start: int, stop: int
 ) -> AsyncIterator[bytes]:
-    """Yield a field in pieces, each read after the previous one was sent."""
+    """Yield a field in pieces; each is read when the previous one was sent."""
     pieces = handlers.reader.pieces(located, number, start, stop)
     while (piece := await _in_thread(next, pieces, None)) is not None:
         yield piece

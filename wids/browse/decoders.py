@@ -1,9 +1,9 @@
 """Decoding of untrusted fields in processes with a deadline and a memory limit.
 
-A small image can keep a decoder busy for minutes, take gigabytes or crash its process. None of that
-affects the server or other images: a slow decoder gives its turn to the next and is killed at its
-deadline. A field that needs more memory is tried once more in the one process with a larger limit,
-so that the memory of all processes together is bounded:
+A small image can keep a decoder busy for minutes, take gigabytes or crash its process. That must
+not affect the server or other images. While a slow decoder goes on, the next field is decoded; at
+its deadline the slow one is killed. A field that needs more memory is tried once more in the one
+process with a larger limit, so that the memory of all processes together is bounded:
 
     (`processes` + `slow_processes`) * `nbytes` + `large_nbytes`
 """
@@ -31,15 +31,15 @@ from wids.errors import DecodeError
 __all__ = ["DecoderLimits", "Decoders", "NoMemoryError", "TookLongError"]
 
 Pieces = Callable[[], Iterable[bytes]]
-_START_SECONDS = 60.0  # an interpreter that starts on a machine with much else to do
+_START_SECONDS = 60.0  # longest start of an interpreter on a busy machine
 
 
 class NoMemoryError(DecodeError):
-    """A field needs more memory to be decoded than most processes may take."""
+    """A field needs more memory to be decoded than a regular process may take."""
 
 
 class TookLongError(DecodeError):
-    """A field was not decoded while others waited; alone it may be."""
+    """A field was not decoded within the time for which others wait for it."""
 
 
 @dataclass(frozen=True)
@@ -47,15 +47,15 @@ class DecoderLimits:
     """Limits of decoder processes in number, time and memory.
 
     Attributes:
-        processes: Decoders that work at the same time.
-        slow_processes: Of those that take longer than `soon_seconds`, how many may go on beside.
-        soon_seconds: Time after which a decoder gives its turn to the next.
-        deadline_seconds: Time after which it is ended.
-        nbytes: Memory of each.
-        large_nbytes: Memory of the one process that decodes what needs more.
+        processes: Number of decoders that work at the same time.
+        slow_processes: Number of further decoders that may go on after `soon_seconds`.
+        soon_seconds: Time after which a decoder counts as slow and the next field is started.
+        deadline_seconds: Time after which a decoder is killed.
+        nbytes: Memory limit of each regular process.
+        large_nbytes: Memory limit of the one process for fields that need more.
     """
 
-    # Not all cores of a large machine, where training may run beside.
+    # Not all cores of a large machine, where training may run at the same time.
     processes: int = field(default_factory=lambda: min(num_cores(), 4))
     slow_processes: int = 2
     soon_seconds: float = 1.0
@@ -65,10 +65,10 @@ class DecoderLimits:
 
 
 class Decoders:
-    """Describes and draws fields in processes of its own; safe to use from threads.
+    """Pool of processes that describe and draw fields; thread-safe.
 
     Args:
-        limits: What the processes may take.
+        limits: Limits of the processes.
     """
 
     def __init__(self, limits: DecoderLimits | None = None) -> None:
@@ -79,11 +79,11 @@ class Decoders:
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._running: set[_Decoder] = set()
-        # It begins while the dataset is opened: the first picture would wait for it.
+        # Started while the dataset is opened, so that the first picture does not wait for it.
         self._idle = [self._started(self.limits.nbytes)]
 
     def close(self) -> None:
-        """End all processes; what they were at fails."""
+        """End all processes; requests in progress fail."""
         with self._lock:
             self._closed.set()
             for decoder in self._running:
@@ -96,10 +96,10 @@ class Decoders:
         Args:
             extension: With its leading dot.
             nbytes: Bytes of the field.
-            pieces: Gives the bytes, once more for each try.
+            pieces: Returns the bytes; called again for each attempt.
 
         Raises:
-            DecodeError: The decoder died, or took longer or more memory than it may.
+            DecodeError: The decoder died or exceeded its limits of time or memory.
         """
         request = {"call": "view", "extension": extension}
         try:
@@ -119,13 +119,13 @@ class Decoders:
         Args:
             extension: With its leading dot.
             nbytes: Bytes of the field.
-            pieces: Gives the bytes.
+            pieces: Returns the bytes; called again for each attempt.
             size: Most pixels of the longer side.
-            large: Whether to take the one process that has more memory.
+            large: Whether to use the one process that has more memory.
 
         Raises:
-            NoMemoryError: Decoding it takes more memory than `large` says.
-            DecodeError: It makes no picture, or the decoder died or took longer than it may.
+            NoMemoryError: Decoding takes more memory than that process may have.
+            DecodeError: The field makes no picture, or the decoder died or exceeded its deadline.
         """
         request = {"call": "thumbnail", "extension": extension, "size": size}
         found, data = self._call(request, nbytes, pieces, large=large)
@@ -169,7 +169,7 @@ class Decoders:
             found = decoder.answer(self.limits.deadline_seconds)
         except BaseException:
             if decoder is not None:
-                self._end(decoder)  # it may be in the middle of anything
+                self._end(decoder)  # its state is unknown, so it cannot take another request
             raise
         finally:
             turn.release()
@@ -225,10 +225,10 @@ class _Decoder:
         with theirs:
             self._process = subprocess.Popen(  # noqa: S603 (our own interpreter)
                 command,
-                # Threads of a numeric library would each take memory of their own.
+                # One thread, because each thread of a numeric library takes its own memory.
                 env={**environment, "OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"},
                 stdin=subprocess.DEVNULL,
-                # Libraries such as libmpg123 write there what they think of a damaged file.
+                # Libraries such as libmpg123 print messages about damaged files there.
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
                 pass_fds=[number],
@@ -238,10 +238,10 @@ class _Decoder:
         self._began = 0.0
 
     def begin(self, request: dict[str, Any], nbytes: int, pieces: Iterable[bytes]) -> None:
-        """Send a request; the process may be one that is only starting.
+        """Send a request; the process may still be starting.
 
         Raises:
-            DecodeError: The process is gone, or does not take the request.
+            DecodeError: The process has died or does not read the request.
         """
         with _explained(_START_SECONDS):
             if not self._is_ready:
@@ -255,38 +255,37 @@ class _Decoder:
         self._began = time.monotonic()
 
     def answers_within(self, seconds: float) -> bool:
-        """Wait for the beginning of an answer; return whether there is one in time."""
+        """Wait for the beginning of an answer; return whether it came in time."""
         self._connection.settimeout(seconds)
         try:
             self._connection.recv(1, socket.MSG_PEEK)
         except TimeoutError:
             return False
         except OSError:
-            return True  # it died, as the answer will show
+            return True  # the process died, which `answer` reports
         return True
 
     def answer(self, deadline_seconds: float) -> tuple[dict[str, Any], Data]:
         """Wait for the answer.
 
         Raises:
-            DecodeError: There is none within the deadline, which began with the request, or none
-                at all.
+            DecodeError: The process died, or its deadline has passed since the request.
         """
         with _explained(deadline_seconds):
             return receive(self._connection, self._began + deadline_seconds)
 
     def kill(self) -> None:
-        """End the process, whatever it is at."""
+        """Kill the process, even while it works on a request."""
         self._process.kill()
         self._process.wait()
-        with suppress(OSError):  # a thread that waits for its answer learns of the end
+        with suppress(OSError):  # wakes up a thread that waits for the answer
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
 
 
 @contextmanager
 def _explained(seconds: float) -> Iterator[None]:
-    """Turn what a connection raises into an error of the field."""
+    """Context manager that turns errors of the connection into a DecodeError of the field."""
     try:
         yield
     except TimeoutError:
@@ -296,7 +295,7 @@ def _explained(seconds: float) -> Iterator[None]:
 
 
 def _thumbnail_of(found: dict[str, Any], data: Data) -> Thumbnail:
-    """Check an answer part by part: a decoder that was broken by a picture may say anything."""
+    """Check every part of an answer, since an image that exploits a decoder controls it."""
     try:
         media_type, width, height = (found[name] for name in ("media_type", "width", "height"))
         labels = tuple(
@@ -307,6 +306,6 @@ def _thumbnail_of(found: dict[str, Any], data: Data) -> Thumbnail:
             value_range = float(value_range[0]), float(value_range[1])
         if media_type in {"image/jpeg", "image/png"}:
             return Thumbnail(media_type, bytes(data), int(width), int(height), labels, value_range)
-    except (LookupError, TypeError, ValueError, OverflowError):  # of infinity, which JSON may hold
+    except (LookupError, TypeError, ValueError, OverflowError):  # OverflowError: int(infinity)
         pass
     raise DecodeError("the decoder of the field gave no answer that can be read")

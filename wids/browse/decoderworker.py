@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 
 __all__ = ["Data", "head", "receive"]
 
-MAX_MESSAGE_NBYTES = 8 << 20  # of the JSON of a message
+MAX_MESSAGE_NBYTES = 8 << 20  # of the JSON in a message
 MAX_DATA_NBYTES = 256 << 20
 _LENGTHS = struct.Struct("<QQ")
-# How Python, Pillow, ffmpeg and C++ say that memory was refused.
+# Messages by which Python, Pillow, ffmpeg and C++ report that memory is exhausted.
 _NO_MEMORY = re.compile(r"MemoryError|out of memory|allocate memory|bad_alloc", re.IGNORECASE)
 
-_MAX_SMALL_PIXELS = 8 << 20  # progressive JPEGs take a dozen bytes a pixel
+_MAX_SMALL_PIXELS = 8 << 20  # progressive JPEGs take a dozen bytes per pixel
 
 Data = bytes | bytearray
 Message = tuple[dict[str, Any], Data]
 
 
 def head(header: dict[str, Any], nbytes: int) -> bytes:
-    """Return the beginning of a message, which so many bytes of data follow."""
+    """Return the beginning of a message that is followed by `nbytes` bytes of data."""
     text = json.dumps(header).encode()
     return _LENGTHS.pack(len(text), nbytes) + text
 
@@ -53,22 +53,22 @@ def receive(connection: socket.socket, deadline: float | None = None) -> Message
 
     Args:
         connection: A connected socket.
-        deadline: When the message must have come, by the monotonic clock; None for no end.
+        deadline: Time of the monotonic clock until which to wait; None for no limit.
 
     Raises:
-        EOFError: The other side closed the connection, or sends more than it may.
-        OSError: It does not send in time, or the connection broke.
-        ValueError: Its header is no JSON object.
+        EOFError: The other side closed the connection or sends too much.
+        OSError: The message did not come in time, or the connection broke.
+        ValueError: The header is not a JSON object.
     """
     length, nbytes = _LENGTHS.unpack(_exactly(connection, _LENGTHS.size, deadline))
     if length > MAX_MESSAGE_NBYTES or nbytes > MAX_DATA_NBYTES:
         raise EOFError(f"a message of {length} and {nbytes} bytes")
     try:
         header = json.loads(_exactly(connection, length, deadline))
-    except RecursionError as error:  # brackets in brackets, which only a broken decoder sends
+    except RecursionError as error:  # deeply nested brackets, sent by an exploited decoder
         raise ValueError("expected a flat JSON object") from error
     if not isinstance(header, dict):
-        raise ValueError("expected a JSON object")  # noqa: TRY004 (of what came, not of a caller)
+        raise ValueError("expected a JSON object")  # noqa: TRY004 (the data is wrong, no argument)
     return header, _exactly(connection, nbytes, deadline)
 
 
@@ -113,7 +113,7 @@ def _answer(request: dict[str, Any], data: Data) -> Message:
 
 
 def _is_large_image(extension: str, data: Data) -> bool:
-    """Return whether memory may be why an image failed: libjpeg calls its stream broken then."""
+    """Return whether an image may have failed for lack of memory, which libjpeg does not report."""
     if field_kind(extension) != "image":
         return False
     summary = view_field(extension, memoryview(data)).summary
@@ -122,11 +122,11 @@ def _is_large_image(extension: str, data: Data) -> bool:
 
 def _main(descriptor: int, nbytes: int) -> None:
     """Serve requests within a memory limit."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the server's, which ends this process
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # on Ctrl-C, the server ends this process
     load_if_present("PIL.Image")
     bounds = {resource.RLIMIT_CORE: 0, resource.RLIMIT_FSIZE: 0, resource.RLIMIT_DATA: nbytes}
     for limit, value in bounds.items():
-        with suppress(ValueError, OSError):  # not every system has each of them
+        with suppress(ValueError, OSError):  # not every system has each limit
             resource.setrlimit(limit, (value, value))
     with socket.socket(fileno=descriptor) as connection, suppress(EOFError, ConnectionError):
         connection.sendall(head({"ready": True}, 0))
@@ -134,7 +134,7 @@ def _main(descriptor: int, nbytes: int) -> None:
             header, data = _answer(*receive(connection))
             connection.sendall(head(header, len(data)))
             connection.sendall(data)
-            del data  # before the next field takes its room
+            del data  # frees the memory before the next field is received
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """Record of shards and servers that failed recently, which are not requested again at once.
 
-A request to a server that is down takes many seconds. The tiles of a page may lie in sixty shards
-of it, and a search visits all; without this record each of them would wait.
+A request to a server that is down takes many seconds. The tiles of one page may come from sixty of
+its shards, and a search visits all of them; without this record, each would wait.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["RETRY_SECONDS", "Failure", "Failures", "message_of"]
 
-# Long enough for a page and a search to finish, short enough to notice a repair soon.
+# Long enough for a page or a search to finish, short enough to notice soon that a server is back.
 RETRY_SECONDS = 10.0
 # After failures of this many shards the whole server counts as failing.
 _MOST_STUMBLES = 3
@@ -36,7 +36,7 @@ Kind = Literal["silent", "failing", "missing", "denied", "damaged"]
 
 
 def message_of(error: Exception, most_characters: int = 2000) -> str:
-    """Return the message of an error as a page may show it: valid Unicode, without credentials.
+    """Return the message of an error for a page: valid Unicode, without credentials.
 
     >>> message_of(FetchError("https://me:secret@host/a.tar: no answer"))
     'https://host/a.tar: no answer'
@@ -51,11 +51,11 @@ class Failure:
     """Failure of a shard.
 
     Attributes:
-        message: What the error said.
-        kind: "silent": its server did not answer; "failing": it answered with an error, or broke
-            off; "missing": it has no such file; "denied": it does not give it to us; "damaged":
-            the shard came, and is none.
-        at: When, by the monotonic clock.
+        message: Message of the error.
+        kind: "silent": the server did not answer; "failing": it answered with an error or broke
+            off; "missing": it has no such file; "denied": it refuses access; "damaged": the file
+            is not a readable shard.
+        at: Time of the failure, by the monotonic clock.
     """
 
     message: str
@@ -64,11 +64,11 @@ class Failure:
 
     @property
     def unreachable(self) -> bool:
-        """Whether nothing is known of the shard, as nothing came of it."""
+        """Whether nothing is known of the shard, because its server did not deliver it."""
         return self.kind in ("silent", "failing")
 
     def error(self) -> WidsError:
-        """Make the error that a new try would most likely end in."""
+        """Return the error that a new attempt would most likely raise."""
         return (ShardFormatError if self.kind == "damaged" else FetchError)(self.message)
 
 
@@ -92,7 +92,7 @@ class Failures:
         """Return the known failure of a shard or of its server; None if there is none."""
         server = self._of_servers.get(_server_of(url))
         own = self._of_shards.get(shard_index)
-        # A server that answered since is no longer held against any of its shards.
+        # If the server has answered since, its failures no longer count for any of its shards.
         if own is not None and own.kind == "silent" and server is None:
             return None
         return own or server

@@ -56,11 +56,11 @@ class KeptBytes(Generic[K, V]):
         self.limit_nbytes = limit_nbytes
         self.nbytes = 0
         self._values: OrderedDict[K, tuple[V, int]] = OrderedDict()
-        # Requests run in threads, and an OrderedDict may be torn by two that reorder it.
+        # Requests run in threads, and concurrent reordering could corrupt an OrderedDict.
         self._lock = threading.Lock()
 
     def get(self, key: K) -> V | None:
-        """Return what is kept under a key, or None."""
+        """Return the value of a key, or None."""
         with self._lock:
             found = self._values.get(key)
             if found is None:
@@ -81,14 +81,14 @@ class KeptBytes(Generic[K, V]):
                 self.nbytes -= freed
 
 
-# Small fields of some pages, so that going back sends no requests.
+# Memory for the small fields of some pages, so that going back sends no requests.
 _KEPT_NBYTES = 64 << 20
 # Most bytes of a remote sample that are fetched before the page requests them.
 _MOST_AHEAD_NBYTES = 2 << 20
 _PIECE_NBYTES = 1 << 20
 _PIECE_FAR_NBYTES = 8 << 20  # each piece of a remote field costs a request
 _ROWS_A_REQUEST = 256
-# Somebody waits for the page: an error at once is better than the retries of a training run.
+# A user waits for the page, so an early error is better than the many retries of a training run.
 PATIENCE = FetchPolicy(connect_timeout_seconds=5.0, stall_timeout_seconds=10.0, attempts=2)
 
 
@@ -144,16 +144,16 @@ class FieldReader:
     """Locates samples and reads parts of their fields; thread-safe, as the dataset is.
 
     Args:
-        dataset: The dataset; its transformations do not matter. Its fetcher is replaced by one
-            that waits as `patience` says.
-        uncounted: Errors of shards that could not be counted, by URL.
-        patience: How long to wait for servers, and how often to try.
+        dataset: The dataset; its transformations are not used. Its fetcher is replaced by one with
+            `patience`.
+        uncounted: Errors of shards whose samples could not be counted, by URL.
+        patience: Timeouts and number of attempts of requests.
         retry_seconds: Time for which a shard or server that failed is not tried again.
 
     Attributes:
         dataset: As given.
         failures: Errors of shards that could not be opened.
-        fetched_whole: Remote shards that were fetched whole to be shown, for want of a sidecar.
+        fetched_whole: Remote shards that were fetched whole, because they have no sidecar.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class FieldReader:
         return len(self.dataset)
 
     def class_names(self) -> Mapping[int, str]:
-        """Return class names by number, from the dataset or from a file beside remote shards."""
+        """Return class names by number, from the dataset or from the folder of remote shards."""
         names = self.dataset.class_names
         first = folder_of(self.dataset.shards.urls[0]) if self.num_shards else ""
         base = self.dataset.base or first
@@ -201,7 +201,7 @@ class FieldReader:
         return int(self.dataset.shards.nsamples[shard_index])
 
     def first_index(self, shard_index: int) -> int:
-        """Return the global index of a shard's first sample; if it is empty, that of the next."""
+        """Return the global index of a shard's first sample; if it has none, that of the next."""
         return int(self.dataset.cum_lengths[shard_index - 1]) if shard_index else 0
 
     def shard_of(self, index: int) -> int:
@@ -256,7 +256,7 @@ class FieldReader:
     def pieces(
         self, located: LocatedSample, number: int, start: int = 0, stop: int | None = None
     ) -> Iterator[bytes]:
-        """Read a field piece by piece, so that one of gigabytes takes a megabyte of memory.
+        """Yield a field in pieces, so that a field of gigabytes takes a megabyte of memory.
 
         Raises:
             LookupError: There is no such field.
@@ -271,7 +271,7 @@ class FieldReader:
         """Check that a sample is still where it was located.
 
         Raises:
-            ShardFormatError: It is not: its shard was replaced.
+            ShardFormatError: Its shard was replaced.
         """
         index, fields = (
             shard.index,
@@ -318,7 +318,7 @@ class FieldReader:
             samples = shard.read_many([located.local_index for located, _ in group], extensions)
         for (located, numbers), sample in zip(group, samples, strict=True):
             for number in numbers:
-                # A copy, as the view may keep a shard mapped that was fetched whole after all.
+                # A copy, because a view would keep the shard mapped if it was fetched whole.
                 data = memoryview(bytes(sample[located.fields[number].extension]))
                 self._kept.put((located, number), data, len(data))
 
@@ -328,7 +328,7 @@ class FieldReader:
         return not (cache.is_local(entry["url"]) or cache.holds(entry))
 
     def arrived_nbytes(self, shard_index: int) -> int:
-        """Return how many bytes of a shard that is being fetched whole have arrived."""
+        """Return the number of bytes of a shard that have arrived while it is fetched whole."""
         entry = self.dataset.shards[shard_index]
         if self.dataset.cache.is_local(entry["url"]):
             return 0
@@ -337,7 +337,7 @@ class FieldReader:
     def tar_index(self, shard_index: int) -> TarIndex | None:
         """Return the tar index of a shard; None if the whole shard would have to be fetched.
 
-        For scans of all shards: a search must not download a dataset.
+        Used by scans of all shards, since a search must not download the dataset.
 
         Raises:
             WidsError: The shard cannot be opened.
@@ -345,7 +345,7 @@ class FieldReader:
         if not self.num_samples(shard_index):
             return None
         entry = self.dataset.shards[shard_index]
-        # Opening a remote shard without a sidecar fetches it, so the sidecar is asked for first.
+        # Opening a remote shard without a sidecar would fetch it, so the sidecar is checked first.
         if self.is_far(entry):
             index_url = entry.get("index") or sidecar_url(entry["url"], SIDECAR_SUFFIX)
             self.failures.check(shard_index, entry["url"])
@@ -369,7 +369,7 @@ class FieldReader:
             most_nbytes: Largest field to read; larger ones are left out.
 
         Returns:
-            For each sample its `__key__` and those of the fields that it has; None if the whole
+            For each sample, its `__key__` and the wanted fields that it has; None if the whole
             shard would have to be fetched.
         """
         index = self.tar_index(shard_index)
@@ -403,7 +403,7 @@ class FieldReader:
         with self.failures.noted(shard_index, url, WidsError, OSError), self._waited(shard_index):
             self.dataset.drop_if_changed(shard_index)
             located = self.dataset.locate_sample(index)
-            # Keys, sizes and searches are shown from the sidecar alone.
+            # Keys and sizes come from the sidecar alone, so the shard itself is not opened.
             located[0].confirm()
         self.failures.forget(shard_index, url)
         self._opened_before.add(shard_index)
@@ -413,7 +413,7 @@ class FieldReader:
 
     @contextmanager
     def _waited(self, shard_index: int) -> Iterator[None]:
-        """Record for `waits` that a thread waits for a shard."""
+        """Context manager that records for `waits` that a thread waits for a shard."""
         thread = threading.get_ident()
         self._waits[thread] = shard_index, time.monotonic()
         try:
@@ -424,14 +424,14 @@ class FieldReader:
     def waits(self) -> dict[int, float]:
         """Return for how many seconds each shard that is being opened has been waited for."""
         now = time.monotonic()
-        # A copy, since other threads begin and end while this one counts.
+        # A copy, since other threads add and remove entries meanwhile.
         return {shard_index: now - since for shard_index, since in list(self._waits.values())}
 
 
 def _each_row(
     shard: ReadableShard, small: Collection[str], mixed: Collection[str], most_nbytes: int
 ) -> Iterator[dict[str, Any]]:
-    """Yield the samples of a shard; of `mixed` fields only those of at most `most_nbytes`."""
+    """Yield the samples of a shard, without `mixed` fields of more than `most_nbytes` bytes."""
     for start in range(0, len(shard), _ROWS_A_REQUEST):
         local_indexes = range(start, min(start + _ROWS_A_REQUEST, len(shard)))
         rows = shard.read_many(local_indexes, small)

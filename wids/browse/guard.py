@@ -23,8 +23,8 @@ __all__ = ["LOOPBACK", "Guard", "host_name", "new_token"]
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 
-# Nothing from elsewhere, no inline script or style, no frames; and what would put text into the
-# page as HTML is off altogether, so that a slip in our own scripts cannot run a dataset's.
+# No content of other sites, no inline script or style, no frames. Functions that turn text into
+# HTML are disabled, so that a mistake in the page's own scripts cannot run a script from a dataset.
 _PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; media-src 'self'; "
     "connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
@@ -57,13 +57,13 @@ def host_name(header: str) -> str:
 
 
 class Guard:
-    """Refuses what must not be answered, and marks every answer as safe to show.
+    """ASGI middleware that refuses forbidden requests and adds security headers to all responses.
 
     Args:
-        app: What answers.
-        hosts: Names by which requests may call this server, besides those of the loopback.
-        token: The secret that the first URL must hold; a cookie holds it from then on. None to
-            answer everybody who can reach the server: other users of this machine, too.
+        app: The application that answers allowed requests.
+        hosts: Allowed names of this server in requests, in addition to those of the loopback.
+        token: Secret that the first URL must contain; a cookie holds it from then on. None to
+            answer everyone who can reach the server, including other users of this machine.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Guard:
             )
         if scope["method"] not in ("GET", "HEAD"):
             return PlainTextResponse("Only GET is answered here.\n", 405, {"Allow": "GET, HEAD"})
-        # A link to us may stand on any page; pictures, scripts and requests of other sites may not.
+        # Any page may link to this server, but other sites must not embed or request its content.
         site, mode = headers.get("sec-fetch-site"), headers.get("sec-fetch-mode")
         if site in ("cross-site", "same-site") and mode != "navigate":
             return PlainTextResponse("Pages of other sites may not ask here.\n", 403)
@@ -110,27 +110,27 @@ class Guard:
     def _is_ours(self, host: str) -> bool:
         if host in self._hosts:
             return True
-        # Others reach the server by an address too, and rebinding needs a name.
+        # Numeric addresses are allowed, since DNS rebinding needs a name.
         return self._is_public and _is_address(host)
 
     def _unless_known(self, scope: Scope) -> Response | None:
-        """Ask for the token: in the URL, or in the cookie that it was exchanged for."""
+        """Refuse a request without the token, which is in the URL or, later, in a cookie."""
         request = Request(scope)
-        # Cookies know hosts but no ports, and several servers may run on one host.
+        # The name has the port, because cookies belong to a host and several servers may run on it.
         cookie = f"wids-{(scope.get('server') or ('', 0))[1]}"
         shown = request.query_params.get("token")
         if not self._is_token(shown) and not self._is_token(request.cookies.get(cookie)):
             return PlainTextResponse(
                 "This server wants its token; open the URL that `wids browse` printed.\n", 403
             )
-        if shown is None or scope["path"] != "/":  # a program may send it with each question
+        if shown is None or scope["path"] != "/":  # programs may send the token with each request
             return None
-        # The URL that stays in the history and is shown to others holds no secret.
+        # Redirected, so that the URL in the browser's history and title bar has no secret.
         query = parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)
         rest = urlencode([(name, value) for name, value in query if name != "token"])
         response = RedirectResponse(f".?{rest}" if rest else ".", 303)
-        # Not "strict": links to us, which may stand in a mail or a chat, would then not be opened.
-        # What else other sites may ask with it, which is nothing, is decided above.
+        # "Lax", because with "strict" a link from a mail or a chat could not be opened. Other
+        # requests from other sites are refused above.
         response.set_cookie(cookie, self._token or "", httponly=True, samesite="lax")
         return response
 

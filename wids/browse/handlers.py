@@ -36,8 +36,9 @@ _MOST_ROWS = 500
 _MOST_KEY = 4096
 _MOST_MESSAGE = 1000
 _MOST_WAITS = 3
-_PICTURE_SECONDS = 0.5  # that a sample waits for its pictures; the page asks for those that follow
-# Enough for a fair picture, few enough to be read while one looks; the rest on request.
+_PICTURE_SECONDS = 0.5  # wait for the pictures of a sample; the page requests later ones by itself
+# Number of shards for statistics: enough for an estimate, few enough to be read while the user
+# waits.
 _FIRST_LOOK_SHARDS = 32
 
 
@@ -54,7 +55,7 @@ class UnreadableSampleError(Exception):
         self.where = where
 
 
-# Parameters of each endpoint. Others are an error, as they were meant to have an effect.
+# Parameters of each endpoint. Others are an error, because they would silently have no effect.
 _ORDER = "order seed epoch rank replicas interleave lanes chunksize where"
 PARAMETERS = {
     "dataset": "",
@@ -147,7 +148,7 @@ class ApiHandlers:
         return {"shards": shards}
 
     def page(self, query: Query) -> dict[str, Any]:
-        """Describe the samples at some positions: `at`, `count`, an order, perhaps a filter."""
+        """Describe `count` samples from position `at` on, in an order, perhaps with a filter."""
         start = max(0, _number(query, "at", 0))
         count = min(_number(query, "count", 60), _MOST_TILES)
         order, filtering = self._grid.shown(query)
@@ -162,10 +163,10 @@ class ApiHandlers:
     def sample(self, query: Query) -> dict[str, Any]:
         """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.
 
-        Of a sample with very many fields, those from field `from` on.
+        For a sample with very many fields, describe those from field `from` on.
 
         Raises:
-            LookupError: There is none.
+            LookupError: There is no such sample.
         """
         position, total = None, len(self.reader)
         if query.get("p"):
@@ -184,7 +185,7 @@ class ApiHandlers:
             located = self.reader.locate(index)
             page = sample_page(self.reader, located, self._views, _number(query, "from", 0))
         except (WidsError, OSError) as error:
-            # What is known of a sample that cannot be read leads to its neighbours.
+            # The position of an unreadable sample is known, so the page can link its neighbours.
             raise UnreadableSampleError(message_of(error), where) from error
         self._try_pictures(located, page["fields"])
         whole = located.shard_index in self.reader.fetched_whole
@@ -205,7 +206,7 @@ class ApiHandlers:
     def _try_pictures(self, located: LocatedSample, fields: list[dict[str, Any]]) -> None:
         """Start drawing the pictures of a sample, and add the facts of those that are ready soon.
 
-        Views read headers only; whether all pixels are there shows when they are drawn.
+        Views read headers only. Whether the pixels are complete is known once they are drawn.
         """
         drawn = [
             (row, self.thumbnails.get(located, row["number"], LARGE))
@@ -253,7 +254,7 @@ class ApiHandlers:
         return {"num_shards": self.reader.num_shards, "shards": rows}
 
     def statistics(self, query: Query) -> dict[str, Any]:
-        """Return statistics of fields and classes: of some shards, or of all with `all=1`."""
+        """Return statistics of fields and classes over some shards, or with `all=1` over all."""
         every = query.get("all") == "1"
         count = self.reader.num_shards
         shards = list(range(count)) if every else spread(count, _FIRST_LOOK_SHARDS)
@@ -280,7 +281,7 @@ class ApiHandlers:
 
 def _number(query: Query, name: str, default: int) -> int:
     text = query.get(name, "")
-    # int() takes seconds for millions of digits, and numbers here are short.
+    # Long texts are refused first, since int() takes seconds for millions of digits.
     if not text:
         return default
     # 64 bits have 20 digits.

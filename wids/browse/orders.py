@@ -5,7 +5,8 @@
     shards    an epoch of `DistributedShardSampler`, as one rank sees it
     chunks    an epoch of `DistributedChunkedSampler`, as one rank sees it
 
-So a page of a billion samples costs as much as a page of ten, and it shows what training sees.
+No order is stored, so a page of a billion samples costs as much as a page of ten. The orders are
+those of the samplers, so the grid shows what training reads.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ __all__ = ["ORDERS", "Grid", "Order", "OrderQuery", "Shown"]
 
 ORDERS = ("stored", "shuffled", "shards", "chunks")
 
-# Lanes are kept in tables, so a request may not ask for as many as it likes.
+# Bounds the memory of a request, because every lane needs a table.
 _MOST_LANES = 4096
 _MOST = 2**62
 
@@ -43,21 +44,21 @@ class Order:
 
     Attributes:
         size: Number of positions.
-        at: From positions in `[0, size)`, int64, to the index at each.
+        at: Function from positions in `[0, size)`, int64, to the indexes at these positions.
     """
 
     size: int
     at: Callable[[Integers], Integers]
 
     def slice(self, start: int, count: int) -> list[int]:
-        """Return the indexes at positions `[start, start + count)`, as far as there are any.
+        """Return the indexes at positions `[start, start + count)`, cut to the number of samples.
 
         >>> Order(5, lambda positions: positions * 10).slice(3, 10)
         [30, 40]
         """
         first = min(max(start, 0), self.size)
         last = min(first + max(count, 0), self.size)
-        # Python's own integers: they go into JSON, which knows no numpy.
+        # Python integers, because the JSON encoder does not accept those of NumPy.
         indexes: list[int] = self.at(np.arange(first, last, dtype=np.int64)).tolist()
         return indexes
 
@@ -68,13 +69,14 @@ class OrderQuery:
 
     Attributes:
         kind: One of `ORDERS`.
-        seed: Seed of what is drawn; any integer.
+        seed: Random seed; any integer.
         epoch: Number of the epoch; any integer.
-        rank: Whose share is shown, in `[0, replicas)`.
+        rank: Rank whose samples are shown, in `[0, replicas)`.
         replicas: Number of ranks.
-        interleave: Shards or chunks mixed at once.
-        lanes: Parts side by side: as many as nodes, for "shards"; as ranks, for "chunks".
-        chunksize: Samples a chunk, for "chunks".
+        interleave: Number of shards or chunks that are mixed at a time.
+        lanes: Number of parts that are read in parallel: the number of nodes for "shards", of ranks
+            for "chunks".
+        chunksize: Number of samples in a chunk, for "chunks".
 
     Raises:
         ValueError: A value is out of its range; the message names it.
@@ -113,10 +115,10 @@ chunksize=1000000)
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> OrderQuery:
-        """Read the parameters of a request; what it does not say is as the samplers have it.
+        """Read the parameters of a request; missing ones have the defaults of the samplers.
 
         Raises:
-            ValueError: A value is no number, or out of its range.
+            ValueError: A value is no number or out of range.
         """
         kind = query.get("order") or "stored"
         numbers = {
@@ -125,7 +127,7 @@ chunksize=1000000)
             if query.get(name)
         }
         if kind == "chunks":
-            # The defaults of that sampler: each rank keeps a range of its own.
+            # As this sampler does by default, each rank has its own range of chunks.
             numbers.setdefault("lanes", numbers.get("replicas", 1))
             numbers.setdefault("interleave", 1)
         return cls(kind, **numbers)
@@ -144,7 +146,7 @@ chunksize=1000000)
         partition = "contiguous" if self.kind == "chunks" else "global"
         spec = OrderSpec(layout, self.seed, partition, self.lanes, self.interleave)
         share = RankShare(total, self.rank, self.replicas, self.lanes)
-        # One lane where the rank has only one: the tables of all of them would be made in vain.
+        # If the rank has only one lane, the tables of the other lanes are not needed.
         epoch = spec.epoch(self.epoch, lane=share.only_lane)
         return Order(share.count, lambda steps: epoch.at(_positions(share, steps)))
 
@@ -153,10 +155,10 @@ chunksize=1000000)
 
         Args:
             chosen: Their indexes, ascending.
-            total: Number of samples of a dataset that stands for `chosen`, where all are shown.
+            total: Number of samples of the dataset if all are shown; `chosen` is not used then.
 
         Raises:
-            ValueError: The order is a sampler's, which knows no filter.
+            ValueError: The order is that of a sampler, which cannot be filtered.
 
         >>> OrderQuery().within(np.array([3, 5, 8])).slice(1, 9)
         [5, 8]
@@ -179,7 +181,7 @@ chunksize=1000000)
 
 
 def _positions(share: RankShare, steps: Integers) -> Integers:
-    """Turn steps of one rank, which follow each other, into positions of the epoch."""
+    """Convert successive steps of one rank to positions of the epoch."""
     if not steps.size:
         return steps
     return share.positions(int(steps[0]), int(steps[-1]) + 1)
@@ -193,7 +195,7 @@ def _integer(name: str, text: str) -> int:
 
 
 _MOST_ORDERS = 8
-_MOST_FIELDS = 40  # that are named to who asked for another
+_MOST_FIELDS = 40  # names of fields in the error for an unknown field
 
 
 class Shown(NamedTuple):
@@ -204,11 +206,11 @@ class Shown(NamedTuple):
 
 
 class Grid:
-    """Returns the order that a request asks for, and caches the last ones.
+    """Cache of the orders that requests ask for.
 
     Args:
         reader: The dataset.
-        scans: Where filters run.
+        scans: Background scans, which run the filters.
         class_names: Names of classes, by number.
     """
 
@@ -222,7 +224,7 @@ class Grid:
         """Return the order for the parameters of a request.
 
         Raises:
-            ValueError: One of them is malformed or out of its range.
+            ValueError: A parameter is malformed or out of range.
         """
         wanted = OrderQuery.parse(query)
         text = query.get("where", "").strip()
@@ -231,8 +233,8 @@ class Grid:
         scan, visitor = self._filter(text)
         progress = scan.progress()
         found = visitor.indexes()
-        # While the filter runs its result only grows at the end, so that positions stay what they
-        # are; a shuffled one would be another with each sample found.
+        # While the filter runs, its result grows only at the end, so positions keep their samples.
+        # A shuffled order would change with each sample found.
         if wanted.kind == "shuffled" and not scan.finished:
             found = np.empty(0, np.int64)
         return Shown(
@@ -251,7 +253,7 @@ class Grid:
         if order is None:
             order = wanted.over(self._reader.dataset.shards.nsamples)
             self._orders[wanted] = order
-            # An epoch of a million shards is a table of them; a few of those are enough.
+            # An epoch of a million shards has a large table, so only a few orders are cached.
             while len(self._orders) > _MOST_ORDERS:
                 self._orders.popitem(last=False)
         return order

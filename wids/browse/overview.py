@@ -37,13 +37,13 @@ CheckReport = dict[str, Any]
 
 
 def find_report(source: str) -> CheckReport | None:
-    """Read the report beside a spec: `train.check.json` for `train.json`.
+    """Read the report of `wids check` on a spec: `train.check.json` for `train.json`.
 
     Args:
-        source: The spec, as it was given on the command line.
+        source: The spec, as given on the command line.
 
     Returns:
-        The report, or None where there is none that can be read.
+        The report, or None if there is no readable one.
     """
     if not is_local(source) or not source.endswith(".json"):
         return None
@@ -61,7 +61,7 @@ def read_report(path: Path) -> CheckReport:
         `num_shards`, `num_errors`, and `faults`, each with shard, place, what, cure, severity.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The file is not a report.
         OSError: It cannot be read.
     """
     if path.stat().st_size > _MOST_NBYTES:
@@ -112,11 +112,11 @@ def shard_rows(
     Args:
         reader: The dataset.
         start: The first shard.
-        count: How many.
-        faults: What `wids check` found, by URL.
+        count: Number of shards.
+        faults: Faults that `wids check` found, by URL.
 
     Returns:
-        A dict each: `shard`, `url`, `first_index`, `num_samples`, `nbytes` (None where unknown),
+        A dict for each: `shard`, `url`, `first_index`, `num_samples`, `nbytes` (None if unknown),
         `state` ("local", "cached", "remote", "missing", "denied", "unreachable" or "damaged") and
         `messages`.
     """
@@ -135,10 +135,10 @@ def _row(
     if failure is not None:
         messages.insert(0, failure.message)
     if failure is not None and failure.kind != "damaged":
-        # Of a shard in the cache its server may keep silent.
+        # A failure of the server does not matter for a shard in the cache.
         told = "unreachable" if failure.unreachable else failure.kind
         state = told if state == "remote" else state
-    # A note of `wids check`, such as bytes behind the end, is no damage.
+    # A note of `wids check`, such as bytes after the end, is not damage.
     elif failure is not None or any(fault.get("severity") == "error" for fault in found):
         state = "missing" if state == "missing" else "damaged"
     return {
@@ -153,9 +153,8 @@ def _row(
 
 
 def _state(reader: FieldReader, entry: ShardRef) -> tuple[str, int | None]:
-    """Return the state of a shard and its size: of the file, else as the spec says."""
-    # Of a remote shard only what the spec promises is known; asking the server would cost a request
-    # for each row.
+    """Return the state of a shard, and the size of its file or, without a file, of the spec."""
+    # For a remote shard only the spec is used, since each row would cost a request to the server.
     if reader.is_far(entry):
         return "remote", entry.get("filesize")
     if not reader.dataset.cache.is_local(entry["url"]):
@@ -164,13 +163,13 @@ def _state(reader: FieldReader, entry: ShardRef) -> tuple[str, int | None]:
         status = local_path(entry["url"]).stat()
     except OSError:
         return "missing", entry.get("filesize")
-    # Another size than promised is damage that can be seen without opening the shard.
+    # A size that differs from the spec is damage, and is noticed without opening the shard.
     size = entry.get("filesize")
     return ("local" if size in (None, status.st_size) else "damaged"), status.st_size
 
 
 _CLASS_FIELDS = (".cls", ".cls2", ".label", ".class")
-# Above any set of classes in use, below what would be felt in memory.
+# More than any dataset has classes, and few enough to take little memory.
 _MOST_CLASSES = 100_000
 _MOST_SHOWN = 60
 _MOST_FIELDS = 48
@@ -215,7 +214,7 @@ class StatisticsVisitor:
         values = self._classes(shard_index, sizes)
         with self._lock:
             self._stats += Stats(SizeStats.of(columns.sample_sizes()), fields, values)
-            # Texts that all differ are no classes, and would only fill the memory.
+            # Texts that all differ are not classes, and would only fill the memory.
             self._crowded = len(self._stats.values) > _MOST_CLASSES
             if self._crowded:
                 self._stats.values.clear()
@@ -223,7 +222,7 @@ class StatisticsVisitor:
 
     def _classes(self, shard_index: int, sizes: Mapping[str, Any]) -> Counter[str]:
         if self._class_field is None:
-            # The first shard decides, so that all shards are counted by the same field.
+            # The first shard decides on the field, so that all shards are counted by the same one.
             self._class_field = next((name for name in _CLASS_FIELDS if name in sizes), None)
         field = self._class_field
         if field is None or field not in sizes or self._crowded:
@@ -233,7 +232,7 @@ class StatisticsVisitor:
         return Counter(label.decode("utf-8", "replace").strip() for label in labels)
 
     def as_dict(self) -> dict[str, Any]:
-        """Return what was found so far as JSON."""
+        """Return the results so far as JSON."""
         with self._lock:
             stats = self._stats
             commonest = stats.values.most_common(_MOST_SHOWN)
@@ -257,12 +256,12 @@ def _sizes(name: str, sizes: SizeStats) -> dict[str, Any]:
 
 
 def _commonest(fields: Mapping[str, SizeStats]) -> list[str]:
-    """Choose the fields to show: of a dataset that has thousands, those of the most samples."""
+    """Return the fields to show: if there are thousands, those that most samples have."""
     return sorted(fields, key=lambda name: (-fields[name].count, name))[:_MOST_FIELDS]
 
 
 def _spread_of(values: Counter[str]) -> dict[str, float]:
-    """Return least, median and most samples of a class."""
+    """Return the least, median and greatest number of samples per class."""
     counts = np.array(list(values.values()) or [0])
     return {
         "least": int(counts.min()),
@@ -272,6 +271,6 @@ def _spread_of(values: Counter[str]) -> dict[str, float]:
 
 
 def _by_number(row: list[Any]) -> tuple[int, str]:
-    # Classes are numbers more often than not, and then 10 comes behind 9.
+    # Most classes are numbers, which are sorted as numbers: 10 after 9.
     label = row[0]
     return (int(label) if label.isdecimal() and len(label) < 10 else 2**31, label)

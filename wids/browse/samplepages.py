@@ -24,22 +24,22 @@ if TYPE_CHECKING:
 __all__ = ["FieldViews", "fields_ahead", "sample_page", "tiles"]
 
 _CAPTION_CHARACTERS = 160
-# A longer text is a document, and its first line says little of it.
+# A longer text is a document, whose first line does not describe it.
 _MOST_CAPTION_NBYTES = 64 << 10
 _MOST_MEDIA_NBYTES = 16 << 20
 _MOST_MEDIA_FAR_NBYTES = 1 << 20
 _MOST_FIELDS = 200
 _MOST_KEY = 300
 
-# Beyond this a field is not read to be described: its beginning is shown, and a player, where the
-# browser has one, reads what it needs.
+# A larger field is not read to be described. Its beginning is shown, and the browser's player, if
+# it has one for the format, requests the ranges that it needs.
 _MOST_VIEW_NBYTES = 64 << 20
 _HEAD_NBYTES = 4096
 # Suffixes of images, those of photographs first; words in names of images made from others.
 _LIKELY = (".jpg", ".jpeg", ".webp", ".avif", ".png")
 _DERIVED = re.compile(r"depth|normal|flow|edge|alpha|disparity|thumb")
 _VIEW_THREADS = 8
-_VIEW_SECONDS = 3.0  # that a page waits for the headers of its fields
+_VIEW_SECONDS = 3.0  # longest wait of a page for the headers of its fields
 _DECODED_KINDS = ("image", "audio", "video", "array")
 _BINARY_DOCUMENTS = (".cbor", ".mp", ".msgpack")
 
@@ -51,7 +51,7 @@ def tiles(
 
     Args:
         reader: The dataset.
-        positions: `(position in the order, index)` of each.
+        positions: `(position in the order, index)` of each sample.
         class_names: Names of classes, by number.
     """
     found: list[tuple[int, int, LocatedSample | Exception]] = []
@@ -100,12 +100,12 @@ def _tile(
 
 
 def _face(reader: FieldReader, located: LocatedSample) -> dict[str, Any]:
-    """Return the field that makes the picture; for an array that makes none, a caption."""
+    """Return the field to draw; for an array that cannot be drawn, a caption."""
     number = _picture(located)
     if number is None or field_kind(located.fields[number].extension) != "array":
         return {"picture": number}
     field = located.fields[number]
-    # Sixty of them would take too long to fetch, or to unpack.
+    # The arrays of sixty tiles would take too long to fetch or to unpack.
     if field.nbytes > _MOST_CAPTION_NBYTES and (located.by_range or is_packed(field.extension)):
         return {"picture": number}
     arrays, drawn = outline_arrays(field.extension, reader.read(located, number))
@@ -119,7 +119,7 @@ def _first(located: LocatedSample, kinds: tuple[str, ...], most_nbytes: int) -> 
     """Find the first field of the first kind that the sample has."""
     for kind in kinds:
         for number, field in enumerate(located.fields):
-            # What is packed is no text before it is unpacked, which a tile is not worth.
+            # Compressed text would have to be unpacked, which takes too long for a tile.
             plain = kind not in ("text", "json") or not wrapper_of(field.extension)
             if plain and field.nbytes <= most_nbytes and field_kind(field.extension) == kind:
                 return number
@@ -133,7 +133,7 @@ def _picture(located: LocatedSample) -> int | None:
     number = _first(located, ("array",), 1 << 62)
     if number is not None:
         return number
-    # Of a film or a sound all bytes are read to draw it, which is much where they must come first.
+    # To draw a video or a sound, all its bytes are read, which takes long for a remote shard.
     most = _MOST_MEDIA_FAR_NBYTES if located.by_range else _MOST_MEDIA_NBYTES
     number = _first(located, ("video", "audio"), most)
     drawn = number is not None and makes_picture(located.fields[number].extension)
@@ -141,7 +141,7 @@ def _picture(located: LocatedSample) -> int | None:
 
 
 def _likelihood(extension: str) -> tuple[bool, int]:
-    """Return a rank that is less for images that look like the sample: photographs before masks."""
+    """Return a sort key by which photographs come before images made from others, such as masks."""
     derived = names_labels(extension) or _DERIVED.search(extension.lower()) is not None
     suffix = format_suffix(extension)
     return derived, _LIKELY.index(suffix) if suffix in _LIKELY else len(_LIKELY)
@@ -156,7 +156,7 @@ def _caption(located: LocatedSample) -> int | None:
 
 
 def _main_kind(located: LocatedSample) -> str:
-    """Return the kind that stands for a sample without a picture."""
+    """Return the kind of field that represents a sample without a picture."""
     kinds = [field_kind(field.extension) for field in located.fields]
     order = ("image", "video", "audio", "array", "text", "json", "class", "bytes")
     return min(kinds, key=order.index, default="bytes")
@@ -180,7 +180,7 @@ def _short(
 def sample_page(
     reader: FieldReader, located: LocatedSample, describe: FieldViews, start: int = 0
 ) -> dict[str, Any]:
-    """Describe one sample and its fields from number `start` on, as many as a page holds.
+    """Describe one sample, and its fields from number `start` on, up to the bound of a page.
 
     Args:
         reader: The dataset.
@@ -188,7 +188,7 @@ def sample_page(
         describe: Describes its fields.
         start: Number of the first field.
     """
-    # A sample of a hostile tar may have a million fields; they come in pieces.
+    # A sample of a hostile tar may have a million fields, so a response has a bounded number.
     start = max(0, start)
     shown = range(start, min(start + _MOST_FIELDS, len(located.fields)))
     reader.fetch_ahead([located], lambda _: shown)
@@ -230,7 +230,7 @@ def _has_wave(field: LocatedField) -> bool:
 
 
 class FieldViews:
-    """Describes the fields of samples; complex formats are read in decoder processes.
+    """Description of the fields of samples; complex formats are read in decoder processes.
 
     Args:
         reader: The dataset.
@@ -247,7 +247,7 @@ class FieldViews:
         self._pool = DaemonThreadPool(_VIEW_THREADS, "wids-view")
 
     def close(self) -> None:
-        """Begin no more."""
+        """Start no further descriptions."""
         self._pool.close()
 
     def views(self, located: LocatedSample, numbers: Iterable[int]) -> list[FieldView]:
@@ -286,7 +286,7 @@ class FieldViews:
 
 
 def _needs_decoder(extension: str) -> bool:
-    """Return whether a field is of a format that is not simple enough to be read right here."""
+    """Return whether the format of a field is too complex to be read safely in this process."""
     packed = is_packed(extension) or format_suffix(extension) in _BINARY_DOCUMENTS
     return packed or field_kind(extension) in _DECODED_KINDS
 
@@ -300,6 +300,6 @@ def _view_of_huge(reader: FieldReader, located: LocatedSample, number: int) -> F
     kind = field_kind(field.extension)
     summary = {"hex": hex_rows(reader.read(located, number, 0, _HEAD_NBYTES)), "truncated": True}
     note = f"not read whole to be shown: more than {_MOST_VIEW_NBYTES >> 20} MiB"
-    # A player asks for ranges, so it plays what is too large to be read at once.
+    # A player requests ranges, so it can play a field that is too large to be read at once.
     kept = kind if kind in ("audio", "video") else "bytes"
     return FieldView(kept, field.nbytes, {**summary, "note": note})

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Scan", "Scans", "Visitor"]
 
-# A scan that no page asks about is abandoned, and started anew if one asks again.
+# A scan is abandoned if no page asks for its progress, and starts again if a page asks later.
 _ABANDONED_SECONDS = 60.0
 _MOST_KEPT = 8
 _LEAVE_SECONDS = 0.5
@@ -26,7 +26,7 @@ class Visitor(Protocol):
     """Protocol for the work of a scan on each shard."""
 
     def visit(self, shard_index: int) -> bool:
-        """Process a shard; return False if it was skipped, as it would have to be downloaded."""
+        """Process a shard; return False if it was skipped to avoid a download."""
 
 
 class Scan:
@@ -41,10 +41,10 @@ class Scan:
         visitor: As given.
         total: Number of shards to visit.
         done: Number of shards visited.
-        skipped: Of these, those left out or unreadable.
-        without_sidecar: Of these, those left out, as they would have to be downloaded.
-        messages: Why some could not be read.
-        finished: Whether all were visited.
+        skipped: Number of these that were left out or unreadable.
+        without_sidecar: Number of skipped shards that would have to be downloaded.
+        messages: Errors of unreadable shards.
+        finished: Whether all shards were visited.
     """
 
     def __init__(self, visitor: Visitor, shards: Sequence[int], turn: threading.Lock) -> None:
@@ -59,7 +59,7 @@ class Scan:
         self._turn = turn
         self._asked_at = time.monotonic()
         self._stopped = threading.Event()
-        # A daemon, as a shard on a slow disk must not keep the process from ending.
+        # A daemon thread, because a shard on a slow disk must not keep the process alive.
         self._thread = threading.Thread(target=self._run, name="wids-scan", daemon=True)
         self._thread.start()
 
@@ -85,7 +85,7 @@ class Scan:
         self._stopped.set()
 
     def join(self, seconds: float) -> None:
-        """Wait for its end, at most so long."""
+        """Wait at most so many seconds for the end of the scan."""
         self._thread.join(seconds)
 
     def _run(self) -> None:
@@ -96,7 +96,8 @@ class Scan:
                 with self._turn:
                     seen = self.visitor.visit(shard_index)
                 self.without_sidecar += not seen
-            # Any error concerns this shard alone; a scan that it ended would be restarted for ever.
+            # An error concerns only this shard. If it ended the scan, pages would start the scan
+            # again forever.
             except Exception as error:  # noqa: BLE001
                 seen = False
                 if len(self.messages) < _MOST_MESSAGES:
@@ -112,7 +113,7 @@ def _reason(error: Exception) -> str:
 
 
 class Scans:
-    """Scans of a server: one for each question, shared by all pages that ask it.
+    """Scans of a server: one for each key, shared by all pages that ask for it.
 
     Running scans take turns, one shard each, so that together they use at most one core.
     """
@@ -123,10 +124,10 @@ class Scans:
         self._turn = threading.Lock()
 
     def get(self, key: Any, make: Callable[[], Visitor], shards: Sequence[int]) -> Scan:
-        """Return the scan of a question; start it if it is new or was abandoned.
+        """Return the scan of a key; start it if it is new or was abandoned.
 
         Args:
-            key: The question; equal ones share a scan.
+            key: Identifies what is computed; pages with equal keys share a scan.
             make: Makes the visitor of a new scan.
             shards: The shards that it visits, in order.
         """
@@ -140,7 +141,7 @@ class Scans:
             return scan
 
     def close(self) -> None:
-        """Stop all scans; one that waits for a server is left behind."""
+        """Stop all scans; do not wait for one that waits for a server."""
         with self._lock:
             for scan in self._scans.values():
                 scan.stop()

@@ -35,11 +35,11 @@ if TYPE_CHECKING:
 
 __all__ = ["FilterVisitor", "Found", "plain_value", "search_keys"]
 
-# Time of a slice: long enough to be worth a request, short enough for a smooth progress bar.
+# Time per request: long enough that there are few requests, short enough for a smooth progress bar.
 _SLICE_SECONDS = 0.4
 _MOST_HITS = 200
 
-# A field beyond this is no label and no description; it fulfils no comparison but "!=".
+# A larger field is neither a label nor a caption. It is not read, and fulfils only "!=".
 _MOST_FIELD_NBYTES = 1 << 20
 _MOST_FOUND = 20_000_000  # indexes of 8 bytes each
 
@@ -49,12 +49,12 @@ class Found:
     """A slice of a search.
 
     Attributes:
-        hits: `(index, key)` of what was found, in storage order.
-        next_shard: Shard at which the next slice starts; None when all were searched.
-        next_index: Local index at which it starts.
-        skipped: Shards of this slice that were not searched.
-        without_sidecar: Of these, those that would have to be downloaded to know their keys; the
-            others cannot be read.
+        hits: `(index, key)` of the samples found, in storage order.
+        next_shard: Shard at which the next slice starts; None if all were searched.
+        next_index: Local index at which the next slice starts.
+        skipped: Number of shards of this slice that were not searched.
+        without_sidecar: Number of skipped shards that would have to be downloaded; the other
+            skipped shards are unreadable.
     """
 
     hits: list[tuple[int, str]]
@@ -97,7 +97,7 @@ def search_keys(
     """
     hits: list[tuple[int, str]] = []
     skipped = without_sidecar = 0
-    # At least one shard is searched, however slow, so that every slice gets on.
+    # Every slice searches at least one shard, even a slow one, so that the search makes progress.
     give_up = time.monotonic() + _SLICE_SECONDS
     for number in range(max(shard, 0), reader.num_shards):
         try:
@@ -105,14 +105,15 @@ def search_keys(
             local_indexes = [] if index is None else _with_key(index, text, whole=whole)
             without_sidecar += index is None and bool(reader.num_samples(number))
         except (WidsError, OSError):
-            # A damaged shard is counted, not told: the page of shards says what is wrong with it.
+            # A damaged shard is only counted here; the page of shards shows its error.
             index, local_indexes = None, []
         skipped += index is None and bool(reader.num_samples(number))
         first = reader.first_index(number)
         for found in local_indexes:
             if number == shard and found < local_index:
                 continue
-            # One more than fits is there, so the next slice begins with it, in this very shard.
+            # There are more hits than fit, so the next slice begins with the next hit in this
+            # shard.
             if len(hits) == most or index is None:
                 return Found(hits, number, found, skipped, without_sidecar)
             hits.append((first + found, index.key(found)))
@@ -127,18 +128,18 @@ def _with_key(index: TarIndex, text: str, *, whole: bool) -> list[int]:
 
 
 class FilterVisitor:
-    """Gathers the indexes of the samples that fulfil a condition.
+    """Visitor that collects the indexes of the samples that fulfil a condition.
 
     Args:
         reader: The dataset.
-        condition: What must hold.
+        condition: The condition.
         class_names: Names of classes, by number, which a filter may use.
 
     Attributes:
         count: Number of samples found so far.
         full: Whether more were found than are kept.
         unknown: Fields of the filter that the first shard does not have.
-        known: Fields that the first shard has; empty as long as it was not read.
+        known: Fields that the first shard has; empty until it was read.
     """
 
     def __init__(
@@ -152,13 +153,13 @@ class FilterVisitor:
         self._condition = with_class_names(condition, _is_class, class_names)
         self._comparisons = comparisons_of(self._condition)
         self._extensions = tuple({each.field for each in self._comparisons} - {"key"})
-        # Pieces are joined when they are asked for, and a page asks while the scan goes on.
+        # Guarded by a lock: the scan adds pieces while requests of pages join them.
         self._pieces: list[Integers] = []
         self._lock = threading.Lock()
 
     def visit(self, shard_index: int) -> bool:
         """Search the samples of one shard."""
-        if self.full:  # which the page says; the shards that follow are not to blame
+        if self.full:  # the page shows that; the remaining shards do not count as skipped
             return True
         index = self._reader.tar_index(shard_index)
         if index is None:
@@ -187,7 +188,7 @@ class FilterVisitor:
             return self._pieces[0] if self._pieces else np.empty(0, np.int64)
 
     def _by_columns(self, shard_index: int) -> Integers | None:
-        """Compare whole columns, which are kept for the next filter; None where that cannot be."""
+        """Compare whole columns, which are cached for later filters; None if it is not possible."""
         if not all(map(_has_column, self._comparisons)):
             return None
         columns: dict[Comparison, Any] = {}
@@ -201,7 +202,7 @@ class FilterVisitor:
         """Compare one column; None if its values are no numbers, or cannot be read."""
         try:
             part = self._reader.column_part(shard_index, comparison.field, comparison.path)
-        # Whatever is the matter with a field, sample by sample it spoils no other.
+        # After an error the samples are read one by one, where a damaged field affects no other.
         except (WidsError, OSError, ImportError):
             return None
         values = part.values
@@ -232,7 +233,8 @@ def _is_class(extension: str) -> bool:
 def _has_column(condition: Comparison) -> bool:
     """Return whether a comparison can be made on a whole column of numbers.
 
-    A step of digits may be a name or an index, which each sample must decide for itself.
+    It cannot if the path has a step of digits, which is a key in some samples and an index in
+    others.
     """
     if not condition.is_numeric or any(step.isdecimal() for step in condition.path):
         return False
@@ -244,10 +246,10 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
 
     Args:
         extension: Its extension.
-        data: Its bytes; None where the sample has no such field.
+        data: Its bytes; None if the sample has no such field.
 
     Returns:
-        What it holds; `MISSING` where there is nothing, or no JSON where JSON should be.
+        The value; `MISSING` if there is no field or its JSON is malformed.
 
     >>> plain_value(".cls", b"3"), plain_value(".txt", b"a cat"), plain_value(".json", b"[1]")
     (3, 'a cat', [1])
@@ -260,7 +262,7 @@ def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
             return json.loads(text)
         except (ValueError, RecursionError):
             return MISSING
-    # Numbers are short; what is long is not tried, as int() is slow for very long ones.
+    # Long texts are not parsed as numbers, because int() is slow for very long ones.
     for kind in (int, float) if len(text) <= 40 else ():
         try:
             return kind(text)

@@ -23,14 +23,14 @@ __all__ = ["BrowseServer", "bind", "is_loopback"]
 
 DEFAULT_PORT = 8765
 _BACKLOG = 128
-# A player may hold a connection open for hours; the end of the server does not wait for it.
+# Wait for open connections at the end of the server. A player may keep one open for hours.
 _GRACE_SECONDS = 1
 _REQUEST_SECONDS = 10.0
 _MAX_CONNECTIONS = 400  # below the 1,024 descriptors that a process usually has
 
 
 def is_loopback(host: str) -> bool:
-    """Return whether only this machine reaches a server that listens on a host.
+    """Return whether only this machine can reach a server that listens on a host.
 
     >>> is_loopback("127.0.0.1"), is_loopback("0.0.0.0")
     (True, False)
@@ -43,16 +43,17 @@ def bind(host: str, port: int | None) -> socket.socket:
 
     Args:
         host: A name or address of this machine.
-        port: The port; 0 for any free one. None for the usual one, or any if that is taken.
+        port: The port; 0 for any free one. None for the default port, or any free one if that is
+            taken.
 
     Raises:
-        OSError: There is no such host, or the port is taken; the message says which.
+        OSError: There is no such host, or the port is taken; the message names it.
     """
     wanted = [DEFAULT_PORT, 0] if port is None else [port]
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     for number in wanted:
-        # With the protocol named, asyncio turns Nagle's algorithm off; else each of many small
-        # answers on a connection waits 40 ms for an acknowledgement.
+        # The protocol is named so that asyncio turns Nagle's algorithm off. Otherwise each small
+        # response on a connection would wait 40 ms for an acknowledgement.
         listening = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
@@ -74,8 +75,8 @@ def bind(host: str, port: int | None) -> socket.socket:
 class _Connection(H11Protocol):
     """Connection that is closed if its client does not send a whole request in time.
 
-    uvicorn waits for ever for the first byte and for the end of the headers, so that some hundred
-    silent connections take all descriptors of the process.
+    uvicorn waits forever for the first byte and for the end of the headers, so that some hundred
+    silent connections would take all descriptors of the process.
     """
 
     _timer: asyncio.TimerHandle | None = None
@@ -94,11 +95,11 @@ class _Connection(H11Protocol):
 
     def _close_if_silent(self) -> None:
         self._timer = None
-        cycle: Any = self.cycle  # None before the first request, which its type does not say
+        cycle: Any = self.cycle  # None before the first request, unlike its declared type
         if cycle is None or cycle.response_complete:
             self.transport.close()
         else:
-            self._await_request()  # an answer is under way; the next request has its own time
+            self._await_request()  # a response is being sent; wait for the next request
 
     def connection_lost(self, exc: Exception | None) -> None:
         if self._timer is not None:
@@ -107,18 +108,18 @@ class _Connection(H11Protocol):
 
 
 class BrowseServer:
-    """One dataset on one port.
+    """HTTP server of one dataset on one port.
 
     Args:
         handlers: Endpoints of the JSON API.
-        host: Where to listen.
+        host: Host name or address on which to listen.
         port: As for `bind`.
-        token: Whether only those are answered who open `url`, which holds a secret. Without it,
-            every user of this machine reads through the server what its owner may read.
+        token: Whether requests need a secret, which is in `url`. Without it, every user of this
+            machine can read through the server all data that the owner of the process can read.
 
     Attributes:
-        url: What to open in a browser.
-        port: The port it listens on.
+        url: URL to open in a browser.
+        port: The port on which it listens.
 
     Raises:
         OSError: It cannot listen there.
@@ -135,11 +136,11 @@ class BrowseServer:
         self._socket = bind(host, port)
         self.port: int = self._socket.getsockname()[1]
         secret = new_token() if token else None
-        # Whoever the port is told to uses one of these names for it.
+        # Users on other machines may call this server by any of these names.
         names = {host.lower(), socket.gethostname().lower(), socket.getfqdn().lower()}
         hosts = frozenset() if is_loopback(host) else frozenset(names)
         app = make_app(handlers, hosts=hosts, token=secret)
-        # "Every address" is no address that a browser could open.
+        # A browser cannot open an address that stands for all addresses.
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
         address = f"[{shown}]" if ":" in shown else shown
         self.url = f"http://{address}:{self.port}/" + (f"?token={secret}" if secret else "")
@@ -148,8 +149,8 @@ class BrowseServer:
                 app,
                 http=_Connection,
                 limit_concurrency=_MAX_CONNECTIONS,
-                # Faults are logged by the application; at its end uvicorn calls every request that
-                # is under way an error.
+                # The application logs its errors itself; at its end, uvicorn would log an error for
+                # every request in progress.
                 log_level="critical",
                 access_log=False,
                 server_header=False,
@@ -162,14 +163,14 @@ class BrowseServer:
         errors = logging.getLogger("uvicorn.error")
         errors.addFilter(self._is_told)
         try:
-            # uvicorn ends in good order and then sends itself the signal again.
+            # uvicorn shuts down and then sends itself the signal again.
             with suppress(KeyboardInterrupt), self._socket:
                 self._server.run([self._socket])
         finally:
             errors.removeFilter(self._is_told)
 
     def _is_told(self, _record: logging.LogRecord) -> bool:
-        """Return whether a message of uvicorn is logged: none once the server is ending."""
+        """Return whether a message of uvicorn is logged; none is once the server is ending."""
         return not self._server.should_exit
 
     def stop(self) -> None:

@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 
 __all__ = ["LARGE", "SIZES", "Thumbnails"]
 
-_READING_THREADS = 4  # that wait for bytes of remote shards while others decode
+_READING_THREADS = 4  # these wait for bytes of remote shards while decoders work
 _KEPT_NBYTES = 96 << 20
-# A larger field is not read to be made small; the sample's own page offers it as it is.
+# A larger field has no thumbnail; the page of its sample offers the field itself.
 _MAX_FIELD_NBYTES = 128 << 20
-_MAX_READ_AHEAD_NBYTES = 2 << 20  # of a field that is read before it is its turn to be decoded
+_MAX_READ_AHEAD_NBYTES = 2 << 20  # largest field that is read before a decoder is free
 
-# Few sizes, so that no page makes the server draw each picture in a thousand of them.
+# Only these sizes can be requested, so that a client cannot make the server draw each picture in a
+# thousand sizes.
 SIZES = (96, 192, 320, 640, 1280, 4096)
-LARGE = 1280  # of an image on the page of its sample
+LARGE = 1280  # size of an image on the page of its sample
 
 
 @dataclass(frozen=True)
@@ -40,11 +41,11 @@ class _Key:
 
 
 class Thumbnails:
-    """Cache of thumbnails; one that several requests want at once is drawn once.
+    """Cache of thumbnails; a thumbnail that several requests want at a time is drawn once.
 
     Args:
         reader: The dataset.
-        decoders: The processes that draw.
+        decoders: Decoder processes, which draw.
     """
 
     def __init__(self, reader: FieldReader, decoders: Decoders) -> None:
@@ -56,11 +57,11 @@ class Thumbnails:
         limits = decoders.limits
         threads = limits.processes + limits.slow_processes + _READING_THREADS
         self._pool = DaemonThreadPool(threads, "wids-thumbnail")
-        # One after the other, and beside the others: they wait for the one large process.
+        # Large images have a thread of their own, since they wait for the one large process.
         self._large_pool = DaemonThreadPool(1, "wids-thumbnail")
 
     def kept(self, index: int, number: int, size: int, version: str) -> Thumbnail | None:
-        """Return a picture that was drawn before, in no time; None if there is none.
+        """Return a picture from the cache without drawing; None if it is not there.
 
         Args:
             index: Number of the sample.
@@ -72,7 +73,7 @@ class Thumbnails:
         return None if isinstance(found, DecodeError) else found
 
     def get(self, located: LocatedSample, number: int, size: int) -> Future[Thumbnail]:
-        """Return the thumbnail of a field, to be drawn or as it was drawn before.
+        """Return a future for the thumbnail of a field, which is drawn unless it is cached.
 
         Args:
             located: The sample.
@@ -80,16 +81,17 @@ class Thumbnails:
             size: One of `SIZES`: most pixels of the longer side.
 
         Returns:
-            The picture to come; it raises DecodeError if the field makes none.
+            A future of the picture; it raises DecodeError if the field makes none.
         """
         key = _Key(located.index, number, size, located.version)
         future: Future[Thumbnail]
         with self._lock:
-            # Two tabs on one page want the same pictures at the same time; both wait for one.
+            # Two tabs may show the same page; both wait for the same picture.
             if key in self._under_way:
                 return self._under_way[key]
             future = Future()
-            # A tab that was closed must not cancel what another waits for.
+            # Marked as running, which cannot be cancelled: closing one tab must not cancel the
+            # picture for another.
             future.set_running_or_notify_cancel()
             kept = self._kept.get(key)
             if kept is None:
@@ -103,7 +105,7 @@ class Thumbnails:
         return future
 
     def close(self) -> None:
-        """Start no more; what is being drawn is not waited for."""
+        """Start no further drawings, and do not wait for those in progress."""
         self._pool.close()
         self._large_pool.close()
 
@@ -117,13 +119,13 @@ class Thumbnails:
                 self._large_pool.submit(self._make, key, located, future, True)
                 return
             self._finish(key, future, error)
-        except Exception as error:  # noqa: BLE001 (whoever waits for the picture gets it)
+        except Exception as error:  # noqa: BLE001 (raised where the picture is awaited)
             self._finish(key, future, error)
         else:
             self._finish(key, future, drawn)
 
     def _finish(self, key: _Key, future: Future[Thumbnail], found: Thumbnail | Exception) -> None:
-        # A broken picture stays broken; trying again for each tile would only cost.
+        # Errors of decoding are cached, too, since drawing the field again would fail again.
         lasts = isinstance(found, DecodeError) and not isinstance(found, TookLongError)
         if isinstance(found, Thumbnail):
             self._kept.put(key, found, len(found.data))
