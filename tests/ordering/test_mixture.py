@@ -17,8 +17,12 @@ from wids.ordering.chunks import chunk_layout
 from wids.ordering.mixtureorder import MixtureLayout, MixtureSpec
 from wids.ordering.order import PARTITIONS, RankShare
 
-# torchdata 0.11 calls what torch 2.13 deprecates.
-pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+pytestmark = [
+    # torchdata 0.11 calls what torch 2.13 deprecates.
+    pytest.mark.filterwarnings("ignore:'set_vital' is deprecated"),
+    # Drawn at random, some epochs are shorter than the lanes need.
+    pytest.mark.filterwarnings("ignore:an epoch of .* too few to draw:wids.WidsWarning"),
+]
 
 THOROUGH = settings(
     max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None
@@ -263,6 +267,44 @@ def test_weights_come_from_the_spec(tmp_path):
     assert Counter(texts) == {"a": 12, "b": 4}
 
 
+@given(
+    weights=st.lists(
+        st.one_of(st.floats(1e-300, 1e300), st.sampled_from([0.1, 1 / 3, 1e-12, 7e-10, 5])),
+        min_size=1,
+        max_size=5,
+    )
+)
+def test_no_weight_is_lost_in_reading_it(weights):
+    """Each weight is read to 12 digits, also one that is tiny; what it does not draw is refused."""
+    sizes = [10**6] * len(weights)
+    try:
+        mixture = Mixture([range(size) for size in sizes], weights, "all")
+    except ValueError as error:
+        assert "never be drawn" in str(error)  # noqa: PT017 (either outcome is right)
+        return
+    for weight, exact in zip(weights, mixture.weights, strict=True):
+        assert abs(exact - Fraction(weight)) <= Fraction(weight) / 10**12
+    assert [float(Mixture([range(3)], [each]).weights[0]) for each in weights] == pytest.approx(
+        weights, rel=1e-12
+    )
+
+
+def test_tiny_weights_are_drawn_in_proportion():
+    """Weights of a billionth and less count like others that are as far apart."""
+    mixture = Mixture([range(30), range(10)], [3e-12, 1e-12], 40)
+    indexes = list(DistributedShardSampler(mixture, 1, 0))
+    assert (len(indexes), sum(index >= 30 for index in indexes)) == (40, 10)
+    assert Mixture([range(6), range(60)], [1 / 6, 5 / 6]).num_samples == 36
+
+
+def test_lanes_that_leave_a_part_out_are_warned_of():
+    """An epoch too short for the lanes to draw from each part says so."""
+    mixture = Mixture([range(30), range(10)], [3, 1], 40)
+    sampler = DistributedShardSampler(mixture, 40, 0, lanes=40)
+    with pytest.warns(wids.WidsWarning, match="1 rows of 40 lanes.* part 1 .* lanes=1"):
+        list(sampler)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -270,8 +312,13 @@ def test_weights_come_from_the_spec(tmp_path):
         (([range(3), []],), "parts with samples"),
         (([range(3)], [1, 2]), "one number for each of 1 parts"),
         (([range(3)], "length"), "weights must be 'size'"),
-        (([range(3)], [-1]), "at least 0"),
-        (([range(3)], [0]), "not all 0"),
+        (([range(3)], [-1]), "weight 0 of a mixture must be .* at least 0, got -1"),
+        (([range(3)], [0]), "not all be 0"),
+        (([range(3)], [float("nan")]), "a finite number"),
+        (([range(3), range(3)], [1, float("inf")]), "weight 1 .* a finite number"),
+        (([range(3)], [None]), "a finite number"),
+        (([range(3), range(3)], [1, 1e-12], 10), "part 1 .* never .*num_samples=100000000000"),
+        (([range(100), range(3)], [1, 0.001]), "part 1 .* never .*num_samples=1001 or more"),
         (([range(3)], [1], 0), "num_samples must be"),
         (([range(3)], [1], "last"), "num_samples must be"),
     ],

@@ -21,12 +21,13 @@ from functools import cached_property
 
 import numpy as np
 
+from wids.base.warn import warn
 from wids.ordering.chunks import Layout
 from wids.ordering.deal import Deal
 from wids.ordering.order import EpochOrder, OrderSpec
 from wids.ordering.permute import Integers, derive_key, shuffle_windows
 
-__all__ = ["MixtureLayout", "MixtureOrder", "MixtureSpec"]
+__all__ = ["MixtureLayout", "MixtureOrder", "MixtureSpec", "share_out"]
 
 # What a key is for, apart from what the orders of the parts derive from theirs.
 _ROWS, _PARTS = 0x6D697872, 0x6D697870
@@ -64,16 +65,21 @@ class MixtureLayout:
         words = [part.digest for part in self.parts] + [str(weight) for weight in self.weights]
         return hashlib.sha256(" ".join(["mixture", *words]).encode()).hexdigest()[:16]
 
-    def quotas(self, total: int) -> list[int]:
-        """Share a total out to the parts by their weights, by the largest remainders."""
-        whole = sum(self.weights)
-        exact = [total * weight / whole for weight in self.weights]
-        quotas = [int(share) for share in exact]
-        # At equal remainders the first part is served first, on all machines alike.
-        by_remainder = sorted(range(len(quotas)), key=lambda part: quotas[part] - exact[part])
-        for part in by_remainder[: total - sum(quotas)]:
-            quotas[part] += 1
-        return quotas
+
+def share_out(total: int, weights: Sequence[Fraction]) -> list[int]:
+    """Share a total out by weights: the whole shares, and the rest by the largest remainders.
+
+    >>> share_out(10, [Fraction(2), Fraction(1)])
+    [7, 3]
+    """
+    whole = sum(weights)
+    exact = [total * weight / whole for weight in weights]
+    quotas = [int(share) for share in exact]
+    # At equal remainders the first is served first, on all machines alike.
+    by_remainder = sorted(range(len(quotas)), key=lambda number: quotas[number] - exact[number])
+    for number in by_remainder[: total - sum(quotas)]:
+        quotas[number] += 1
+    return quotas
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +135,8 @@ class MixtureOrder:
         self._parts = spec.parts()
         self._orders: dict[tuple[int, int], EpochOrder] = {}
         self._full_rows, rest = divmod(spec.layout.num_samples, spec.lanes)
-        quotas = spec.layout.quotas(self._full_rows + (rest > 0))
+        quotas = share_out(self._full_rows + (rest > 0), spec.layout.weights)
+        _warn_of_parts_never_drawn(spec, quotas)
         self._deal = Deal(np.array([quotas], np.int64))
         counts = [quota * spec.lanes for quota in quotas]
         if rest:
@@ -177,6 +184,18 @@ class MixtureOrder:
             order = self._parts[part].epoch(epoch, shuffle_chunks=shuffle_chunks)
             self._orders[part, epoch] = order
         return order
+
+
+def _warn_of_parts_never_drawn(spec: MixtureSpec, quotas: list[int]) -> None:
+    """Warn if the lanes leave a part without a row, though it has a weight."""
+    weights = spec.layout.weights
+    missed = [part for part, quota in enumerate(quotas) if weights[part] and not quota]
+    if missed:
+        warn(
+            f"an epoch of {spec.layout.num_samples:,} samples has {sum(quotas)} rows of "
+            f"{spec.lanes} lanes, which are too few to draw from part {missed[0]} of the mixture: "
+            "take more num_samples, or lanes=1"
+        )
 
 
 _FIRST = np.zeros(1, np.int64)

@@ -6,6 +6,7 @@ import operator
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
+from wids.ordering.mixtureorder import share_out
 from wids.views.viewable import Concatenation, View
 
 if TYPE_CHECKING:
@@ -35,7 +36,8 @@ class Mixture(Concatenation):
         num_samples: Samples an epoch.
 
     Raises:
-        ValueError: There is no part, one is empty, or the weights do not fit.
+        ValueError: There is no part, one is empty, the weights do not fit, or an epoch is too short
+            to draw a part that has a weight.
 
     >>> from wids import DistributedShardSampler
     >>> mixture = Mixture([range(100), range(10)], weights=[3, 1], num_samples=40)
@@ -56,6 +58,7 @@ class Mixture(Concatenation):
             raise ValueError(f"a mixture needs parts with samples, got parts of {sizes} samples")
         self.weights = _exact_weights(weights, self.parts, sizes)
         self.num_samples = _epoch_length(num_samples, sizes, self.weights)
+        _refuse_parts_never_drawn(self.weights, self.num_samples)
 
     def __repr__(self) -> str:
         total = sum(self.weights)
@@ -84,11 +87,38 @@ def _exact_weights(
         raise ValueError(
             f"weights must be 'size' or one number for each of {len(parts)} parts, got {weights!r}"
         )
-    # A weight written as 0.1 means exactly one tenth.
-    exact = [Fraction(weight).limit_denominator(10**9) for weight in weights]
-    if min(exact) < 0 or sum(exact) == 0:
-        raise ValueError(f"weights must be at least 0 and not all 0, got {weights!r}")
+    exact = [_exact_weight(weight, part) for part, weight in enumerate(weights)]
+    if sum(exact) == 0:
+        raise ValueError(f"weights must not all be 0, got {weights!r}; give one part a weight")
     return exact
+
+
+def _exact_weight(weight: Any, part: int) -> Fraction:
+    """Read a weight as the fraction that was meant: 0.1 as one tenth, 1 / 3 as one third."""
+    try:
+        exact = Fraction(weight)
+    except (TypeError, ValueError, OverflowError):
+        exact = Fraction(-1)
+    if exact < 0:
+        raise ValueError(
+            f"weight {part} of a mixture must be a finite number of at least 0, got {weight!r}"
+        )
+    simple = exact.limit_denominator(10**9)
+    # A tiny weight has no simple fraction near it, and counts as it is.
+    return simple if abs(simple - exact) * 10**12 <= exact else exact
+
+
+def _refuse_parts_never_drawn(weights: list[Fraction], num_samples: int) -> None:
+    """Raise ValueError if a part that has a weight gets no sample in any epoch."""
+    quotas = share_out(num_samples, weights)
+    for part, (weight, quota) in enumerate(zip(weights, quotas, strict=True)):
+        if weight and not quota:
+            least = -int(-sum(weights) / weight // 1)
+            raise ValueError(
+                f"part {part} of the mixture would never be drawn: of an epoch of {num_samples:,} "
+                f"samples its weight is less than one; take num_samples={least} or more, a larger "
+                "weight, or the weight 0"
+            )
 
 
 def _weight_of_spec(part: Any) -> Any:
