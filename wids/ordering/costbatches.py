@@ -117,11 +117,12 @@ class CostBatches:
         self, sampler: ChunkedSampler, costs: Any, max_cost: float, most: int | None
     ) -> None:
         self._sampler = sampler
-        start, _ = sampler.__planner__().course()
-        # An epoch of a mixture holds some samples several times, and others not at all.
-        self._mixed = hasattr(sampler.dataset, "part_lengths")
+        planner = sampler.__planner__()
+        start, _ = planner.course()
+        # Drawn by weight, some samples come several times in an epoch, and others not at all.
+        self._each_once = planner.each_once
         first, stop = start.first, start.first + start.n
-        if self._mixed:
+        if not self._each_once:
             first, stop = 0, len(sampler.dataset)
         self._pools = CostPools(costs, max_cost, most, first, stop)
         self._needs: dict[OrderState, int] = {}
@@ -219,7 +220,7 @@ class CostBatches:
         return CostPlace(state, PoolStart(), 0, self._sampler.num_replicas)
 
     def _need(self, state: OrderState) -> int:
-        if not self._mixed:
+        if self._each_once:
             return self._pools.need
         start = state.moved(0)
         if start not in self._needs:

@@ -22,8 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from wids.ordering.mixtureorder import MixtureOrder
-from wids.ordering.order import EpochOrder
+from wids.ordering.passes import AnyOrder
 from wids.ordering.permute import Integers, permute
 
 __all__ = ["CostEpoch", "CostPools", "Pool", "PoolStart"]
@@ -126,7 +125,7 @@ class CostPools:
             quotients = self._max_cost / costs.astype(np.float64)
         return np.minimum(quotients, self._most).astype(np.int64)
 
-    def need_of_epoch(self, order: EpochOrder | MixtureOrder, num_samples: int) -> int:
+    def need_of_epoch(self, order: AnyOrder, num_samples: int) -> int:
         """Return what an epoch needs whose samples are not each once those that take part."""
         starts = range(0, num_samples, _BLOCK)
         blocks = (np.arange(start, min(num_samples, start + _BLOCK)) for start in starts)
@@ -183,7 +182,7 @@ class CostEpoch:
     def __init__(
         self,
         pools: CostPools,
-        order: EpochOrder | MixtureOrder,
+        order: AnyOrder,
         num_samples: int,
         need: int,
         *,

@@ -5,19 +5,23 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import Field, asdict, dataclass, fields, replace
 from functools import partial
 from itertools import chain
-from typing import Any, SupportsIndex, cast
+from typing import Any, SupportsIndex, TypeAlias, cast
 
 from wids.ordering.mixtureorder import MixtureOrder
 from wids.ordering.order import ORDER_VERSION, PARTITIONS, EpochOrder, RankShare
+from wids.ordering.weighted import WeightedOrder
 
 __all__ = [
     "MAX_LANES",
+    "AnyOrder",
     "EpochPass",
     "OrderState",
     "Planner",
     "Progress",
     "check_count",
 ]
+
+AnyOrder: TypeAlias = EpochOrder | MixtureOrder | WeightedOrder
 
 # Each lane takes some bytes; no cluster has so many ranks, and a damaged state may say anything.
 MAX_LANES = 1 << 20
@@ -159,15 +163,17 @@ class Planner:
         begun: To be called when a pass is about to hand out its first index.
         ended: To be called when a pass has handed out its last index.
         drawn_ahead: Warns if a loader has drawn indexes ahead of their use.
+        each_once: Whether an epoch has each of its samples once.
     """
 
-    plan: Callable[[OrderState], tuple[EpochOrder | MixtureOrder, RankShare]]
-    whole: Callable[[OrderState], tuple[EpochOrder | MixtureOrder, RankShare]]
+    plan: Callable[[OrderState], tuple[AnyOrder, RankShare]]
+    whole: Callable[[OrderState], tuple[AnyOrder, RankShare]]
     course: Callable[[], tuple[OrderState, int]]
     following: Callable[[OrderState], OrderState]
     begun: "Callable[[Progress], None]"
     ended: "Callable[[Progress], None]"
     drawn_ahead: Callable[[], None]
+    each_once: bool
 
 
 class Progress:
@@ -188,7 +194,7 @@ class Progress:
         """Make this the progress of a pass from another state."""
         self.start = start
         self.exhausted = False
-        self._plan: tuple[EpochOrder | MixtureOrder, RankShare] | None = None
+        self._plan: tuple[AnyOrder, RankShare] | None = None
         # Indexes computed, and the block that the last of them are in; in one piece, for threads.
         self._computed: tuple[int, Iterator[int]] = (0, iter(()))
 

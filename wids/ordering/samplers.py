@@ -22,10 +22,11 @@ import numpy as np
 from wids.base.warn import warn
 from wids.ordering.chunks import Layout, chunk_layout
 from wids.ordering.drawing import Drawing, drawing_now
-from wids.ordering.mixtureorder import MixtureLayout, MixtureOrder, MixtureSpec
-from wids.ordering.order import PARTITIONS, EpochOrder, OrderSpec, RankShare
+from wids.ordering.mixtureorder import MixtureLayout, MixtureSpec
+from wids.ordering.order import PARTITIONS, OrderSpec, RankShare
 from wids.ordering.passes import (
     MAX_LANES,
+    AnyOrder,
     EpochPass,
     OrderState,
     Planner,
@@ -34,8 +35,10 @@ from wids.ordering.passes import (
 )
 from wids.ordering.permute import Integers
 from wids.ordering.replicas import Replica, check_lanes, number_of_lanes
+from wids.ordering.weighted import WeightedLayout, WeightedSpec
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch.utils.data import DistributedSampler, Sampler
 else:
     try:
@@ -154,7 +157,7 @@ class ChunkedSampler(Sampler[int]):
             chunksize = None
         shards = None if lengths is None else _checked_lengths(lengths, hi)
         self._first = lo
-        self._layout: Layout | MixtureLayout
+        self._layout: Layout | MixtureLayout | WeightedLayout
         if mixed is None:
             self._layout = chunk_layout(lo, hi, chunksize, shards)
             return
@@ -220,10 +223,12 @@ class ChunkedSampler(Sampler[int]):
             self._begun,
             self._ended,
             self._warn_of_drawn_ahead,
+            each_once=not isinstance(self._layout, MixtureLayout | WeightedLayout),
         )
 
     def __repr__(self) -> str:
-        parts = [f"{self._layout.num_samples:,} samples", *self._words_of_the_order()]
+        drawn = " drawn by weight" if isinstance(self._layout, WeightedLayout) else ""
+        parts = [f"{self._layout.num_samples:,} samples{drawn}", *self._words_of_the_order()]
         if self.num_replicas > 1:
             parts.append(f"rank {self.rank} of {self.num_replicas}")
         return f"{type(self).__name__}({', '.join(parts)}, seed {self.seed}, epoch {self.epoch})"
@@ -399,25 +404,19 @@ class ChunkedSampler(Sampler[int]):
             return self._epoch_start(max(self._epoch, progress.start.epoch + 1))
         return progress.state(consumed)
 
-    def _spec(self, state: OrderState) -> OrderSpec | MixtureSpec:
+    def _spec(self, state: OrderState) -> OrderSpec | MixtureSpec | WeightedSpec:
+        options: dict[str, Any] = {
+            "seed": state.seed,
+            "partition": state.partition,
+            "lanes": state.lanes,
+            "interleave": state.interleave,
+            "shuffle": state.shuffle,
+        }
         if isinstance(self._layout, MixtureLayout):
-            return MixtureSpec(
-                layout=self._layout,
-                seed=state.seed,
-                partition=state.partition,
-                lanes=state.lanes,
-                interleave=state.interleave,
-                shuffle=state.shuffle,
-            )
-        return OrderSpec(
-            layout=self._layout,
-            seed=state.seed,
-            partition=state.partition,
-            lanes=state.lanes,
-            interleave=state.interleave,
-            shuffle=state.shuffle,
-            first=self._first,
-        )
+            return MixtureSpec(self._layout, **options)
+        if isinstance(self._layout, WeightedLayout):
+            return WeightedSpec(self._layout, **options)
+        return OrderSpec(self._layout, first=self._first, **options)
 
     def _share(self, state: OrderState) -> RankShare:
         n, lanes = self._layout.num_samples, state.lanes
@@ -427,16 +426,16 @@ class ChunkedSampler(Sampler[int]):
             lanes = 1
         return RankShare(n, self.rank, self.num_replicas, lanes, state.position, self._tail)
 
-    def _plan(self, state: OrderState) -> tuple[EpochOrder | MixtureOrder, RankShare]:
+    def _plan(self, state: OrderState) -> tuple[AnyOrder, RankShare]:
         """The order that a pass from `state` follows, and the part of it that is this rank's."""
         share = self._share(state)
         return self._order(state, share.only_lane), share
 
-    def _whole(self, state: OrderState) -> tuple[EpochOrder | MixtureOrder, RankShare]:
+    def _whole(self, state: OrderState) -> tuple[AnyOrder, RankShare]:
         """The same, with the order of all ranks."""
         return self._order(state, None), self._share(state)
 
-    def _order(self, state: OrderState, lane: int | None) -> EpochOrder | MixtureOrder:
+    def _order(self, state: OrderState, lane: int | None) -> AnyOrder:
         shuffle_chunks = state.shufflefirst or state.epoch > 0
         return self._spec(state).epoch(state.epoch, shuffle_chunks=shuffle_chunks, lane=lane)
 
@@ -699,7 +698,15 @@ class DistributedShardSampler(DistributedChunkedSampler):
         partition: As in `DistributedChunkedSampler`.
         interleave: Shards that a lane draws from at once, at least 1.
         lanes: As in `DistributedChunkedSampler`.
-        options: Its other arguments.
+        weights: Weight of each sample, at least 0: in each epoch a sample is drawn as often as its
+            share of the weights says, rounded down or up.
+        balance: Class of each sample, such as a column: all classes are drawn equally often, in
+            each epoch, but for one draw; with `weights` too, those count inside each class.
+        options: Its other arguments. With `weights` or `balance`, `num_samples` is the number of
+            draws an epoch, on all ranks together; by default as many as there are samples.
+
+    Raises:
+        ValueError: An argument is out of its range; the message names it.
 
     >>> shards = [4, 3, 5]
     >>> shares = [
@@ -707,6 +714,10 @@ class DistributedShardSampler(DistributedChunkedSampler):
     ... ]
     >>> [len(share) for share in shares], sorted(shares[0] + shares[1]) == list(range(12))
     ([6, 6], True)
+    >>> classes = ["cat"] * 9 + ["dog"] * 3
+    >>> drawn = list(DistributedShardSampler(range(12), 1, 0, lengths=shards, balance=classes))
+    >>> len(drawn), sum(classes[index] == "dog" for index in drawn)
+    (12, 6)
     """
 
     def __init__(
@@ -723,8 +734,12 @@ class DistributedShardSampler(DistributedChunkedSampler):
         # more needs more open shards and cache than it gains.
         interleave: int = 16,
         lanes: int | Literal["rank", "node"] = "node",
+        weights: "Sequence[float] | NDArray[Any] | None" = None,
+        balance: "Sequence[Any] | NDArray[Any] | None" = None,
         **options: Any,
     ) -> None:
+        weighted = weights is not None or balance is not None
+        draws = options.pop("num_samples", None) if weighted else None
         options = {
             "chunksize": None,
             "lengths": dataset.lengths if lengths is None else lengths,
@@ -734,3 +749,13 @@ class DistributedShardSampler(DistributedChunkedSampler):
             **options,
         }
         super().__init__(dataset, num_replicas, rank, **options)
+        if weighted:
+            if hasattr(dataset, "part_lengths"):
+                raise ValueError(
+                    "weights and balance are for the samples of one dataset; give the Mixture the "
+                    "weights of its parts"
+                )
+            shards = _checked_lengths(options["lengths"], len(dataset))
+            ends = np.cumsum(shards).clip(0, len(dataset))
+            chunksize = options["chunksize"]
+            self._layout = WeightedLayout.read(weights, balance, ends, chunksize, draws)

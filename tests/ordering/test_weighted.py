@@ -1,0 +1,325 @@
+"""Weighted draws and balanced classes: exact shares each epoch, any ranks, any place to resume."""
+
+import json
+from collections import Counter
+from fractions import Fraction
+from itertools import chain, pairwise
+from math import ceil, floor
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import wids
+from wids import BatchSampler, DistributedChunkedSampler, DistributedShardSampler, Mixture
+from wids.ordering.order import PARTITIONS, RankShare
+from wids.ordering.weighted import WeightedLayout, WeightedSpec
+
+# torchdata 0.11 calls what torch 2.13 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+
+THOROUGH = settings(
+    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
+
+
+class Numbers(list):
+    """A dataset of numbers in shards."""
+
+    def __init__(self, lengths):
+        super().__init__(range(sum(lengths)))
+        self.lengths = lengths
+
+
+@st.composite
+def weighted(draw):
+    """Draw an order over any weights, classes, shards, partition, lanes and number of draws."""
+    lengths = draw(st.lists(st.sampled_from([0, 1, 3, 10, 41]), min_size=1, max_size=6).filter(any))
+    n = sum(lengths)
+    weights = draw(st.lists(st.sampled_from([0, 1, 1, 2, 7, 40]), min_size=n, max_size=n))
+    weights[draw(st.integers(0, n - 1))] += sum(weights) == 0
+    classes = draw(st.one_of(st.none(), st.lists(st.sampled_from("abcd"), min_size=n, max_size=n)))
+    layout = WeightedLayout.read(
+        weights,
+        classes,
+        np.cumsum(lengths),
+        draw(st.sampled_from([None, 1, 4])),
+        draw(st.sampled_from([None, 1, 17, 64, 300])),
+    )
+    spec = WeightedSpec(
+        layout,
+        seed=draw(st.integers(-(2**70), 2**70)),
+        partition=draw(st.sampled_from(PARTITIONS)),
+        lanes=draw(st.integers(1, 5)),
+        interleave=draw(st.sampled_from([1, 3, 16])),
+        shuffle=draw(st.sampled_from([True, True, False])),
+    )
+    return spec, weights, classes
+
+
+def shares_of(weights, classes, draws):
+    """Exact share of the draws of each sample."""
+    labels = classes or ["all"] * len(weights)
+    totals = Counter()
+    for weight, label in zip(weights, labels, strict=True):
+        totals[label] += weight
+    drawn = sum(total > 0 for total in totals.values())
+    return [
+        Fraction(draws * weight, drawn * totals[label]) if weight else Fraction(0)
+        for weight, label in zip(weights, labels, strict=True)
+    ]
+
+
+def counts_of(spec, epoch):
+    """How often each sample comes in an epoch."""
+    indexes = spec.epoch(epoch).at(np.arange(spec.layout.num_samples))
+    return np.bincount(indexes, minlength=spec.layout.weights.size)
+
+
+@THOROUGH
+@given(drawn=weighted(), epoch=st.integers(-(2**40), 2**40))
+def test_each_sample_has_its_share_rounded_down_or_up(drawn, epoch):
+    """In any epoch a sample is drawn as often as its share says, but for less than one time."""
+    spec, weights, classes = drawn
+    counts = counts_of(spec, epoch)
+    assert counts.sum() == spec.layout.num_samples
+    for count, share in zip(counts, shares_of(weights, classes, counts.sum()), strict=True):
+        assert floor(share) <= count <= ceil(share)
+
+
+@THOROUGH
+@given(drawn=weighted(), epochs=st.sampled_from([2, 4, 8]), number=st.integers(-3, 3))
+def test_two_four_or_eight_epochs_have_their_share_too(drawn, epochs, number):
+    """Over epochs a sample comes in proportion: rounded once for all of them, not in each."""
+    spec, weights, classes = drawn
+    counts = sum(counts_of(spec, number * epochs + epoch) for epoch in range(epochs))
+    for count, share in zip(counts, shares_of(weights, classes, counts.sum()), strict=True):
+        assert floor(share) <= count <= ceil(share)
+
+
+@THOROUGH
+@given(drawn=weighted(), epoch=st.integers(0, 9))
+def test_all_classes_come_equally_often(drawn, epoch):
+    """Counts of any two classes, of those that have a weight, differ by one at most."""
+    spec, weights, classes = drawn
+    if classes is not None:
+        counts = Counter()
+        for index, count in enumerate(counts_of(spec, epoch)):
+            counts[classes[index]] += int(count)
+        there = {label for label, weight in zip(classes, weights, strict=True) if weight}
+        drawn_counts = [counts[label] for label in there]
+        assert max(drawn_counts) - min(drawn_counts) <= 1
+        assert not any(counts[label] for label in counts if label not in there)
+
+
+@THOROUGH
+@given(drawn=weighted(), epoch=st.integers(-2, 3), stops=st.lists(st.integers(1, 7), max_size=4))
+def test_a_run_resumed_on_other_ranks_draws_the_same(drawn, epoch, stops):
+    """Stopped and resumed on any ranks, an epoch holds what it holds undisturbed."""
+    spec, _, _ = drawn
+    n, start, seen = spec.layout.num_samples, 0, []
+    order = spec.epoch(epoch)
+    for replicas in stops:
+        steps = (n - start) // replicas // 2
+        for rank in range(replicas):
+            share = RankShare(n, rank, replicas, spec.lanes, start)
+            here = spec.epoch(epoch, lane=share.only_lane)
+            seen += here.at(share.positions(0, steps)).tolist()
+        start += steps * replicas
+    for rank in range(3):
+        share = RankShare(n, rank, 3, spec.lanes, start, "ragged")
+        seen += order.at(share.positions(0, share.count)).tolist()
+    assert sorted(seen) == sorted(order.at(np.arange(n)).tolist())
+
+
+def make_sampler(dataset, rank=0, ranks=1, **options):
+    return DistributedShardSampler(dataset, ranks, rank, **{"interleave": 4, "lanes": 1, **options})
+
+
+def test_weighted_draws_are_pinned():
+    """Small weighted epochs are today what they were when version 1 of the order was made."""
+    dataset = Numbers([4, 3, 5])
+    by_weight = make_sampler(dataset, weights=[1, 2, 3, 4] * 3, seed=42)
+    balanced = make_sampler(dataset, balance=list("aaaaaaaaabbc"), num_samples=9, seed=42)
+    assert list(by_weight) == [1, 5, 6, 10, 11, 8, 2, 11, 4, 6, 7, 3]
+    assert [list(balanced), list(balanced)] == [
+        [10, 9, 10, 1, 11, 8, 11, 11, 6],
+        [9, 11, 7, 10, 4, 11, 3, 9, 11],
+    ]
+
+
+def test_ranks_share_the_draws():
+    """All ranks get equally many, and together what one rank gets alone, every epoch."""
+    dataset = Numbers([30, 11, 0, 60])
+    options = {"weights": np.arange(101), "num_samples": 400}
+    alone = make_sampler(dataset, **options)
+    ranks = [make_sampler(dataset, rank, 4, **options) for rank in range(4)]
+    for _ in range(3):
+        shares = [list(sampler) for sampler in ranks]
+        assert [len(share) for share in shares] == [100] * 4 == [len(each) for each in ranks]
+        assert sorted(chain.from_iterable(shares)) == sorted(alone)
+
+
+def test_with_equal_weights_each_sample_comes_once():
+    """Weights that are all alike, and classes of one sample each, are no weights at all."""
+    dataset = Numbers([30, 11, 60])
+    for options in ({"weights": [0.1] * 101}, {"balance": range(101)}, {"weights": [7] * 101}):
+        assert sorted(make_sampler(dataset, **options)) == list(range(101))
+
+
+def test_a_pattern_in_the_data_does_not_meet_the_steps():
+    """Every second sample drawn is not every second one as stored, which could be one class."""
+    sampler = make_sampler(Numbers([100] * 40), weights=np.ones(4000), num_samples=2000)
+    for _ in range(4):
+        odd = sum(index % 2 for index in sampler)
+        assert 850 < odd < 1150
+
+
+def test_draws_keep_to_a_few_shards_at_a_time():
+    """Repeats come while their shard is open; at once no more shards are open than otherwise."""
+    lengths = [100] * 40
+    weights = np.random.default_rng(0).pareto(1.5, 4000)
+    indexes = np.array(list(make_sampler(Numbers(lengths), weights=weights)))
+    shards = indexes // 100
+    spans = [np.flatnonzero(shards == shard) for shard in range(40)]
+    opened = np.zeros(indexes.size + 1)
+    for span in spans:
+        opened[span[0]] += 1
+        opened[span[-1] + 1] -= 1
+    assert np.cumsum(opened).max() <= 4 + 4
+    assert np.cumsum(opened).mean() <= 4 + 1
+
+
+def test_many_classes_and_huge_weights_are_drawn_exactly():
+    """A thousand classes of very different sizes and weights have their draws each."""
+    rng = np.random.default_rng(1)
+    classes = rng.zipf(1.3, 20_000) % 1000
+    weights = 10.0 ** rng.integers(-100, 100, 20_000)
+    sampler = make_sampler(
+        Numbers([1000] * 20), balance=classes, weights=weights, num_samples=30_000
+    )
+    counts = np.bincount(classes[list(sampler)], minlength=1000)
+    there = np.bincount(classes, minlength=1000) > 0
+    assert set(counts[there].tolist()) <= {30_000 // there.sum(), 30_000 // there.sum() + 1}
+    assert not counts[~there].any()
+
+
+def test_a_sampler_with_weights_is_saved_and_restored():
+    """Its state goes on another number of ranks; one of other weights or draws is refused."""
+    dataset, weights = Numbers([30, 11, 0, 60]), list(range(101))
+    whole = Counter(make_sampler(dataset, weights=weights))
+    seen = []
+    for rank in range(4):
+        sampler = make_sampler(dataset, rank, 4, weights=weights)
+        one_pass = iter(sampler)
+        seen += [next(one_pass) for _ in range(11)]
+        state = json.loads(json.dumps(sampler.state_dict()))
+    for rank in range(3):
+        sampler = make_sampler(dataset, rank, 3, weights=weights, pad=False)
+        sampler.load_state_dict(state)
+        seen += list(sampler)
+    assert Counter(seen) == whole
+    for other in ({"weights": weights[::-1]}, {"balance": weights}, {}):
+        with pytest.raises(ValueError, match="other data: layout"):
+            make_sampler(dataset, **other).load_state_dict(state)
+    with pytest.raises(ValueError, match="other data: n was 101, is 50"):
+        make_sampler(dataset, weights=weights, num_samples=50).load_state_dict(state)
+
+
+@pytest.mark.parametrize("num_workers", [0, 2])
+def test_loaders_draw_by_weight(num_workers):
+    """DataLoader, StatefulDataLoader in the middle, and `wids.Loader` serve it alike."""
+    dataset = Numbers([30, 11, 60])
+    options = {"balance": [index % 7 % 3 for index in range(101)], "num_samples": 60}
+    batches = BatchSampler(make_sampler(dataset, **options), 7)
+    expected = [batch.tolist() for batch in DataLoader(dataset, batch_sampler=batches)]
+    batches.set_epoch(0)
+    loader = StatefulDataLoader(dataset, batch_sampler=batches, num_workers=num_workers)
+    iterator = iter(loader)
+    head = [next(iterator).tolist() for _ in range(2)]
+    resumed = StatefulDataLoader(
+        dataset,
+        batch_sampler=BatchSampler(make_sampler(dataset, **options), 7),
+        num_workers=num_workers,
+    )
+    resumed.load_state_dict(loader.state_dict())
+    assert head + [batch.tolist() for batch in resumed] == expected
+    ours = wids.Loader(
+        dataset, 7, sampler=make_sampler(dataset, **options), num_workers=num_workers
+    )
+    assert [list(batch) for batch in ours] == expected
+
+
+def test_batches_by_cost_are_drawn_by_weight():
+    """Batches by cost hold the draws, and a sample that is drawn twice twice."""
+    dataset = Numbers([30, 11, 60])
+    weights = [index % 5 for index in range(101)]
+    drawn = Counter(make_sampler(dataset, weights=weights, num_samples=300))
+    sampler = make_sampler(dataset, weights=weights, num_samples=300)
+    batches = BatchSampler(sampler, cost=list(range(1, 102)), max_cost=500)
+    found = list(batches)
+    assert len(found) == len(batches)
+    assert Counter(chain.from_iterable(found)) == drawn
+    assert max(len(batch) * (max(batch) + 1) for batch in found) <= 500
+
+
+def test_classes_come_from_a_column(tmp_path):
+    """Columns of numbers, and of strings, are classes."""
+    with wids.ShardWriter(f"{tmp_path}/a-%d.tar", maxcount=4) as writer:
+        for number in range(12):
+            name = "cat" if number < 9 else "giraffe"
+            sample = {"__key__": f"{number}", ".cls": number // 9, ".json": {"name": name}}
+            writer.write(sample)
+    dataset = wids.ShardListDataset([f"{tmp_path}/a-{number}.tar" for number in range(3)])
+    for column in (dataset.column(".cls"), dataset.column(".json", "name")):
+        sampler = make_sampler(dataset, balance=column)
+        drawn = Counter(index // 9 for index in sampler)
+        assert drawn == {0: 6, 1: 6}
+
+
+def test_what_it_draws_is_told():
+    """`repr` says that it draws by weight, `ranges` which shards it draws from."""
+    sampler = make_sampler(Numbers([4, 0, 8]), weights=range(12), num_samples=1000)
+    assert repr(sampler).startswith("DistributedShardSampler(1,000 samples drawn by weight, ")
+    assert sampler.ranges == [(0, 4), (4, 12)]
+    assert len(sampler) == sampler.num_samples == sampler.remaining() == 1000
+    in_order = list(make_sampler(Numbers([4, 0, 8]), weights=range(12), shuffle=False))
+    assert all(first <= second for first, second in pairwise(in_order))
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"weights": [1, 2]}, r"weights must be 3 numbers.*shape \(2,\)"),
+        ({"weights": ["a", "b", "c"]}, "weights must be 3 numbers"),
+        ({"weights": [1, -2, 3]}, "sample 1 has -2; give"),
+        ({"weights": [1, 2, float("nan")]}, "sample 2 has nan"),
+        ({"weights": [float("inf"), 2, 3]}, "sample 0 has inf"),
+        ({"weights": [0, 0, 0]}, "weights must not all be 0"),
+        ({"weights": [1, 2, 3], "num_samples": 0}, "number of draws an epoch.*got 0"),
+        ({"weights": [1, 2, 3], "num_samples": (0, 2)}, r"got \(0, 2\); to leave samples out"),
+        ({"balance": ["a"]}, "balance must be 3 classes"),
+        ({"balance": ["a", None, "b"]}, "sample 1 has none"),
+        ({"balance": [1.0, 2.0, float("nan")]}, "sample 2 has none"),
+        ({"balance": np.array(["a", 1, "b"], object)}, "classes of one kind"),
+        ({"balance": ["a", "b", "c"], "weights": [0, 0, 0]}, "must not all be 0"),
+        ({"weights": [1, 2, 3], "lengths": [1]}, "lengths must be integers"),
+    ],
+)
+def test_wrong_weights_are_refused(options, message):
+    """What cannot be drawn by is named, with what to do."""
+    with pytest.raises(ValueError, match=message):
+        make_sampler(Numbers([2, 1]), **options)
+
+
+def test_other_samplers_and_datasets_say_that_they_take_no_weights():
+    """A mixture has weights of its own, an empty dataset nothing to draw."""
+    with pytest.raises(ValueError, match="weights of its parts"):
+        make_sampler(Mixture([Numbers([3])]), weights=[1, 2, 3])
+    with pytest.raises(ValueError, match="the dataset has none"):
+        make_sampler(Numbers([0]), weights=[])
+    with pytest.raises(TypeError, match="weights"):
+        DistributedChunkedSampler(Numbers([3]), 1, 0, weights=[1, 2, 3])
