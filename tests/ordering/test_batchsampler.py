@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import warnings
 from collections import Counter
 from itertools import islice
 
@@ -226,6 +227,60 @@ def test_a_sample_by_itself_has_a_seed(dataset):
     assert dataset[7]["seed"] == alone == wids.random_seed(7)
     np.random.default_rng(alone)
     torch.Generator().manual_seed(alone)
+
+
+def read_one_by_one(dataset):
+    """Wrap a dataset so that a DataLoader reads its samples one at a time, as many wrappers do."""
+
+    class Wrapper(torch.utils.data.Dataset):
+        def __len__(self):
+            return len(dataset)
+
+        def __getitem__(self, index):
+            return dataset[index]
+
+    return Wrapper()
+
+
+def caught(seeds, loader):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        seeds += [seeds_of(loader)]
+    return {str(each.message).partition(",")[0] for each in found}
+
+
+@pytest.mark.parametrize("wrap", [lambda dataset: dataset, read_one_by_one])
+def test_batches_without_an_epoch_are_warned_of(dataset, wrap):
+    """A plain DataLoader with a sampler gives the same seeds every epoch, and says so."""
+    sampler = DistributedShardSampler(dataset)
+    seeds = []
+    known = {"random_seed does not know the epoch of this batch"}
+    helped = DataLoader(wrap(dataset), 8, sampler=sampler, num_workers=1)
+    # In a worker warnings are errors, too, as everywhere in these tests.
+    with pytest.raises(wids.WidsWarning, match=r"batch_sampler=wids\.BatchSampler"):
+        seeds_of(helped)
+    if wrap(dataset) is dataset:
+        assert caught(seeds, DataLoader(dataset, 8, sampler=sampler)) == known
+        assert caught(seeds, wids.Loader(dataset, 8, sampler=list(range(40)))) == known
+        assert seeds[0] == seeds[1]
+    assert not caught(seeds, DataLoader(dataset, batch_sampler=BatchSampler(sampler, 8)))
+
+
+def test_parts_of_a_mixture_know_the_epoch(dataset):
+    """What a mixture reads of each part is of the epoch of the batch."""
+    mixture = wids.Mixture([dataset, dataset], num_samples=80)
+    sampler = DistributedShardSampler(mixture, seed=5)
+    batches = BatchSampler(sampler, 8)
+    first = seeds_of(DataLoader(mixture, batch_sampler=batches))
+    plain = seeds_of(
+        wids.Loader(
+            dataset, batch_sampler=BatchSampler(DistributedShardSampler(dataset, seed=5), 8)
+        )
+    )
+    assert first == plain
+    assert not set(first.values()) & set(
+        seeds_of(DataLoader(mixture, batch_sampler=batches)).values()
+    )
 
 
 def test_a_resumed_epoch_has_its_seeds(dataset):

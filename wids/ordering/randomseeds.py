@@ -4,11 +4,13 @@ A batch of indexes carries the epoch to the worker that reads it; while its samp
 epoch is known to the thread.
 """
 
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
+from wids.base.warn import warn
 from wids.ordering.permute import derive_key
 
 __all__ = ["IndexBatch", "random_seed", "reading_batch"]
@@ -24,6 +26,17 @@ class IndexBatch(list[int]):
     epoch: int
 
 
+class _Draw(NamedTuple):
+    """What a thread that reads samples knows of where they were drawn."""
+
+    seed: int = 0
+    epoch: int = 0
+    known: bool = True
+
+
+# A sample that is read by itself, and one of a batch that does not say where it was drawn.
+_ALONE, _UNKNOWN = _Draw(), _Draw(known=False)
+
 # Of each thread its own: a `wids.Loader` reads batches of two epochs side by side.
 _reading = threading.local()
 
@@ -31,9 +44,12 @@ _reading = threading.local()
 @contextmanager
 def reading_batch(indexes: Sequence[int]) -> Iterator[None]:
     """Let `random_seed` know the epoch of a batch while its samples are read."""
-    before = getattr(_reading, "draw", (0, 0))
+    before = getattr(_reading, "draw", _ALONE)
     if isinstance(indexes, IndexBatch):
-        _reading.draw = indexes.seed, indexes.epoch
+        _reading.draw = _Draw(indexes.seed, indexes.epoch)
+    # The part of a batch that lies in one dataset of a mixture is of the batch's epoch.
+    elif before is _ALONE:
+        _reading.draw = _UNKNOWN
     try:
         yield
     finally:
@@ -46,7 +62,8 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
     It depends on the seed of the sampler, the epoch and the index of the sample, and on nothing
     else: an augmentation seeded by it is another one each epoch, and the same for any number of
     workers, ranks and resumptions. The batches must come from a `BatchSampler` or through a
-    `wids.Loader`; a sample that is read by itself is taken to be of seed 0 and epoch 0.
+    `wids.Loader`; those of torch's own do not know their epoch, which is warned of, and count as
+    those of seed 0 and epoch 0. So does a sample that is read by itself.
 
     Args:
         sample: The sample, or its index in the dataset.
@@ -58,5 +75,17 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
     True
     """
     index = sample if isinstance(sample, int) else sample["__index__"]
-    seed, epoch = getattr(_reading, "draw", (0, 0))
-    return derive_key(seed, epoch, _SAMPLE_SEEDS, index) >> 1
+    draw = getattr(_reading, "draw", _ALONE)
+    if not draw.known or (draw is _ALONE and _in_worker()):
+        warn(
+            "random_seed does not know the epoch of this batch, so a sample has one seed in all "
+            "epochs: give the DataLoader batch_sampler=wids.BatchSampler(sampler, batch_size) with "
+            "a sampler of wids, or use wids.Loader"
+        )
+    return derive_key(draw.seed, draw.epoch, _SAMPLE_SEEDS, index) >> 1
+
+
+def _in_worker() -> bool:
+    """Tell whether this process reads for a DataLoader, hence no sample for its own sake."""
+    data = sys.modules.get("torch.utils.data")
+    return data is not None and data.get_worker_info() is not None
