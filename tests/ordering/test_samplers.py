@@ -424,6 +424,28 @@ def test_ranks_of_a_node_count_only_if_all_ranks_agree(told, lanes, tmp_path, mo
     assert outputs == [f"{lanes} 3\n"] * 4
 
 
+def test_that_nodes_are_unknown_is_said_once(monkeypatch, caplog):
+    """A sampler that waits for its process group says once that it does not know the nodes."""
+    for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    with caplog.at_level(logging.WARNING, "wids"):
+        sampler = DistributedShardSampler(range(40), num_replicas=4, lengths=[10] * 4)
+        for _ in range(3):
+            assert sampler.lanes == 1
+            assert len(list(sampler)) == 10
+            sampler.state_dict()
+    assert len([record for record in caplog.records if "nodes is unknown" in record.message]) == 1
+
+
+@pytest.mark.parametrize("kind", [DistributedChunkedSampler, DistributedShardSampler])
+def test_a_tail_is_dropped_or_dealt_out_not_both(kind):
+    """`drop_last` with `pad=False` asks for two things that exclude each other."""
+    with pytest.raises(ValueError, match="drop_last=True and pad=False exclude each other"):
+        kind(range(10), 4, 0, lengths=[10], drop_last=True, pad=False)
+    assert len(kind(range(10), 4, 0, lengths=[10], drop_last=True)) == 2
+    assert len(kind(range(10), 4, 0, lengths=[10], pad=False)) == 3
+
+
 def test_ranks_of_a_node_alone_are_not_trusted(monkeypatch, caplog):
     """Without a process group nobody knows what other ranks were told: one lane, and a warning."""
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):

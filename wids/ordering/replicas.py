@@ -107,12 +107,13 @@ def check_lanes(lanes: int | str) -> None:
         raise ValueError(f"lanes must be 'rank', 'node' or a number, got {lanes!r}")
 
 
-def number_of_lanes(lanes: str, num_replicas: int) -> int:
+def number_of_lanes(lanes: str, num_replicas: int, *, silent: bool = False) -> int:
     """Count ranks or nodes; nodes by what the launcher told all of them alike.
 
     Args:
         lanes: "rank" or "node".
         num_replicas: Number of ranks.
+        silent: True to log nothing where the nodes are unknown, as that was said before.
 
     >>> number_of_lanes("rank", 4)
     4
@@ -128,7 +129,7 @@ def number_of_lanes(lanes: str, num_replicas: int) -> int:
     ranks_a_node = _agreed_ranks_a_node(num_replicas)
     if ranks_a_node:
         return num_replicas // ranks_a_node
-    if num_replicas > 1:
+    if num_replicas > 1 and not silent:
         logger.warning(
             "the number of nodes is unknown, so the ranks are taken for those of one node; on "
             "several nodes pass lanes=<number of nodes>, or start with torchrun or SLURM"

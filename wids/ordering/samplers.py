@@ -598,7 +598,8 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
             what torchrun or SLURM says; else `LOCAL_WORLD_SIZE` counts if all ranks of the process
             group have the same (so make the sampler on all of them); else it is one lane.
         lengths: Samples in each shard; if given, no chunk straddles two shards.
-        pad: False to repeat nothing, so that some ranks yield one index less: for evaluation.
+        pad: False to repeat nothing, so that some ranks yield one index less: for evaluation; not
+            with `drop_last`.
 
     Raises:
         ValueError: An argument is out of its range; the message names it.
@@ -627,6 +628,11 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
     ) -> None:
         self._replica = Replica(num_replicas, rank)
         self.drop_last = bool(drop_last)
+        if drop_last and not pad:
+            raise ValueError(
+                "drop_last=True and pad=False exclude each other: drop_last leaves out what the "
+                "ranks cannot share evenly, pad=False deals it to some of them; pass one of the two"
+            )
         self._take(dataset, num_samples, chunksize, lengths)
         tail: Tail = "drop" if drop_last else "pad" if pad else "ragged"
         check_lanes(lanes)
@@ -636,6 +642,7 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         # All ranks make their samplers, so here they can agree; later only one of them may ask.
         if lanes_by is not None and self._replica.settled:
             self.lanes = number_of_lanes(lanes_by, self.num_replicas)
+        self._lanes_counted = False
         self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
 
     @property
@@ -661,7 +668,8 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         """Parts of the order that advance side by side."""
         if self._lanes_by is None:
             return self._lanes
-        lanes = number_of_lanes(self._lanes_by, self.num_replicas)
+        lanes = number_of_lanes(self._lanes_by, self.num_replicas, silent=self._lanes_counted)
+        self._lanes_counted = True
         # As long as a process group may still come, they are counted anew.
         if self._replica.settled:
             self.lanes = lanes
