@@ -92,7 +92,7 @@ def test_the_smallest_form_is_taken(kind: str, tmp_path: Path) -> None:
     if kind == "low":
         assert held.nbytes < 2.1 * len(indexes)
     if kind == "bits":
-        assert held.nbytes < indexes[-1] / 5
+        assert held.nbytes < indexes[-1] / 3
     held.save(tmp_path / "saved")
     loaded = IndexList.load(tmp_path / "saved")
     loaded.check(int(indexes.max()) + 1)

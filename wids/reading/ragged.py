@@ -251,6 +251,10 @@ def take(values: Values, rows: npt.NDArray[np.int64]) -> Values:
         return [values[row] for row in rows.tolist()]
     starts, sizes = values.offsets[rows], np.diff(values.offsets)[rows]
     offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    if len(rows) and sizes[0] and (np.diff(values.offsets) == sizes[0]).all():
+        first, last = int(values.offsets[0]), int(values.offsets[-1])
+        grid = values.values[first:last].reshape(len(values), int(sizes[0]), -1)[rows]
+        return type(values)(grid.reshape(-1, *values.values.shape[1:]), offsets)
     if not len(rows) or int(offsets[-1]) <= _SHORT * len(rows):
         places = np.repeat(starts - offsets[:-1], sizes) + np.arange(int(offsets[-1]))
         return type(values)(values.values[places], offsets)

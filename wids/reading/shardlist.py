@@ -238,7 +238,7 @@ class ShardList:
             number: What `__index__` is to be.
             dataset: What `__dataset__` is to be; None for the name that it has here.
         """
-        if self._overrides_getitem:
+        if type(self).__getitem__ is not _GETITEM:
             return relabelled(self[index], number, dataset)
         # As in `__getitem__`; called from there, it would make every sample a tenth dearer.
         shard_of = self._locator.shard_of
@@ -291,7 +291,7 @@ class ShardList:
     @property
     def _overrides_getitem(self) -> bool:
         # A subclass that overrides one method must see its effect in batches, too.
-        return type(self).__getitem__ is not ShardList.__getitem__
+        return type(self).__getitem__ is not _GETITEM
 
     def _read_sorted(self, indexes: list[int]) -> Iterator[Any]:
         """Read a batch that is in the order of storage, shard by shard: raw and labelled."""
@@ -739,6 +739,10 @@ class ShardList:
                 f"larger lru_size (now {self._opened.limit}) or a sampler that stays longer on a "
                 "shard would help"
             )
+
+
+# To see whether a subclass has one of its own.
+_GETITEM = ShardList.__getitem__
 
 
 def _reads_by_range(remote: str, localname: object) -> bool:

@@ -3,7 +3,7 @@
     range    one arithmetic progression                             no memory
     runs     adjacent indexes, run by run, ascending                16 bytes a run
     low      ascending indexes: their last 16 bits, block by block  2 bytes an index
-    bits     one bit for each index that there is, and the ranks    12 bytes for 64 indexes there
+    bits     one bit for each index that there is, and its rank     2 bits an index that there is
     listed   any order, with repetitions                            4 or 8 bytes an index
 
 Each finds one index in well under a microsecond, and those of a batch by numpy. A large list is
@@ -36,9 +36,8 @@ Arrays = dict[str, npt.NDArray[Any]]
 # What is larger is pickled as the path of a file.
 _MOST_PICKLED_NBYTES = 32 << 10
 _LOW_BITS = 16
-_BLOCK = 1 << 16  # indexes that are checked at a time
-# Words of the bit form between two entries of its table in Python's own integers.
-_COARSE = 1024
+_BLOCK = 1 << _LOW_BITS
+_BLOCK_WORDS = _BLOCK >> 4  # of the bit form
 
 
 class _Range:
@@ -105,49 +104,57 @@ class _Low:
 
 
 class _Bits:
-    """Ascending indexes as set bits of `words`, with `ranks`, the set bits before each word."""
+    """Ascending indexes as set bits of `words`, 16 each.
+
+    `ends` is the number of set bits up to the end of each block of 65536, `ranks` the number in the
+    block before each word.
+    """
 
     def __init__(self, arrays: Arrays) -> None:
         self._words, self._ranks = arrays["words"], arrays["ranks"]
-        self._coarse: list[int] = self._ranks[::_COARSE].tolist()
+        self._ends = arrays["ends"]
+        self._starts = np.concatenate([self._ends[:0], [0], self._ends[:-1]])
+        self._search_block: list[int] = self._ends.tolist()
+        self._starts_list: list[int] = self._starts.tolist()
         self._search = self._ranks.data
-        self._item = self._words.data.__getitem__
+        self._word = self._words.data.__getitem__
 
     def at(self, position: int) -> int:
-        first = (bisect_right(self._coarse, position) - 1) * _COARSE
-        stop = min(first + _COARSE, len(self._search))
-        place = bisect_right(self._search, position, first, stop) - 1
-        word, rank = self._item(place), position - self._search[place]
-        index = place << 6
-        # Halved until a byte is left, which a table knows.
-        for width in (32, 16, 8):
-            below = word & ((1 << width) - 1)
-            if (count := below.bit_count()) > rank:
-                word = below
-            else:
-                word >>= width
-                rank -= count
-                index += width
-        return index + _SELECT[(word & 255) << 3 | rank]
+        block = bisect_right(self._search_block, position)
+        first, rank = block << 12, position - self._starts_list[block]
+        place = bisect_right(self._search, rank, first, first + _BLOCK_WORDS) - 1
+        word = self._word(place)
+        rank -= self._search[place]
+        # One byte of the two has the bit, and a table knows where in it.
+        count = (word & 255).bit_count()
+        if rank < count:
+            return place << 4 | _SELECT[(word & 255) << 3 | rank]
+        return place << 4 | 8 | _SELECT[word >> 8 << 3 | (rank - count)]
 
     def take(self, positions: Integers) -> Integers:
-        places = np.searchsorted(self._ranks, positions, "right") - 1
-        ranks = positions - self._ranks[places]
-        words = self._words[places]
-        indexes = places.astype(np.int64) << 6
-        for width in (32, 16, 8, 4, 2, 1):
-            below = words & np.uint64((1 << width) - 1)
-            counts = _counted(below)
-            above = counts <= ranks
-            words = np.where(above, words >> np.uint64(width), below)
-            ranks = ranks - np.where(above, counts, 0)
-            indexes += np.where(above, width, 0)
-        return indexes
+        blocks = np.searchsorted(self._ends, positions, "right")
+        ranks = positions - self._starts[blocks]
+        places = blocks << 12
+        step = _BLOCK_WORDS >> 1
+        while step:
+            places = np.where(self._ranks[places + step] <= ranks, places + step, places)
+            step >>= 1
+        words, ranks = self._words[places], ranks - self._ranks[places]
+        low = words & 255
+        counts = _COUNTS[low]
+        high = ranks >= counts
+        found = np.where(high, words >> 8, low).astype(np.int64) << 3
+        bits = _SELECT_ARRAY[found | np.where(high, ranks - counts, ranks)]
+        taken: Integers = places << 4 | np.where(high, 8, 0) | bits
+        return taken
 
     def held(self) -> int | None:
-        counts = _counted(self._words)
-        fits = (np.cumsum(counts) - counts == self._ranks).all()
-        return int(counts.sum()) if fits else None
+        counts = _counts_of(self._words).reshape(-1, _BLOCK_WORDS)
+        ranks = (np.cumsum(counts, axis=1) - counts).reshape(-1)
+        fits = np.array_equal(ranks, self._ranks) and np.array_equal(
+            np.cumsum(counts.sum(axis=1)), self._ends
+        )
+        return int(self._ends[-1]) if fits else None
 
 
 class _Listed:
@@ -381,11 +388,10 @@ def _smallest(found: Integers, cuts: Integers) -> tuple[str, Arrays]:
         cuts: Where in them a new run begins, but for the first.
     """
     top = int(found[-1]) + 1
-    wide = len(found) >= 1 << 32
     sizes = {
         "runs": 16 * (len(cuts) + 1),
         "low": 2 * len(found) + 8 * ((top >> _LOW_BITS) + 1),
-        "bits": (16 if wide else 12) * (-(-top // 64)),
+        "bits": 4 * (-(-top // _BLOCK) * _BLOCK_WORDS),
     }
     kind = min(sizes, key=lambda name: sizes[name])
     if kind == "runs":
@@ -395,23 +401,18 @@ def _smallest(found: Integers, cuts: Integers) -> tuple[str, Arrays]:
         blocks = np.arange(1, ((top - 1) >> _LOW_BITS) + 2, dtype=np.int64) << _LOW_BITS
         ends = np.searchsorted(found, blocks).astype(np.int64)
         return kind, {"low": (found & 0xFFFF).astype(np.uint16), "ends": ends}
-    flags = np.zeros(-(-top // 64) * 64, np.bool_)
+    flags = np.zeros(-(-top // _BLOCK) * _BLOCK, np.bool_)
     flags[found] = True
-    words = np.packbits(flags, bitorder="little").view(np.uint64)
-    counts = _counted(words)
-    ranks = np.cumsum(counts, dtype=np.int64) - counts
-    return kind, {"words": words, "ranks": ranks.astype(np.int64 if wide else np.uint32)}
+    words = np.packbits(flags, bitorder="little").view("<u2").astype(np.uint16)
+    counts = _counts_of(words).reshape(-1, _BLOCK_WORDS)
+    ranks = (np.cumsum(counts, axis=1) - counts).reshape(-1).astype(np.uint16)
+    return kind, {"words": words, "ranks": ranks, "ends": np.cumsum(counts.sum(axis=1))}
 
 
-def _counted(words: npt.NDArray[np.uint64]) -> Integers:
+def _counts_of(words: npt.NDArray[np.uint16]) -> Integers:
     """Return the number of set bits in each word."""
-    # numpy counts bits since 2.0 only. The sums of pairs, of four and of eight bits, side by side.
-    pairs = words - ((words >> np.uint64(1)) & np.uint64(0x5555555555555555))
-    fours = (pairs & np.uint64(0x3333333333333333)) + (
-        (pairs >> np.uint64(2)) & np.uint64(0x3333333333333333)
-    )
-    bytes_ = (fours + (fours >> np.uint64(4))) & np.uint64(0x0F0F0F0F0F0F0F0F)
-    counts: Integers = ((bytes_ * np.uint64(0x0101010101010101)) >> np.uint64(56)).astype(np.int64)
+    # numpy counts bits since 2.0 only.
+    counts: Integers = (_COUNTS[words & 255] + _COUNTS[words >> 8]).astype(np.int64)
     return counts
 
 
@@ -422,21 +423,26 @@ def _check_layout(kind: Any, arrays: Arrays, where: str) -> None:
         array.ndim == 1 and len(array) and array.dtype in types for array in arrays.values()
     )
     lengths = {len(array) for array in arrays.values()}
-    if not names or not fits or (kind in {"runs", "bits"} and len(lengths) > 1):
+    if kind == "bits" and fits:
+        sizes = [len(arrays[name]) for name in names]
+        fits = sizes[0] == sizes[1] == sizes[2] * _BLOCK_WORDS
+    if not names or not fits or (kind == "runs" and len(lengths) > 1):
         raise ValueError(f"{where}: expected the arrays of a list of indexes, found {kind!r}")
     if kind == "range" and (lengths != {3} or not arrays["bounds"][2]):
         raise ValueError(f"{where}: expected the bounds of a range, found {arrays['bounds']}")
 
 
-_INT64, _UINT64 = np.dtype(np.int64), np.dtype(np.uint64)
+_INT64, _UINT16 = np.dtype(np.int64), np.dtype(np.uint16)
 _LAYOUT: dict[str, tuple[Sequence[str], Sequence[np.dtype[Any]]]] = {
     "range": (["bounds"], [_INT64]),
     "runs": (["starts", "ends"], [_INT64]),
-    "low": (["low", "ends"], [np.dtype(np.uint16), _INT64]),
-    "bits": (["words", "ranks"], [_UINT64, _INT64, np.dtype(np.uint32)]),
+    "low": (["low", "ends"], [_UINT16, _INT64]),
+    "bits": (["words", "ranks", "ends"], [_UINT16, _INT64]),
     "listed": (["indexes"], [_INT64, np.dtype(np.uint32)]),
 }
 # The place of the k-th set bit of a byte, at `byte << 3 | k`.
 _SELECT = b"".join(
     bytes(([bit for bit in range(8) if byte >> bit & 1] + [0] * 8)[:8]) for byte in range(256)
 )
+_SELECT_ARRAY = np.frombuffer(_SELECT, np.uint8)
+_COUNTS = np.array([byte.bit_count() for byte in range(256)], np.uint8)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import operator
 import os
+from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -187,6 +188,20 @@ class View(Selection, Viewable):
 
 class Concatenation(Chain, Viewable):
     """Several sequences of samples, one after the other; `wids.concat` makes them."""
+
+    __slots__ = ("_readers", "_search", "_starts", "names")
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the sample with an index, or the view of a slice, a list or a mask.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        if type(index) is int and 0 <= index < self._search[-1]:
+            part = bisect_right(self._search, index)
+            name = None if self.names is None else self.names[part]
+            return self._readers[part](index - self._starts[part], index, name)
+        return super().__getitem__(index)
 
     def __repr__(self) -> str:
         return f"Concatenation({len(self)} samples: {', '.join(map(repr, self.parts))})"
