@@ -1,4 +1,4 @@
-"""Archives that tar programs pack, and archives that none would: read exactly, or refused.
+"""Archives of tar programs and archives built by hand are read exactly, or refused.
 
 What each must give is known: programs packed files that are known, the others were built by hand.
 And it is not our word alone: Python's tarfile, GNU tar and libarchive, as far as they are
@@ -23,7 +23,7 @@ needs_gnu_tar = pytest.mark.skipif("tar" not in READERS, reason="GNU tar is not 
 
 
 def read(path: Path) -> Members:
-    """Return the files of an archive as we read them."""
+    """Return the files of an archive as the library reads them."""
     members = scan_tar(path)
     names = members.names.split(b"\0")[:-1]
     data = path.read_bytes()
@@ -34,13 +34,13 @@ def read(path: Path) -> Members:
 
 
 def on_disk(members: Members) -> dict[bytes, bytes]:
-    """Return what is there once all files were extracted."""
+    """Return the files that extracting the archive leaves on disk."""
     return {os.path.normpath(name.lstrip(b"/")): data for name, data in members}
 
 
 @pytest.fixture(scope="module")
 def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the files that programs pack."""
+    """Write the files that the programs pack."""
     folder = tmp_path_factory.mktemp("tree")
     archives.make_tree(folder)
     return folder
@@ -48,7 +48,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("writer", archives.installed_writers())
 def test_what_programs_pack_is_read(tree: Path, tmp_path: Path, writer: str) -> None:
-    """Every program's every dialect gives the files that were packed, as others read them."""
+    """Archives of every program and dialect have the packed files, as other readers see them."""
     path = tmp_path / "packed.tar"
     archives.pack(writer, tree, path)
     found = read(path)
@@ -63,13 +63,13 @@ def test_what_programs_pack_is_read(tree: Path, tmp_path: Path, writer: str) -> 
 
 
 def held_by(writer: str) -> Callable[[bytes], bool]:
-    """Return what tells the names that a dialect has room for."""
+    """Return the files that a dialect can store."""
     return lambda name: len(name) < 100 or writer.rsplit(maxsplit=1)[-1] not in {"v7", "ustar"}
 
 
 @pytest.mark.parametrize("case", GOOD)
 def test_odd_archives_are_read(tmp_path: Path, case: str) -> None:
-    """What is unusual, but means one thing, gives just that."""
+    """Unusual but unambiguous archives are read with their known files."""
     content, files = GOOD[case]
     path = tmp_path / "odd.tar"
     path.write_bytes(content)
@@ -82,7 +82,7 @@ def test_odd_archives_are_read(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("case", BAD | STRICT)
 def test_damaged_archives_are_refused(tmp_path: Path, case: str) -> None:
-    """What is damaged or means several things is an error that names file and byte."""
+    """Damaged or ambiguous archives raise an error that names file and byte."""
     path = tmp_path / "bad.tar"
     path.write_bytes((BAD | STRICT)[case])
     with pytest.raises(ShardFormatError, match=r"bad\.tar: at byte \d+: "):
@@ -91,7 +91,7 @@ def test_damaged_archives_are_refused(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("case", BAD | STRICT)
 def test_others_are_at_odds_over_what_is_refused(tmp_path: Path, case: str) -> None:
-    """Nothing is refused that all others read alike, but for what is said to be refused then."""
+    """Only archives on which other readers disagree are refused, apart from documented exceptions."""
     path = tmp_path / "bad.tar"
     path.write_bytes((BAD | STRICT)[case])
     readings = [reader(path) for reader in READERS.values()]
@@ -105,7 +105,9 @@ def test_others_are_at_odds_over_what_is_refused(tmp_path: Path, case: str) -> N
 @needs_gnu_tar
 @pytest.mark.parametrize("dialect", ["gnu", "oldgnu"])
 def test_times_in_place_of_the_prefix_are_refused(tree: Path, tmp_path: Path, dialect: str) -> None:
-    """Incremental archives of GNU tar have times where Python's tarfile reads a folder."""
+    """Incremental archives of GNU tar are refused, since tarfile would take their times for a
+    folder.
+    """
     path = tmp_path / "incremental.tar"
     options = [f"--format={dialect}", "--incremental"]
     subprocess.run(["tar", "-C", tree, *options, "-cf", path, "a.jpg", "a.cls"], check=True)
@@ -126,7 +128,7 @@ SPARSE = {
     "program", [name for name in SPARSE if archives.is_installed(SPARSE[name])]
 )
 def test_sparse_files_of_programs_are_refused_by_name(tmp_path: Path, program: str) -> None:
-    """A file whose holes were left out has no bytes of its own in the archive."""
+    """A sparse file, whose holes are not stored, is refused with its name."""
     with (tmp_path / "holes.bin").open("wb") as stream:
         stream.seek(10 << 20)
         stream.write(b"end")
@@ -139,7 +141,7 @@ def test_sparse_files_of_programs_are_refused_by_name(tmp_path: Path, program: s
 
 @needs_gnu_tar
 def test_an_appended_archive_is_read(tree: Path, tmp_path: Path) -> None:
-    """`tar -r` and `tar -A` write over the end of the archive, and leave no seam."""
+    """Archives extended by `tar -r` and `tar -A` are read completely."""
     path, other = tmp_path / "one.tar", tmp_path / "other.tar"
     tar = ["tar", "-C", tree]
     subprocess.run([*tar, "-cf", path, "a.jpg"], check=True)
@@ -152,7 +154,7 @@ def test_an_appended_archive_is_read(tree: Path, tmp_path: Path) -> None:
 
 @needs_gnu_tar
 def test_the_rest_of_a_volume_is_refused(tree: Path, tmp_path: Path) -> None:
-    """Of an archive over several volumes, none is read as if it were whole."""
+    """A single volume of a multi-volume archive is refused."""
     tar = ["tar", "-C", tree, "-cM", "-L", "100", "--format=gnu"]
     volumes = [tmp_path / f"{number}.tar" for number in range(4)]
     files = [option for volume in volumes for option in ("-f", volume)]
@@ -163,7 +165,7 @@ def test_the_rest_of_a_volume_is_refused(tree: Path, tmp_path: Path) -> None:
 
 
 def test_all_archives_are_indexed_or_named(tmp_path: Path) -> None:
-    """Over hundreds of archives, each is counted or reported, and none stops the indexer."""
+    """Each of hundreds of archives is indexed or reported, and none stops the indexer."""
     contents = [content for content, _ in GOOD.values()] + [*BAD.values(), *STRICT.values()]
     shards = []
     for number, content in enumerate(contents):

@@ -1,4 +1,4 @@
-"""Indexes of other tools: read, checked against the shard, written."""
+"""Indexes of other tools are read, checked against the shard, and written."""
 
 import json
 import os
@@ -26,7 +26,7 @@ SAMPLES = [{"__key__": f"{i}", ".jpg": b"x" * i, ".seg.png": b"y" * 600} for i i
 
 @pytest.fixture
 def shard(tmp_path):
-    """Write a shard of three samples behind a directory."""
+    """Write a shard of three samples after a directory."""
     path = write_shard(tmp_path / "train-0.tar", SAMPLES)
     whole = tmp_path / "with-folder.tar"
     with tarfile.open(whole, "w") as archive, tarfile.open(path) as samples:
@@ -40,7 +40,7 @@ def shard(tmp_path):
 
 
 def test_dali_by_hand(shard, tmp_path):
-    """The text that DALI reads is written, and a right one is found right."""
+    """The written index has the text that DALI expects, and a correct index passes the check."""
     path = write_dali_index(shard)
     assert path == tmp_path / "train-0.idx"
     assert path.read_text().splitlines()[:2] == [
@@ -51,7 +51,7 @@ def test_dali_by_hand(shard, tmp_path):
 
 
 def test_dali_without_names(shard, tmp_path):
-    """Version 1.1, which has no names, is checked by offset, size and extension."""
+    """An index of version 1.1, which has no names, is checked by offset, size and extension."""
     path = tmp_path / "x.idx"
     path.write_text("v1.1 1\njpg 1024 0 seg.png 1536 600\n")
     assert check_foreign_index(path, shard) == 2
@@ -63,7 +63,7 @@ def test_dali_without_names(shard, tmp_path):
 
 @pytest.mark.parametrize("shift", [1024, -512, 1])
 def test_shifted_offsets_are_found(shard, tmp_path, shift):
-    """Offsets that miss their member, as DALI's own tool writes them before PAX headers."""
+    """Wrong offsets, as DALI's own tool writes them before PAX headers, are found."""
     path = tmp_path / "x.idx"
     path.write_text(f"v1.2 1\njpg {1024 + shift} 0 0.jpg\n")
     with pytest.raises(ShardFormatError, match="entry 0 is wrong: .*found none at byte"):
@@ -78,7 +78,7 @@ def test_shifted_offsets_are_found(shard, tmp_path, shift):
      '{"files": {"a": 3}}', '{"files": {"a": {"offset": true, "length": 1}}}', "[" * 100_000],
 )  # fmt: skip
 def test_malformed_indexes_are_refused(tmp_path, text):
-    """Whatever stands in such a file, it is read or refused clearly."""
+    """Any content of an index file is read or refused with a clear error."""
     path = tmp_path / "x.idx"
     path.write_text(text)
     with pytest.raises(ShardFormatError, match=r"x\.idx: expected"):
@@ -86,7 +86,7 @@ def test_malformed_indexes_are_refused(tmp_path, text):
 
 
 def test_dali_cannot_say_everything(tmp_path):
-    """Names with white space, and shards without samples, are refused when writing."""
+    """Writing refuses names with white space and shards without samples."""
     for samples in ([{"__key__": "a b", ".txt": b""}], []):
         shard = write_shard(tmp_path / "x.tar", samples)
         with pytest.raises(ShardFormatError, match="DALI demands"):
@@ -95,7 +95,7 @@ def test_dali_cannot_say_everything(tmp_path):
 
 
 def test_energon_offsets(shard, tmp_path):
-    """An Energon index holds where each sample begins, and where the last one ends."""
+    """An Energon index has the offset of each sample and of the end of the last one."""
     path = write_energon_index(shard)
     assert path == tmp_path / "train-0.tar.idx"
     assert struct.unpack("<4Q", path.read_bytes()) == (512, 2560, 5120, 7680)
@@ -103,7 +103,7 @@ def test_energon_offsets(shard, tmp_path):
 
 
 def test_energon_counts_extended_headers(tmp_path):
-    """With PAX headers, a sample begins at the header before its header."""
+    """A sample with a PAX header begins at that header."""
     shard = tmp_path / "p.tar"
     with tarfile.open(shard, "w", format=tarfile.PAX_FORMAT) as archive:
         for name in ("a.txt", "b.txt"):
@@ -122,7 +122,7 @@ def test_energon_counts_extended_headers(tmp_path):
 
 
 def test_energon_refuses_hard_links(tmp_path):
-    """A sample that is a link to another's data is refused, never left out."""
+    """A shard with a hard link is refused, and the link is not left out."""
     shard = tmp_path / "l.tar"
     with tarfile.open(shard, "w") as archive:
         archive.addfile(tarfile.TarInfo("a.txt"))
@@ -149,7 +149,7 @@ def test_energon_refuses_hard_links(tmp_path):
     ],
 )
 def test_wrong_energon_indexes_are_refused(shard, entries):
-    """Too few entries, and entries that are no header of their sample, are found."""
+    """An index with missing or wrong offsets is refused."""
     path = shard.with_name("train-0.tar.idx")
     path.write_bytes(struct.pack(f"<{len(entries)}Q", *entries))
     with pytest.raises(ShardFormatError, match="expected"):
@@ -157,7 +157,7 @@ def test_wrong_energon_indexes_are_refused(shard, entries):
 
 
 def make_database(folder, rows):
-    """Write an index.sqlite as Energon lays it out."""
+    """Write an index.sqlite in Energon's layout."""
     folder.mkdir()
     (folder / ".info.json").write_text(
         json.dumps({"shard_counts": {"other.tar": 1, "train-0.tar": 3}})
@@ -178,7 +178,7 @@ def make_database(folder, rows):
 
 
 def test_energon_database(shard):
-    """Energon's database is read for the shard in question, and checked."""
+    """The entries of one shard are read from Energon's database and checked."""
     path = make_database(
         shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0), ("0", 0, "seg.png", 1536, 600)]
     )
@@ -194,7 +194,7 @@ def test_energon_database(shard):
 
 
 def test_the_list_of_shards_is_read_once_for_all(shard, monkeypatch):
-    """Energon's list of shards is parsed for the first of them only, and again when it changes."""
+    """Energon's list of shards is parsed once, and again only if it changes."""
     path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
     parsed = []
     parse = json.loads
@@ -210,7 +210,9 @@ def test_the_list_of_shards_is_read_once_for_all(shard, monkeypatch):
 
 @pytest.mark.parametrize("kind", ["large", "pipe", "folder", "no JSON", "no list"])
 def test_a_list_of_shards_that_is_none_is_refused(shard, kind):
-    """Nothing is waited for, nor read without bound; the error names the database."""
+    """A list of shards that is a pipe, too long or malformed is refused, and the error names the
+    database.
+    """
     path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
     listing = path.parent / ".info.json"
     listing.unlink()
@@ -229,7 +231,7 @@ def test_a_list_of_shards_that_is_none_is_refused(shard, kind):
 
 
 def test_hostile_database(shard):
-    """A database without the tables, or cut off, is refused clearly."""
+    """A truncated database, or one without the tables, is refused with a clear error."""
     path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", "x", None)])
     with pytest.raises(ShardFormatError, match="an offset or size"):
         read_foreign_index(path, shard)
@@ -249,7 +251,7 @@ def test_webshart(shard):
 
 
 def test_finding(shard):
-    """Indexes are found where their tools put them."""
+    """Indexes are found at the paths where their tools put them."""
     assert find_foreign_indexes(shard) == []
     for name in ("train-0.idx", "train-0.tar.idx", "train-0.json"):
         shard.with_name(name).touch()
@@ -261,7 +263,9 @@ def test_finding(shard):
 
 
 def test_a_database_in_the_root_speaks_of_shards_below(shard):
-    """Energon's root may lie above; shards of one name in two folders are told apart."""
+    """Energon's database may be in a parent folder, and shards of one name in two folders are
+    distinguished.
+    """
     root = shard.parent / ".nv-meta"
     make_database(root, [("0", 0, "jpg", 1024, 0)])
     counts = {"other/train-0.tar": 1, "part/train-0.tar": 3}
@@ -277,7 +281,7 @@ def test_a_database_in_the_root_speaks_of_shards_below(shard):
 
 
 def test_a_wrong_index_beside_a_shard_is_warned_of_once(shard, tmp_path):
-    """Where a shard is indexed, wrong indexes of other tools are told, and never used."""
+    """Indexing a shard warns of wrong indexes of other tools and never uses them."""
     write_energon_index(shard)
     shard.with_suffix(".idx").write_text("v1.2 1\njpg 2048 0 0.jpg\n")
     shard.with_suffix(".json").write_text('{"name": "something else"}')
@@ -289,7 +293,7 @@ def test_a_wrong_index_beside_a_shard_is_warned_of_once(shard, tmp_path):
 
 
 def test_more_entries_than_members_are_refused(shard, tmp_path):
-    """An index that lists members twice is wrong, though each entry by itself is right."""
+    """An index that lists members twice is refused, even if each entry is correct."""
     path = tmp_path / "x.idx"
     path.write_text("v1.2 7\n" + "jpg 1024 0 0.jpg\n" * 7)
     with pytest.raises(ShardFormatError, match="at most 6 entries"):
@@ -297,7 +301,7 @@ def test_more_entries_than_members_are_refused(shard, tmp_path):
 
 
 def test_long_files_of_something_else_are_not_read(shard, tmp_path):
-    """A file of gigabytes that bears the name of an index costs no time or memory."""
+    """A file of gigabytes with the name of an index is not read."""
     for name, start in (
         ("train-0.json", b'{"annotations": "'),
         ("train-0.idx", b"v1.2 3\n"),
@@ -312,7 +316,7 @@ def test_long_files_of_something_else_are_not_read(shard, tmp_path):
 
 
 def test_what_may_not_be_looked_at_is_passed_over(shard, tmp_path, monkeypatch):
-    """Another user's folder above a shard, or a name as long as names can be, is no error."""
+    """An unreadable parent folder or a very long name is not an error."""
 
     def is_file(path):
         raise PermissionError(f"{path}: may not be looked at")
@@ -334,7 +338,7 @@ def test_what_may_not_be_looked_at_is_passed_over(shard, tmp_path, monkeypatch):
     ],
 )
 def test_a_database_without_end_is_refused(shard, rows):
-    """Views, which may have any number of rows of any length, are not taken for tables."""
+    """A database with views in place of tables is refused, since views may be endless."""
     path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE samples")
@@ -345,7 +349,7 @@ def test_a_database_without_end_is_refused(shard, rows):
 
 
 def test_values_of_a_database_are_bounded(shard):
-    """A table that computes values of gigabytes is refused before they are made."""
+    """A database whose table computes values of gigabytes is refused."""
     path = make_database(shard.parent / ".nv-meta", [("0", 0, "jpg", 1024, 0)])
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE samples")
@@ -359,12 +363,12 @@ def test_values_of_a_database_are_bounded(shard):
 
 
 def test_an_index_by_another_rule_is_no_fault(shard, tmp_path):
-    """Energon cuts names at the first dot: where we do not, its index is not held against ours."""
+    """An Energon index is not checked if the dataset groups members by other rules."""
     write_energon_index(shard)
     TarIndex.open(shard, tmp_path / "x.widx", key_rule="last_dot", grouping="shard")
 
 
 def test_unknown_tools_are_refused(shard):
-    """An index for a tool that nobody knows is an error that names those that are known."""
+    """An unknown tool raises an error that lists the known ones."""
     with pytest.raises(ValueError, match="'dali' and 'energon'"):
         save_foreign_indexes(shard, TarIndex.from_tar(shard), ["ffcv"])

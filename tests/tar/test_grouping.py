@@ -1,4 +1,4 @@
-"""Members to samples: keys, extensions, what is skipped, and what cannot be grouped."""
+"""Grouping of members into samples: keys, extensions, skipped members and errors."""
 
 import itertools
 
@@ -52,12 +52,12 @@ def group(names, **options):
     ],
 )
 def test_split_name(name, rule, parts):
-    """A name is cut at the right dot of its last component, or the reason is told."""
+    """A name is split at the right dot of its last component, or the reason is returned."""
     assert split_name(name, rule) == parts
 
 
 def test_runs_of_one_key_are_samples():
-    """Neighbours with one key make a sample; extensions keep their dots and case."""
+    """Adjacent members with one key make a sample; extensions keep dot and case."""
     samples, _ = group(["b.jpg", "b.CLS", "a.jpg", "dir/a.jpg", "dir/a.seg.png"])
     assert samples == {
         "b": {".jpg": 512, ".CLS": 1024},
@@ -67,13 +67,13 @@ def test_runs_of_one_key_are_samples():
 
 
 def test_last_dot_rule():
-    """By the last dot, keys may hold dots."""
+    """With the rule "last_dot", keys may contain dots."""
     samples, _ = group(["1.5.jpg", "1.5.txt", "1.6.jpg"], key_rule="last_dot")
     assert samples == {"1.5": {".jpg": 512, ".txt": 1024}, "1.6": {".jpg": 1536}}
 
 
 def test_skipped_members_are_counted_and_kept_apart():
-    """Members of no sample do not part a sample; they are counted by reason."""
+    """Members of no sample are counted by reason and do not split a sample."""
     samples, table = group(["README", "a.jpg", ".DS_Store", "a.txt", "__meta__/x.json"])
     assert samples == {"a": {".jpg": 1024, ".txt": 2048}}
     assert table.skipped == {"no extension": 1, "hidden": 1, "meta": 1}
@@ -82,7 +82,7 @@ def test_skipped_members_are_counted_and_kept_apart():
 
 
 def test_interleaved_samples_are_an_error_that_names_both_places():
-    """Members of one sample that are apart are an error, unless the whole shard is grouped."""
+    """Separated members of one sample are an error, unless the whole shard is grouped."""
     names = ["a.jpg", "b.jpg", "a.txt", "b.txt"]
     with pytest.raises(
         ShardFormatError, match=r"'a.jpg'.* 512 and 'a.txt'.* 1536.*grouping='shard'"
@@ -95,7 +95,7 @@ def test_interleaved_samples_are_an_error_that_names_both_places():
 
 @pytest.mark.parametrize("grouping", ["adjacent", "shard"])
 def test_doubled_members_are_an_error_that_names_both_places(grouping):
-    """Two members for one field are an error, never a choice."""
+    """Two members for one field are an error that names both."""
     with pytest.raises(
         ShardFormatError, match=r"two members.*512 and 'a.jpg' with data at byte 1024"
     ):
@@ -103,14 +103,14 @@ def test_doubled_members_are_an_error_that_names_both_places(grouping):
 
 
 def test_doubled_and_apart_is_a_doubled_member():
-    """A name that comes again much later is called doubled, not apart."""
+    """A name that occurs twice, far apart, is reported as a duplicate."""
     with pytest.raises(ShardFormatError, match="two members"):
         group(["a.jpg", "b.jpg", "a.jpg"])
 
 
 @pytest.mark.parametrize("options", [{"key_rule": "dot"}, {"grouping": "key"}])
 def test_unknown_rules_are_refused(options):
-    """A misspelt rule is an error that lists the rules."""
+    """An unknown rule is an error that lists the rules."""
     with pytest.raises(ValueError, match="must be '"):
         group(["a.jpg"], **options)
 
@@ -123,7 +123,7 @@ def test_no_members():
 
 
 def test_many_extensions_and_sets():
-    """Hundreds of distinct extensions and sets of them come out right."""
+    """Hundreds of distinct extensions and extension sets are grouped correctly."""
     names = [f"{i}.{j}" for i in range(60) for j in range(i, 2 * i + 1)]
     samples, table = group(names)
     assert list(samples) == [str(i) for i in range(60)]
@@ -136,7 +136,7 @@ key = st.text("ab1_é", min_size=1, max_size=20)
 
 
 def by_hand(names, rule):
-    """Group as the rules say, one name after the other; None where they forbid it."""
+    """Group names one by one according to the rules; return None if they forbid it."""
     rows = [(split_name(name.encode(), rule), i) for i, name in enumerate(names)]
     rows = [(parts, i) for parts, i in rows if not isinstance(parts, str)]
     samples = {}
@@ -153,7 +153,7 @@ def by_hand(names, rule):
     st.sampled_from(["first_dot", "last_dot"]),
 )
 def test_any_names(names, rule):
-    """Whatever the names, the samples are those that the rules give when followed by hand."""
+    """Any names are grouped into the same samples as by a simple implementation of the rules."""
     names = [name for name in names if not name.endswith("/")]
     expected = by_hand(names, rule)
     if expected is None:
@@ -170,7 +170,7 @@ def test_any_names(names, rule):
     )
 )
 def test_samples_survive(samples):
-    """Samples with distinct keys are found again, in order, with their extensions in order."""
+    """Samples with distinct keys keep their order and the order of their extensions."""
     names = [k + e for k, extensions in samples for e in extensions]
     found, _ = group(names)
     assert [(k, list(v)) for k, v in found.items()] == [

@@ -1,4 +1,4 @@
-"""The tar index as columns: what it finds and sums is what the samples one by one say."""
+"""Columns of a tar index give the same results as its samples one by one."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -14,7 +14,7 @@ KEYS = st.lists(st.text("ab/é", min_size=1, max_size=5), min_size=1, max_size=1
 
 
 def shard_of(make_shard: Callable[..., Path], keys: list[str]) -> TarIndex:
-    """Index a shard whose samples have `.a`, and every second one `.b.c` too."""
+    """Index a shard whose samples have `.a`, and every second one also `.b.c`."""
     samples = []
     for number, key in enumerate(keys):
         fields = {"__key__": key, ".a": b"x" * number}
@@ -23,14 +23,14 @@ def shard_of(make_shard: Callable[..., Path], keys: list[str]) -> TarIndex:
 
 
 def usable(keys: list[str]) -> list[str]:
-    """Leave out what is no key in a tar: empty components, a slash at an end."""
+    """Return whether a text can be a key: no empty component, no slash at an end."""
     return [key for key in keys if all(key.split("/"))]
 
 
 @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(KEYS.map(usable).filter(bool), st.text("ab/é", max_size=3))
 def test_keys_are_found_as_python_finds_them(make_shard, keys: list[str], text: str):
-    """The beginning of a key, or the whole of it, finds the samples that `str` would find."""
+    """A search by key or prefix finds the samples that `str` methods find."""
     columns = shard_of(make_shard, keys).columns()
     begin = [place for place, key in enumerate(keys) if key.startswith(text)]
     assert columns.places_with_key(text).tolist() == begin
@@ -39,7 +39,7 @@ def test_keys_are_found_as_python_finds_them(make_shard, keys: list[str], text: 
 
 
 def test_sizes_are_those_of_the_fields(make_shard: Callable[..., Path]):
-    """Every field's size is gathered under its extension, and summed by sample."""
+    """The sizes of all fields are returned by extension and summed by sample."""
     index = shard_of(make_shard, ["k0", "k1", "k2", "k3"])
     columns = index.columns()
     sizes = {name: sorted(found.tolist()) for name, found in columns.sizes_by_extension().items()}
@@ -49,7 +49,7 @@ def test_sizes_are_those_of_the_fields(make_shard: Callable[..., Path]):
 
 
 def test_a_shard_without_samples_has_empty_columns(make_shard: Callable[..., Path]):
-    """Nothing is found in nothing, and nothing is summed."""
+    """The columns of an empty shard are empty."""
     columns = TarIndex.from_tar(make_shard("empty.tar", [])).columns()
     assert columns.places_with_key("").tolist() == []
     assert columns.sizes_by_extension() == {}
@@ -58,7 +58,7 @@ def test_a_shard_without_samples_has_empty_columns(make_shard: Callable[..., Pat
 
 @pytest.mark.parametrize("column", [0, 1, 2])
 def test_a_damaged_sidecar_is_refused(make_shard: Callable[..., Path], column: int):
-    """Rows that point beyond keys, fields or sets give an error, not a read outside them."""
+    """Rows that point outside of keys, fields or sets raise an error."""
     path = make_shard("s.tar", [{"__key__": "k", ".a": b"1"}, {"__key__": "l", ".a": b"2"}])
     sidecar = path.with_suffix(".widx")
     TarIndex.from_tar(path).save(sidecar)

@@ -1,4 +1,4 @@
-"""From samples to members: whatever is accepted is read back as the same key and extension."""
+"""Every accepted sample is read back with the same key and extensions."""
 
 import contextlib
 from typing import Any
@@ -18,7 +18,7 @@ texts = (
 
 @given(texts, texts)
 def test_accepted_names_split_into_the_same_key_and_extension(key: str, extension: str):
-    """The indexer's own rule finds what the writer meant, or the writer refuses the sample."""
+    """The writer refuses a sample unless the indexer finds the same key and extensions."""
     with contextlib.suppress(ValueError):
         _, ((name, _),) = SampleEncoder()({"__key__": key, extension: b""})
         expected = extension if extension.startswith(".") else f".{extension}"
@@ -27,7 +27,7 @@ def test_accepted_names_split_into_the_same_key_and_extension(key: str, extensio
 
 @given(texts)
 def test_refused_keys_are_refused_with_every_field(key: str):
-    """Whether a key will do does not depend on what it names."""
+    """Whether a key is refused does not depend on the fields."""
     outcomes = set()
     for field in ("txt", ".txt", "seg.png"):
         try:
@@ -40,14 +40,14 @@ def test_refused_keys_are_refused_with_every_field(key: str):
 
 
 def test_members_come_in_order_of_their_extensions():
-    """The order of a dict does not show."""
+    """Members are sorted by extension, whatever the order of the dict."""
     fields: dict[str, Any] = {"b": b"", "a": b"", ".c": b"", "a.b": b""}
     names = [name for name, _ in SampleEncoder()({"__key__": "k", **fields})[1]]
     assert names == sorted(names) == ["k.a", "k.a.b", "k.b", "k.c"]
 
 
 def test_bytes_are_not_copied():
-    """A large buffer goes to the writer as the object that came."""
+    """A large buffer is passed to the writer without a copy."""
     data = bytearray(10)
     ((_, member),) = SampleEncoder()({"__key__": "k", "bin": data})[1]
     assert member is data

@@ -1,4 +1,4 @@
-"""Names in one buffer: whatever is asked of all of them at once is what Python says one by one."""
+"""Operations on all names of a buffer give the same results as Python on each name."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -19,14 +19,14 @@ def packed(strings):
 
 @given(names)
 def test_names_are_found(strings):
-    """Each name is cut where its zero bytes are."""
+    """Each name is found between its zero bytes."""
     table = packed(strings)
     assert [table.name(row) for row in range(len(table.starts))] == strings
 
 
 @given(names)
 def test_repeated(strings):
-    """A string repeats the one before exactly when Python finds them equal."""
+    """A string counts as repeated if Python finds it equal to the previous one."""
     table = packed(strings)
     expected = [i > 0 and strings[i] == strings[i - 1] for i in range(len(strings))]
     assert table.repeated(table.starts, table.ends).tolist() == expected
@@ -34,7 +34,7 @@ def test_repeated(strings):
 
 @given(names)
 def test_distinct(strings):
-    """Distinct strings come in order of appearance, with everyone's place among them."""
+    """Distinct strings are returned in order of appearance, with the label of each string."""
     table = packed(strings)
     values, labels = table.distinct(table.starts, table.ends)
     assert values == list(dict.fromkeys(strings))
@@ -42,7 +42,7 @@ def test_distinct(strings):
 
 
 def test_very_many_distinct_strings():
-    """Hundreds of distinct strings are told apart as well as a few."""
+    """Hundreds of distinct strings are distinguished."""
     strings = [b"%d" % (i * 7919 % 500) for i in range(2000)]
     table = packed(strings)
     values, labels = table.distinct(table.starts, table.ends)
@@ -52,7 +52,7 @@ def test_very_many_distinct_strings():
 
 @given(names)
 def test_any_equal(strings):
-    """Equal strings anywhere are noticed, and different ones never mistaken for equal."""
+    """Equal strings at any position are found, and different ones never count as equal."""
     strings = [string for string in strings if string]
     table = packed(strings)
     assert table.any_equal(table.starts, table.ends) == (len(set(strings)) < len(strings))
@@ -60,7 +60,7 @@ def test_any_equal(strings):
 
 @given(st.lists(name.filter(bool), max_size=30), st.randoms(use_true_random=False))
 def test_joined(strings, chance):
-    """Any of the strings, in order, come one behind the other."""
+    """Any of the strings are concatenated in order."""
     table = packed(strings)
     rows = np.array(sorted(chance.sample(range(len(strings)), len(strings) // 2)), np.int64)
     expected = b"".join(strings[row] for row in rows.tolist())
@@ -69,7 +69,7 @@ def test_joined(strings, chance):
 
 @given(names, st.sampled_from(["first_dot", "last_dot"]))
 def test_split(strings, rule):
-    """Names are cut, or left out, just where the rule for one name does so."""
+    """Names are split or skipped as by the rule for a single name."""
     table = packed(strings)
     kept, dots = table.split(rule == "first_dot")
     for row, string in enumerate(strings):
@@ -90,7 +90,7 @@ long_names = st.lists(
 @settings(deadline=None, max_examples=50)
 @given(long_names)
 def test_long_strings_are_compared_as_short_ones_are(strings):
-    """Strings around and above the length from which they are compared whole are told apart."""
+    """Strings around the length from which they are compared whole are distinguished."""
     table = packed(strings)
     assert table.any_equal(table.starts, table.ends) == (len(set(strings)) < len(strings))
     values, labels = table.distinct(table.starts, table.ends)
@@ -100,7 +100,7 @@ def test_long_strings_are_compared_as_short_ones_are(strings):
 
 
 def test_names_of_a_megabyte():
-    """Names as long as an extended header may make them are told apart by their last byte."""
+    """Names of a megabyte that differ in their last byte are distinguished."""
     strings = [b"n" * (1 << 20) + b".%d" % (i % 3) for i in range(12)]
     table = packed(strings)
     values, labels = table.distinct(table.starts, table.ends)

@@ -1,4 +1,4 @@
-"""Shards: raw samples out of mapped memory."""
+"""`Shard` reads raw samples from mapped memory."""
 
 import gc
 import os
@@ -25,7 +25,7 @@ def path(make_shard):
 
 
 def test_a_sequence_of_samples(path):
-    """Each sample comes with its key and all its fields, also when counted from the end."""
+    """Each sample has its key and all its fields; negative indexes count from the end."""
     shard = Shard(path)
     assert len(shard) == 3
     assert [shard[i] for i in range(3)] == SAMPLES
@@ -35,13 +35,13 @@ def test_a_sequence_of_samples(path):
 
 @pytest.mark.parametrize("place", [3, -4, 1 << 70])
 def test_out_of_range(path, place):
-    """A place that is not there is an IndexError."""
+    """An index out of range raises an IndexError."""
     with pytest.raises(IndexError, match="outside"):
         Shard(path)[place]
 
 
 def test_errors_name_what_was_asked_for(path):
-    """A negative place too far is named as given, and a slice is told to be none."""
+    """Errors name a negative index as given, and a slice is refused."""
     with pytest.raises(IndexError, match=r"sample -4 lies outside \[-3, 3\)"):
         Shard(path)[-4]
     with pytest.raises(TypeError, match="'slice' object cannot be interpreted as an integer"):
@@ -49,7 +49,7 @@ def test_errors_name_what_was_asked_for(path):
 
 
 def test_views_and_bytes(path):
-    """Fields are read-only views by default, bytes when copied."""
+    """Fields are read-only views by default, and bytes with `copy`."""
     shard = Shard(path)
     view = shard[1][".seg.png"]
     assert isinstance(view, memoryview)
@@ -59,7 +59,7 @@ def test_views_and_bytes(path):
 
 
 def test_some_fields(path):
-    """Only the fields that are asked for come; one that a sample lacks is left out."""
+    """Only the requested fields are returned; a missing one is left out."""
     shard = Shard(path)
     assert shard.read(0, fields=[".cls"]) == {"__key__": "a", ".cls": b"1"}
     assert shard.read(2, fields={".cls", ".txt"}) == {"__key__": "c", ".txt": b""}
@@ -76,14 +76,14 @@ def test_keys(path):
 
 
 def test_from_a_sidecar(path, tmp_path):
-    """A shard opened through its sidecar reads as one that was scanned."""
+    """A shard opened with its sidecar reads the same as a scanned one."""
     TarIndex.from_tar(path).save(tmp_path / "x.widx")
     shard = Shard(path, TarIndex.load(tmp_path / "x.widx", tar=path))
     assert list(shard) == SAMPLES
 
 
 def test_views_outlive_the_shard(path):
-    """Closing takes no memory from under views that were handed out; reading is an error."""
+    """Views stay valid after the shard is closed; reading from it is an error."""
     with Shard(path) as shard:
         view = shard[1][".seg.png"]
     assert bytes(view) == b"zwei" * 300
@@ -92,7 +92,7 @@ def test_views_outlive_the_shard(path):
 
 
 def test_descriptors_are_given_back(path, tmp_path, no_fd_leaks):
-    """A closed shard holds no descriptor, nor does one that could not be opened."""
+    """A closed shard, or one that failed to open, holds no descriptor."""
     TarIndex.from_tar(path).save(tmp_path / "x.widx")
     for _ in range(50):
         shard = Shard(path, TarIndex.load(tmp_path / "x.widx"))
@@ -107,7 +107,7 @@ def test_descriptors_are_given_back(path, tmp_path, no_fd_leaks):
 
 
 def test_an_index_of_another_shard_is_refused(path, make_shard):
-    """A shard and an index whose sizes differ do not go together."""
+    """An index for a shard of another size is refused."""
     other = make_shard("other.tar", SAMPLES * 20)
     other.write_bytes(member(b"a.txt", b"x" * 100_000) + END)
     with pytest.raises(ShardFormatError, match=r"expected the \d+ bytes"):
@@ -115,7 +115,7 @@ def test_an_index_of_another_shard_is_refused(path, make_shard):
 
 
 def test_a_shard_replaced_by_one_of_the_same_size_is_refused(path, tmp_path):
-    """An index serves the file that it was verified with, not another of that name and size."""
+    """An index is refused for another file with the same name and size."""
     index = TarIndex.from_tar(path)
     index.save(tmp_path / "x.widx")
     loaded = TarIndex.load(tmp_path / "x.widx", tar=path)
@@ -140,7 +140,7 @@ def test_an_empty_shard(tmp_path):
 
 
 def test_names_that_are_no_utf8(tmp_path):
-    """Keys with undecodable bytes come as surrogates and can be looked up."""
+    """Keys with undecodable bytes are returned with surrogates and can be looked up."""
     path = tmp_path / "odd.tar"
     path.write_bytes(member(b"\xff.txt", b"x") + END)
     shard = Shard(path)
@@ -149,7 +149,7 @@ def test_names_that_are_no_utf8(tmp_path):
 
 
 def test_hard_links_and_gathered_samples(tmp_path):
-    """A linked field has its target's bytes; samples in pieces come whole when asked for."""
+    """A linked field has the bytes of its target; separated members are gathered on request."""
     path = tmp_path / "links.tar"
     link = bytearray(member(b"b.txt", b"", kind=b"1"))
     link[157:162] = b"a.txt"

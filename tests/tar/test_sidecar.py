@@ -1,4 +1,4 @@
-"""Sidecars: the documented bytes, what is refused, and what no sidecar can bring about."""
+"""Sidecars: the documented bytes, refused files, and hostile files."""
 
 import hashlib
 import os
@@ -20,7 +20,7 @@ FORMAT = REPOSITORY / "docs" / "sidecar-format.md"
 
 
 def resealed_row(image, row, spans):
-    """Make sample 0's check fit its spans and key again."""
+    """Recompute the check of sample 0 after a change."""
     image = bytearray(image)
     keys_start = (
         len(image)
@@ -37,7 +37,7 @@ def resealed_row(image, row, spans):
 
 
 def read_and_check(shard, sidecar, expected):
-    """Read the one sample of a shard, which must be right if it comes; then check all the rest."""
+    """Read the one sample of a shard, which must be right or refused; check the whole index."""
     index = TarIndex.load(sidecar)
     assert Shard(shard, index)[0] == expected
     index.check()
@@ -60,7 +60,7 @@ def sidecar(shard):
 
 
 def test_the_documented_example_byte_for_byte(sidecar):
-    """The hex dump in the format's description is what is written."""
+    """The written sidecar equals the hex dump in the documentation."""
     dump = re.findall(
         r"^[0-9a-f]{4}  ((?:[0-9a-f]{2} )*[0-9a-f]{2})", FORMAT.read_text(), re.MULTILINE
     )
@@ -68,7 +68,7 @@ def test_the_documented_example_byte_for_byte(sidecar):
 
 
 def test_the_documented_example_read_by_hand(sidecar):
-    """The example's sections stand where the description says."""
+    """The sections of the example are at the documented offsets."""
     image = sidecar.read_bytes()
     assert struct.unpack_from("<4q", image, HEADER_NBYTES) == (512, 1, 1536, 5)
     spans, key = image[HEADER_NBYTES : HEADER_NBYTES + 32], b"a"
@@ -76,7 +76,7 @@ def test_the_documented_example_read_by_hand(sidecar):
 
 
 def test_round_trip(tmp_path):
-    """What was scanned is what is loaded: names, spans, keys, fields, counts."""
+    """A loaded index has the names, spans, keys, fields and counts of the scanned one."""
     path = tmp_path / "odd.tar"
     names = [b"README", b"\xff.jpg", b"\xff.txt", b"b.jpg", b".hid", b"d/c.x.y", b"d/c.z"]
     path.write_bytes(b"".join(member(n, n * i) for i, n in enumerate(names)) + END)
@@ -94,7 +94,7 @@ def test_round_trip(tmp_path):
 
 
 def test_written_whole_or_not_at_all(sidecar, tmp_path):
-    """Nothing but the sidecar itself stays in the folder, also after a failure."""
+    """Only the sidecar stays in the folder, also after a failure."""
     (tmp_path / "folder").mkdir()
     with pytest.raises(OSError, match="folder"):
         TarIndex.load(sidecar).save(tmp_path / "folder")
@@ -102,7 +102,7 @@ def test_written_whole_or_not_at_all(sidecar, tmp_path):
 
 
 def test_pipes_and_links_beside_a_shard_do_no_harm(shard, tmp_path):
-    """A pipe in place of a sidecar or its lock is not waited for; a link there makes no file."""
+    """A pipe at the path of a sidecar or lock is not waited for; a link there creates no file."""
     sidecar, lock = tmp_path / "two.tar.widx", tmp_path / "lock"
     os.mkfifo(sidecar)
     os.mkfifo(lock)
@@ -118,7 +118,7 @@ def test_pipes_and_links_beside_a_shard_do_no_harm(shard, tmp_path):
 
 
 def test_every_byte_counts(shard, sidecar):
-    """A sidecar with any one byte changed is an error, or its change is found on reading."""
+    """A change of any single byte of a sidecar is noticed when it is opened or read."""
     image = sidecar.read_bytes()
     expected = Shard(shard)[0]
     for place in range(len(image)):
@@ -130,7 +130,7 @@ def test_every_byte_counts(shard, sidecar):
 
 @pytest.mark.parametrize("cut", [0, 1, 7, 127, 128, 170, 202])
 def test_cut_off_sidecars_are_refused(sidecar, cut):
-    """A sidecar that breaks off, or goes on too long, is refused by its length."""
+    """A sidecar that is too short or too long is refused."""
     image = sidecar.read_bytes()
     sidecar.write_bytes(image[:cut])
     with pytest.raises(ShardFormatError, match=re.escape(str(sidecar))):
@@ -152,7 +152,7 @@ def test_cut_off_sidecars_are_refused(sidecar, cut):
     ],
 )
 def test_hostile_headers_are_refused(sidecar, place, value, message):
-    """Counts that no file could hold are refused before anything is allocated."""
+    """Impossible counts are refused before memory is allocated."""
     image = bytearray(sidecar.read_bytes())
     image[place : place + len(value)] = value
     sidecar.write_bytes(bytes(image))
@@ -163,7 +163,7 @@ def test_hostile_headers_are_refused(sidecar, place, value, message):
 @pytest.mark.parametrize("place", [16, 24, 32])
 @pytest.mark.parametrize("value", [1 << 63, (1 << 64) - 1])
 def test_shards_that_no_offset_could_span_are_refused(sidecar, place, value):
-    """Sizes beyond 63 bits are refused with all checks made to fit, not met in arithmetic later."""
+    """Shard sizes beyond 63 bits are refused, even with valid checks."""
     image = bytearray(sidecar.read_bytes())
     struct.pack_into("<Q", image, place, value)
     sidecar.write_bytes(sealed(image))
@@ -174,7 +174,7 @@ def test_shards_that_no_offset_could_span_are_refused(sidecar, place, value):
 @pytest.mark.parametrize("offset", [-5, -4096, 3000, 1 << 40, (1 << 63) - 1, -(1 << 63)])
 @pytest.mark.parametrize("size", [0, 5, 1 << 40, (1 << 63) - 1, -5])
 def test_hostile_spans_reach_nothing_outside(shard, sidecar, offset, size):
-    """Spans outside the shard, with all checks made to fit, are refused and never read."""
+    """Spans outside the shard are refused, even with valid checks."""
     image = bytearray(sidecar.read_bytes())
     struct.pack_into("<qq", image, HEADER_NBYTES, offset, size)
     image = resealed_row(image, HEADER_NBYTES + 32, HEADER_NBYTES)
@@ -192,7 +192,7 @@ def test_hostile_spans_reach_nothing_outside(shard, sidecar, offset, size):
     "row", [(7, 0, 0), (0, 9, 0), (0, 0, 3), (2**32 - 1, 2**32 - 1, 2**32 - 1)]
 )
 def test_hostile_rows_reach_nothing_outside(shard, sidecar, row):
-    """Rows that point behind the sections, with all checks made to fit, are refused."""
+    """Rows that point outside of the sections are refused, even with valid checks."""
     image = bytearray(sidecar.read_bytes())
     struct.pack_into("<3I", image, HEADER_NBYTES + 32, *row)
     sidecar.write_bytes(sealed(resealed_row(image, HEADER_NBYTES + 32, HEADER_NBYTES)))
@@ -206,7 +206,7 @@ def test_hostile_rows_reach_nothing_outside(shard, sidecar, row):
 
 @pytest.mark.parametrize("sets", [b".cls/.cls\0", b"__key__/x\0", b".cls.txt.\0"])
 def test_hostile_extensions_are_refused(shard, sidecar, sets):
-    """Extensions that are doubled, lack their dot or are too few are refused."""
+    """Duplicate or missing extensions, and extensions without a dot, are refused."""
     image = sidecar.read_bytes().replace(b".cls/.txt\0", sets)
     sidecar.write_bytes(sealed(image))
     with pytest.raises(ShardFormatError, match="damaged sidecar"):
@@ -214,7 +214,7 @@ def test_hostile_extensions_are_refused(shard, sidecar, sets):
 
 
 def forged(tmp_path, *, spans, rows, order=(), sets=b".x\0", skipped=b"", keys=b"", others=b""):
-    """Write a sidecar of any sections, with the header and the digest that fit them."""
+    """Write a sidecar with any sections and a matching header and digest."""
     body = struct.pack(f"<{2 * len(spans)}q", *sum(spans, ()))
     body += b"".join(struct.pack("<4I", *row) for row in rows)
     body += struct.pack(f"<{len(order)}I", *order) + sets + skipped + keys + others
@@ -228,7 +228,7 @@ def forged(tmp_path, *, spans, rows, order=(), sets=b".x\0", skipped=b"", keys=b
 
 
 def row(key, spans, start=0, first=0):
-    """Return a sample's row whose check fits."""
+    """Return a sample's row with a matching check."""
     covered = struct.pack(f"<{2 * len(spans)}q", *sum(spans, ()))
     return (first, start, 0, crc32(covered, crc32(key, 0)))
 
@@ -237,7 +237,7 @@ SPAN = (512, 1)
 
 
 def test_a_forged_sidecar_reads_if_it_is_right(tmp_path):
-    """The sidecars below are refused for what is wrong in them only."""
+    """A correct sidecar made by the same helper is accepted."""
     rows = [row(b"a", [SPAN]), row(b"b", [SPAN], 1, 1), (2, 2, 0, 0)]
     index = TarIndex.load(forged(tmp_path, spans=[SPAN] * 2, rows=rows, order=(1, 0), keys=b"ab"))
     assert index.names == ["b.x", "a.x"]
@@ -246,7 +246,7 @@ def test_a_forged_sidecar_reads_if_it_is_right(tmp_path):
 @pytest.mark.parametrize("order", [(), (1, 0)])
 @pytest.mark.parametrize("others", [b"", b"b", b"b\0c\0"])
 def test_each_member_has_one_name(tmp_path, order, others):
-    """Fewer or more names than members are refused, whatever the order says."""
+    """A sidecar with fewer or more names than members is refused."""
     rows = [row(b"a", [SPAN]), (1, 1, 0, 0)]
     index = TarIndex.load(
         forged(tmp_path, spans=[SPAN] * 2, rows=rows, order=order, keys=b"a", others=others)
@@ -257,7 +257,7 @@ def test_each_member_has_one_name(tmp_path, order, others):
 
 
 def test_rows_ascend(tmp_path):
-    """Keys that overlap, of which a small file could have gigabytes, are refused before reading."""
+    """Overlapping keys, by which a small file could have gigabytes of keys, are refused."""
     rows = [row(b"k" * 99, [], start % 2) for start in range(9)] + [(0, 99, 0, 0)]
     index = TarIndex.load(forged(tmp_path, spans=[], rows=rows, keys=b"k" * 99))
     for read in (lambda: index.names, lambda: list(index.keys), lambda: index.keys[:],
@@ -267,7 +267,7 @@ def test_rows_ascend(tmp_path):
 
 
 def test_keys_are_distinct(tmp_path):
-    """Two samples of one key are refused where all keys are looked at."""
+    """Two samples with one key are refused when all keys are read."""
     rows = [row(b"a", [SPAN]), row(b"a", [SPAN], 1, 1), (2, 2, 0, 0)]
     index = TarIndex.load(forged(tmp_path, spans=[SPAN] * 2, rows=rows, keys=b"aa"))
     for read in (lambda: index.find("a"), index.check):
@@ -276,7 +276,7 @@ def test_keys_are_distinct(tmp_path):
 
 
 def test_names_that_multiply_are_refused(tmp_path):
-    """A key of megabytes stands once in the sidecar, and not in thousands of names at once."""
+    """A long key that many names would repeat is refused."""
     key, fields = b"k" * (2 << 20), 1000
     sets = b"/".join(b".%d" % i for i in range(fields)) + b"\0"
     rows = [row(key, [SPAN] * fields), (fields, len(key), 0, 0)]
@@ -292,7 +292,7 @@ def test_names_that_multiply_are_refused(tmp_path):
     [{"sets": bytes(2)}, {"sets": bytes(2 << 20)}, {"skipped": b"a=1\0" * (1 << 15)}],
 )
 def test_large_tables_are_refused(tmp_path, tables):
-    """More sets than samples, and tables that no shard can fill, are refused unread."""
+    """More sets than samples, and impossibly large tables, are refused unread."""
     rows = [row(b"a", [SPAN]), (1, 1, 0, 0)]
     path = forged(tmp_path, spans=[SPAN], rows=rows, keys=b"a", **tables)
     with pytest.raises(ShardFormatError, match="at most"):
@@ -300,7 +300,7 @@ def test_large_tables_are_refused(tmp_path, tables):
 
 
 def test_random_damage(shard, tmp_path):
-    """Thousands of damaged sidecars: each is refused, or reads as the undamaged one."""
+    """Each of thousands of damaged sidecars is refused or reads as the undamaged one."""
     shard.write_bytes(b"".join(member(b"%d.x" % i, b"%d" % i) for i in range(9)) + END)
     path = tmp_path / "x.widx"
     TarIndex.from_tar(shard).save(path)

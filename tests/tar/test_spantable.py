@@ -1,4 +1,4 @@
-"""Fields of many samples at once: what `find_spans` finds, and when a whole sidecar is trusted."""
+"""`find_spans` finds fields of many samples at once, in sidecars that are trusted or not."""
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ MANY = 400  # samples: enough for a whole sidecar to be checked at once
 
 @pytest.fixture
 def shard(make_shard):
-    """A shard whose samples have different fields."""
+    """Write a shard whose samples have different fields."""
     samples = [{"__key__": f"{i:03d}", ".cls": str(i)} for i in range(MANY)]
     for i, sample in enumerate(samples):
         sample.update({".txt": "x" * i} if i % 3 else {".json": "[]"})
@@ -35,7 +35,7 @@ def sidecar(shard, tmp_path):
     st.booleans(),
 )  # fmt: skip
 def test_spans_are_those_of_the_samples(shard, sidecar, places, extension, scanned):
-    """Many samples are found at once as each is found by itself; -1 stands for a missing field."""
+    """Spans of many samples equal those of single samples; a missing field is -1."""
     index = TarIndex.from_tar(shard) if scanned else TarIndex.load(sidecar)
     spans = index.find_spans(np.array(places, np.int64), (extension, ".cls"))
     fields = [{name: span for name, *span in index.fields(place)} for place in places]
@@ -45,20 +45,20 @@ def test_spans_are_those_of_the_samples(shard, sidecar, places, extension, scann
 
 @pytest.mark.parametrize("place", [-1, MANY])
 def test_a_place_out_of_range_is_an_error(sidecar, place):
-    """There is no such sample, however many were read before."""
+    """An index out of range is an error, also once the sidecar is trusted."""
     with pytest.raises(IndexError, match=str(place)):
         TarIndex.load(sidecar).find_spans(np.array([0, place]), (".cls",))
 
 
 def damage(sidecar, sample):
-    """Move the first field of a sample within the shard: only its check tells."""
+    """Move the first field of a sample within the shard, which only its check reveals."""
     image = bytearray(sidecar.read_bytes())
     image[HEADER_NBYTES + 32 * sample] ^= 1
     sidecar.write_bytes(image)
 
 
 def test_a_damaged_sample_is_refused_and_the_others_are_read_for_ever(shard, sidecar):
-    """However often a shard is read, damage in one row neither spreads nor slips through."""
+    """A damaged row is refused at each read, and other samples stay readable."""
     damage(sidecar, 7)
     opened = Shard(shard, TarIndex.load(sidecar))
     for _ in range(3):
@@ -72,7 +72,7 @@ def test_a_damaged_sample_is_refused_and_the_others_are_read_for_ever(shard, sid
 
 
 def test_a_sidecar_that_is_whole_is_read_the_same_before_and_after_it_is_trusted(shard, sidecar):
-    """Copies and views of a sample equal its bytes in the tar, at the first and the fourth pass."""
+    """Samples have the same bytes before and after the sidecar is trusted."""
     opened, oracle = Shard(shard, TarIndex.load(sidecar)), Shard(shard)
     data = shard.read_bytes()
     for _ in range(4):
@@ -86,7 +86,7 @@ def test_a_sidecar_that_is_whole_is_read_the_same_before_and_after_it_is_trusted
 
 
 def test_some_fields_of_a_trusted_sidecar(shard, sidecar):
-    """Fields that were not asked for stay out, and those that a sample lacks are no error."""
+    """Only requested fields are returned, and missing ones are no error."""
     opened = Shard(shard, TarIndex.load(sidecar))
     for place in [*range(MANY), 0, 1]:
         wanted = {"__key__", ".txt"} if place % 3 else {"__key__"}

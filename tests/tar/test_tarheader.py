@@ -1,4 +1,4 @@
-"""One tar header at a time: checksums, numbers, names, PAX records."""
+"""Parsing of one tar header: checksums, numbers, names, PAX records."""
 
 import tarfile
 
@@ -22,7 +22,7 @@ from wids.tar.tarscan import describe_start
 
 @given(st.binary(min_size=512, max_size=512))
 def test_checksum_of_any_block(block):
-    """Any block with its checksum repaired passes; one bit more or less does not."""
+    """Any block with a recomputed checksum passes; a changed byte fails."""
     block = bytearray(repair_checksum(block))
     assert checksum_matches(bytes(block))
     block[7] ^= 1
@@ -31,7 +31,7 @@ def test_checksum_of_any_block(block):
 
 @given(st.binary(min_size=512, max_size=512))
 def test_signed_checksum_of_any_block(block):
-    """The sum over signed bytes passes too, as tarfile computes it."""
+    """A checksum over signed bytes is accepted, as by tarfile."""
     block = bytearray(repair_checksum(block))
     _, signed = tarfile.calc_chksums(block)
     if signed >= 0:
@@ -41,7 +41,7 @@ def test_signed_checksum_of_any_block(block):
 
 @pytest.mark.parametrize("field", [b"xxxxxx\0 ", b"-00001\0 ", b"0x1234\0 "])
 def test_a_checksum_that_is_no_number(field):
-    """A checksum field that holds no octal digits never matches."""
+    """A checksum field without octal digits never matches."""
     block = bytearray(header(b"a", 0))
     block[148:156] = field
     assert not checksum_matches(bytes(block))
@@ -49,20 +49,20 @@ def test_a_checksum_that_is_no_number(field):
 
 @given(st.integers(0, 8**11 - 1))
 def test_octal_numbers(number):
-    """Octal fields read as they were written, whatever blanks are around the digits."""
+    """Octal fields are read with any padding around the digits."""
     for spelling in (b"%011o\0", b"%011o ", b"%11o ", b"%o\0junk"):
         assert parse_number(spelling % number) == number
 
 
 @given(st.integers(0, 2**88 - 1))
 def test_base_256_numbers(number):
-    """Binary fields read as GNU tar writes them."""
+    """Binary fields are read as GNU tar writes them."""
     assert parse_number(b"\x80" + number.to_bytes(11, "big")) == number
 
 
 @pytest.mark.parametrize("field", [b"\0" * 12, b" " * 12, b"\0junk"])
 def test_blank_numbers_are_zero(field):
-    """An empty field is zero, as for tarfile."""
+    """An empty field is zero, as in tarfile."""
     assert parse_number(field) == 0
 
 
@@ -70,13 +70,13 @@ def test_blank_numbers_are_zero(field):
     "field", [b"8", b"-1", b"+1", b"0o1", b"1_0", b"1 2", b"\xff" * 12, b"\x81\0"]
 )
 def test_what_is_no_number(field):
-    """Signs, spellings that are only Python's, and negative binary numbers are refused."""
+    """Signs, Python's own spellings and negative binary numbers are refused."""
     with pytest.raises(ValueError, match="expected"):
         parse_number(field)
 
 
 def test_names_and_links():
-    """Names end at their first zero byte; the prefix goes before; links have their own field."""
+    """Names end at their first zero byte, the prefix is first, and links have their field."""
     assert header_name(header(b"a\0junk", 0)) == b"a"
     assert header_name(header(b"n" * 100, 0, prefix=b"p" * 155)) == b"p" * 155 + b"/" + b"n" * 100
     block = bytearray(header(b"a", 0))
@@ -86,7 +86,7 @@ def test_names_and_links():
 
 @pytest.mark.parametrize("place", [100, 108, 116, 136, 329, 337])
 def test_fields_that_are_no_numbers_are_named(place):
-    """Each numeric field is held to be a number; a negative time or owner is one."""
+    """Every numeric field must be a number; a negative time or owner is allowed."""
     block = bytearray(header(b"a", 0))
     block[place : place + 3] = b"dos"
     with pytest.raises(ValueError, match="header field '"):
@@ -100,7 +100,7 @@ keys = st.text(st.characters(exclude_characters="=\n\0", exclude_categories=["Cs
 
 @given(st.dictionaries(keys, st.text(st.characters(exclude_categories=["Cs"]))))
 def test_pax_records_round_trip(records):
-    """Records built by hand come back, values with newlines and equals signs included."""
+    """Records are read back, including values with newlines and equals signs."""
     records = {
         key.encode(): value.encode()
         for key, value in records.items()
@@ -113,7 +113,7 @@ def test_pax_records_round_trip(records):
 
 @given(st.binary(max_size=60))
 def test_any_pax_body_is_read_or_refused(body):
-    """Arbitrary bytes are records or a ValueError, and nothing else."""
+    """Any bytes give records or a ValueError."""
     try:
         records = parse_pax(body)
     except ValueError:
@@ -141,19 +141,19 @@ def test_malformed_pax_records(body):
 
 
 def test_later_records_win():
-    """Of two records with one key, the last counts."""
+    """The last of two records with one key is used."""
     assert parse_pax(b"10 path=a\n10 path=b\n") == {b"path": b"b"}
 
 
 def test_records_behind_the_stated_end():
-    """What looks like a record behind the end is noticed; padding is not."""
+    """A record after the stated end is noticed, and padding is not."""
     assert pax_goes_on(b"9 uid=42\n9 gid=42\n", 9)
     assert not pax_goes_on(b"9 uid=42\n" + bytes(100), 9)
 
 
 @pytest.mark.parametrize("value", [b"", b"-1", b"+1", b"1.0", b"1e3", b"0x1", b"9" * 21, b" 1"])
 def test_odd_pax_sizes(value):
-    """A PAX size is decimal digits and no more of them than a size can have."""
+    """A PAX size consists of at most 20 decimal digits."""
     with pytest.raises(ValueError, match="decimal digits"):
         parse_pax_size(value)
 
@@ -170,5 +170,5 @@ def test_odd_pax_sizes(value):
     ],
 )
 def test_starts_are_described(start, kind):
-    """Well-known beginnings are named."""
+    """The types of files that are no tar are named in the description."""
     assert describe_start(start).startswith((kind, f"a {kind}"))

@@ -1,4 +1,4 @@
-"""Tar indexes: built, kept, verified against their shard, rebuilt when stale."""
+"""Tar indexes are built, stored, verified against their shard, and rebuilt when stale."""
 
 import os
 import pickle
@@ -25,12 +25,12 @@ def shard(tmp_path):
 
 @pytest.fixture
 def sidecar(tmp_path):
-    """Name a sidecar that is not there yet."""
+    """Return the path of a sidecar that does not exist yet."""
     return tmp_path / "x.tar.widx"
 
 
 def test_columns(shard):
-    """Names, offsets and sizes stand in archive order, as int64."""
+    """Names, offsets and sizes are in archive order, as int64."""
     index = TarIndex.from_tar(shard)
     assert index.names == ["a.cls", "a.txt", "b.cls", "b.txt"]
     assert index.offsets.tolist() == [512, 1536, 2560, 3584]
@@ -40,7 +40,7 @@ def test_columns(shard):
 
 
 def test_find_and_keys(shard):
-    """Keys are a sequence; find gives a key's place, or a KeyError."""
+    """`keys` is a sequence, and `find` returns the index of a key or raises a KeyError."""
     index = TarIndex.from_tar(shard)
     assert (index.keys[0], index.keys[-1], index.keys[:], len(index.keys)) == (
         "a",
@@ -55,13 +55,13 @@ def test_find_and_keys(shard):
 
 @pytest.mark.parametrize("place", [-1, 2, 1 << 70])
 def test_place_out_of_range(shard, place):
-    """A place that is not there is an IndexError that names it and the range."""
+    """An index out of range raises an IndexError that names it and the range."""
     with pytest.raises(IndexError, match=rf"{place} lies outside \[0, 2\)"):
         TarIndex.from_tar(shard).fields(place)
 
 
 def test_open_keeps_the_sidecar_and_uses_it(shard, sidecar, monkeypatch):
-    """The first open writes the sidecar; the second one reads no header of the shard."""
+    """The first open writes the sidecar; the second one reads no headers."""
     first = TarIndex.open(shard, sidecar)
     monkeypatch.setattr("wids.tar.tarindex.scan_tar", None)
     second = TarIndex.open(shard, sidecar)
@@ -70,7 +70,7 @@ def test_open_keeps_the_sidecar_and_uses_it(shard, sidecar, monkeypatch):
 
 
 def test_a_changed_shard_is_indexed_anew(shard, sidecar):
-    """A sidecar whose shard has another size is refused by load and replaced by open."""
+    """After the shard changed its size, `load` refuses the sidecar and `open` replaces it."""
     TarIndex.open(shard, sidecar)
     shard.write_bytes(member(b"c.txt", b"x") + END)
     with pytest.raises(ShardFormatError, match="stale"):
@@ -80,7 +80,7 @@ def test_a_changed_shard_is_indexed_anew(shard, sidecar):
 
 
 def test_a_shard_changed_in_place_is_noticed(shard, sidecar):
-    """With the same size and another date, it is the headers that decide."""
+    """With the same size and another date, the headers decide whether a sidecar is valid."""
     TarIndex.open(shard, sidecar)
     content = shard.read_bytes()
     later = time.time_ns() + 10**9
@@ -93,12 +93,12 @@ def test_a_shard_changed_in_place_is_noticed(shard, sidecar):
 
 
 def large_shard(path, names):
-    """Write a shard of many members, of which a fingerprint looks at a few only."""
+    """Write a shard with many members, of which a fingerprint covers only a few."""
     path.write_bytes(b"".join(member(name, b"x") for name in names) + END)
 
 
 def test_one_header_changed_under_the_old_date_is_noticed(tmp_path, sidecar):
-    """A rewrite in place that puts size and date back is found by the time of change."""
+    """A rewrite in place with the old size and date is noticed by the change time."""
     path = tmp_path / "large.tar"
     names = [b"%03d.txt" % i for i in range(100)]
     large_shard(path, names)
@@ -112,7 +112,7 @@ def test_one_header_changed_under_the_old_date_is_noticed(tmp_path, sidecar):
 
 
 def test_an_older_shard_moved_into_place_is_noticed(tmp_path, sidecar):
-    """A file with an older date than the sidecar's, renamed over the shard, is another shard."""
+    """An older file that is renamed to the shard's path is noticed."""
     path, other = tmp_path / "large.tar", tmp_path / "other.tar"
     names = [b"%03d.txt" % i for i in range(100)]
     large_shard(other, [*names[:50], b"odd.txt", *names[51:]])
@@ -123,7 +123,7 @@ def test_an_older_shard_moved_into_place_is_noticed(tmp_path, sidecar):
 
 
 def test_a_member_appended_into_the_padding_is_noticed(tmp_path, sidecar):
-    """Writers pad archives to 10 KiB: a longer archive may be a file of the same size and date."""
+    """A member that is appended within the padding, which keeps the size, is noticed."""
     path = tmp_path / "padded.tar"
     first = member(b"a.txt", b"x")
     path.write_bytes(first.ljust(10240, b"\0"))
@@ -139,7 +139,7 @@ def test_a_member_appended_into_the_padding_is_noticed(tmp_path, sidecar):
 
 
 def test_a_sidecar_says_nothing_of_when_and_where(tmp_path, shard):
-    """The same shard gives the same sidecar, whatever its name and its dates."""
+    """The same shard gives the same sidecar, whatever its name and dates."""
     copy = tmp_path / "copy.tar"
     copy.write_bytes(shard.read_bytes())
     os.utime(copy, ns=(5, 5))
@@ -149,7 +149,7 @@ def test_a_sidecar_says_nothing_of_when_and_where(tmp_path, shard):
 
 
 def test_a_pair_that_was_copied_is_used_as_it_is(tmp_path, shard, sidecar, monkeypatch):
-    """A sidecar that was copied after its shard, dates lost, is not made anew."""
+    """A sidecar that was copied after its shard is used although the dates were lost."""
     TarIndex.open(shard, sidecar)
     folder = tmp_path / "elsewhere"
     folder.mkdir()
@@ -161,7 +161,7 @@ def test_a_pair_that_was_copied_is_used_as_it_is(tmp_path, shard, sidecar, monke
 
 
 def test_a_shard_from_the_future_is_indexed_once(shard, sidecar, monkeypatch):
-    """A shard dated by a clock that is ahead has a sidecar that counts as newer."""
+    """A shard with a date in the future has a sidecar that counts as newer."""
     tomorrow = time.time() + 86400
     os.utime(shard, (tomorrow, tomorrow))
     TarIndex.open(shard, sidecar)
@@ -170,7 +170,7 @@ def test_a_shard_from_the_future_is_indexed_once(shard, sidecar, monkeypatch):
 
 
 def test_a_shard_that_grows_while_it_is_indexed_is_refused(shard, monkeypatch):
-    """An index of half the old and half the new is never made."""
+    """A shard that changes while it is indexed is refused."""
     from wids.tar.tarscan import scan_tar
 
     def scan_while_written(path, **options):
@@ -184,7 +184,7 @@ def test_a_shard_that_grows_while_it_is_indexed_is_refused(shard, monkeypatch):
 
 
 def test_a_touched_shard_is_looked_through_once(shard, sidecar, monkeypatch):
-    """After open has read a shard with a new date again, its sidecar is the newer one."""
+    """A shard with a new date is read once more, and its sidecar is the newer file then."""
     TarIndex.open(shard, sidecar)
     os.utime(shard)
     TarIndex.open(shard, sidecar)
@@ -193,7 +193,7 @@ def test_a_touched_shard_is_looked_through_once(shard, sidecar, monkeypatch):
 
 
 def test_other_rules_make_another_index(shard, sidecar):
-    """A sidecar made by other rules is replaced."""
+    """A sidecar that was made by other rules is replaced."""
     TarIndex.open(shard, sidecar)
     index = TarIndex.open(shard, sidecar, key_rule="last_dot", grouping="shard", concatenated=True)
     assert (index.source.key_rule, index.source.grouping) == ("last_dot", "shard")
@@ -201,19 +201,19 @@ def test_other_rules_make_another_index(shard, sidecar):
 
 
 def test_a_broken_sidecar_is_replaced(shard, sidecar):
-    """Rubbish in place of a sidecar is rebuilt, never trusted and never an error."""
+    """A damaged sidecar is rebuilt without an error."""
     sidecar.write_bytes(b"rubbish" * 100)
     assert TarIndex.open(shard, sidecar).num_samples == 2
     assert TarIndex.load(sidecar, tar=shard).num_samples == 2
 
 
 def test_a_folder_that_cannot_be_written_to_is_no_error(shard, tmp_path):
-    """Where no sidecar can be kept, the shard is indexed all the same."""
+    """A shard in a read-only folder is indexed without a sidecar."""
     assert TarIndex.open(shard, tmp_path / "missing" / "x.widx").num_samples == 2
 
 
 def test_a_broken_shard_is_an_error_also_with_a_sidecar(shard, sidecar):
-    """A shard that was cut off later is not served from its old sidecar."""
+    """A shard that was truncated later is refused despite its old sidecar."""
     TarIndex.open(shard, sidecar)
     os.truncate(shard, 700)
     with pytest.raises(ShardFormatError, match="byte"):
@@ -221,7 +221,7 @@ def test_a_broken_shard_is_an_error_also_with_a_sidecar(shard, sidecar):
 
 
 def test_pickles(shard, sidecar):
-    """An index travels between processes, mapped or not; a mapped one as its path."""
+    """An index can be pickled; a mapped one is pickled as its path."""
     built = TarIndex.open(shard, sidecar)
     loaded = TarIndex.load(sidecar)
     for index in (built, loaded, pickle.loads(pickle.dumps(built))):
@@ -231,7 +231,7 @@ def test_pickles(shard, sidecar):
 
 
 def test_many_threads_build_one_sidecar(shard, sidecar):
-    """Openers that race for one sidecar all get a right index, and no part stays behind."""
+    """Threads that open one shard at once all get a right index and leave no temporary file."""
     found = []
     threads = [
         threading.Thread(target=lambda: found.append(TarIndex.open(shard, sidecar).names))
@@ -246,7 +246,7 @@ def test_many_threads_build_one_sidecar(shard, sidecar):
 
 
 def test_trailing_archives_are_refused(shard):
-    """A second archive behind the first is an error, and read when asked for."""
+    """A second archive after the first is an error, unless it is requested."""
     shard.write_bytes(shard.read_bytes() + member(b"c.txt", b"x") + END)
     with pytest.raises(ShardFormatError, match="concatenated=True reads both"):
         TarIndex.from_tar(shard)
@@ -254,7 +254,7 @@ def test_trailing_archives_are_refused(shard):
 
 
 def test_a_sidecar_that_leaves_an_archive_out_is_not_used(shard):
-    """A sidecar of an older version, which read half of a concatenated shard, hides nothing."""
+    """An old sidecar that covers half of a concatenated shard is not used."""
     first = TarIndex.from_tar(shard)
     sidecar = shard.with_name("x.tar.widx")
     shard.write_bytes(shard.read_bytes() + bytes(512) + b"tape" * 128)
@@ -269,7 +269,7 @@ def test_a_sidecar_that_leaves_an_archive_out_is_not_used(shard):
 
 
 def test_skipped_entries_are_counted_together(shard):
-    """What is no member and what is in no sample are counted in one table."""
+    """Entries that are no members, and members of no sample, are counted in one table."""
     content = member(b"d/", b"", kind=b"5") + member(b"README", b"x") + member(b".a", b"")
     shard.write_bytes(content + END)
     index = TarIndex.from_tar(shard)
@@ -278,7 +278,7 @@ def test_skipped_entries_are_counted_together(shard):
 
 
 def test_empty_shard(tmp_path, sidecar):
-    """A shard without members has an index without samples, kept like any other."""
+    """A shard without members has an index without samples, which is stored like any other."""
     path = tmp_path / "empty.tar"
     path.write_bytes(END)
     for _ in range(2):
@@ -287,7 +287,7 @@ def test_empty_shard(tmp_path, sidecar):
 
 
 def test_no_descriptors_are_lost(shard, sidecar, no_fd_leaks):
-    """Building, saving and loading leave nothing open."""
+    """Building, saving and loading an index leave no descriptor open."""
     for _ in range(20):
         TarIndex.open(shard, sidecar)
 

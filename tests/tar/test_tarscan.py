@@ -1,4 +1,4 @@
-"""Tars of every dialect: what Python's tarfile and GNU tar read, and clear errors for the rest."""
+"""The scan reads tars of every dialect as tarfile and GNU tar do, and refuses others clearly."""
 
 import contextlib
 import gzip
@@ -38,7 +38,7 @@ def oracle(path):
 
 @pytest.fixture
 def scan(tmp_path):
-    """Scan bytes as if they were a shard's."""
+    """Scan bytes as a shard."""
 
     def scan_bytes(content, **options):
         path = tmp_path / "shard.tar"
@@ -50,7 +50,7 @@ def scan(tmp_path):
 
 @pytest.fixture
 def refused(scan):
-    """Scan bytes that must be refused; return the message."""
+    """Scan bytes that must be refused; return the error message."""
 
     def message(content):
         with pytest.raises(ShardFormatError) as caught:
@@ -62,14 +62,14 @@ def refused(scan):
 
 
 def test_one_member_by_hand(scan):
-    """A tar built by hand from the standard's words lists its one member."""
+    """The one member of a tar built by hand from the standard is found."""
     assert listed(scan(member(b"a.txt", b"abc") + END)) == [("a.txt", 512, 3)]
 
 
 @pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
 @pytest.mark.parametrize("mtime", [0, 1700000000.25])
 def test_many_small_members_equal_tarfile(tmp_path, tar_format, mtime):
-    """Thousands of members, over several windows, read as tarfile reads them."""
+    """Thousands of small members are read as by tarfile."""
     path = tmp_path / "many.tar"
     with tarfile.open(path, "w", format=tar_format) as archive:
         for i in range(3000):
@@ -82,7 +82,7 @@ def test_many_small_members_equal_tarfile(tmp_path, tar_format, mtime):
 @pytest.mark.parametrize("size", [20_000, 100_000, 700_000])
 @pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
 def test_large_members_equal_tarfile(tmp_path, tar_format, size):
-    """Members so large that only their headers are read are found all the same."""
+    """Large members, whose data is skipped, are read as by tarfile."""
     path = tmp_path / "large.tar"
     with tarfile.open(path, "w", format=tar_format) as archive:
         for i in range(40):
@@ -94,7 +94,7 @@ def test_large_members_equal_tarfile(tmp_path, tar_format, size):
 
 
 def test_small_and_large_members_mixed(tmp_path):
-    """A shard whose members are small, then large, then small again reads as by tarfile."""
+    """A shard with small, then large, then small members is read as by tarfile."""
     path = tmp_path / "mixed.tar"
     sizes = [100] * 1500 + [300_000] * 8 + [5] * 1500 + [4_000_000] + [0] * 300
     with tarfile.open(path, "w") as archive:
@@ -106,7 +106,7 @@ def test_small_and_large_members_mixed(tmp_path):
 
 
 def test_tars_inside_a_tar_are_data(scan):
-    """Members that are tars themselves do not leak their members."""
+    """Members of a tar that is itself a member are not listed."""
     inner = b"".join(member(b"inner%d.txt" % i, b"x" * 600) for i in range(20)) + END
     outer = b"".join(member(b"%d.tar" % i, inner) + member(b"%d.cls" % i, b"1") for i in range(50))
     found = scan(outer + END)
@@ -115,7 +115,7 @@ def test_tars_inside_a_tar_are_data(scan):
 
 
 def test_all_member_types(tmp_path):
-    """Directories, links, devices and pipes are no members, and are counted."""
+    """Directories, links, devices and pipes are counted and not listed as members."""
     path = tmp_path / "types.tar"
     with tarfile.open(path, "w") as archive:
         for name, kind in [("d", tarfile.DIRTYPE), ("s", tarfile.SYMTYPE), ("f", tarfile.FIFOTYPE),
@@ -130,12 +130,12 @@ def test_all_member_types(tmp_path):
 
 
 def test_contiguous_files_are_files(scan):
-    """Type 7 reads as a regular file, as all readers do."""
+    """An entry of type 7 is read as a regular file, as by all readers."""
     assert listed(scan(member(b"a.txt", b"abc", kind=b"7") + END)) == [("a.txt", 512, 3)]
 
 
 def test_v7_without_magic(scan):
-    """A header of 1979, without any magic, is read; a trailing slash marks a directory there."""
+    """A header of 1979 without magic is read, and its trailing slash marks a directory."""
     content = header(b"d/", 1, kind=b"\0", magic=b"") + member(
         b"d/a.txt", b"abc", kind=b"\0", magic=b""
     )
@@ -151,25 +151,25 @@ def test_ustar_prefix_is_part_of_the_name(scan):
 
 
 def test_prefix_without_posix_magic_is_refused(refused):
-    """Where tarfile sees a prefix and GNU tar sees none, the shard is refused."""
+    """A prefix that tarfile reads and GNU tar ignores is refused."""
     message = refused(member(b"a.txt", b"x", prefix=b"14000000000", magic=b"ustar  \0") + END)
     assert "readers disagree" in message
 
 
 def test_names_that_are_no_utf8_survive(scan):
-    """Undecodable bytes in a name come as surrogates, as tarfile gives them."""
+    """Undecodable bytes in a name become surrogates, as in tarfile."""
     assert listed(scan(member(b"\xff\xe4.txt", b"") + END))[0][0] == "\udcff\udce4.txt"
 
 
 def test_base_256_size(scan):
-    """GNU's binary size field is understood."""
+    """GNU's binary size field is read."""
     block = bytearray(header(b"a.txt", 0))
     block[124:136] = b"\x80" + (700).to_bytes(11, "big")
     assert listed(scan(repair_checksum(block) + bytes(1024) + END)) == [("a.txt", 512, 700)]
 
 
 def test_member_of_nine_gibibytes(tmp_path):
-    """A size beyond eleven octal digits reads right, in all three spellings."""
+    """A size beyond eleven octal digits is read in all three encodings."""
     size = 9 << 30
     spellings = [
         (b"\x80" + size.to_bytes(11, "big"), b""),
@@ -189,7 +189,7 @@ def test_member_of_nine_gibibytes(tmp_path):
 
 
 def test_signed_checksum(scan):
-    """The checksum of old Sun tars, summed over signed bytes, is accepted."""
+    """The checksum of old Sun tars, a sum over signed bytes, is accepted."""
     block = bytearray(header("ä.txt".encode(), 0))
     signed = sum(b - 256 if b > 127 else b for b in block[:148] + block[156:]) + 256
     block[148:156] = b"%06o\0 " % signed
@@ -197,7 +197,7 @@ def test_signed_checksum(scan):
 
 
 def test_pax_size_and_path_win(scan):
-    """PAX records replace the header's name and size, of the next member only."""
+    """PAX records replace name and size of the next member only."""
     body = b"x" * 700
     block = header(b"short", 0) + body + bytes(-len(body) % 512)
     content = pax({b"path": "weit/ä.txt".encode(), b"size": b"700"}) + block + member(b"b", b"y")
@@ -205,19 +205,19 @@ def test_pax_size_and_path_win(scan):
 
 
 def test_global_pax_header_applies_to_all(scan):
-    """A global header's path holds for the members behind it, as for tarfile."""
+    """The path of a global header applies to the following members, as in tarfile."""
     content = pax({b"path": b"g.txt"}, kind=b"g") + member(b"a", b"") + member(b"b", b"")
     assert [name for name, *_ in listed(scan(content + END))] == ["g.txt", "g.txt"]
 
 
 def test_hdrcharset_binary(scan):
-    """A PAX path declared binary keeps its bytes."""
+    """A PAX path that is declared binary keeps its bytes."""
     content = pax({b"hdrcharset": b"BINARY", b"path": b"\xff.txt"}) + member(b"a", b"")
     assert listed(scan(content + END))[0][0] == "\udcff.txt"
 
 
 def test_gnu_long_name_and_pax_path(scan):
-    """Of a GNU long name and a PAX path for one member, the first counts, as for tarfile."""
+    """The first of a GNU long name and a PAX path is used, as in tarfile."""
     long_name = member(b"././@LongLink", b"long.txt\0", kind=b"L")
     long_link = member(b"././@LongLink", b"long.txt\0", kind=b"K")
     for content, name in [
@@ -229,7 +229,7 @@ def test_gnu_long_name_and_pax_path(scan):
 
 
 def test_hard_link_has_its_targets_bytes(tmp_path):
-    """A hard link is a member with the bytes of the last earlier member so named."""
+    """A hard link is a member with the bytes of the last earlier member of that name."""
     path = tmp_path / "links.tar"
     with tarfile.open(path, "w") as archive:
         info = tarfile.TarInfo("./a.txt")
@@ -256,7 +256,7 @@ def test_hard_link_to_a_hidden_member(scan):
 
 
 def test_hard_link_by_gnu_long_link(scan):
-    """A hard link's target may be longer than its header holds."""
+    """A hard link may have a long target name."""
     target = b"t" * 150 + b".txt"
     content = (
         member(b"././@LongLink", target + b"\0", kind=b"L") + member(b"t", b"abc")
@@ -312,7 +312,7 @@ def negative_size(content):
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_refused(refused, content, why):
-    """What is damaged, ambiguous or not representable is refused with its place and reason."""
+    """Damaged, ambiguous or unsupported archives are refused with offset and reason."""
     assert why in refused(content + END)
 
 
@@ -320,7 +320,7 @@ def test_refused(refused, content, why):
     "field", [b"-0000001000\0", b"0o000000010\0", b"0_10       \0", b"\xff" * 12]
 )
 def test_odd_size_fields_are_refused(refused, field):
-    """A size that is negative, or a number only to Python, is refused."""
+    """A size that is negative, or a number only in Python's syntax, is refused."""
     block = bytearray(header(b"a", 0))
     block[124:136] = field
     assert "expected" in refused(repair_checksum(block) + END)
@@ -328,7 +328,7 @@ def test_odd_size_fields_are_refused(refused, field):
 
 @pytest.mark.parametrize("claim", [1 << 40, (1 << 88) - 1])
 def test_a_claimed_size_is_not_believed(refused, claim):
-    """A member that claims a tebibyte in a small file is cut off, and nothing is allocated."""
+    """A member that claims a tebibyte in a small file is refused without allocating memory."""
     block = bytearray(header(b"a", 0))
     block[124:136] = b"\x80" + claim.to_bytes(11, "big")
     assert "end of the file at byte" in refused(repair_checksum(block) + END)
@@ -344,17 +344,17 @@ def test_a_claimed_size_is_not_believed(refused, claim):
     ],
 )
 def test_what_is_no_tar_is_named(refused, start, kind):
-    """A compressed file or an error page in place of a tar is called what it is."""
+    """The error for a compressed file or an error page names its type."""
     assert kind in refused(start.ljust(2048, b"z"))
 
 
 def test_empty_file_is_refused(refused):
-    """A file of no bytes is no tar."""
+    """An empty file is refused."""
     assert "end of the file" in refused(b"")
 
 
 def test_what_is_no_regular_file_is_refused(tmp_path):
-    """A pipe is not waited for, a device not read, and a folder is told as such."""
+    """Pipes, devices and folders are refused without waiting or reading."""
     pipe = tmp_path / "pipe.tar"
     os.mkfifo(pipe)
     for path in (pipe, "/dev/zero"):
@@ -365,13 +365,13 @@ def test_what_is_no_regular_file_is_refused(tmp_path):
 
 
 def test_empty_archive(scan):
-    """Two zero blocks are a whole archive, of no members."""
+    """Two zero blocks are a complete archive without members."""
     assert listed(scan(END)) == []
 
 
 @pytest.mark.parametrize("tar_format", FORMATS.values(), ids=FORMATS)
 def test_every_truncation_is_an_error(tmp_path, tar_format):
-    """A tar cut anywhere, also within its end mark, is an error that names an offset in it."""
+    """A tar that is cut at any byte is an error that names an offset."""
     path = tmp_path / "whole.tar"
     with tarfile.open(path, "w", format=tar_format) as archive:
         for i in range(3):
@@ -388,7 +388,7 @@ def test_every_truncation_is_an_error(tmp_path, tar_format):
 
 
 def test_the_end_mark_alone_needs_no_padding(scan):
-    """Two zero blocks are enough, though most writers fill up to 10 KiB."""
+    """Two zero blocks are enough, without padding to 10 KiB."""
     assert len(scan(member(b"a.txt", b"x") + bytes(1024)).spans) == 1
     assert len(scan(member(b"a.txt", b"x") + bytes(1025)).spans) == 1
 
@@ -398,7 +398,7 @@ def test_the_end_mark_alone_needs_no_padding(scan):
     [(gzip.compress(b"x", mtime=0), "gzip data"), (b"<html>", "HTML"), (b"x" * 100, "no tar")],
 )
 def test_what_is_small_and_no_tar_is_named(refused, content, what):
-    """A file of less than one block is called what it is, not a tar that was cut off."""
+    """The error for a file of less than one block names its type."""
     message = refused(content)
     assert what in message
     assert f"{len(content)} bytes in all" in message
@@ -427,7 +427,7 @@ SPELLINGS = [
 
 @pytest.mark.parametrize(("place", "spelling"), SPELLINGS)
 def test_odd_spellings_equal_tarfile(scan, tmp_path, place, spelling):
-    """Numbers and magics as writers of five decades spelled them read as tarfile reads them."""
+    """Numbers and magics as old writers spelled them are read as by tarfile."""
     block = bytearray(header(b"a.txt", 3))
     block[place : place + len(spelling)] = spelling
     odd = repair_checksum(block) + b"abc".ljust(512, b"\0")
@@ -441,7 +441,7 @@ def test_odd_spellings_equal_tarfile(scan, tmp_path, place, spelling):
 @pytest.mark.parametrize("form", [b"%06o\0 ", b"%07o\0", b"%08o", b"%6o \0", b"%8o", b"%o\0\0\0\0"])
 @pytest.mark.parametrize("signed", [False, True])
 def test_odd_spellings_of_checksums(scan, tmp_path, form, signed):
-    """A checksum over high bytes counts however it is summed and written."""
+    """Checksums over bytes above 127 are accepted in all spellings."""
     block = bytearray(header(b"\xe4\xff\x80.txt", 3))
     block[148:156] = b" " * 8
     total = sum(byte - 256 * (signed and byte >= 128) for byte in block)
@@ -454,7 +454,7 @@ def test_odd_spellings_of_checksums(scan, tmp_path, form, signed):
 
 
 def test_very_many_global_records(scan):
-    """Tens of thousands of global comments are read once, not with each member again."""
+    """Tens of thousands of global comments are not processed again for each member."""
     comments = {b"comment%d" % i: b"x" for i in range(20_000)}
     records = [pax({b"path": b"m%d.txt" % i}) + member(b"short", b"") for i in range(2_000)]
     found = scan(pax(comments, kind=b"g") * 3 + b"".join(records) + END)
@@ -462,7 +462,7 @@ def test_very_many_global_records(scan):
 
 
 def test_a_global_path_stays_among_very_many_records(scan):
-    """The one global record that names members holds, however many others there are."""
+    """A global path among many other global records applies to the members."""
     comments = {b"comment%d" % i: b"x" for i in range(20_000)}
     content = pax({b"path": b"g.txt"} | comments, kind=b"g") + member(b"a", b"") * 2
     own = pax({b"path": b"own.txt"}) + member(b"b", b"")
@@ -489,7 +489,7 @@ def link(name, target):
     ],
 )
 def test_a_hard_link_means_the_last_entry_of_its_name(scan, tmp_path, hider):
-    """What hides an earlier file hides it from links too, as in tarfile, until a file is back."""
+    """A hard link refers to the last entry of a name, as in tarfile."""
     content = member(b"a.txt", b"one") + hider + link(b"b.txt", b"a.txt")
     content += member(b"a.txt", b"again") + link(b"c.txt", b"x/../a.txt") + END
     path = tmp_path / "links.tar"
@@ -507,7 +507,7 @@ def test_a_hard_link_means_the_last_entry_of_its_name(scan, tmp_path, hider):
 
 
 def test_a_link_to_data_of_a_vendors_type_has_none(scan):
-    """An entry of a type that is no file's hides an earlier file, and has no data to link to."""
+    """A link to an entry of a vendor's type is not a member."""
     content = member(b"a.txt", b"one") + member(b"a.txt", b"two", kind=b"Z")
     found = scan(content + link(b"b.txt", b"a.txt") + END)
     assert listed(found) == [("a.txt", 512, 3)]
@@ -515,7 +515,7 @@ def test_a_link_to_data_of_a_vendors_type_has_none(scan):
 
 
 def test_what_follows_the_end_is_reported(scan):
-    """Bytes behind the end are counted; zeros are padding; another archive is refused."""
+    """Bytes after the end are counted, zeros are ignored, and another archive is refused."""
     one, two = (member(b"%d.txt" % i, b"x") + END for i in range(2))
     assert scan(one + bytes(10_000)).trailing_nbytes == 0
     taped = scan(one + bytes(2048) + b"tape" * 128)
@@ -531,7 +531,7 @@ def test_what_follows_the_end_is_reported(scan):
 
 
 def test_hidden_bytes_after_a_name_do_not_count(scan):
-    """A name ends at its first zero byte, whatever follows in the field."""
+    """A name ends at its first zero byte."""
     names = [b"a.txt\0junk", b"b.txt"] * 600
     content = b"".join(member(name, b"") for name in names)
     assert {name for name, *_ in listed(scan(content + END))} == {"a.txt", "b.txt"}
@@ -540,7 +540,7 @@ def test_hidden_bytes_after_a_name_do_not_count(scan):
 @pytest.mark.skipif(shutil.which("tar") is None, reason="GNU tar is not installed")
 @pytest.mark.parametrize("tar_format", ["v7", "oldgnu", "gnu", "ustar", "pax"])
 def test_what_gnu_tar_writes(tmp_path, tar_format):
-    """Archives written by GNU tar list the names that GNU tar lists."""
+    """Archives written by GNU tar have the names that GNU tar lists."""
     folder = tmp_path / "data" / "deep" / "er"
     folder.mkdir(parents=True)
     for i in range(30):
@@ -582,7 +582,7 @@ def write_members(path, members, tar_format, mtime):
 
 
 def linked_oracle(path):
-    """Return regular members, and hard links with what tarfile finds behind them."""
+    """Return regular members and resolved hard links as tarfile finds them."""
     found = []
     with tarfile.open(path) as archive:
         for info in archive:
@@ -604,7 +604,7 @@ def linked_oracle(path):
     mtime=st.sampled_from([0, 1.5]),
 )
 def test_any_names_sizes_and_types(tmp_path, members, tar_format, mtime):
-    """Whatever members tarfile writes, the scan finds those with data, at the same offsets."""
+    """Members of any name, size and type that tarfile writes are found at the same offsets."""
     path = tmp_path / "any.tar"
     write_members(path, members, tar_format, mtime)
     assert listed(scan_tar(path)) == linked_oracle(path)
@@ -618,7 +618,7 @@ def test_any_names_sizes_and_types(tmp_path, members, tar_format, mtime):
     tar_format=st.sampled_from(list(FORMATS.values())),
 )  # fmt: skip
 def test_any_dialect(tmp_path, members, tar_format):
-    """In all three dialects, prefixes included, names and offsets are those of tarfile."""
+    """Names and offsets equal those of tarfile in all three dialects."""
     path = tmp_path / "dialect.tar"
     members = [m for m in members if tar_format != tarfile.USTAR_FORMAT or len(members[0][0]) < 99]
     write_members(path, members, tar_format, 0)
@@ -633,7 +633,7 @@ def test_any_dialect(tmp_path, members, tar_format):
     tar_format=st.sampled_from([tarfile.GNU_FORMAT, tarfile.PAX_FORMAT]),
 )  # fmt: skip
 def test_any_names_as_gnu_tar_lists_them(tmp_path, members, tar_format):
-    """The names that GNU tar lists are the names that the scan finds, byte by byte."""
+    """Names are byte for byte those that GNU tar lists."""
     path = tmp_path / "any.tar"
     write_members(path, members, tar_format, 0)
     command = ["tar", "--quoting-style=literal", "-P", "-tf", path]
@@ -644,7 +644,7 @@ def test_any_names_as_gnu_tar_lists_them(tmp_path, members, tar_format):
 
 @pytest.mark.parametrize("key", [b"path", b"linkpath"])
 def test_a_long_global_name_is_not_copied_to_each_member(tmp_path, key):
-    """A megabyte of global name and a thousand members are refused within 300 MiB of memory."""
+    """A global name of a megabyte over a thousand members is refused within 300 MiB."""
     kind = b"0" if key == b"path" else b"1"
     entries = b"".join(header(b"%d.txt" % i, 0, kind=kind) for i in range(1000))
     path = tmp_path / "a.tar"

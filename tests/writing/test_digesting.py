@@ -1,4 +1,4 @@
-"""Digests made while a file is written: those of its bytes, whatever the pace."""
+"""Digests that are computed while a file is written equal those of its bytes."""
 
 import hashlib
 import io
@@ -12,7 +12,7 @@ from wids.writing.shardfile import DigestingFile
 
 
 def test_digests_are_those_of_the_bytes_written():
-    """The digests made on the way are those of the whole stream, whatever the blocks."""
+    """The digests equal those of the whole stream for any block sizes."""
     stream = io.BytesIO()
     file = DigestingFile(stream, ("md5", "sha256"))
     for size in (0, 1, 700_000, 3):
@@ -27,7 +27,7 @@ def test_digests_are_those_of_the_bytes_written():
 
 
 def test_file_without_digests_passes_bytes_through():
-    """No digests asked for means none made."""
+    """Without algorithms, no digest is computed."""
     stream = io.BytesIO()
     file = DigestingFile(stream)
     file.write(b"abc")
@@ -37,7 +37,7 @@ def test_file_without_digests_passes_bytes_through():
 
 @given(st.lists(st.binary(max_size=300), max_size=40), st.sets(st.sampled_from(["md5", "sha256"])))
 def test_any_blocks_are_digested_in_order(blocks: list[bytes], digests: set[str]):
-    """However the bytes are cut, the digest is that of all of them."""
+    """The digest does not depend on how the bytes are divided into blocks."""
     stream = io.BytesIO()
     file = DigestingFile(stream, sorted(digests))
     for block in blocks:
@@ -48,7 +48,7 @@ def test_any_blocks_are_digested_in_order(blocks: list[bytes], digests: set[str]
 
 
 def test_threads_end_with_the_file():
-    """Nothing runs on once the digests are there, however often the file is closed."""
+    """No thread runs after `close`, which may be called several times."""
     before = threading.active_count()
     file = DigestingFile(io.BytesIO(), ("md5", "sha256"))
     assert threading.active_count() == before + 2
@@ -58,7 +58,7 @@ def test_threads_end_with_the_file():
 
 
 def test_error_of_the_stream_reaches_the_writer_and_leaves_no_thread():
-    """A full disk is the caller's to hear of, and the digests can be let go after it."""
+    """An error of the stream is raised to the caller, and closing then ends the threads."""
 
     class Full(io.BytesIO):
         def write(self, block: bytes) -> int:

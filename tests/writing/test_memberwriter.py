@@ -1,4 +1,4 @@
-"""`MemberWriter`: plain archives that every other tar reads, the same bytes for the same calls."""
+"""`MemberWriter` writes plain archives, readable by every tar; equal calls give equal bytes."""
 
 import contextlib
 import io
@@ -34,7 +34,7 @@ def read_back(archive: bytes) -> list[tuple[str, bytes]]:
 
 
 def test_python_tarfile_reads_every_kind_of_name():
-    """Plain, prefixed, long and non-ASCII names come back from tarfile as they went in."""
+    """Python's tarfile reads plain, prefixed, long and non-ASCII names unchanged."""
     names = ["a.txt", LONG, TOO_LONG, "ключ/日本.txt", "ü" * 90 + ".txt", "a" * 99 + "é.txt"]
     members = [(name, name.encode()) for name in names]
     assert read_back(archive_of(members)) == members
@@ -53,7 +53,7 @@ def test_gnu_tar_lists_and_extracts_every_kind_of_name(tmp_path: Path):
 
 @pytest.mark.skipif(shutil.which("bsdtar") is None, reason="bsdtar is not installed")
 def test_bsdtar_lists_every_kind_of_name(tmp_path: Path):
-    """Libarchive lists the names as they went in."""
+    """The program bsdtar lists the names unchanged."""
     members = [(name, b"x") for name in ("a.txt", LONG, TOO_LONG, "日本.txt")]
     (tmp_path / "a.tar").write_bytes(archive_of(members))
     listing = subprocess.run(
@@ -66,7 +66,7 @@ def test_bsdtar_lists_every_kind_of_name(tmp_path: Path):
 
 
 def test_name_that_is_no_utf8_survives():
-    """Bytes that are no UTF-8 are stored raw, short or long, as tarfile reads them."""
+    """Names that are not UTF-8 are stored unchanged, as tarfile reads them."""
     names = [b"caf\xe9.txt", b"caf\xe9" * 40 + b".txt"]
     members = [(name.decode("utf-8", "surrogateescape"), b"x") for name in names]
     assert read_back(archive_of(members)) == members
@@ -74,7 +74,7 @@ def test_name_that_is_no_utf8_survives():
 
 
 def test_metadata_is_fixed():
-    """Owner, mode and times say nothing about the machine or the hour."""
+    """Owner, mode and times do not depend on the machine or the time."""
     with tarfile.open(fileobj=io.BytesIO(archive_of([("a.txt", b"x")]))) as reader:
         member = reader.next()
     seen = (member.mode, member.uid, member.gid, member.uname, member.gname, member.mtime)
@@ -82,20 +82,20 @@ def test_metadata_is_fixed():
 
 
 def test_mtime_can_be_chosen():
-    """A given modification time stands in every member."""
+    """A given modification time is written for every member."""
     with tarfile.open(fileobj=io.BytesIO(archive_of([("a.txt", b"x")], 1_700_000_000))) as reader:
         assert reader.next().mtime == 1_700_000_000
 
 
 def test_archive_ends_with_two_zero_blocks_and_nothing_else():
-    """No record padding follows the end of the archive."""
+    """Two zero blocks end the archive without further padding."""
     archive = archive_of([("a.txt", b"x")])
     assert len(archive) == 512 + 512 + 1024
     assert archive_of([]) == bytes(1024)
 
 
 def test_length_is_known_before_the_end():
-    """`nbytes` and `member_nbytes` say what the archive takes, long names and all."""
+    """`nbytes` and `member_nbytes` give the size in the archive, also for long names."""
     stream = io.BytesIO()
     members = [("a.txt", b"1"), (TOO_LONG, b"22"), ("b.txt", b""), ("ü", b"x" * 600)]
     with MemberWriter(stream) as writer:
@@ -107,7 +107,7 @@ def test_length_is_known_before_the_end():
 
 
 def test_large_data_is_passed_on_without_a_copy():
-    """A member larger than a block reaches the stream as parts of the very object."""
+    """A large member is passed to the stream without a copy."""
     data = b"L" * 2_500_000
     seen = []
 
@@ -122,7 +122,7 @@ def test_large_data_is_passed_on_without_a_copy():
 
 
 def test_any_buffer_may_be_written_and_changed_afterwards():
-    """A bytearray, a memoryview and an array are taken by value."""
+    """A buffer may be changed after it was written."""
     stream = io.BytesIO()
     changing = bytearray(b"before")
     with MemberWriter(stream) as writer:
@@ -140,7 +140,7 @@ def test_any_buffer_may_be_written_and_changed_afterwards():
 
 
 def test_archive_left_by_an_error_does_not_look_whole():
-    """When the block is left by an error, the end of the archive is not written."""
+    """After an error in the block, the end of the archive is not written."""
     stream = io.BytesIO()
     with contextlib.suppress(KeyError), MemberWriter(stream) as writer:
         writer.write("a.txt", b"x")
@@ -149,7 +149,7 @@ def test_archive_left_by_an_error_does_not_look_whole():
 
 
 def test_closed_writer_refuses():
-    """A member after the end would never be read, so it is an error."""
+    """Writing to a closed writer is an error."""
     writer = MemberWriter(io.BytesIO())
     writer.close()
     with pytest.raises(ValueError, match=r"a\.txt.*closed"):
@@ -164,14 +164,14 @@ names = st.text(
 @settings(max_examples=150, deadline=None)
 @given(st.lists(st.tuples(names, st.binary(max_size=1500)), max_size=6))
 def test_whatever_is_written_is_read_by_tarfile(members: list[tuple[str, bytes]]):
-    """Any names and data come back from tarfile, and the same call gives the same bytes."""
+    """Python's tarfile reads any names and data; the same calls give the same bytes."""
     archive = archive_of(members)
     assert read_back(archive) == members
     assert archive_of(members) == archive
 
 
 def test_members_of_another_archive_are_taken_over_in_one_piece():
-    """Small or large, between members that are written, the bytes are those of writing all."""
+    """Members copied as raw blocks give the same bytes as writing them."""
     rows = [("a.txt", b"one"), ("ключ.txt", b"x" * 700), ("b.bin", bytes(900_000)), ("c", b"")]
     whole = memoryview(archive_of(rows))
     stream = io.BytesIO()
@@ -188,7 +188,7 @@ def test_members_of_another_archive_are_taken_over_in_one_piece():
 
 
 def test_a_sample_taken_over_keeps_its_key_from_coming_again():
-    """A key that came in one piece is known to what is written member by member."""
+    """A key copied as raw blocks cannot be written again."""
     archive = SampleArchive(io.BytesIO(), "x.tar")
     archive.write_raw("a", memoryview(archive_of([("a.txt", b"one")]))[:1024])
     with pytest.raises(ValueError, match="'a' is in x.tar already"):

@@ -1,4 +1,4 @@
-"""Writers that go on after a crash, and writers in parallel: nothing is lost, nothing doubled."""
+"""Writers resume after a crash and run in parallel without losing or repeating samples."""
 
 import hashlib
 import json
@@ -47,7 +47,7 @@ def write(folder: Path, rows: list[dict[str, Any]], **options: Any) -> ShardWrit
 
 
 def crash(folder: Path, rows: list[dict[str, Any]], **options: Any) -> None:
-    """Write samples and leave by an error."""
+    """Write samples and end with an error."""
 
     def broken() -> Any:
         with ShardWriter(
@@ -77,14 +77,14 @@ def undisturbed(tmp_path: Path) -> dict[str, str]:
 def test_resumed_run_equals_an_undisturbed_one(
     tmp_path: Path, undisturbed: dict[str, str], before: int
 ):
-    """However far the first run came, the second makes the same files, to the byte."""
+    """A resumed run makes the same files as one without a crash, to the byte."""
     crash(tmp_path / "x", samples(before))
     write(tmp_path / "x", samples(10), resume=True)
     assert contents(tmp_path / "x") == undisturbed
 
 
 def test_whole_shards_are_not_written_again(tmp_path: Path):
-    """What is whole stays untouched, and its values are not encoded again."""
+    """Complete shards stay untouched, and their values are not encoded again."""
     crash(tmp_path, samples(7))
     first = (tmp_path / "x-0.tar").stat()
     encoded = []
@@ -106,7 +106,7 @@ def test_finished_run_is_resumed_without_effect(tmp_path: Path, undisturbed: dic
 
 
 def test_skip_written_says_where_to_begin(tmp_path: Path, undisturbed: dict[str, str]):
-    """A source that can start in the middle need not make the samples that are there."""
+    """`skip_written` returns the number of samples that are already written."""
     crash(tmp_path / "x", samples(7))
     with ShardWriter(
         tmp_path / "x" / "x-%d.tar", maxcount=3, spec=tmp_path / "x" / "x.json", resume=True
@@ -121,21 +121,21 @@ def test_skip_written_says_where_to_begin(tmp_path: Path, undisturbed: dict[str,
 
 
 def test_other_samples_are_refused(tmp_path: Path):
-    """A sample in the place of another is an error that names both."""
+    """A sample other than the one written at its position is an error that names both."""
     crash(tmp_path, samples(4))
     with pytest.raises(ValueError, match=r"sample 0 is '000005', .* have '000000'"):
         write(tmp_path, samples(9, first=5), resume=True)
 
 
 def test_fewer_samples_are_refused(tmp_path: Path):
-    """Shards of samples that no longer come are not passed off as the result."""
+    """It is an error if not all samples of the complete shards are given again."""
     write(tmp_path, samples(10))
     with pytest.raises(ValueError, match="only 2 samples came, .* hold 10"):
         write(tmp_path, samples(2), resume=True)
 
 
 def test_hook_is_called_for_a_shard_that_was_finished_but_not_noted(tmp_path: Path):
-    """An upload that may not have happened happens again; one that was noted does not."""
+    """`post` is called again only for a shard that the journal does not list."""
     crash(tmp_path, samples(7))
     journal = tmp_path / "x.json.journal"
     lines = journal.read_text().split("\n")
@@ -146,7 +146,7 @@ def test_hook_is_called_for_a_shard_that_was_finished_but_not_noted(tmp_path: Pa
 
 
 def test_without_a_spec_shards_are_read_again(tmp_path: Path):
-    """No journal is needed: what is there can be counted and digested."""
+    """Without a journal, complete shards are counted and digested again."""
     pattern = tmp_path / "x-%d.tar"
     writer = ShardWriter(pattern, maxcount=3)
     for row in samples(7):
@@ -160,12 +160,14 @@ def test_without_a_spec_shards_are_read_again(tmp_path: Path):
 
 
 def test_killed_at_any_moment_a_rerun_makes_the_same_files(tmp_path: Path):
-    """After kill -9, no half shard has its final name, and reruns end where no kill would have."""
+    """After kill -9 at any time, no incomplete shard has its final name and reruns make the same
+    files.
+    """
     kill_and_compare(tmp_path, kills=int(os.environ.get("WIDS_TEST_KILLS", "8")))
 
 
 def kill_and_compare(folder: Path, kills: int) -> None:
-    """Kill the program at random moments, until it ends; compare with a run that was not killed."""
+    """Kill the program at random times until it ends; compare with a run that was not killed."""
     run(folder / "whole")
     expected = contents(folder / "whole")
     rng = random.Random(1)
@@ -190,7 +192,7 @@ def kill_and_compare(folder: Path, kills: int) -> None:
 
 
 def start(folder: Path) -> subprocess.Popen[bytes]:
-    """Start the program and wait until it is about to write."""
+    """Start the program and wait until it is ready to write."""
     process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(folder)], stdout=subprocess.PIPE)
     assert process.stdout.readline() == b"ready\n"
     return process
@@ -205,11 +207,11 @@ def run(folder: Path) -> None:
 
 
 class TestAnewOverOldShards:
-    """A run that began anew where shards lay, and was cut off before it had replaced them all."""
+    """A run without `resume` over old shards that ended before it replaced all of them."""
 
     @pytest.mark.parametrize("skipping", [True, False])
     def test_old_shards_are_not_taken_for_new_ones(self, tmp_path: Path, skipping: bool):
-        """Going on replaces the rest of the old shards, whatever keys and sizes they have."""
+        """A resumed run replaces the remaining old shards, whatever their keys and sizes."""
         old = [{"__key__": f"{n:06}", "txt": "old"} for n in range(30)]
         with ShardWriter(tmp_path / "x-%d.tar", maxcount=5, spec=tmp_path / "x.json") as writer:
             for row in old:
@@ -234,7 +236,7 @@ class TestAnewOverOldShards:
         assert not (tmp_path / "x.json.journal").exists()
 
     def test_cut_off_before_its_first_shard(self, tmp_path: Path):
-        """Nothing of the old run counts, even where nothing of the new one is there."""
+        """Old shards do not count if the new run ended before its first shard."""
         write(tmp_path, [{"__key__": f"{n:06}", "txt": "old"} for n in range(6)])
         crash(tmp_path, samples(2))
         writer = write(tmp_path, samples(6), resume=True)
@@ -246,7 +248,7 @@ class TestParallelWriters:
     """`rank` and `num_replicas`, and merging their specs."""
 
     def test_shards_of_all_writers_make_one_dataset(self, tmp_path: Path):
-        """Numbers interleave, no writer touches another's shard, and the specs merge."""
+        """Parallel writers use separate shard numbers, and their specs can be merged."""
         for rank in range(3):
             write(tmp_path, samples(5, first=100 * rank), rank=rank, num_replicas=3)
         assert sorted(path.name for path in tmp_path.glob("*.tar")) == [
@@ -260,7 +262,7 @@ class TestParallelWriters:
         assert spec.name == "x"
 
     def test_each_rank_resumes_its_own(self, tmp_path: Path):
-        """A crashed writer goes on with its own shards only."""
+        """A resumed writer continues with its own shards only."""
         write(tmp_path / "a", samples(9), rank=0, num_replicas=2)
         write(tmp_path / "a", samples(9, first=50), rank=1, num_replicas=2)
         write(tmp_path / "b", samples(9), rank=0, num_replicas=2)
@@ -270,12 +272,12 @@ class TestParallelWriters:
 
     @pytest.mark.parametrize(("rank", "num_replicas"), [(-1, 2), (2, 2), (0, 0)])
     def test_rank_out_of_range_is_refused(self, rank: int, num_replicas: int):
-        """The message says what was given."""
+        """A rank out of range is an error that names it."""
         with pytest.raises(ValueError, match=f"got {rank} of {num_replicas}"):
             ShardWriter("x-%d.tar", rank=rank, num_replicas=num_replicas)
 
     def test_merge_command(self, tmp_path: Path, monkeypatch, capsys):
-        """`wids merge` writes one spec, which opens wherever it lies."""
+        """`wids merge` writes one spec, which can be opened from any folder."""
         monkeypatch.chdir(tmp_path)
         for rank in range(2):
             write(Path(), samples(4, first=100 * rank), rank=rank, num_replicas=2)
@@ -287,7 +289,7 @@ class TestParallelWriters:
         assert json.loads(output.read_text())["shardlist"][0]["url"] == "../x-0.tar"
 
     def test_merging_a_shard_twice_is_refused(self, tmp_path: Path, capsys):
-        """Samples would be in the dataset twice."""
+        """Merging specs with a common shard is an error."""
         write(tmp_path, samples(4))
         spec = str(tmp_path / "x.json")
         assert main(["merge", spec, spec, "-o", str(tmp_path / "y.json")]) == 1
@@ -296,7 +298,7 @@ class TestParallelWriters:
 
 @pytest.mark.parametrize(("old", "told"), [(3, []), (6, ["1 shard of"]), (10, ["3 shards of"])])
 def test_shards_of_a_longer_run_are_warned_of_and_kept(tmp_path: Path, old: int, told: list[str]):
-    """Only the user knows whether they are wanted; the spec leaves them out."""
+    """Shards with higher numbers are kept outside the spec, with a warning."""
     write(tmp_path, samples(old))
     before = {path: path.read_bytes() for path in tmp_path.glob("*.tar")}
     with warnings.catch_warnings(record=True) as caught:
@@ -310,7 +312,7 @@ def test_shards_of_a_longer_run_are_warned_of_and_kept(tmp_path: Path, old: int,
 
 
 def test_a_writer_among_several_is_warned_of_its_own_numbers_only(tmp_path: Path):
-    """The shards of the other ranks are no left-overs."""
+    """A writer of several does not warn of the shards of other ranks."""
     for rank in (0, 1):
         write(tmp_path, samples(6, 6 * rank), rank=rank, num_replicas=2)
     with pytest.warns(UserWarning, match=r"x-2\.tar: 1 shard"):
@@ -323,7 +325,7 @@ def test_a_writer_among_several_is_warned_of_its_own_numbers_only(tmp_path: Path
 def test_the_command_line_tells_of_a_longer_run_in_one_line(
     command: str, tmp_path: Path, monkeypatch, capsys
 ):
-    """The exit code is 0: all that was asked for was done."""
+    """The command prints the warning in one line and exits with 0."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     write(tmp_path / "in", samples(4))

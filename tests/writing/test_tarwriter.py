@@ -1,4 +1,4 @@
-"""`TarWriter`: one tar of samples, to a file, a pipe or any stream."""
+"""`TarWriter` writes one tar of samples to a file, a pipe or a stream."""
 
 import contextlib
 import gzip
@@ -21,7 +21,7 @@ SAMPLES: list[dict[str, Any]] = [
 
 
 def write_all(target: Any, samples: list[dict[str, Any]] = SAMPLES, **options: Any) -> list[int]:
-    """Write samples and close the writer; return what each took."""
+    """Write samples and close the writer; return the size of each."""
     with TarWriter(target, **options) as writer:
         return [writer.write(sample) for sample in samples]
 
@@ -33,7 +33,7 @@ def members_of(archive: bytes) -> dict[str, bytes]:
 
 
 def test_file_and_stream_get_the_bytes_of_a_shard(tmp_path: Path):
-    """Whatever it is written to, the archive is the one that `ShardWriter` makes."""
+    """Every target gets the archive that `ShardWriter` makes."""
     stream = io.BytesIO()
     write_all(stream)
     write_all(tmp_path / "a.tar")
@@ -48,13 +48,13 @@ def test_file_and_stream_get_the_bytes_of_a_shard(tmp_path: Path):
 
 
 def test_write_tells_what_the_sample_takes(tmp_path: Path):
-    """The numbers add up to the file, so that a caller can begin a new one in time."""
+    """The sizes that `write` returns add up to the size of the file."""
     taken = write_all(tmp_path / "a.tar")
     assert sum(taken) + 1024 == (tmp_path / "a.tar").stat().st_size
 
 
 def test_lengths_are_known_on_the_way():
-    """`nsamples` and `nbytes` are those of the archive, were it closed now."""
+    """`nsamples` and `nbytes` are those of the archive if it were closed now."""
     stream = io.BytesIO()
     with TarWriter(stream) as writer:
         assert (writer.nsamples, writer.nbytes) == (0, 1024)
@@ -64,7 +64,7 @@ def test_lengths_are_known_on_the_way():
 
 
 def test_options_mean_what_they_mean_to_shards():
-    """`mtime` and `encoders` reach the members."""
+    """`mtime` and `encoders` apply to the members."""
     stream = io.BytesIO()
     write_all(stream, SAMPLES[:1], mtime=1_700_000_000, encoders={"txt": lambda text: b"!"})
     with tarfile.open(fileobj=io.BytesIO(stream.getvalue())) as reader:
@@ -73,7 +73,7 @@ def test_options_mean_what_they_mean_to_shards():
 
 
 def test_file_has_its_name_only_when_whole(tmp_path: Path):
-    """Before `close` there is no such file, and after an error there never is."""
+    """The file does not exist before `close`, nor after an error."""
     with TarWriter(tmp_path / "a.tar", fsync=True) as writer:
         writer.write(SAMPLES[0])
         assert not (tmp_path / "a.tar").exists()
@@ -84,7 +84,7 @@ def test_file_has_its_name_only_when_whole(tmp_path: Path):
 
 
 def test_stream_left_by_an_error_does_not_look_whole():
-    """No end of archive is written, so that whoever reads the pipe learns of it."""
+    """After an error, a stream gets no end of archive."""
     stream = io.BytesIO()
     with contextlib.suppress(KeyError), TarWriter(stream) as writer:
         writer.write({"__key__": "a", "bin": b"x" * 2_000_000})
@@ -93,7 +93,7 @@ def test_stream_left_by_an_error_does_not_look_whole():
 
 
 def test_stream_stays_open(tmp_path: Path):
-    """Several archives may follow in one stream, buffered or raw."""
+    """Several archives can be written to one stream, buffered or raw."""
     for buffering in (-1, 0):
         with (tmp_path / "two.tar").open("wb", buffering=buffering) as stream:
             write_all(stream, SAMPLES[:1])
@@ -105,7 +105,7 @@ def test_stream_stays_open(tmp_path: Path):
 
 
 def test_raw_stream_that_takes_a_part_gets_the_rest():
-    """A raw file may write less than it is given; nothing is lost by that."""
+    """A raw stream that writes only parts still gets all bytes."""
 
     class Slow(io.RawIOBase):
         def __init__(self) -> None:
@@ -126,7 +126,7 @@ def test_raw_stream_that_takes_a_part_gets_the_rest():
 
 
 def test_compressed_stream_is_the_callers_choice():
-    """Whoever wants `.tar.gz` passes a stream that compresses."""
+    """A compressing stream gives a `.tar.gz`."""
     packed = io.BytesIO()
     with gzip.open(packed, "wb") as stream:
         write_all(stream)
@@ -134,7 +134,7 @@ def test_compressed_stream_is_the_callers_choice():
 
 
 def test_standard_output_is_a_target(tmp_path: Path):
-    """`-` writes to the pipe, for `| tar -x` and the like."""
+    """The target `-` writes to standard output."""
     code = "import wids\nwith wids.TarWriter('-') as w: w.write({'__key__': 'a', 'txt': 'one'})"
     done = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, check=True)
     subprocess.run(["tar", "-x"], input=done.stdout, cwd=tmp_path, check=True)
@@ -142,7 +142,7 @@ def test_standard_output_is_a_target(tmp_path: Path):
 
 
 def test_reader_that_goes_away_is_an_error():
-    """A broken pipe shows in the `with` block, not when the process ends."""
+    """A broken pipe raises an error within the `with` block."""
     read_end, write_end = os.pipe()
     os.close(read_end)
     with os.fdopen(write_end, "wb", buffering=0) as stream, pytest.raises(BrokenPipeError):
@@ -163,7 +163,7 @@ def test_reader_that_goes_away_is_an_error():
 def test_bad_sample_is_refused_before_a_byte_is_written(
     tmp_path: Path, sample: dict[str, Any], message: str
 ):
-    """The archive goes on without it."""
+    """A refused sample writes nothing, and the archive can be continued."""
     with TarWriter(tmp_path / "a.tar") as writer:
         writer.write(SAMPLES[0])
         before = writer.nbytes
@@ -184,14 +184,14 @@ def test_bad_sample_is_refused_before_a_byte_is_written(
     ],
 )
 def test_target_that_is_no_plain_local_file_is_refused(target: str, message: str):
-    """The message says what to do instead."""
+    """A URL or a compressed name is refused with a remedy."""
     with pytest.raises(ValueError, match=message):
         TarWriter(target)
 
 
 @pytest.mark.parametrize("target", [io.StringIO(), 7, None])
 def test_target_that_takes_no_bytes_is_refused(target: Any):
-    """A file opened as text is told at once, not a megabyte later."""
+    """A text stream is refused at once."""
     with pytest.raises(TypeError, match="mode 'wb'"):
         TarWriter(target)
 

@@ -1,4 +1,4 @@
-"""`ShardWriter`: samples into whole shards, checked before a byte is written."""
+"""`ShardWriter` writes checked samples to complete shards."""
 
 import contextlib
 import gzip
@@ -47,7 +47,7 @@ def write_all(pattern: Path, samples: list[dict[str, Any]], **options: Any) -> S
 
 
 def test_fields_become_members_named_by_key_and_extension(tmp_path: Path):
-    """`jpg` and `.jpg` mean the same, values are encoded by extension, bytes stay bytes."""
+    """`jpg` and `.jpg` mean the same, values are encoded by extension, bytes are kept."""
     sample = {"__key__": "dir/a", "jpg": b"JPEG", ".cls": 7, "seg.png": memoryview(b"PNG")}
     write_all(tmp_path / "x-%06d.tar", [sample])
     assert members_of(tmp_path / "x-000000.tar") == [
@@ -58,7 +58,7 @@ def test_fields_become_members_named_by_key_and_extension(tmp_path: Path):
 
 
 def test_equal_samples_give_equal_bytes(tmp_path: Path):
-    """Neither the order of a dict's keys nor the time of day shows in the shard."""
+    """The shard does not depend on the order of dict keys or on the time."""
     sample = {"__key__": "a", "txt": "one", "cls": 1, "npy": np.arange(3)}
     turned = dict(reversed(sample.items()))
     first = write_all(tmp_path / "1-%d.tar", [sample])
@@ -68,7 +68,7 @@ def test_equal_samples_give_equal_bytes(tmp_path: Path):
 
 
 def test_names_of_the_form_dunder_are_left_out(tmp_path: Path):
-    """A sample that was read, with its origin, can be written as it is."""
+    """A sample of a dataset can be written with its `__x__` entries, which are left out."""
     sample = {"__key__": "a", "__index__": 3, "__shard__": "x.tar", ".txt": "one"}
     write_all(tmp_path / "x-%d.tar", [sample])
     assert members_of(tmp_path / "x-0.tar") == [("a.txt", b"one")]
@@ -76,7 +76,7 @@ def test_names_of_the_form_dunder_are_left_out(tmp_path: Path):
 
 @pytest.mark.parametrize("sample", ["0001", None, [("__key__", "a"), ("txt", "one")]])
 def test_only_a_dict_is_a_sample(tmp_path: Path, sample: object) -> None:
-    """Anything else is named by its type, and the shard goes on without it."""
+    """An object that is no dict is refused by its type, and the shard can be continued."""
     with ShardWriter(tmp_path / "x-%d.tar") as writer:
         writer.write({"__key__": "a", "txt": "one"})
         with pytest.raises(TypeError, match=f"as a dict.*got {type(sample).__name__}"):
@@ -86,7 +86,7 @@ def test_only_a_dict_is_a_sample(tmp_path: Path, sample: object) -> None:
 
 
 def test_maxcount_begins_a_new_shard(tmp_path: Path):
-    """A shard takes `maxcount` samples, and the last one what is left."""
+    """Each shard has `maxcount` samples, and the last one the rest."""
     writer = write_all(tmp_path / "x-%06d.tar", text_samples(7), maxcount=3)
     assert [shard["nsamples"] for shard in writer.shardlist] == [3, 3, 1]
     names = sorted(path.name for path in tmp_path.glob("*.tar"))
@@ -94,7 +94,7 @@ def test_maxcount_begins_a_new_shard(tmp_path: Path):
 
 
 def test_maxsize_is_never_exceeded_but_by_one_large_sample(tmp_path: Path):
-    """A shard, with its headers and its end, holds at most `maxsize` bytes."""
+    """A shard, with headers and end, has at most `maxsize` bytes unless one sample is larger."""
     samples = [{"__key__": f"{n}", "bin": b"x" * 2000} for n in range(5)]
     samples.insert(2, {"__key__": "large", "bin": b"x" * 20_000})
     samples.append({"__key__": "ключ", "bin": b"x" * 1500})  # this one needs a PAX header
@@ -104,20 +104,20 @@ def test_maxsize_is_never_exceeded_but_by_one_large_sample(tmp_path: Path):
 
 
 def test_exactly_maxsize_still_fits(tmp_path: Path):
-    """The bound is reached by the last byte, not passed."""
+    """A shard may have exactly `maxsize` bytes."""
     samples = [{"__key__": f"{n}", "bin": b"x" * 512} for n in range(4)]
     writer = write_all(tmp_path / "x-%d.tar", samples, maxsize=2 * 1024 + 1024)
     assert [shard["filesize"] for shard in writer.shardlist] == [3072, 3072]
 
 
 def test_start_shard_numbers_the_first_shard(tmp_path: Path):
-    """Numbers count from `start_shard`."""
+    """Shards are numbered from `start_shard` on."""
     write_all(tmp_path / "x-%03d.tar", text_samples(2), maxcount=1, start_shard=41)
     assert sorted(path.name for path in tmp_path.glob("*.tar")) == ["x-041.tar", "x-042.tar"]
 
 
 def test_post_gets_each_whole_shard_by_its_final_name(tmp_path: Path):
-    """The hook can open the shard it is given."""
+    """`post` is called with the final path of each complete shard."""
     seen = []
 
     def post(name: str) -> None:
@@ -128,7 +128,7 @@ def test_post_gets_each_whole_shard_by_its_final_name(tmp_path: Path):
 
 
 def test_shard_has_its_name_only_when_whole(tmp_path: Path):
-    """Before a shard is finished, no `.tar` is to be seen."""
+    """No `.tar` exists before the shard is complete."""
     with ShardWriter(tmp_path / "x-%d.tar", maxcount=2) as writer:
         for sample in text_samples(3):
             writer.write(sample)
@@ -138,7 +138,7 @@ def test_shard_has_its_name_only_when_whole(tmp_path: Path):
 
 
 def test_error_in_the_block_keeps_whole_shards_and_drops_the_open_one(tmp_path: Path):
-    """Whatever stops the writing, half a shard is not left behind, nor a spec."""
+    """After an error, complete shards are kept, and the open shard and the spec are not written."""
     spec = tmp_path / "spec" / "x.json"
     with (
         contextlib.suppress(KeyboardInterrupt),
@@ -152,7 +152,7 @@ def test_error_in_the_block_keeps_whole_shards_and_drops_the_open_one(tmp_path: 
 
 
 def test_spec_describes_the_shards(tmp_path: Path):
-    """Counts, sizes and digests in the spec are those of the files, urls relative to it."""
+    """Counts, sizes and digests in the spec are those of the files, with relative URLs."""
     samples = text_samples(3)
     write_all(tmp_path / "sub" / "x-%d.tar", samples, maxcount=2, spec=tmp_path / "train.json")
     document = json.loads((tmp_path / "train.json").read_text())
@@ -168,7 +168,7 @@ def test_spec_describes_the_shards(tmp_path: Path):
 
 
 def test_what_is_written_is_indexed_as_it_went_in(tmp_path: Path):
-    """The tar index finds the same keys and fields."""
+    """The tar index finds the written keys and fields."""
     samples = [*text_samples(3), {"__key__": "ключ/" + "x" * 150, "txt": "ü"}]
     write_all(tmp_path / "x-%d.tar", samples)
     index = TarIndex.from_tar(tmp_path / "x-0.tar")
@@ -178,7 +178,7 @@ def test_what_is_written_is_indexed_as_it_went_in(tmp_path: Path):
 
 
 def test_no_samples_no_shards(tmp_path: Path):
-    """A writer that got nothing leaves nothing."""
+    """A writer without samples makes no shard."""
     assert write_all(tmp_path / "x-%d.tar", []).shardlist == []
     assert names_in(tmp_path) == []
 
@@ -213,7 +213,7 @@ BAD_SAMPLES = [
 def test_bad_sample_is_refused_before_a_byte_is_written(
     tmp_path: Path, sample: dict[Any, Any], message: str
 ):
-    """The error names key and field, and the shard is as if the sample had never come."""
+    """A refused sample raises an error that names key and field, and writes nothing."""
     good = text_samples(2)
     write_all(tmp_path / "good-%d.tar", good)
     with ShardWriter(tmp_path / "bad-%d.tar") as writer:
@@ -225,7 +225,7 @@ def test_bad_sample_is_refused_before_a_byte_is_written(
 
 
 def test_key_twice_in_a_shard_is_refused(tmp_path: Path):
-    """Two samples of one key would be read as one, so the second is an error."""
+    """A second sample with the same key is an error."""
     with ShardWriter(tmp_path / "x-%d.tar") as writer:
         for sample in text_samples(2):
             writer.write(sample)
@@ -235,7 +235,7 @@ def test_key_twice_in_a_shard_is_refused(tmp_path: Path):
 
 
 def test_own_encoders_come_before_the_table(tmp_path: Path):
-    """The longest suffix decides, packed fields are packed after it, and bytes stay bytes."""
+    """The user's encoder with the longest suffix is used before the built-in ones."""
     encoders = {
         ".txt": lambda value: b"txt " + value.encode(),
         "odd.txt": lambda value: b"odd " + value.encode(),
@@ -249,32 +249,32 @@ def test_own_encoders_come_before_the_table(tmp_path: Path):
 
 
 def test_encoder_that_returns_no_bytes_is_named():
-    """An encoder's wrong type is an error that says what it returned."""
+    """An encoder that returns no bytes is an error that names the type."""
     with pytest.raises(TypeError, match=r"'\.odd'.*returned a str"):
         SampleEncoder({"odd": lambda value: "text"})({"__key__": "a", "odd": 1})
 
 
 def test_encoders_that_are_no_functions_are_refused():
-    """The mistake is told before anything is written, by the extension it was made at."""
+    """An encoder that is no function is refused at once, with its extension."""
     with pytest.raises(TypeError, match=r"encoders\['jpg'\].*function.*'png'"):
         ShardWriter("x-%d.tar", encoders={"jpg": "png"})
 
 
 @pytest.mark.parametrize("digests", ["sha1", ("md5", "crc32"), "m"])
 def test_digests_that_no_spec_holds_are_refused(digests: Any):
-    """A digest that nobody could check is not computed in vain."""
+    """A digest that a spec cannot hold is refused."""
     with pytest.raises(ValueError, match="expected some of 'md5' and 'sha256'"):
         ShardWriter("x-%d.tar", digests=digests)
 
 
 def test_one_digest_may_be_named_alone(tmp_path: Path):
-    """A single name is that digest, not its letters."""
+    """A single name as `digests` means that digest."""
     writer = write_all(tmp_path / "x-%d.tar", text_samples(1), digests="sha256")
     assert sorted(writer.shardlist[0]) == ["filesize", "nsamples", "sha256", "url"]
 
 
 def test_arguments_stand_in_the_order_of_webdataset(tmp_path: Path):
-    """`ShardWriter(pattern, maxcount, maxsize, post, start_shard)` is what old calls say."""
+    """The positional arguments are those of webdataset's `ShardWriter`."""
     seen: list[str] = []
     with ShardWriter(str(tmp_path / "x-%d.tar"), 2, 3e9, seen.append, 7) as writer:
         for sample in text_samples(3):
@@ -283,7 +283,7 @@ def test_arguments_stand_in_the_order_of_webdataset(tmp_path: Path):
 
 
 def test_waiting_for_the_disk_changes_no_byte(tmp_path: Path):
-    """With `fsync` the same files appear."""
+    """`fsync` does not change the files."""
     write_all(tmp_path / "a" / "x-%d.tar", text_samples(3), spec=tmp_path / "a" / "x.json")
     write_all(
         tmp_path / "b" / "x-%d.tar", text_samples(3), spec=tmp_path / "b" / "x.json", fsync=True
@@ -303,14 +303,14 @@ BAD_PATTERNS = [
 
 @pytest.mark.parametrize(("pattern", "message"), BAD_PATTERNS)
 def test_pattern_that_cannot_work_is_refused(pattern: str, message: str):
-    """A pattern without a number, compressed or remote is an error at once."""
+    """A pattern that is compressed, remote or without a number is refused."""
     with pytest.raises(ValueError, match=message):
         ShardWriter(pattern)
 
 
 @pytest.mark.parametrize("bounds", [{"maxcount": 0}, {"maxsize": 0}, {"start_shard": -1}])
 def test_bounds_out_of_range_are_refused(bounds: dict[str, int]):
-    """The error names the bounds and what was given."""
+    """The error names the bounds and the given value."""
     with pytest.raises(ValueError, match=f"{next(iter(bounds))}=-?[01]"):
         ShardWriter("x-%d.tar", **bounds)
 
@@ -324,7 +324,7 @@ def test_closed_writer_refuses_and_closes_again_quietly(tmp_path: Path):
 
 
 def test_two_writers_of_one_shard_are_told(tmp_path: Path):
-    """A second writer of the same file fails at once instead of mixing its bytes in."""
+    """A second writer of the same file fails at once."""
     with ShardWriter(tmp_path / "x-%d.tar") as writer:
         writer.write(text_samples(1)[0])
         other = ShardWriter(tmp_path / "x-%d.tar")
@@ -334,7 +334,7 @@ def test_two_writers_of_one_shard_are_told(tmp_path: Path):
 
 
 def test_part_of_a_killed_writer_is_in_nobodys_way(tmp_path: Path):
-    """What a killed process left is overwritten, and gone at the end."""
+    """The temporary file of a killed process is overwritten and removed."""
     (tmp_path / "x-0.tar.part").write_bytes(b"left behind" * 100_000)
     write_all(tmp_path / "x-%d.tar", text_samples(1))
     write_all(tmp_path / "y-%d.tar", text_samples(1))
@@ -343,7 +343,7 @@ def test_part_of_a_killed_writer_is_in_nobodys_way(tmp_path: Path):
 
 
 def test_no_descriptor_stays_open(tmp_path: Path, no_fd_leaks: None):
-    """Neither closing nor failing leaves a file open."""
+    """Closing and failing leave no file open."""
     write_all(tmp_path / "x-%d.tar", text_samples(4), maxcount=1)
     with contextlib.suppress(KeyError), ShardWriter(tmp_path / "y-%d.tar") as writer:
         writer.write(text_samples(1)[0])
@@ -351,6 +351,6 @@ def test_no_descriptor_stays_open(tmp_path: Path, no_fd_leaks: None):
 
 
 def test_importing_the_writer_does_not_import_torch():
-    """Shards are written on machines without torch."""
+    """The writer works without torch."""
     code = "import sys, wids; wids.ShardWriter; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
