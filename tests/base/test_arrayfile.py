@@ -1,4 +1,4 @@
-"""Arrays kept in a file: what was written comes back, and a forged or damaged file is refused."""
+"""Array files: written arrays are read back, and forged or damaged files are refused."""
 
 import json
 import random
@@ -23,7 +23,7 @@ numbers = arrays_of.arrays(
 @settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.dictionaries(st.text(max_size=5), numbers, max_size=4))
 def test_arrays_come_back(tmp_path: Path, arrays: dict[str, Any]) -> None:
-    """Names, types, shapes and elements are those that were written, read-only and aligned."""
+    """Names, types, shapes and elements are read back; the arrays are read-only and aligned."""
     write_arrays(tmp_path / "a", {"of": [1, None]}, arrays)
     about, found = read_arrays(tmp_path / "a")
     assert about == {"of": [1, None]}
@@ -37,7 +37,7 @@ def test_arrays_come_back(tmp_path: Path, arrays: dict[str, Any]) -> None:
 
 
 def test_arrays_outlive_their_file(tmp_path: Path) -> None:
-    """What was read stays valid when another process replaces or removes the file."""
+    """Arrays stay valid when another process replaces or removes the file."""
     write_arrays(tmp_path / "a", None, {"x": np.arange(5000)})
     _, found = read_arrays(tmp_path / "a")
     (tmp_path / "a").unlink()
@@ -48,14 +48,14 @@ def test_arrays_outlive_their_file(tmp_path: Path) -> None:
     "array", [np.array(["text"]), np.array([{}]), np.array(0, "M8[s]"), np.zeros(2, "i4,f4")]
 )
 def test_only_numbers_are_kept(tmp_path: Path, array: Any) -> None:
-    """Text, objects, dates and records are refused, and leave no file."""
+    """Text, objects, dates and records are refused and leave no file."""
     with pytest.raises(ValueError, match="'x': expected numbers"):
         write_arrays(tmp_path / "a", None, {"x": array})
     assert list(tmp_path.iterdir()) == []
 
 
 def test_damage_anywhere_is_noticed(tmp_path: Path) -> None:
-    """A flipped bit, a cut or bytes at the end are an error, wherever they are."""
+    """A flipped bit, a cut or appended bytes raise an error at any position."""
     path = tmp_path / "a"
     write_arrays(path, {"of": 1}, {"x": np.arange(20), "y": np.ones(3, "?")})
     whole = path.read_bytes()
@@ -73,7 +73,7 @@ def test_damage_anywhere_is_noticed(tmp_path: Path) -> None:
 
 
 def forge(path: Path, head: Any) -> None:
-    """Give a file another head, with the checksum that belongs to it."""
+    """Give a file another head with a matching checksum."""
     data = path.read_bytes()
     size = int.from_bytes(data[8:16], "little")
     if isinstance(head, dict):
@@ -103,7 +103,7 @@ def forge(path: Path, head: Any) -> None:
     ],
 )
 def test_a_forged_entry_is_refused(tmp_path: Path, entry: Any) -> None:
-    """Whatever a head says of its arrays, no byte outside the file is touched."""
+    """A head with a wrong shape, type or offset never leads outside the file."""
     write_arrays(tmp_path / "a", {}, {"x": np.arange(8, dtype=np.uint8)})
     forge(tmp_path / "a", {"arrays": {"x": entry}})
     with pytest.raises(ValueError, match="malformed head"):
@@ -112,7 +112,7 @@ def test_a_forged_entry_is_refused(tmp_path: Path, entry: Any) -> None:
 
 @pytest.mark.parametrize("head", [b"[]", b"7", b"{}", b"no JSON", b"[" * 9999, {"arrays": []}])
 def test_a_forged_head_is_refused(tmp_path: Path, head: Any) -> None:
-    """A head of another form is an error of values, whatever it is."""
+    """A head of another form raises a ValueError."""
     write_arrays(tmp_path / "a", {}, {})
     forge(tmp_path / "a", head)
     with pytest.raises(ValueError, match=r"head|damaged|JSON|Expecting"):

@@ -1,4 +1,4 @@
-"""Files written beside their place: whole or not there, and swept when their maker was killed."""
+"""Files are complete or missing, and temporary files of killed processes are removed."""
 
 import os
 import subprocess
@@ -12,7 +12,7 @@ from wids.caching.eviction import sweep
 
 
 def test_readers_see_the_old_file_or_the_new_one(tmp_path: Path) -> None:
-    """The new content comes under another inode; what had the old file open keeps it."""
+    """A replaced file is a new inode, and readers of the old one keep it."""
     path = tmp_path / "a.json"
     write_atomically(path, b"old")
     with path.open("rb") as reader:
@@ -22,7 +22,7 @@ def test_readers_see_the_old_file_or_the_new_one(tmp_path: Path) -> None:
 
 
 def test_the_date_can_be_given(tmp_path: Path) -> None:
-    """A record keeps the date of the last use."""
+    """The modification time can be set."""
     write_atomically(tmp_path / "a.ok", b"", mtime=1e9)
     assert (tmp_path / "a.ok").stat().st_mtime == 1e9
 
@@ -30,7 +30,7 @@ def test_the_date_can_be_given(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_the_old_file_and_no_part(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A full disk costs the new content only."""
+    """A failed write keeps the old file and removes the temporary one."""
     path = tmp_path / "a.json"
     write_atomically(path, b"old")
 
@@ -47,14 +47,14 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(
     "name", ["a" * 255, "ä" * 127, "漢" * 85, b"\xff\xfe".decode("utf-8", "surrogateescape")]
 )
 def test_any_name_a_file_can_have_has_a_part(tmp_path: Path, name: str) -> None:
-    """Names as long as can be, of many bytes a character or of no encoding, can be written."""
+    """Files with very long, multi-byte or undecodable names can be written."""
     write_atomically(tmp_path / name, b"x")
     assert (tmp_path / name).read_bytes() == b"x"
     assert new_part_path(tmp_path / name) != new_part_path(tmp_path / name)
 
 
 def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
-    """A part of a dead process goes at once; one of a living process stays."""
+    """A temporary file of a dead process is removed, and one of a living process is kept."""
     code = (
         "import os, pathlib, sys\n"
         "from wids.base.files import new_part_path\n"
@@ -70,7 +70,7 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
 
 
 def test_processes_are_told_apart() -> None:
-    """A running process is running, one that was waited for is not; the machine has one name."""
+    """`is_running` distinguishes running and ended processes; the host token is constant."""
     process = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     assert is_running(process.pid)
     process.communicate(b"\n")
@@ -79,7 +79,7 @@ def test_processes_are_told_apart() -> None:
 
 
 def test_parts_of_the_dead_are_removed_and_nothing_else(tmp_path: Path) -> None:
-    """What a living process writes stays, and what another machine's may; names can be given."""
+    """Temporary files of living processes and other machines are kept; names can be given."""
     dead = subprocess.run(
         [sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True
     ).stdout

@@ -1,4 +1,4 @@
-"""Which file is newer, by both of its dates."""
+"""`is_newer` compares two files by both of their dates."""
 
 import os
 import time
@@ -11,7 +11,7 @@ from wids.base.files import is_newer
 
 @pytest.fixture
 def pair(tmp_path: Path) -> tuple[Path, Path]:
-    """Write an original, and a moment later what is derived of it."""
+    """Write an original, and shortly after a derived file."""
     original, derived = tmp_path / "original", tmp_path / "derived"
     original.write_bytes(b"1")
     time.sleep(0.02)
@@ -20,19 +20,19 @@ def pair(tmp_path: Path) -> tuple[Path, Path]:
 
 
 def test_a_file_made_later_is_newer(pair: tuple[Path, Path]) -> None:
-    """Of two files written in turn, the second is the newer, and not the other way round."""
+    """The second of two files is newer, and the first is not."""
     derived, original = pair
     assert is_newer(derived.stat(), original.stat())
     assert not is_newer(original.stat(), derived.stat())
 
 
 def test_a_file_is_not_newer_than_itself(pair: tuple[Path, Path]) -> None:
-    """A tie proves nothing."""
+    """Equal times do not count as newer."""
     assert not is_newer(pair[0].stat(), pair[0].stat())
 
 
 def test_a_change_under_an_old_date_counts(pair: tuple[Path, Path]) -> None:
-    """A date that was set back does not hide the change."""
+    """A change is noticed although the modification time was set back."""
     derived, original = pair
     before = original.stat()
     time.sleep(0.02)
@@ -43,7 +43,7 @@ def test_a_change_under_an_old_date_counts(pair: tuple[Path, Path]) -> None:
 
 
 def test_an_older_date_counts_though_it_was_set_later(pair: tuple[Path, Path]) -> None:
-    """A file that was copied with its date is as old as that date says."""
+    """A copy that keeps the old date of its original is not newer."""
     derived, original = pair
     os.utime(derived, ns=(5, 5))
     assert not is_newer(derived.stat(), original.stat())

@@ -1,4 +1,4 @@
-"""Digests of files, also where the machine's OpenSSL refuses MD5."""
+"""Digests of files, also if the machine's OpenSSL refuses MD5."""
 
 import hashlib
 import os
@@ -16,7 +16,7 @@ from wids.caching.cache import ShardCache
 
 
 def test_digests_are_those_of_hashlib(tmp_path: Path) -> None:
-    """A file larger than one block is digested whole, by all algorithms at once."""
+    """A file of several blocks has the digests of hashlib in all algorithms."""
     path = tmp_path / "large.bin"
     path.write_bytes(os.urandom(2_500_001))
     digests = hash_file(path, ("md5", "sha256"))
@@ -27,13 +27,13 @@ def test_digests_are_those_of_hashlib(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", DIGESTS)
 def test_the_table_has_the_length_of_each_digest(name: str) -> None:
-    """A digest of hashlib has as many digits as a spec is checked for."""
+    """The table states the number of digits of each digest."""
     assert len(hashlib.new(DIGESTS[name].algorithm).hexdigest()) == DIGESTS[name].num_hex
 
 
 @pytest.fixture
 def fips(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A Python whose OpenSSL knows MD5 only for purposes other than security."""
+    """Make a Python whose OpenSSL allows MD5 only for purposes other than security."""
 
     def guarded(name: str, make: Callable[..., Any]) -> Callable[..., Any]:
         def digest(*args: Any, usedforsecurity: bool = True, **options: Any) -> Any:
@@ -51,7 +51,7 @@ def fips(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_md5_is_checked_where_it_may_not_guard_secrets(
     tmp_path: Path, shard_server: ShardServer
 ) -> None:
-    """A shard with an MD5 in its spec is downloaded on a FIPS build, and verified again there."""
+    """A FIPS build downloads and verifies a shard with an MD5."""
     md5sum = hashlib.md5(SHARD, usedforsecurity=False).hexdigest()
     cache = ShardCache(tmp_path / "cache")
     path = cache.get(ShardRef.of(shard_server.put("a.tar", SHARD), md5sum=md5sum))

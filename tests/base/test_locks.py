@@ -1,4 +1,4 @@
-"""File locks: one process works, the others wait, and nobody waits for ever."""
+"""File locks: one process works, the others wait, and no process waits forever."""
 
 import fcntl
 import os
@@ -55,7 +55,7 @@ def start(program: str, *arguments: object) -> subprocess.Popen[str]:
 
 
 def test_each_shard_is_scanned_once_by_all_processes_together(tmp_path: Path) -> None:
-    """Four processes that open the same new shards at once scan each of them once in all."""
+    """Of four processes that open new shards at once, only one scans each shard."""
     folder = tmp_path / "shards"
     folder.mkdir()
     for number in range(6):
@@ -76,13 +76,13 @@ def locked(path: Path, patience_seconds: float = 60.0) -> AbstractContextManager
 
 
 def try_lock(path: Path) -> None:
-    """Lock a file for a moment; a BlockingIOError if another holds it."""
+    """Lock a file for a moment; raise BlockingIOError if another holds the lock."""
     with path.open("rb") as stream:
         fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 def test_a_killed_process_keeps_nobody_waiting(tmp_path: Path) -> None:
-    """The lock of a process that was killed is gone with it; its file is taken over."""
+    """The lock of a killed process is free."""
     process = start(HOLD, tmp_path / "lock")
     process.send_signal(signal.SIGKILL)
     process.communicate()
@@ -95,7 +95,7 @@ def test_a_killed_process_keeps_nobody_waiting(tmp_path: Path) -> None:
 def test_a_process_that_does_not_get_on_is_not_waited_for(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """After some patience the others work without the lock, and say so."""
+    """After the patience without a sign of life, others go on without the lock."""
     process = start(HOLD, tmp_path / "lock")
     with locked(tmp_path / "lock", 0.05):
         assert "x.tar: " in caplog.text
@@ -106,7 +106,7 @@ def test_a_process_that_does_not_get_on_is_not_waited_for(
 
 
 def test_a_process_that_gets_on_is_waited_for(tmp_path: Path) -> None:
-    """Signs of life of the other process lengthen the patience."""
+    """Signs of life of the holder prolong the wait."""
     entered = threading.Event()
 
     def wait() -> None:
@@ -122,7 +122,7 @@ def test_a_process_that_gets_on_is_waited_for(tmp_path: Path) -> None:
 
 
 def test_threads_take_turns(tmp_path: Path) -> None:
-    """Of many threads one at a time is inside, and all lock one file."""
+    """Only one of many threads holds the lock at a time."""
     inside, most = [], []
 
     def enter() -> None:
@@ -142,7 +142,7 @@ def test_threads_take_turns(tmp_path: Path) -> None:
 
 
 def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None:
-    """A lock ends for all when its owner releases it, though a forked child has its descriptor."""
+    """A released lock is free although a forked child has its descriptor."""
     read_end, write_end = os.pipe()
     with locked(tmp_path / "lock"):
         child = os.fork()
@@ -159,7 +159,7 @@ def test_a_child_that_was_forked_meanwhile_holds_no_lock(tmp_path: Path) -> None
 
 
 def test_without_locks_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """On a file system without locks nobody waits, nor is another kind of lock used in place."""
+    """On a file system without locks, no process waits or uses another kind of lock."""
 
     def no_locks(*_: object) -> None:
         raise OSError(38, "Function not implemented")
@@ -170,14 +170,14 @@ def test_without_locks_nobody_waits(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_in_a_folder_that_cannot_be_written_nobody_waits(tmp_path: Path) -> None:
-    """Where no lock file can be made, the work is done all the same."""
+    """In a read-only folder, the work is done without a lock."""
     (tmp_path / "file").touch()
     with locked(tmp_path / "file" / "lock"), locked(Path("/proc/no-such-folder/lock")):
         pass
 
 
 def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
-    """A link or a pipe in place of the lock file makes nobody wait, and no file elsewhere."""
+    """A link or pipe in place of the lock file neither blocks nor creates a file elsewhere."""
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     os.mkfifo(tmp_path / "pipe")
     for name in ("link", "pipe"):

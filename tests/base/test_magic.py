@@ -1,4 +1,4 @@
-"""Types of files by their first bytes, against files that the formats' own libraries write."""
+"""File types are recognised by the first bytes of files that other libraries wrote."""
 
 import bz2
 import gzip
@@ -65,14 +65,14 @@ WRITTEN: dict[str, Callable[[], bytes]] = {
 
 @pytest.mark.parametrize("suffix", WRITTEN)
 def test_what_a_library_wrote_is_recognised(suffix: str) -> None:
-    """Sixteen bytes are enough to tell the type."""
+    """Sixteen bytes are enough to recognise the type."""
     known = file_type(WRITTEN[suffix]()[:16])
     assert known is not None
     assert known.suffix == suffix
 
 
 def test_a_database_is_recognised(tmp_path: Path) -> None:
-    """SQLite writes its magic into the first page."""
+    """A database of SQLite is recognised by its first page."""
     with sqlite3.connect(tmp_path / "a.sqlite") as database:
         database.execute("create table a (b)")
     assert file_type((tmp_path / "a.sqlite").read_bytes()[:16]) in FILE_TYPES
@@ -80,5 +80,5 @@ def test_a_database_is_recognised(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("head", [b"", b"0001.jpg", b"BMW is a car", b"RIFF....XXXX", bytes(512)])
 def test_other_bytes_have_no_type(head: bytes) -> None:
-    """Names, texts that begin with letters of a magic number, and zeros are unknown."""
+    """Texts, zeros and other bytes have no type."""
     assert file_type(head) is None

@@ -1,4 +1,4 @@
-"""Files as memory: which pages of a map are asked for together."""
+"""`page_ranges` joins parts of a map to page-aligned ranges."""
 
 import itertools
 import mmap
@@ -15,7 +15,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 64 * PAGE), st.integers(0, 8 * PAGE)),
 
 @given(spans=SPANS, gap=st.integers(0, 8 * PAGE))
 def test_every_part_lies_in_one_range(spans: list[tuple[int, int]], gap: int) -> None:
-    """Ranges begin on pages, end with the last part in them, and each part is in one of them."""
+    """Ranges begin at pages, end with their last part, and contain every part once."""
     ranges = list(page_ranges(spans, max_gap_nbytes=gap))
     for offset, size in spans:
         assert any(start <= offset and offset + size <= stop for start, stop in ranges)
@@ -25,7 +25,7 @@ def test_every_part_lies_in_one_range(spans: list[tuple[int, int]], gap: int) ->
 
 @given(spans=SPANS, gap=st.integers(0, 8 * PAGE))
 def test_ranges_ascend_with_wide_gaps_between(spans: list[tuple[int, int]], gap: int) -> None:
-    """What is nearer than the gap was joined, whatever the order in which it was given."""
+    """Parts closer than the gap are joined, in any order of the input."""
     ranges = list(page_ranges(spans, max_gap_nbytes=gap))
     assert all(stop + gap < start for (_, stop), (start, _) in itertools.pairwise(ranges))
     assert ranges == list(page_ranges(reversed(spans), max_gap_nbytes=gap))
@@ -43,5 +43,5 @@ def test_ranges_ascend_with_wide_gaps_between(spans: list[tuple[int, int]], gap:
 def test_parts_a_page_apart_are_one_range(
     spans: list[tuple[int, int]], expected: list[tuple[int, int]]
 ) -> None:
-    """By default one page that nobody wants is read rather than asked around."""
+    """By default, parts with one page between them are joined."""
     assert list(page_ranges(spans)) == expected

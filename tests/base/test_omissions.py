@@ -1,4 +1,4 @@
-"""What is left out is counted by reason, or refused."""
+"""Omissions are counted by reason, or refused."""
 
 from collections import Counter
 
@@ -13,7 +13,7 @@ LEFT_OUT = st.lists(st.tuples(st.sampled_from("abc"), st.text("xyz", min_size=1,
 
 @given(LEFT_OUT)
 def test_each_reason_has_its_count_and_its_first_example(left_out: list[tuple[str, str]]) -> None:
-    """Reasons are listed once each, the most frequent first, as a counter has them."""
+    """Each reason is listed once with its count and first example, the most frequent first."""
     omissions = Omissions()
     first: dict[str, str] = {}
     for reason, example in left_out:
@@ -26,7 +26,7 @@ def test_each_reason_has_its_count_and_its_first_example(left_out: list[tuple[st
 
 
 def test_strict_omissions_are_errors() -> None:
-    """The first one is named with its reason and with what to do."""
+    """The first strict omission raises an error with its reason and a remedy."""
     omissions = Omissions(strict=True)
     with pytest.raises(ValueError, match=r"notes.txt: would be left out \(files of no sample\)"):
         omissions.add("files of no sample", "notes.txt")
@@ -34,7 +34,7 @@ def test_strict_omissions_are_errors() -> None:
 
 
 def test_directories_of_a_tar_are_no_loss() -> None:
-    """They hold nothing; every other member without a sample is counted."""
+    """Directories are not counted, and every other member without a sample is."""
     omissions = Omissions()
     omissions.add_members({"directory": 5, "hidden": 2}, "a.tar")
     omissions.add_members({"hidden": 1}, "b.tar")

@@ -1,4 +1,4 @@
-"""`OutputFile`: a file has its name only when it is whole, whoever else writes, however it ends."""
+"""`OutputFile`: the file gets its name when it is complete, with one writer at a time."""
 
 import multiprocessing
 import os
@@ -10,7 +10,7 @@ from wids.base.files import OutputFile, write_output
 
 
 def test_name_appears_on_publishing(tmp_path: Path, no_fd_leaks: None):
-    """Until then only the part is to be seen; afterwards only the file."""
+    """Before `publish` only the temporary file exists, after it only the file."""
     out = OutputFile(tmp_path / "deep" / "a.txt")
     out.stream.write(b"content")
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["a.txt.part"]
@@ -20,7 +20,7 @@ def test_name_appears_on_publishing(tmp_path: Path, no_fd_leaks: None):
 
 
 def test_old_file_stays_until_the_new_one_is_whole(tmp_path: Path):
-    """A reader sees the old content or the new, and an open old file stays readable."""
+    """Readers see the old or the new content, and an open old file stays readable."""
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     out = OutputFile(path)
@@ -32,7 +32,7 @@ def test_old_file_stays_until_the_new_one_is_whole(tmp_path: Path):
 
 
 def test_discarding_leaves_nothing_and_touches_nothing(tmp_path: Path, no_fd_leaks: None):
-    """The part goes, an old file stays, and a published file is not undone."""
+    """`discard` removes the temporary file and keeps an old or published file."""
     path = tmp_path / "a.txt"
     path.write_bytes(b"old")
     out = OutputFile(path)
@@ -47,14 +47,14 @@ def test_discarding_leaves_nothing_and_touches_nothing(tmp_path: Path, no_fd_lea
 
 
 def test_part_of_the_dead_is_emptied(tmp_path: Path):
-    """What a killed process left is not in the new file."""
+    """The rest of a killed process is not part of the new file."""
     (tmp_path / "a.txt.part").write_bytes(b"x" * 1000)
     write_output(tmp_path / "a.txt", b"new")
     assert (tmp_path / "a.txt").read_bytes() == b"new"
 
 
 def test_second_writer_is_told_and_the_first_goes_on(tmp_path: Path, no_fd_leaks: None):
-    """Two writers of one file are a mistake, not a mixture."""
+    """A second writer gets an error, and the first one continues."""
     first = OutputFile(tmp_path / "a.txt")
     with pytest.raises(BlockingIOError, match=r"a\.txt\.part: another process"):
         OutputFile(tmp_path / "a.txt")
@@ -64,7 +64,7 @@ def test_second_writer_is_told_and_the_first_goes_on(tmp_path: Path, no_fd_leaks
 
 
 def test_error_while_writing_leaves_nothing(tmp_path: Path, monkeypatch):
-    """When the disk fails, neither the part nor the name is left behind."""
+    """An error while writing leaves neither the temporary file nor the file."""
 
     def fail(*_: object) -> None:
         raise OSError(28, "No space left on device")
@@ -77,7 +77,7 @@ def test_error_while_writing_leaves_nothing(tmp_path: Path, monkeypatch):
 
 @pytest.mark.parametrize("plant", [Path.symlink_to, Path.hardlink_to])
 def test_a_planted_link_is_not_written_through(tmp_path: Path, plant, no_fd_leaks: None):
-    """Whoever plants a link in the place of the part has no file of the user overwritten."""
+    """A link in place of the temporary file is not written through."""
     victim = tmp_path / "victim"
     victim.write_bytes(b"precious")
     plant(tmp_path / "a.txt.part", victim)
@@ -88,14 +88,14 @@ def test_a_planted_link_is_not_written_through(tmp_path: Path, plant, no_fd_leak
 
 
 def test_a_pipe_in_the_place_of_the_part_is_refused(tmp_path: Path, no_fd_leaks: None):
-    """A pipe would take the output and give no file."""
+    """A pipe in place of the temporary file is refused."""
     os.mkfifo(tmp_path / "a.txt.part")
     with pytest.raises(OSError, match="found a link or device"):
         write_output(tmp_path / "a.txt", b"new")
 
 
 def write_often(path: Path, letter: bytes, results: "multiprocessing.Queue[int]") -> None:
-    """Write a file many times; count how often another writer was in the way."""
+    """Write a file many times; return how often another writer held the lock."""
     refused = 0
     for _ in range(200):
         try:
@@ -106,7 +106,7 @@ def write_often(path: Path, letter: bytes, results: "multiprocessing.Queue[int]"
 
 
 def test_writers_in_a_race_never_mix_and_never_truncate(tmp_path: Path):
-    """Whoever wins, every reader sees 50,000 equal letters, also when a part was just renamed."""
+    """With concurrent writers, every reader sees 50,000 equal letters."""
     path = tmp_path / "a.txt"
     results: multiprocessing.Queue[int] = multiprocessing.Queue()
     writers = [
@@ -129,7 +129,7 @@ def test_writers_in_a_race_never_mix_and_never_truncate(tmp_path: Path):
 
 
 def test_permissions_follow_the_umask(tmp_path: Path):
-    """A published file can be read by whom the user lets read."""
+    """A published file has the permissions of the umask."""
     old = os.umask(0o027)
     try:
         write_output(tmp_path / "a.txt", b"")

@@ -1,4 +1,4 @@
-"""Worker processes: every item is answered, and none outlives whoever started it."""
+"""Worker processes: every item gets a result or error, and no process outlives its parent."""
 
 import os
 import pickle
@@ -21,18 +21,18 @@ from wids.base.processes import allow_pickling_views, fresh_python, num_cores, r
 
 
 def my_process(_item: object) -> int:
-    """Return the number of the process that runs this."""
+    """Return the id of the process that runs this."""
     time.sleep(0.01)
     return os.getpid()
 
 
 def megabytes(count: int) -> bytes:
-    """Return more than a pipe holds."""
+    """Return more data than a pipe holds."""
     return bytes([count % 256]) * (count << 20)
 
 
 def interrupted(item: int) -> int:
-    """Send this very process the signal of Ctrl-C."""
+    """Send SIGINT to this process."""
     if item == 1:
         # A shell that starts the tests in the background has them ignore the signal.
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -49,18 +49,18 @@ class OddError(Exception):
 
 
 def fails_oddly(_item: object) -> None:
-    """Raise what cannot be unpickled."""
+    """Raise an error that cannot be unpickled."""
     raise OddError("this", "that")
 
 
 def leaves(_item: object) -> None:
-    """End as a program does that calls `sys.exit` deep inside."""
+    """Call `sys.exit`."""
     sys.exit(3)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_work_is_done_by_so_many_processes(workers: int) -> None:
-    """One worker is this process itself; more are others, and no more than were asked for."""
+    """One worker is this process itself; more workers are that many other processes."""
     processes = set(run_each(my_process, range(30), workers=workers))
     assert len(processes) <= workers
     assert (os.getpid() in processes) is (workers == 1)
@@ -68,13 +68,13 @@ def test_work_is_done_by_so_many_processes(workers: int) -> None:
 
 
 def test_no_process_is_left_afterwards() -> None:
-    """Workers have ended when the results are there."""
+    """The workers have ended when the results are returned."""
     processes = set(run_each(my_process, range(8), workers=2))
     assert not any(is_running(each) for each in processes)
 
 
 def test_results_larger_than_a_pipe_come_whole() -> None:
-    """Megabytes go either way without a deadlock."""
+    """Megabytes are sent in both directions without a deadlock."""
     assert list(map(len, run_each(megabytes, [3, 1, 2, 4], workers=2))) == [
         count << 20 for count in (3, 1, 2, 4)
     ]
@@ -83,20 +83,20 @@ def test_results_larger_than_a_pipe_come_whole() -> None:
 
 
 def test_an_error_that_cannot_be_rebuilt_is_an_error_all_the_same() -> None:
-    """Nothing waits for it, and the other items are done."""
+    """An error that cannot be unpickled is reported, and the other items are done."""
     outcomes = run_each(fails_oddly, range(3), workers=2)
     assert len(outcomes) == 3
     assert all(isinstance(each, Exception) for each in outcomes)
 
 
 def test_a_worker_that_exits_is_an_error_of_its_item() -> None:
-    """`sys.exit` in a worker ends that process, and not the run."""
+    """`sys.exit` in a worker is an error of its item and does not end the run."""
     outcomes = run_each(leaves, range(3), workers=2)
     assert [type(each) for each in outcomes] == [ChildProcessError] * 3
 
 
 def test_each_outcome_is_told_as_soon_as_it_is_known() -> None:
-    """`done` is called once for each item, here, with its item, results and errors alike."""
+    """`done` is called once for each item, in this process, with its result or error."""
     told: list[tuple[str, Any, int]] = []
     run_each(
         int,
@@ -111,7 +111,7 @@ def test_each_outcome_is_told_as_soon_as_it_is_known() -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_what_the_caller_raises_ends_the_workers(workers: int) -> None:
-    """A `done` that fails ends the run; no process goes on."""
+    """An error in `done` ends the run and its processes."""
     seen: list[int] = []
 
     def stop(_item: int, outcome: Any) -> None:
@@ -126,7 +126,7 @@ def test_what_the_caller_raises_ends_the_workers(workers: int) -> None:
 
 @pytest.mark.parametrize("make", [ThreadPoolExecutor, ProcessPoolExecutor])
 def test_an_executor_of_the_caller_stays_open(make: Callable[[int], Any]) -> None:
-    """It can be used again; results are in the order of the items."""
+    """The caller's executor can be used again, and the results are in order."""
     with make(2) as executor:
         for _ in range(2):
             outcomes = run_each(int, ["2", "x", "1"], executor=executor)
@@ -135,7 +135,7 @@ def test_an_executor_of_the_caller_stays_open(make: Callable[[int], Any]) -> Non
 
 
 def test_workers_of_a_killed_parent_end() -> None:
-    """No process waits for work for ever when the one that gives it is gone."""
+    """The workers end when their parent is killed."""
     code = (
         "import os, sys, time\n"
         "from wids.base.processes import run_each\n"
@@ -157,7 +157,7 @@ def test_workers_of_a_killed_parent_end() -> None:
 
 
 def test_a_signal_to_one_worker_costs_its_item_alone() -> None:
-    """The others are done, and the run ends."""
+    """A killed worker fails only its item."""
     outcomes = run_each(interrupted, [0, 1, 2, 3], workers=2)
     assert isinstance(outcomes[1], ChildProcessError)
     assert outcomes[:1] + outcomes[2:] == [0, 2, 3]
@@ -165,7 +165,7 @@ def test_a_signal_to_one_worker_costs_its_item_alone() -> None:
 
 
 def test_cores_are_those_that_this_process_may_use() -> None:
-    """A process that was given one core counts one, whatever the machine has."""
+    """Only the cores that the process may use are counted."""
     code = (
         "import os\n"
         "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})\n"
@@ -178,7 +178,7 @@ def test_cores_are_those_that_this_process_may_use() -> None:
 
 
 def test_a_fresh_interpreter_runs_no_module_of_the_working_folder(tmp_path: Path) -> None:
-    """Data may come with a `json.py` of somebody else's; ours is found wherever it lies."""
+    """The interpreter finds this package and no modules of the working folder."""
     (tmp_path / "json.py").write_text("raise SystemExit('a stranger ran')")
     (tmp_path / "wids.py").write_text("raise SystemExit('a stranger ran')")
     command, environment = fresh_python("-c", "import json, wids; print(wids.__file__)")
@@ -192,7 +192,7 @@ def test_a_fresh_interpreter_runs_no_module_of_the_working_folder(tmp_path: Path
 
 @pytest.mark.parametrize("context", [SpawnContext(), ForkServerContext()], ids=["spawn", "server"])
 def test_views_are_sent_to_processes_as_copies(context: Any) -> None:
-    """A field as it is mapped arrives with its bytes; what is no field is refused."""
+    """A memoryview is sent to a process as a copy; other views are refused."""
     allow_pickling_views()
     here, there = context.Pipe()
     here.send([memoryview(b"catalogue")[:3], memoryview(b"")])
@@ -202,7 +202,7 @@ def test_views_are_sent_to_processes_as_copies(context: Any) -> None:
 
 
 def test_pickle_itself_still_refuses_views() -> None:
-    """A copy that nobody asked for must not be written to a file."""
+    """`pickle.dumps` of a memoryview is still an error."""
     allow_pickling_views()
     with pytest.raises(TypeError, match="cannot pickle"):
         pickle.dumps(memoryview(b"cat"))

@@ -1,4 +1,4 @@
-"""`ShardRef`: the value that stands for an entry of a spec, and the entry's dict for old code."""
+"""`ShardRef`: the entry of a shard as a value, which old code can read as a dict."""
 
 import pickle
 from typing import Any
@@ -23,7 +23,7 @@ ENTRY = {
 
 
 def test_a_reference_reads_like_the_dict_of_its_entry() -> None:
-    """Old code indexes, copies, searches and compares what used to be a dict."""
+    """Indexing, copying, searching and comparing work as with the dict."""
     ref = ShardTable([ENTRY])[0]
     assert ref == ENTRY
     assert ref == ENTRY
@@ -37,7 +37,7 @@ def test_a_reference_reads_like_the_dict_of_its_entry() -> None:
 
 @pytest.mark.parametrize("key", ["nsamples", "filesize", "md5sum", "index", "dataset", "license"])
 def test_what_an_entry_does_not_say_is_no_key(key: str) -> None:
-    """Neither a field of the value nor anything else is found, as in the dict of a bare URL."""
+    """A value that the entry does not state is not a key."""
     ref = ShardRef.of({"url": "a.tar", "md5sum": "", "nsamples": None})
     assert ref == {"url": "a.tar"}
     assert key not in ref
@@ -46,7 +46,7 @@ def test_what_an_entry_does_not_say_is_no_key(key: str) -> None:
 
 
 def test_a_reference_is_a_value() -> None:
-    """It is equal to its copy, goes through pickle, serves as a key and cannot be changed."""
+    """It is immutable and hashable, equals its copy, and can be pickled."""
     ref = ShardRef.of(ENTRY)
     copy = pickle.loads(pickle.dumps(ref))
     assert copy == ref
@@ -67,13 +67,13 @@ def test_a_reference_is_a_value() -> None:
     ],
 )
 def test_the_strongest_promise_names_a_shards_version(said: dict[str, Any], version: str) -> None:
-    """A digest counts before a size, and what is empty counts for nothing."""
+    """The version is a digest rather than the size; empty values do not count."""
     assert ShardRef.of("a.tar", **said).version == version
 
 
 @pytest.mark.parametrize("name", DIGESTS)
 def test_every_digest_that_a_spec_can_name_is_checked(name: str) -> None:
-    """A digest is compared whatever its case, and another one is refused."""
+    """Digests are compared in upper or lower case, and a wrong one is refused."""
     algorithm, num_hex = DIGESTS[name].algorithm, DIGESTS[name].num_hex
     ref = ShardRef.of("a.tar", **{name: "AB" * (num_hex // 2)})
     ref.check("a.tar", 1, {algorithm: "ab" * (num_hex // 2)})
@@ -82,7 +82,7 @@ def test_every_digest_that_a_spec_can_name_is_checked(name: str) -> None:
 
 
 def test_a_reference_shows_no_credentials() -> None:
-    """Neither the shard's URL nor its sidecar's appears with its user or its signature."""
+    """The `repr` shows no credentials of the shard's or the sidecar's URL."""
     url = "https://user:SECRET@host/a.tar?sig=SECRET"
     shown = repr(ShardRef.of({"url": url, "index": f"{url}&x", "source_url": url}))
     assert "SECRET" not in shown

@@ -1,4 +1,4 @@
-"""`DaemonThreadPool`: calls side by side in threads that nobody has to wait for."""
+"""`DaemonThreadPool`: calls in threads that do not keep the process alive."""
 
 import gc
 import subprocess
@@ -12,12 +12,12 @@ from wids.base.threads import DaemonThreadPool
 
 
 def named(name: str) -> list[threading.Thread]:
-    """Return the threads of a name."""
+    """Return the threads with a name."""
     return [thread for thread in threading.enumerate() if thread.name == name]
 
 
 def test_results_come_in_order_and_errors_where_they_belong() -> None:
-    """What is called is answered call by call, and goes on after an error."""
+    """Each future has its result or error, and the pool goes on after an error."""
     with DaemonThreadPool(3, "test-order") as crew:
         assert list(crew.map(str, range(100))) == [str(number) for number in range(100)]
         failing = crew.submit(int, "x")
@@ -29,7 +29,7 @@ def test_results_come_in_order_and_errors_where_they_belong() -> None:
 
 
 def test_there_are_no_more_threads_than_asked_for() -> None:
-    """Calls of many threads wait for a few, and those end with the crew."""
+    """The number of threads is bounded, and they end with the pool."""
     crew = DaemonThreadPool(4, "test-size")
     entered = threading.Semaphore(0)
     leave = threading.Event()
@@ -53,7 +53,7 @@ def test_there_are_no_more_threads_than_asked_for() -> None:
 
 
 def test_a_forgotten_crew_ends_its_threads() -> None:
-    """Nobody has to close it."""
+    """The threads of a pool that was not closed end with the pool."""
     crew = DaemonThreadPool(2, "test-forgotten")
     crew.submit(int, "1").result()
     threads = named("test-forgotten")
@@ -66,7 +66,7 @@ def test_a_forgotten_crew_ends_its_threads() -> None:
 
 
 def test_a_process_ends_though_a_call_does_not() -> None:
-    """Neither the end of the `with` nor that of the interpreter waits for it."""
+    """Neither the `with` block nor the interpreter waits for a running call."""
     code = (
         "import threading\n"
         "from wids.base.threads import DaemonThreadPool\n"

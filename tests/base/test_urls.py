@@ -1,4 +1,4 @@
-"""Parts of URLs: what the standard library finds in them, and no secret in a message."""
+"""Parts of URLs agree with the standard library, and messages contain no secrets."""
 
 import os
 from pathlib import Path
@@ -37,7 +37,7 @@ def urls(draw: st.DrawFn) -> tuple[str, list[str]]:
 
 @given(urls())
 def test_a_shown_url_names_host_and_path_and_no_secret(drawn: tuple[str, list[str]]) -> None:
-    """User, password, query and fragment are gone; scheme, host, port and path are there."""
+    """The shown URL has scheme, host, port and path, but no user, password, query or fragment."""
     url, secrets = drawn
     shown, parts = display_url(url), urlsplit(url)
     assert not any(secret in shown for secret in secrets)
@@ -52,7 +52,7 @@ def test_a_shown_url_names_host_and_path_and_no_secret(drawn: tuple[str, list[st
 def test_no_message_of_another_library_tells_a_secret(
     drawn: list[tuple[str, list[str]]], between: str
 ) -> None:
-    """However many URLs a text quotes, each is shown without its secrets, and the rest stays."""
+    """All URLs in a text are shown without secrets, and the rest of the text is kept."""
     text = f"cannot open '{between.join(url for url, _ in drawn)}': try again"
     shown = hide_credentials(text)
     assert not any(secret in shown for _, secrets in drawn for secret in secrets)
@@ -64,7 +64,7 @@ def test_no_message_of_another_library_tells_a_secret(
 
 @given(urls())
 def test_the_scheme_is_that_of_the_standard_library(drawn: tuple[str, list[str]]) -> None:
-    """In lower case, whatever was typed; only paths and file URLs are local."""
+    """The scheme is in lower case; only paths and file URLs are local."""
     url, _ = drawn
     assert scheme_of(url) == urlsplit(url).scheme
     assert not is_local(url)
@@ -72,7 +72,7 @@ def test_the_scheme_is_that_of_the_standard_library(drawn: tuple[str, list[str]]
 
 @given(st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1))
 def test_any_path_survives_a_file_url(name: str) -> None:
-    """What `quote` made of a path names that path again."""
+    """The path of a quoted file URL is the original path."""
     path = f"/data/{name}"
     assert local_path(f"file://{quote(path)}") == Path(path)
     assert local_path(f"file://localhost{quote(path)}") == Path(path)
@@ -88,7 +88,7 @@ def test_any_path_survives_a_file_url(name: str) -> None:
     ],
 )
 def test_what_names_no_file_is_refused(url: str, words: list[str]) -> None:
-    """The message says why, and how to write it."""
+    """A file URL that names no local path is refused with a remedy."""
     with pytest.raises(FetchError) as raised:
         local_path(url)
     for word in words:
@@ -97,7 +97,7 @@ def test_what_names_no_file_is_refused(url: str, words: list[str]) -> None:
 
 @given(st.text(max_size=300))
 def test_any_url_has_a_safe_file_name(url: str) -> None:
-    """Short, of plain letters, not hidden, in no other folder, and the same each time."""
+    """The name is short, plain, not hidden, without folders, and always the same."""
     name = base_name(url)
     assert 0 < len(name) <= 60
     assert not name.startswith(".")
@@ -108,7 +108,7 @@ def test_any_url_has_a_safe_file_name(url: str) -> None:
 
 @given(PATHS, WORD, SECRET)
 def test_the_name_of_a_file_is_the_end_of_its_path(folder: str, name: str, secret: str) -> None:
-    """No query and no fragment is part of it, since both may be secret."""
+    """Query and fragment are not part of the name."""
     assume(not name.startswith(".") and "~" not in name and name.strip("."))
     for end in ("", f"?{secret}", f"#{secret}"):
         assert base_name(f"https://host{folder}/{name}{end}") == name
@@ -116,7 +116,7 @@ def test_the_name_of_a_file_is_the_end_of_its_path(folder: str, name: str, secre
 
 @given(st.text("ab/:?=&%", max_size=9), st.integers(0, 31) | st.just(127))
 def test_control_characters_are_refused_and_not_repeated(url: str, code: int) -> None:
-    """A line break in a URL would be one in a request, a log and a terminal."""
+    """A URL with control characters is refused, and the error does not repeat them."""
     location = f"https://host/{url}{chr(code)}x"
     with pytest.raises(FetchError, match="control characters; percent-encode them") as raised:
         check_url(location)
@@ -125,6 +125,6 @@ def test_control_characters_are_refused_and_not_repeated(url: str, code: int) ->
 
 
 def test_lone_surrogates_are_no_url() -> None:
-    """What cannot be sent is refused before anything is sent."""
+    """A URL with lone surrogates is refused."""
     with pytest.raises(FetchError, match="is no text"):
         check_url("https://host/\ud800.tar")

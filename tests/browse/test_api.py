@@ -72,7 +72,7 @@ def served(folder: Path) -> Iterator[Browsing]:
 
 
 def test_the_page_and_all_it_loads_come_from_here(served: Browsing):
-    """The page names only files of this server, and each of them is there."""
+    """The page names only files of this server, and each of them exists."""
     page = served.get("")
     assert page.headers["Content-Type"] == "text/html; charset=utf-8"
     assert "http" not in page.text
@@ -84,7 +84,7 @@ def test_the_page_and_all_it_loads_come_from_here(served: Browsing):
 
 
 def test_a_tile_says_what_the_sample_is(served: Browsing):
-    """Index, key, class with its name, the field that makes a picture, and a few words."""
+    """A tile has index, key, class with its name, the field of the picture, and a caption."""
     page = served.ask("page", at=10, count=3)
     assert page["total"] == 30
     assert [tile["index"] for tile in page["tiles"]] == [10, 11, 12]
@@ -97,7 +97,7 @@ def test_a_tile_says_what_the_sample_is(served: Browsing):
 
 
 def test_pages_end_where_the_dataset_ends(served: Browsing):
-    """Beyond the last position there are no tiles, and no page is larger than is allowed."""
+    """There are no tiles after the last position, and a page has a bounded size."""
     assert len(served.ask("page", at=25, count=60)["tiles"]) == 5
     assert served.ask("page", at=30)["tiles"] == []
     assert served.ask("page", at=10**18)["tiles"] == []
@@ -105,7 +105,7 @@ def test_pages_end_where_the_dataset_ends(served: Browsing):
 
 
 def test_a_sample_has_every_field_by_its_kind(served: Browsing):
-    """Kinds, figures, places in the shard; a negative number counts from the end."""
+    """A sample has kind, summary and offset of each field; a negative index counts from the end."""
     sample = served.ask("sample", i=11)
     assert (sample["key"], sample["shard"], sample["local_index"]) == ("part1/001", 1, 1)
     fields = {field["extension"]: field for field in sample["fields"]}
@@ -126,7 +126,7 @@ def test_a_sample_has_every_field_by_its_kind(served: Browsing):
 
 
 def test_a_position_of_an_order_names_a_sample(served: Browsing):
-    """The grid and the page of one sample agree on what stands where."""
+    """The grid and the sample's page show the same sample at a position."""
     order = {"order": "shuffled", "seed": 4}
     tiles = served.ask("page", at=5, count=20, **order)["tiles"]
     for tile in tiles:
@@ -154,14 +154,14 @@ def test_a_position_of_an_order_names_a_sample(served: Browsing):
 def test_a_wrong_question_is_answered_with_what_is_wrong(
     served: Browsing, path: str, query: dict[str, Any], status: int, message: str
 ):
-    """The status is that of a wrong request, the message names the parameter."""
+    """A wrong parameter gives status 400 and an error that names it."""
     response = served.get(path, **query)
     assert response.status_code == status
     assert message in response.json()["error"]
 
 
 def test_a_field_is_sent_as_it_is(served: Browsing):
-    """Every byte; shown where it is pixels, saved where it is anything else or asked to be."""
+    """A field is sent unchanged; pixels are shown, other fields and downloads are saved."""
     sample = samples_of(2)[4]
     picture = served.get("raw", i=24, f=0)
     assert picture.content == sample[".jpg"]
@@ -186,7 +186,7 @@ def test_a_field_is_sent_as_it_is(served: Browsing):
     ],
 )
 def test_a_range_is_a_part(served: Browsing, asked: str, start: int, stop: int):
-    """Players seek by ranges: the part asked for comes, and is said to be one."""
+    """A range request gets the requested bytes with status 206."""
     whole = samples_of(0)[3][".bin"]
     response = served.get("raw", {"Range": asked}, i=3, f=3)
     assert response.status_code == 206
@@ -209,7 +209,7 @@ def test_a_range_is_a_part(served: Browsing, asked: str, start: int, stop: int):
     ],
 )
 def test_a_range_that_is_none_is_no_part(served: Browsing, asked: str, status: int):
-    """Behind the end there is nothing; what is not understood is answered with the whole."""
+    """A range after the end is refused, and an unsupported one gets the whole field."""
     response = served.get("raw", {"Range": asked}, i=3, f=3)
     assert response.status_code == status
     if status == 416:
@@ -226,7 +226,7 @@ def test_head_tells_the_size_without_the_bytes(served: Browsing):
 
 
 def test_a_thumbnail_is_small_and_drawn_anew(served: Browsing):
-    """Its longer side is as asked, and nothing of the file but pixels is in it."""
+    """A thumbnail has the requested size and only pixels of the file."""
     response = served.get("thumb", i=5, f=0, s=96)
     image = Image.open(io.BytesIO(response.content))
     assert image.size == (60, 40)
@@ -236,7 +236,7 @@ def test_a_thumbnail_is_small_and_drawn_anew(served: Browsing):
 
 
 def test_browsers_keep_pictures_of_the_version_that_they_name(tmp_path: Path):
-    """Once a shard was written anew, its pictures are new, too, whoever kept the old ones."""
+    """After a shard was replaced, its pictures are new, although browsers cache the old ones."""
 
     def write(colour: str) -> Path:
         stream = io.BytesIO()
@@ -258,7 +258,7 @@ def test_browsers_keep_pictures_of_the_version_that_they_name(tmp_path: Path):
 
 
 def test_what_makes_no_picture_is_a_picture_that_says_so(served: Browsing):
-    """A field that cannot be drawn is no error of the page."""
+    """A field that cannot be drawn gets a placeholder picture."""
     response = served.get("thumb", i=5, f=3, s=96)
     assert response.status_code == 200
     assert response.headers["Content-Type"] == "image/svg+xml"
@@ -266,7 +266,7 @@ def test_what_makes_no_picture_is_a_picture_that_says_so(served: Browsing):
 
 
 def test_keys_are_found_by_their_beginning_and_whole(served: Browsing):
-    """Across all shards, in storage order, with the way to go on."""
+    """Keys are found by prefix or as a whole, in storage order, over all shards."""
     found = served.search("part1/00")
     assert [hit["index"] for hit in found["hits"]] == list(range(10, 20))
     assert (found["next"], found["shards_done"]) == (None, 3)
@@ -278,7 +278,7 @@ def test_keys_are_found_by_their_beginning_and_whole(served: Browsing):
 
 
 def test_a_search_goes_on_where_it_stopped(tmp_path: Path):
-    """More hits than an answer holds come piece by piece, each once."""
+    """Hits that exceed one response come in further responses, each once."""
     keys = [f"k{number:04d}" for number in range(700)]
     path = write_shard(tmp_path / "a.tar", [{"__key__": key, ".txt": ""} for key in keys])
     found: list[str] = []
@@ -301,7 +301,7 @@ def test_a_search_goes_on_where_it_stopped(tmp_path: Path):
     ],
 )
 def test_a_filter_finds_what_fulfils_it(served: Browsing, where: str, fulfils: Any):
-    """Over classes, JSON fields and keys; pages and samples then count its positions."""
+    """Filters work over classes, JSON fields and keys, and positions count the matches."""
     expected = [number for number in range(30) if fulfils(number)]
     page = served.ask_until_finished("page", where=where)
     assert [tile["index"] for tile in page["tiles"]] == expected
@@ -313,7 +313,7 @@ def test_a_filter_finds_what_fulfils_it(served: Browsing, where: str, fulfils: A
 
 
 def test_shards_are_listed_with_what_is_known_of_them(served: Browsing, folder: Path):
-    """Size, first sample, state; what `wids check` found stands at its shard."""
+    """Each shard is listed with size, first sample, state and faults of `wids check`."""
     url = str(folder / "s-1.tar")
     fault = {"shard": url, "place": "byte 5", "what": "odd", "cure": "none", "severity": "error"}
     report = {"num_shards": 3, "num_errors": 1, "faults": [fault]}
@@ -332,7 +332,7 @@ def test_shards_are_listed_with_what_is_known_of_them(served: Browsing, folder: 
 
 
 def test_statistics_are_those_of_the_samples(served: Browsing):
-    """Counts, bytes and classes agree with what was written."""
+    """Counts, bytes and classes are those of the written samples."""
     found = served.ask_until_finished("statistics")
     written = [sample for shard in range(3) for sample in samples_of(shard)]
     fields = {row["name"]: row for row in found["fields"]}
@@ -349,7 +349,7 @@ def test_statistics_are_those_of_the_samples(served: Browsing):
 
 
 def test_damaged_and_missing_shards_leave_the_others_alone(tmp_path: Path):
-    """Their tiles say what is wrong, their rows are marked, and the rest is shown."""
+    """Damaged and missing shards show their errors, and the others are shown."""
     good = write_shard(tmp_path / "good.tar", samples_of(0))
     broken = tmp_path / "broken.tar"
     broken.write_bytes(b"<html>" * 2000)
@@ -373,7 +373,7 @@ def test_damaged_and_missing_shards_leave_the_others_alone(tmp_path: Path):
 
 
 def test_an_empty_dataset_is_shown(tmp_path: Path):
-    """No samples are no error."""
+    """An empty dataset is shown without an error."""
     path = write_shard(tmp_path / "empty.tar", [])
     with browsing([(str(path), 0)]) as server:
         assert server.ask("dataset")["num_samples"] == 0
@@ -396,7 +396,7 @@ def serve_remotely(folder: Path, shard_server: Any, *, sidecars: bool = True) ->
 
 
 def test_a_remote_page_costs_little_more_than_its_samples(folder: Path, shard_server: Any):
-    """The first page of a remote dataset fetches pictures and labels, no shard."""
+    """The first page of a remote dataset fetches only the fields that it shows."""
     rows = serve_remotely(folder, shard_server)
     with browsing(rows) as server:
         tiles = server.ask("page", count=5)["tiles"]
@@ -410,7 +410,7 @@ def test_a_remote_page_costs_little_more_than_its_samples(folder: Path, shard_se
 
 
 def test_a_part_of_a_remote_field_costs_that_part(folder: Path, shard_server: Any):
-    """Seeking in a remote film does not fetch the film."""
+    """A range of a remote video fetches only that range."""
     rows = serve_remotely(folder, shard_server)
     with browsing(rows) as server:
         server.ask("page", count=1)
@@ -421,7 +421,7 @@ def test_a_part_of_a_remote_field_costs_that_part(folder: Path, shard_server: An
 
 
 def test_no_search_downloads_a_shard(folder: Path, shard_server: Any):
-    """Shards without a sidecar are left out and counted, not fetched."""
+    """Searches skip and count shards without a sidecar."""
     rows = serve_remotely(folder, shard_server, sidecars=False)
     with browsing(rows) as server:
         found = server.search("part")
@@ -432,7 +432,7 @@ def test_no_search_downloads_a_shard(folder: Path, shard_server: Any):
 
 
 def test_what_was_left_out_and_why_is_counted(folder: Path, shard_server: Any):
-    """A shard without a sidecar is told from one that cannot be read; one in the cache is read."""
+    """Shards without a sidecar and unreadable shards are counted apart; a cached shard is read."""
     rows = serve_remotely(folder, shard_server, sidecars=False)
     rows.append((str(folder / "gone.tar"), 4))
     with browsing(rows) as server:
@@ -451,7 +451,7 @@ def test_what_was_left_out_and_why_is_counted(folder: Path, shard_server: Any):
 
 
 def test_shards_with_sidecars_are_not_said_to_come_whole(folder: Path, shard_server: Any):
-    """Nor are local ones."""
+    """The page does not report local shards, or shards with a sidecar, as fetched whole."""
     with browsing(serve_remotely(folder, shard_server)) as server:
         assert server.ask("page", count=5)["fetched_whole"] == 0
     with browsing(str(folder / "three.json")) as server:
@@ -470,7 +470,7 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
     stall_at: int | None,
     sidecars: bool,
 ):
-    """Its shards are unreachable, not damaged; local ones are shown; once healed, all are."""
+    """Shards of a silent server are unreachable, others are shown, and all are once it answers."""
     rows = [(str(folder / "s-0.tar"), 10)]
     rows += serve_remotely(folder, shard_server, sidecars=sidecars)[1:]
     with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
@@ -498,7 +498,7 @@ def test_a_server_that_keeps_silent_is_waited_for_once(
 
 
 def test_a_server_that_answers_again_is_held_against_no_shard(folder: Path, shard_server: Any):
-    """One shard that could be opened tells that the others there can be tried."""
+    """After one shard could be opened, the other shards of its server are tried."""
     rows = serve_remotely(folder, shard_server)
     with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
         shard_server.faults = Faults(refuse=True)
@@ -515,7 +515,7 @@ def test_a_server_that_answers_again_is_held_against_no_shard(folder: Path, shar
 def test_while_a_shard_is_on_its_way_the_page_can_tell(
     folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    """What answers wait for is named; when it is there nothing is."""
+    """The shards for which requests wait are listed while they are fetched."""
     rows = serve_remotely(folder, shard_server, sidecars=False)
     began, go_on = threading.Event(), threading.Event()
     with browsing(rows) as server, ThreadPoolExecutor(1) as pool:
@@ -545,7 +545,7 @@ def test_while_a_shard_is_on_its_way_the_page_can_tell(
 def test_a_shard_that_a_server_fails_to_send_is_held_against_no_other(
     folder: Path, shard_server: Any, faults: Faults
 ):
-    """The server answers, so the other shards of the page are asked for, and shown."""
+    """After an error for one shard, other shards of the server are requested and shown."""
     rows = serve_remotely(folder, shard_server)
     with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
         shard_server.faults = faults
@@ -556,7 +556,7 @@ def test_a_shard_that_a_server_fails_to_send_is_held_against_no_other(
 
 
 def test_a_server_that_fails_for_many_shards_is_not_asked_for_all(folder: Path, shard_server: Any):
-    """After three of them nobody waits for the rest, one after the other."""
+    """After three failed shards of a server, the rest is not requested."""
     rows = serve_remotely(folder, shard_server) * 4
     with browsing(rows, patience=IMPATIENT, retry_seconds=3600) as server:
         shard_server.faults = Faults(status=500)
@@ -573,7 +573,7 @@ def test_a_server_that_fails_for_many_shards_is_not_asked_for_all(folder: Path, 
 def test_a_shard_that_a_server_refuses_is_not_called_damaged(
     folder: Path, shard_server: Any, status: int, state: str
 ):
-    """One that is not there is missing, one that needs credentials denied; others are shown."""
+    """A missing shard is "missing" and a forbidden one "denied"; others are shown."""
     rows = serve_remotely(folder, shard_server)
     with browsing(rows) as server:
         shard_server.faults = Faults(status=status)
@@ -587,7 +587,7 @@ def test_a_shard_that_a_server_refuses_is_not_called_damaged(
 def test_how_much_of_a_shard_has_come_is_told(
     folder: Path, shard_server: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    """Beside the seconds that one has waited for it."""
+    """The list of waits has the bytes that have arrived."""
     rows = serve_remotely(folder, shard_server, sidecars=False)
     began, go_on = threading.Event(), threading.Event()
     with browsing(rows) as server, ThreadPoolExecutor(1) as pool:
@@ -614,7 +614,7 @@ def test_how_much_of_a_shard_has_come_is_told(
 
 
 def test_a_server_that_fails_is_asked_once_for_a_page(folder: Path, shard_server: Any):
-    """What is wrong stands on every tile, without new tries for each; later it is tried anew."""
+    """Every tile shows the error without further requests; later the server is tried again."""
     rows = serve_remotely(folder, shard_server)
     with browsing(rows) as server:
         server.ask("page", count=1)
@@ -630,7 +630,7 @@ def test_a_server_that_fails_is_asked_once_for_a_page(folder: Path, shard_server
 
 
 def test_many_ask_at_once(served: Browsing):
-    """Several tabs and users get what each asked for."""
+    """Concurrent requests each get their own response."""
 
     def ask(number: int) -> bool:
         index = number % 30
@@ -652,7 +652,7 @@ ODD = [
 
 @pytest.mark.parametrize("where", [".json:v == 1", ".json:v != 1", ".json:v > 1", ".json:v <= 2.5"])
 def test_columns_of_numbers_are_compared_as_samples_are(tmp_path: Path, where: str):
-    """Null, missing, text and truth among the numbers: kept columns give what samples give."""
+    """Cached columns with null, text and boolean values give the same matches as samples."""
     rows = []
     for number, documents in enumerate(ODD):
         samples = [
@@ -670,7 +670,7 @@ def test_columns_of_numbers_are_compared_as_samples_are(tmp_path: Path, where: s
 
 
 def test_a_field_that_cannot_be_read_spoils_no_other(tmp_path: Path):
-    """Among classes that are numbers one is not: the others are found all the same."""
+    """One malformed class does not affect the matches of other samples."""
     labels = ["3", "cat", "", "3", "4"]
     samples = [{"__key__": f"k{n}", ".cls": label} for n, label in enumerate(labels)]
     path = write_shard(tmp_path / "a.tar", samples)
@@ -682,7 +682,7 @@ def test_a_field_that_cannot_be_read_spoils_no_other(tmp_path: Path):
 
 
 def test_a_tile_without_a_picture_says_what_there_is(tmp_path: Path):
-    """An array of one axis tells type and shape, a broken one that it is, packed text stays out."""
+    """A tile without a picture shows type and shape, an error, or text that is not compressed."""
     samples = [
         {"__key__": "a", ".npy": npy(np.arange(9, dtype=np.int16))},
         {"__key__": "b", ".npy": b"no array"},
@@ -707,7 +707,7 @@ def test_a_tile_without_a_picture_says_what_there_is(tmp_path: Path):
 
 
 def test_a_large_field_hides_no_small_one(tmp_path: Path):
-    """A text of megabytes is not searched; the small ones of its shard are."""
+    """A text of megabytes is not searched, and small ones of its shard are."""
     texts = ["a cat", "a dog", "a cat " * 400_000, "two cats"]
     samples = [{"__key__": f"k{n}", ".txt": text, ".cls": str(n)} for n, text in enumerate(texts)]
     path = write_shard(tmp_path / "a.tar", samples)
@@ -718,7 +718,7 @@ def test_a_large_field_hides_no_small_one(tmp_path: Path):
 
 
 def test_numbers_beyond_all_floats_are_compared(tmp_path: Path):
-    """A filter with a number that no float holds comes to an end, and to the right one."""
+    """A filter with a number beyond the range of floats gives the right matches."""
     samples = [{"__key__": f"k{n}", ".json": json.dumps({"v": n / 2})} for n in range(4)]
     path = write_shard(tmp_path / "a.tar", samples)
     with browsing([(str(path), 4)]) as server:
@@ -730,7 +730,7 @@ def test_numbers_beyond_all_floats_are_compared(tmp_path: Path):
 def test_a_fault_of_the_server_is_an_answer(
     served: Browsing, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ):
-    """What nobody foresaw is told to the page and to the log, and the next question is answered."""
+    """An unexpected error is sent to the page and logged, and the server goes on."""
 
     def fail(_index: int) -> None:
         raise RuntimeError("unforeseen")
@@ -743,7 +743,7 @@ def test_a_fault_of_the_server_is_an_answer(
 
 
 def test_a_shard_that_is_cut_short_ends_no_server(tmp_path: Path):
-    """Its samples say what is wrong, those of others are shown, and all are once it is whole."""
+    """A truncated shard shows errors, and its samples once it is complete again."""
     paths = [write_shard(tmp_path / f"s-{shard}.tar", samples_of(shard)) for shard in range(2)]
     whole = paths[0].read_bytes()
     with Command(tmp_path, tmp_path) as server:
@@ -760,7 +760,7 @@ def test_a_shard_that_is_cut_short_ends_no_server(tmp_path: Path):
 
 
 def test_a_shard_that_is_written_anew_is_shown_as_it_is_now(tmp_path: Path):
-    """Who mends a shard under the same name sees the new samples, not pieces of them."""
+    """A replaced shard shows its new samples."""
     path = write_shard(tmp_path / "s.tar", samples_of(0))
     with browsing(tmp_path) as server:
         assert server.ask("sample", i=3)["key"] == "part0/003"
@@ -771,7 +771,7 @@ def test_a_shard_that_is_written_anew_is_shown_as_it_is_now(tmp_path: Path):
 
 
 def test_a_sample_of_very_many_fields_comes_in_pieces(tmp_path: Path):
-    """Each field once, under its own number; the dataset shows the fields of the most samples."""
+    """Very many fields come in several responses, each field once under its number."""
     fields = {f".f{number:03d}": f"{number}" for number in range(450)}
     path = write_shard(
         tmp_path / "a.tar", [{"__key__": "a", **fields}, {"__key__": "b", ".f449": ""}]
@@ -800,14 +800,14 @@ def test_a_sample_of_very_many_fields_comes_in_pieces(tmp_path: Path):
     ],
 )  # fmt: skip
 def test_parameters_that_are_not_known_are_refused(served: Browsing, question: str, name: str):
-    """A misspelt parameter would silently be without effect; the answer names those there are."""
+    """An unknown parameter is refused, and the error lists the known ones."""
     response = served.get(question, **{name: "1"})
     assert response.status_code == 400
     assert f"unknown parameter '{name}'" in response.json()["error"]
 
 
 def test_no_credentials_are_shown(tmp_path: Path, shard_server: ShardServer, caplog):
-    """Users, passwords and signatures of URLs are in no answer and in no line of the log."""
+    """Responses and logs contain no users, passwords or signatures of URLs."""
     shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "x"}])
     shard_server.put("a.tar", shard.read_bytes())
     address = shard_server.url.removeprefix("http://")
@@ -837,7 +837,7 @@ def test_no_credentials_are_shown(tmp_path: Path, shard_server: ShardServer, cap
 
 
 def test_names_of_classes_lie_beside_a_remote_spec(tmp_path: Path, shard_server: ShardServer):
-    """A file of names is found where the spec is, as beside a local one."""
+    """A file of class names is found in the folder of a remote spec."""
     shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": "1"}])
     shard_server.put("a.tar", shard.read_bytes())
     shard_server.put("classes.txt", b"cat\ndog\n")
@@ -849,7 +849,7 @@ def test_names_of_classes_lie_beside_a_remote_spec(tmp_path: Path, shard_server:
 
 
 def test_a_tile_shows_the_likeliest_picture(tmp_path: Path):
-    """The photograph of a sample goes before its depth and its mask, whatever their order."""
+    """A tile shows the photograph rather than the depth map or mask."""
     stream = io.BytesIO()
     Image.new("RGB", (8, 8)).save(stream, "PNG")
     data = stream.getvalue()

@@ -1,4 +1,4 @@
-"""`wids browse` as it is typed: what it prints, how it ends, what it says when it cannot begin."""
+"""`wids browse` as a command: its output, its end, and its errors."""
 
 import io
 import json
@@ -47,7 +47,7 @@ def start(*words: Any, **changes: str) -> subprocess.Popen[str]:
 
 
 def test_json_prints_the_url_and_nothing_else(shard: Path):
-    """A script reads one line of JSON, opens it, and ends the server; nothing more is said."""
+    """With --json, the output is one line with the URL, and the server can be ended."""
     process = start(shard, "--json", "--port", "0", "--index", "-1")
     url = json.loads(process.stdout.readline())["url"]
     assert url.startswith("http://127.0.0.1:")
@@ -59,7 +59,7 @@ def test_json_prints_the_url_and_nothing_else(shard: Path):
 
 
 def test_a_person_is_told_the_url_and_how_to_end_it(shard: Path):
-    """The URL stands alone on standard output; the rest is on standard error."""
+    """Standard output has only the URL; hints go to standard error."""
     process = start(shard, "--port", "0")
     url = process.stdout.readline().strip()
     assert requests.get(url, timeout=100).status_code == 200
@@ -69,7 +69,7 @@ def test_a_person_is_told_the_url_and_how_to_end_it(shard: Path):
 
 
 def test_on_a_machine_far_away_the_tunnel_is_told(shard: Path):
-    """Over SSH there is the line that brings the page to one's own machine."""
+    """Over SSH, the command for the tunnel is printed."""
     process = start(shard, "--port", "0", SSH_CONNECTION="1.2.3.4 5 6.7.8.9 22")
     url = process.stdout.readline().strip()
     port = str(urlsplit(url).port)
@@ -80,7 +80,7 @@ def test_on_a_machine_far_away_the_tunnel_is_told(shard: Path):
 
 
 def test_it_ends_while_someone_still_downloads(shard: Path, tmp_path: Path):
-    """An open connection does not keep it from ending."""
+    """The server ends although a connection is open."""
     with Command(shard, tmp_path) as server:
         port = urlsplit(server.url).port
         with socket.create_connection(("127.0.0.1", port)) as connection:
@@ -94,7 +94,7 @@ def test_it_ends_while_someone_still_downloads(shard: Path, tmp_path: Path):
 def test_it_ends_while_a_server_of_shards_hangs(
     shard: Path, tmp_path: Path, shard_server: ShardServer, known: bool
 ):
-    """Ctrl-C is not held up, and nothing is said, where a page and a filter wait for bytes."""
+    """Ctrl-C ends the server at once, without messages, while requests wait for a remote server."""
     TarIndex.from_tar(shard).save(Path(f"{shard}{SIDECAR_SUFFIX}"))
     for path in (shard, Path(f"{shard}{SIDECAR_SUFFIX}")):
         shard_server.put(path.name, path.read_bytes())
@@ -114,7 +114,7 @@ def test_it_ends_while_a_server_of_shards_hangs(
 
 
 def test_names_of_classes_and_a_report_are_read_from_files(shard: Path, tmp_path: Path):
-    """What the options name is shown on the page."""
+    """The files given by options are shown on the page."""
     names = tmp_path / "names.txt"
     names.write_text("cat\ndog\n")
     report = tmp_path / "report.json"
@@ -128,7 +128,7 @@ def test_names_of_classes_and_a_report_are_read_from_files(shard: Path, tmp_path
 
 
 def test_a_report_beside_the_spec_is_found(shard: Path, tmp_path: Path):
-    """`train.check.json` belongs to `train.json`; one that is damaged is left alone."""
+    """`train.check.json` is found for `train.json`; a damaged report is ignored."""
     spec = tmp_path / "train.json"
     spec.write_text(json.dumps({"shardlist": [{"url": shard.name, "nsamples": 5}]}))
     report = tmp_path / "train.check.json"
@@ -160,7 +160,7 @@ def test_what_cannot_be_is_said_before_anything_is_served(
     options: list[str],
     message: str,
 ):
-    """Exit code 1 and one line on standard error."""
+    """A wrong argument gives exit code 1 and one line on standard error."""
     (shard.parent / "strings.json").write_text('{"faults": ["a"], "num_shards": null}')
     (shard.parent / "deep.json").write_text("[" * 100_000)
     monkeypatch.chdir(shard.parent)
@@ -173,7 +173,7 @@ def test_what_cannot_be_is_said_before_anything_is_served(
 
 @pytest.fixture
 def damaged_tiff(tmp_path: Path) -> Path:
-    """Make a shard with a picture of which Pillow warns: its table of tags breaks off."""
+    """Make a shard with a TIFF for which Pillow warns, since its table of tags is truncated."""
     stream = io.BytesIO()
     Image.new("RGB", (32, 32)).save(stream, "TIFF")
     data = stream.getvalue()
@@ -188,7 +188,7 @@ def damaged_tiff(tmp_path: Path) -> Path:
 def test_warnings_are_told_and_those_of_others_are_not(
     damaged_tiff: Path, shard: Path, shard_server: ShardServer
 ):
-    """Of shards that come whole one is told on standard error; of a broken picture the page."""
+    """Warnings of the library are printed, and those of Pillow are not."""
     (damaged_tiff.parent / "classes.json").write_text("no names")
     url = shard_server.put("five.tar", shard.read_bytes())
     rows = [{"url": str(damaged_tiff), "nsamples": 1}, {"url": url}]
@@ -216,7 +216,7 @@ def test_warnings_are_told_and_those_of_others_are_not(
 
 
 def test_a_port_that_is_taken_is_named(shard: Path, capsys: pytest.CaptureFixture[str]):
-    """A port that was asked for is not silently replaced by another."""
+    """A port that is in use is an error, and no other port is tried."""
     with bind("127.0.0.1", 0) as taken:
         port = taken.getsockname()[1]
         assert main(["browse", str(shard), "--port", str(port)]) == 1
@@ -226,7 +226,7 @@ def test_a_port_that_is_taken_is_named(shard: Path, capsys: pytest.CaptureFixtur
 def test_an_address_that_is_not_ours_is_named_with_the_port_that_was_meant(
     shard: Path, capsys: pytest.CaptureFixture[str]
 ):
-    """Where no port would do, none is tried instead of the usual one."""
+    """An address of another machine is an error that names the port."""
     assert main(["browse", str(shard), "--host", "192.0.2.1", "--no-browser"]) == 1
     assert "cannot listen on 192.0.2.1, port 8765" in capsys.readouterr().err
 
@@ -235,14 +235,14 @@ def test_an_address_that_is_not_ours_is_named_with_the_port_that_was_meant(
 def test_a_port_that_cannot_be_is_a_wrong_command(
     shard: Path, capsys: pytest.CaptureFixture[str], port: str
 ):
-    """The command is refused with its usage."""
+    """An invalid port is refused with the usage."""
     with pytest.raises(SystemExit, match="2"):
         main(["browse", str(shard), "--port", port])
     assert "--port" in capsys.readouterr().err
 
 
 def test_without_a_wish_any_port_will_do():
-    """Two servers begun alike get a port each, and small answers do not wait for each other."""
+    """Two servers without --port get different ports, and small responses are not delayed."""
     with bind("127.0.0.1", None) as first, bind("127.0.0.1", None) as second:
         assert first.getsockname() != second.getsockname()
         assert first.proto == socket.IPPROTO_TCP
@@ -251,7 +251,7 @@ def test_without_a_wish_any_port_will_do():
 def test_a_missing_library_is_named(
     shard: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ):
-    """Where the extra is not installed, the message says what to install."""
+    """Without the extra, the error says what to install."""
     from wids.base.optional import load
 
     load.cache_clear()
@@ -264,7 +264,7 @@ def test_a_missing_library_is_named(
 def test_a_damaged_shard_of_a_folder_hides_no_other(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ):
-    """It is left out and named; where no shard can be read there is nothing to show."""
+    """A damaged shard is left out and named; if no shard is readable, it is an error."""
     write_shard(tmp_path / "a.tar", [{"__key__": "a", ".txt": "first"}])
     (tmp_path / "b.tar").write_bytes(b"no tar")
     write_shard(tmp_path / "c.tar", [{"__key__": "c", ".txt": "last"}])

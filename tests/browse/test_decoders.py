@@ -1,4 +1,4 @@
-"""Decoder processes: hostile pictures hold up no others, take bounded memory and end nothing."""
+"""Decoder processes: hostile pictures do not delay others, and memory is bounded."""
 
 import functools
 import os
@@ -23,7 +23,7 @@ from wids.errors import DecodeError
 
 
 def progressive(side: int, scans: int) -> bytes:
-    """Make a JPEG one of whose scans is repeated, so that it takes long for its bytes."""
+    """Make a JPEG in which one scan is repeated, so that decoding it takes long."""
     image = Image.linear_gradient("L").resize((side, side)).convert("RGB")
     data = save(image, "JPEG", progressive=True, subsampling=0)
     last = data.rindex(b"\xff\xda")
@@ -33,7 +33,7 @@ def progressive(side: int, scans: int) -> bytes:
 
 @functools.cache
 def slow_picture() -> bytes:
-    """Make a JPEG of 64 megapixels and few enough scans to be tried."""
+    """Make a JPEG of 64 megapixels with few enough scans to be decoded."""
     return progressive(8000, 88)
 
 
@@ -52,14 +52,14 @@ def decoders() -> Iterator[Decoders]:
 def test_a_decoder_draws_and_describes_as_this_process_does(
     decoders: Decoders, extension: str
 ) -> None:
-    """Pictures and descriptions are the same from a process as from a call."""
+    """A decoder process gives the same pictures and descriptions as a direct call."""
     data = specimens()[extension]
     assert draw_with(decoders, extension, data) == thumbnail(extension, data, size=64)
     assert decoders.view(extension, len(data), lambda: [data]) == view_field(extension, data)
 
 
 def test_a_broken_picture_is_an_error_and_the_next_is_drawn(decoders: Decoders) -> None:
-    """The process that refused a picture draws another."""
+    """After a damaged picture, the same process draws the next one."""
     for data in (b"no picture", png_bomb()):
         with pytest.raises(DecodeError, match="no picture of"):
             draw_with(decoders, ".png", data)
@@ -67,7 +67,7 @@ def test_a_broken_picture_is_an_error_and_the_next_is_drawn(decoders: Decoders) 
 
 
 def test_a_slow_picture_ends_at_its_deadline_and_holds_up_no_other() -> None:
-    """One process is all there is, and yet another picture is drawn while the slow one is tried."""
+    """With one process, another picture is drawn while a slow one is decoded."""
     limits = DecoderLimits(
         processes=1, slow_processes=2, soon_seconds=0.3, deadline_seconds=3.0, nbytes=1 << 30
     )
@@ -92,7 +92,7 @@ def test_a_slow_picture_ends_at_its_deadline_and_holds_up_no_other() -> None:
 
 
 def test_only_so_many_pictures_may_be_slow() -> None:
-    """A page of slow pictures ends soon; those beyond the bound may be asked for again."""
+    """The number of slow pictures is bounded; further ones fail and may be requested again."""
     limits = DecoderLimits(
         processes=1, slow_processes=0, soon_seconds=0.01, large_nbytes=1 << 30, nbytes=1 << 30
     )
@@ -103,7 +103,7 @@ def test_only_so_many_pictures_may_be_slow() -> None:
 
 
 def test_what_needs_much_memory_has_one_process_that_may_take_it() -> None:
-    """A picture of 36 megapixels is refused by the usual process and drawn by the large one."""
+    """A picture of 36 megapixels is drawn by the process with more memory."""
     decoders = Decoders(DecoderLimits(processes=1, nbytes=128 << 20))
     data = save(Image.new("RGB", (6000, 6000)), "PNG")
     with pytest.raises(NoMemoryError, match="128 MiB"):
@@ -119,7 +119,7 @@ def test_what_needs_much_memory_has_one_process_that_may_take_it() -> None:
 
 
 def test_a_decoder_that_ends_is_an_error_of_its_field(decoders: Decoders) -> None:
-    """The memory of a process is out while it reads; the next picture gets another process."""
+    """A decoder that dies is an error of its field, and the next one gets a new process."""
     data = npy(draw(64, 48))
     small = Decoders(DecoderLimits(processes=1, nbytes=1 << 20, large_nbytes=1 << 20))
     with pytest.raises(DecodeError):
@@ -146,7 +146,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 
 def test_a_slow_field_delays_neither_its_page_nor_others(served: Command) -> None:
-    """A sample with a picture that is refused has a page that says why."""
+    """The page of a sample with a refused picture shows the error."""
     field = served.get("api/sample", i=0).json()["fields"][0]
     picture = field["picture"] or served.get("api/picture", i=0, f=0).json()
     assert "scans" in picture["error"]
@@ -154,7 +154,7 @@ def test_a_slow_field_delays_neither_its_page_nor_others(served: Command) -> Non
 
 
 def test_large_pictures_are_drawn_within_one_bound(served: Command) -> None:
-    """Four of 64 megapixels at once are drawn, and the server itself stays small."""
+    """Four pictures of 64 megapixels are drawn at once, and the server stays small."""
     kinds: list[str] = []
 
     def fetch(index: int) -> None:
@@ -170,13 +170,13 @@ def test_large_pictures_are_drawn_within_one_bound(served: Command) -> None:
 
 
 def test_a_side_too_long_is_refused(served: Command) -> None:
-    """63,000,000 pixels in one row are refused, and the page says so."""
+    """An image of 63,000,000 pixels in one row is refused, and the page says so."""
     picture = served.get("api/picture", i=6, f=0).json()
     assert "65536" in picture["error"]
 
 
 def test_a_field_that_is_cut_while_it_is_read_ends_nothing(tmp_path: Path) -> None:
-    """A shard that is cut short during a download ends the download, and not the server."""
+    """A shard that is truncated during a download ends only that download."""
     path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".bin": bytes(64 << 20)}])
     with Command(path, tmp_path) as server:
         with server.get("raw", i=0, f=0, stream=True) as answer:
@@ -190,7 +190,7 @@ def test_a_field_that_is_cut_while_it_is_read_ends_nothing(tmp_path: Path) -> No
 
 
 def test_libraries_write_nothing_to_the_terminal(tmp_path: Path, capfd) -> None:
-    """What libmpg123 thinks of a damaged file does not reach whoever started the server."""
+    """Messages of libmpg123 do not appear on the terminal."""
     damaged = b"ID3\x03\x00\x00\x00\x00\x00\x0a" + b"\xff\xfb\x90\x64" + tone()[:4000]
     path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".mp3": damaged}])
     with Command(path, tmp_path) as server:

@@ -1,4 +1,4 @@
-"""The decoder process on its own: its messages, its limits and its end."""
+"""The decoder process: its messages, its limits and its end."""
 
 import json
 import signal
@@ -31,7 +31,7 @@ JSON = st.recursive(
 
 
 def sent(*pieces: bytes) -> socket.socket:
-    """Return a connection on which bytes came, and then its end."""
+    """Return a connection that has received some bytes and its end."""
     here, there = socket.socketpair()
 
     def send() -> None:  # beside the reader: a connection holds little that nobody reads
@@ -46,7 +46,7 @@ def sent(*pieces: bytes) -> socket.socket:
 @settings(max_examples=50)
 @given(st.dictionaries(st.text(), JSON), st.binary(), st.integers(1, 30))
 def test_messages_come_as_they_were_sent(header: dict[str, Any], data: bytes, step: int) -> None:
-    """In whatever pieces the system delivers them, and one behind the other."""
+    """Messages are received correctly however they are divided into pieces."""
     message = head(header, len(data)) + data
     pieces = [message[start : start + step] for start in range(0, len(message), step)]
     with sent(*pieces, message) as connection:
@@ -58,7 +58,7 @@ def test_messages_come_as_they_were_sent(header: dict[str, Any], data: bytes, st
 
 @pytest.mark.parametrize("cut", range(1, 30, 4))
 def test_a_message_that_breaks_off_is_no_message(cut: int) -> None:
-    """Wherever the other side ends, nothing of the message is believed."""
+    """A truncated message is an error."""
     message = head({"failed": "x"}, 9) + b"123456789"
     with sent(message[:-cut]) as connection, pytest.raises(EOFError):
         receive(connection)
@@ -68,7 +68,7 @@ def test_a_message_that_breaks_off_is_no_message(cut: int) -> None:
     "lengths", [(MAX_MESSAGE_NBYTES + 1, 0), (2, MAX_DATA_NBYTES + 1), (2**64 - 1, 2**64 - 1)]
 )
 def test_more_than_may_be_sent_is_not_waited_for(lengths: tuple[int, int]) -> None:
-    """A decoder that was taken over cannot have the server reserve memory without a bound."""
+    """A message that claims too much is refused without allocating memory."""
     with sent(LENGTHS.pack(*lengths) + b"{}") as connection, pytest.raises(EOFError):
         receive(connection)
 
@@ -79,13 +79,13 @@ def test_more_than_may_be_sent_is_not_waited_for(lengths: tuple[int, int]) -> No
     ids=["list", "number", "null", "torn", "no text", "empty", "nested"],
 )
 def test_what_is_no_object_is_a_value_error(text: bytes) -> None:
-    """Whatever a broken decoder sends ends in an error that the server expects."""
+    """A header that is no JSON object raises a ValueError."""
     with sent(LENGTHS.pack(len(text), 0) + text) as connection, pytest.raises(ValueError):
         receive(connection)
 
 
 def test_silence_ends_at_the_deadline() -> None:
-    """A decoder that says half of a message is given up."""
+    """An incomplete message is an error at the deadline."""
     here, there = socket.socketpair()
     with here, there:
         there.sendall(head({"failed": "x"}, 100) + b"half")
@@ -94,7 +94,7 @@ def test_silence_ends_at_the_deadline() -> None:
 
 
 class Worker:
-    """A decoder process, started as the server starts it."""
+    """A decoder process, started as by the server."""
 
     def __init__(self, nbytes: int) -> None:
         self.connection, theirs = socket.socketpair()
@@ -106,7 +106,7 @@ class Worker:
         assert receive(self.connection) == ({"ready": True}, b"")
 
     def ask(self, call: str, extension: str, data: bytes, **more: Any) -> tuple[Any, bytes]:
-        """Ask for one field."""
+        """Request the view of one field."""
         request = {"call": call, "extension": extension, "is_last_try": False, **more}
         # While it answers a field before, it takes no further one.
         message = head(request, len(data)) + data
@@ -126,7 +126,7 @@ def worker() -> Iterator[Worker]:
 
 
 def test_one_process_answers_field_after_field(worker: Worker) -> None:
-    """Each description and picture is that of a call in this process; errors end nothing."""
+    """One process answers many requests as a direct call would; errors do not end it."""
     for extension in (".jpg", ".json", ".npy", ".unknown"):
         data = specimens()[extension]
         header, drawn = worker.ask("view", extension, data)
@@ -143,14 +143,14 @@ def test_one_process_answers_field_after_field(worker: Worker) -> None:
 
 
 def test_the_interrupt_of_the_terminal_is_the_servers(worker: Worker) -> None:
-    """Ctrl-C reaches all processes; the decoder goes on until its server lets it go."""
+    """The process ignores Ctrl-C until its server ends it."""
     worker.process.send_signal(signal.SIGINT)
     header, _ = worker.ask("view", ".txt", b"still here")
     assert header["error"] is None
 
 
 def test_what_needs_more_memory_than_it_may_is_said_to() -> None:
-    """An archive that unpacks to much is refused by the limit, and the process goes on."""
+    """A field that exceeds the memory limit is an error, and the process goes on."""
     worker = Worker(160 << 20)
     header, _ = worker.ask("view", ".npz", npz_bomb())
     assert header["no_memory"] or header["error"] or header["summary"]

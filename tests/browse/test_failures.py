@@ -1,4 +1,4 @@
-"""Recent failures: what failed is not asked for again at once, and what works is never held up."""
+"""Recent failures are not requested again at once, and other shards are not delayed."""
 
 import pytest
 from helpers.downloads import QUICK, SHARD
@@ -15,7 +15,7 @@ OTHER = "https://other/0.tar"
 
 
 def fetch_error(server: ShardServer, tmp_path, faults: Faults, path: str = "a.tar") -> Exception:
-    """Return the error of a real download that fails as told."""
+    """Return the error of a real failed download."""
     server.faults = faults
     cache = ShardCache(tmp_path / "cache", fetcher=Fetcher(QUICK))
     with pytest.raises(FetchError) as raised:
@@ -37,7 +37,7 @@ def fetch_error(server: ShardServer, tmp_path, faults: Faults, path: str = "a.ta
 def test_errors_of_downloads_are_told_apart(
     faults: Faults, kind: str, unreachable: bool, tmp_path, shard_server: ShardServer
 ) -> None:
-    """No answer, an error of the server, no file and no permission each mean something else."""
+    """No response, a server error, a missing file and denied access are different kinds."""
     shard_server.put("a.tar", SHARD)
     failures = Failures()
     failures.note(0, f"{shard_server.url}/a.tar", fetch_error(shard_server, tmp_path, faults))
@@ -49,7 +49,7 @@ def test_errors_of_downloads_are_told_apart(
 
 
 def test_a_silent_server_fails_for_all_its_shards(tmp_path, shard_server: ShardServer) -> None:
-    """One wait is enough; shards of other servers are asked for as before."""
+    """A silent server counts for all its shards, and other servers do not."""
     error = fetch_error(shard_server, tmp_path, Faults(refuse=True))
     failures = Failures()
     failures.note(0, URLS[0], error)
@@ -63,7 +63,7 @@ def test_a_silent_server_fails_for_all_its_shards(tmp_path, shard_server: ShardS
 def test_a_failing_server_is_given_up_after_several_shards(
     tmp_path, shard_server: ShardServer
 ) -> None:
-    """Two broken shards say little of a server; the third counts for all."""
+    """After three failed shards, the server counts as failing."""
     error = fetch_error(shard_server, tmp_path, Faults(status=503))
     failures = Failures()
     for number in range(2):
@@ -76,7 +76,7 @@ def test_a_failing_server_is_given_up_after_several_shards(
 
 
 def test_what_opened_is_forgotten_with_its_server(tmp_path, shard_server: ShardServer) -> None:
-    """A server that answers again is asked for all of its shards."""
+    """A shard that could be opened clears the failures of its server."""
     error = fetch_error(shard_server, tmp_path, Faults(refuse=True))
     failures = Failures()
     failures.note(0, URLS[0], error)
@@ -88,7 +88,7 @@ def test_what_opened_is_forgotten_with_its_server(tmp_path, shard_server: ShardS
 
 
 def test_a_damaged_shard_stands_for_itself() -> None:
-    """Its neighbours are read; the error that comes again is of the same kind."""
+    """A damaged shard does not affect others, and its error keeps its type."""
     failures = Failures()
     with pytest.raises(ShardFormatError), failures.noted(0, URLS[0], ShardFormatError):
         raise ShardFormatError("0.tar: at byte 512: no header")
@@ -98,7 +98,7 @@ def test_a_damaged_shard_stands_for_itself() -> None:
 
 
 def test_other_errors_are_not_noted() -> None:
-    """Only the kinds that were named count; all of them go on their way."""
+    """Only errors of the given kinds are recorded; all of them propagate."""
     failures = Failures()
     with pytest.raises(KeyError), failures.noted(0, URLS[0], ShardFormatError):
         raise KeyError("x")
@@ -106,7 +106,7 @@ def test_other_errors_are_not_noted() -> None:
 
 
 def test_after_its_time_a_shard_is_tried_again() -> None:
-    """A failure is remembered, and bars nothing once its time is over."""
+    """A failure no longer counts after its time."""
     failures = Failures(retry_seconds=0.0)
     failures.note(0, URLS[0], ShardFormatError("torn"))
     failures.check(0, URLS[0])
@@ -117,7 +117,7 @@ def test_after_its_time_a_shard_is_tried_again() -> None:
 
 
 def test_messages_are_fit_for_a_page() -> None:
-    """No credentials, no lone surrogates, no quotes of a KeyError, and a bounded length."""
+    """Messages have no credentials, lone surrogates or quotes, and a bounded length."""
     assert message_of(KeyError("no field '.jpg'")) == "no field '.jpg'"
     assert "hush" not in message_of(FetchError("s3://me:hush@host/a.tar?token=hush: denied"))
     message_of(ValueError("\ud800 name")).encode()

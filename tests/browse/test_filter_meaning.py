@@ -1,4 +1,4 @@
-"""Filters mean what the same expression means in Python, however they are typed."""
+"""Filters have the meaning of the same expression in Python."""
 
 import json
 from typing import Any
@@ -75,7 +75,7 @@ def choice_of_several() -> st.SearchStrategy[Pair]:
 
 
 def joined(parts: st.SearchStrategy[Pair]) -> st.SearchStrategy[Pair]:
-    """Join conditions, with no more parentheses than were drawn."""
+    """Join conditions without redundant parentheses."""
     two = st.tuples(parts, st.sampled_from([" and ", " or "]), parts).map(
         lambda drawn: (drawn[0][0] + drawn[1] + drawn[2][0], drawn[0][1] + drawn[1] + drawn[2][1])
     )
@@ -92,7 +92,7 @@ CONDITIONS = st.recursive(
 
 
 def truth(text: str, sample: dict[str, Any]) -> bool:
-    """Return what a filter says of a sample with one JSON field."""
+    """Return the result of a filter for a sample with one JSON field."""
     found = plain_value(".json", json.dumps(sample).encode())
     return bool(evaluate(parse_filter(text), lambda each: each.holds(found)))
 
@@ -107,7 +107,7 @@ def test_filters_mean_what_python_means(pair: Pair, sample: dict[str, Any]) -> N
 
 @given(CONDITIONS, st.data())
 def test_blanks_do_not_change_the_meaning(pair: Pair, data: st.DataObject) -> None:
-    """Any white space may stand where one blank does, except in quotes."""
+    """Any white space outside of quotes is equivalent to one blank."""
     text = pair[0]
     pieces = text.split("'")
     for place in range(0, len(pieces), 2):  # those between quotes stay
@@ -119,7 +119,7 @@ def test_blanks_do_not_change_the_meaning(pair: Pair, data: st.DataObject) -> No
 
 @given(CONDITIONS)
 def test_comparisons_are_listed_from_left_to_right(pair: Pair) -> None:
-    """Each comparison of the text is listed once, in its order."""
+    """Each comparison is listed once, in the order of the text."""
     condition = parse_filter(pair[0])
     listed = [each.path[0] for each in comparisons_of(condition)]
     assert listed == [piece[0] for piece in pair[0].split(".json:")[1:]]
@@ -127,7 +127,7 @@ def test_comparisons_are_listed_from_left_to_right(pair: Pair) -> None:
 
 @given(CONDITIONS, st.lists(SAMPLES, min_size=1, max_size=6))
 def test_whole_columns_give_what_samples_give(pair: Pair, samples: list[dict[str, Any]]) -> None:
-    """Answers for arrays are combined as answers for one sample are."""
+    """A filter gives the same result by columns as by samples."""
     condition = parse_filter(pair[0])
     together = evaluate(
         condition, lambda each: np.array([each.holds(sample) for sample in samples])
@@ -144,7 +144,7 @@ NUMERIC = sorted(each for each in OPERATORS if OPERATORS[each].of_column is not 
 def test_columns_of_integers_compare_as_single_integers(
     column: list[int], symbol: str, values: list[Any]
 ) -> None:
-    """Numbers far beyond 64 bits compare with a column as they compare with its numbers."""
+    """Numbers beyond 64 bits compare with a column as with its elements."""
     assume(values)
     value = tuple(values) if symbol == "in" else values[0]
     comparison = Comparison(".cls", (), symbol, value)
@@ -157,7 +157,7 @@ def test_columns_of_integers_compare_as_single_integers(
 def test_columns_of_floats_compare_as_single_floats(
     column: list[float], symbol: str, value: float
 ) -> None:
-    """NaN and infinities of a column fulfil what they fulfil one by one."""
+    """NaN and infinities in a column compare as single values."""
     comparison = Comparison(".score", (), symbol, (value,) if symbol == "in" else value)
     found = comparison.holds_each(np.array(column, np.float64))
     assert found.tolist() == [comparison.holds(each) for each in column]
@@ -172,7 +172,7 @@ def test_columns_of_floats_compare_as_single_floats(
     ],
 )  # fmt: skip
 def test_only_comparisons_with_numbers_can_use_columns(text: str, numeric: bool) -> None:
-    """Truth values and texts are compared sample by sample, though `True` is an int to Python."""
+    """Booleans and texts are compared sample by sample."""
     (comparison,) = comparisons_of(parse_filter(text))
     assert comparison.is_numeric is numeric
 
@@ -187,7 +187,7 @@ def test_only_comparisons_with_numbers_can_use_columns(text: str, numeric: bool)
     ],
 )  # fmt: skip
 def test_values_are_read_as_json_numbers_or_as_text(typed: str, value: Any) -> None:
-    """Quotes make a text of anything; names that are almost numbers stay names."""
+    """A quoted value is text, and a value that is no JSON number is text."""
     comparison = parse_filter(f".json == {typed}")
     assert isinstance(comparison, Comparison)
     assert (comparison.value, type(comparison.value)) == (value, type(value))
@@ -201,7 +201,7 @@ JSON = st.recursive(
 
 
 def walk(value: Any, steps: list[str]) -> Any:
-    """Follow steps into a JSON value as Python would."""
+    """Follow a path into a JSON value."""
     for step in steps:
         try:
             value = value[int(step)] if isinstance(value, list) else value[step]
@@ -212,7 +212,7 @@ def walk(value: Any, steps: list[str]) -> Any:
 
 @given(JSON, st.lists(st.sampled_from(["a", "b", "ab", "0", "1", "2"]), min_size=1, max_size=3))
 def test_paths_lead_where_python_would_go(value: Any, steps: list[str]) -> None:
-    """A path steps into objects by name and into lists by place, or leads nowhere."""
+    """A path follows keys of objects and indexes of lists, or finds nothing."""
     comparison = parse_filter(f".json:{'.'.join(steps)} != null")
     assert isinstance(comparison, Comparison)
     there = walk(value, steps)
@@ -234,7 +234,7 @@ NAMES = {1: "cat", 2: "dog", 3: "cat"}  # two numbers of one name
     ],
 )  # fmt: skip
 def test_each_number_of_a_name_is_meant(text: str, expected: set[int]) -> None:
-    """A name that two classes share stands for both; order and paths know no names."""
+    """A name that two classes share matches both; `<` and paths take no names."""
     condition = with_class_names(parse_filter(text), lambda field: field == ".cls", NAMES)
     found = {n for n in NAMES if evaluate(condition, lambda each, n=n: each.holds(n))}
     assert found == expected
@@ -242,13 +242,13 @@ def test_each_number_of_a_name_is_meant(text: str, expected: set[int]) -> None:
 
 @pytest.mark.parametrize("depth", [10, 49])
 def test_nesting_is_read_up_to_its_bound(depth: int) -> None:
-    """Parentheses and `not` nest as deep as anybody types, and an even number of `not` is none."""
+    """Parentheses and `not` may be nested up to a bound."""
     assert truth("(" * depth + ".json:a == 1" + ")" * depth, {"a": 1})
     assert truth("not " * depth + ".json:a == 1", {"a": 1}) is (depth % 2 == 0)
 
 
 def test_an_error_shows_where_reading_stopped() -> None:
-    """The message holds the rest of the text, not all of it."""
+    """The error shows a part of the remaining text."""
     with pytest.raises(ValueError, match=r"cannot read '\)\) trailing'"):
         parse_filter("(.a == 1 and .b == 2))) trailing")
     with pytest.raises(ValueError, match=r"cannot read '\(the end\)'"):
@@ -256,7 +256,7 @@ def test_an_error_shows_where_reading_stopped() -> None:
 
 
 def test_a_condition_is_a_tree_of_its_words() -> None:
-    """`and` binds closer than `or`, and three parts of one word are one combination."""
+    """`and` binds closer than `or`, and several parts of one operator are one node."""
     condition = parse_filter(".a == 1 or .b == 2 and .c == 3 or .d == 4")
     assert isinstance(condition, Combination)
     assert (condition.word, len(condition.parts)) == ("or", 3)

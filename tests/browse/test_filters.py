@@ -1,4 +1,4 @@
-"""The filter language: what it means, and that nothing in it runs."""
+"""The filter language: its meaning, and that it runs no code."""
 
 import json
 from pathlib import Path
@@ -76,7 +76,7 @@ def holds(text: str) -> bool:
     ],
 )
 def test_what_holds(text: str):
-    """Each of these is true of the sample."""
+    """Each of these filters matches the sample."""
     assert holds(text)
 
 
@@ -105,7 +105,7 @@ def test_what_holds(text: str):
     ],
 )
 def test_what_does_not_hold(text: str):
-    """Each of these is false of the sample."""
+    """None of these filters matches the sample."""
     assert not holds(text)
 
 
@@ -133,14 +133,14 @@ def test_what_does_not_hold(text: str):
     ],
 )
 def test_what_is_no_filter_is_refused(text: str):
-    """The error says where reading stopped, or that the text is too long."""
+    """A malformed or too long filter is an error that shows the position."""
     with pytest.raises(ValueError, match=r"filter: expected"):
         parse_filter(text)
 
 
 @given(st.text(st.characters(codec="utf-8"), max_size=60))
 def test_any_text_is_a_filter_or_a_value_error(text: str):
-    """Whatever is typed, nothing else happens."""
+    """Any text is a filter or raises a ValueError."""
     try:
         conditions = parse_filter(text)
     except ValueError:
@@ -150,7 +150,7 @@ def test_any_text_is_a_filter_or_a_value_error(text: str):
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists), st.text())
 def test_any_json_can_be_compared(value, word: str):
-    """A comparison of anything with anything is true or false."""
+    """A comparison of any two values is true or false."""
     found = plain_value(".json", json.dumps(value).encode())
     for operator in ("==", "!=", "<", "<=", ">", ">=", "contains"):
         for wanted in ("3", "true", "null", "'x'"):
@@ -161,7 +161,7 @@ def test_any_json_can_be_compared(value, word: str):
 
 @given(st.binary(max_size=50))
 def test_any_bytes_are_a_value(data: bytes):
-    """A field that is no text and no JSON is a value all the same."""
+    """A field of any bytes can be read as a value."""
     plain_value(".cls", data)
     plain_value(".json", data)
 
@@ -175,7 +175,7 @@ def test_any_bytes_are_a_value(data: bytes):
     ],
 )  # fmt: skip
 def test_names_of_classes_stand_for_their_numbers(text: str, expected: set[int]):
-    """What the tiles say can be typed; other fields know no classes."""
+    """Class names can be used for a class field and not for other fields."""
     names = {3: "cat", 5: "dog", 7: "cow"}
     condition = with_class_names(parse_filter(text), lambda field: field == ".cls", names)
     found = {n for n in names if evaluate(condition, lambda each, n=n: each.holds(n))}
@@ -183,7 +183,7 @@ def test_names_of_classes_stand_for_their_numbers(text: str, expected: set[int])
 
 
 def test_an_unknown_field_is_said(tmp_path: Path):
-    """A filter on a field that the first shard does not have names those it has."""
+    """A filter on an unknown field lists the fields of the first shard."""
     path = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": "1", ".txt": "x"}])
     with browsing([str(path)]) as server:
         filtering = server.ask_until_finished("page", where=".typo == 1 or .cls == 2")["filtering"]
@@ -191,7 +191,7 @@ def test_an_unknown_field_is_said(tmp_path: Path):
 
 
 def test_columns_and_samples_agree(tmp_path: Path):
-    """Numbers that are compared by whole columns are found as sample by sample."""
+    """A numeric comparison finds the same samples by columns as by samples."""
     samples = [{"__key__": f"k{n}", ".cls": str(n), ".txt": str(n)} for n in range(20)]
     path = write_shard(tmp_path / "a.tar", samples)
     with browsing([str(path)], class_names={4: "four"}) as server:

@@ -1,4 +1,4 @@
-"""Who is answered: by name, by page, by method, by token; and how every answer is marked."""
+"""Access control by host name, origin, method and token, and the headers of all responses."""
 
 import socket
 
@@ -21,7 +21,7 @@ def served(tmp_path):
     "host", ["localhost", "127.0.0.1", "LOCALHOST:1234", "127.0.0.1:9", "[::1]:80"]
 )
 def test_the_names_of_the_loopback_are_answered_at_any_port(served, host: str):
-    """An SSH tunnel may end at another port than it begins."""
+    """Loopback names are accepted with any port, as through an SSH tunnel."""
     assert served.get("api/dataset", {"Host": host}).status_code == 200
 
 
@@ -37,7 +37,7 @@ def test_the_names_of_the_loopback_are_answered_at_any_port(served, host: str):
     ],
 )
 def test_other_names_are_refused(served, host: str):
-    """A name that was rebound to this address gets nothing, not even a static file."""
+    """Requests for other host names are refused, also for static files."""
     for path in ("", "api/dataset", "static/page.css", "raw"):
         response = served.get(path, {"Host": host}, i=0, f=0)
         assert response.status_code == 400
@@ -46,14 +46,14 @@ def test_other_names_are_refused(served, host: str):
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "OPTIONS", "PATCH"])
 def test_only_questions_are_answered(served, method: str):
-    """Anything but GET and HEAD is refused."""
+    """Methods other than GET and HEAD are refused."""
     response = requests.request(method, served.url + "api/dataset", timeout=100)
     assert response.status_code == 405
     assert response.headers["Allow"] == "GET, HEAD"
 
 
 def test_pages_of_other_sites_may_link_but_not_ask(served):
-    """A picture or a request of another site is refused, a link to the page is followed."""
+    """Requests from other sites are refused, and links from them work."""
     for site in ("cross-site", "same-site"):
         asked = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": "no-cors"}
         assert served.get("thumb", asked, i=0, f=0, s=96).status_code == 403
@@ -64,7 +64,7 @@ def test_pages_of_other_sites_may_link_but_not_ask(served):
 
 
 def test_every_answer_is_marked_as_safe_to_show(served):
-    """Refusals and errors too carry the headers that keep a browser from guessing."""
+    """All responses, errors included, have the security headers."""
     for path, query in (
         ("", {}),
         ("static/main.js", {}),
@@ -82,7 +82,7 @@ def test_every_answer_is_marked_as_safe_to_show(served):
 
 
 def test_no_path_of_a_url_is_a_path_of_a_file(served):
-    """What is not among the page's own files is not there, however it is written."""
+    """No spelling of a path reaches a file other than those of the page."""
     host, port = served.url.removeprefix("http://").strip("/").split(":")
     for path in (
         "/static/../app.py",
@@ -102,7 +102,9 @@ def test_no_path_of_a_url_is_a_path_of_a_file(served):
 
 
 def test_beyond_the_loopback_the_token_opens_the_door_once(tmp_path):
-    """Without it nothing is told; with it a cookie is given, and the URL loses the secret."""
+    """Without the token, requests are refused; with it, a cookie is set and the URL loses the
+    token.
+    """
     path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
     with browsing([str(path)], host="0.0.0.0", token=True) as server:
         port = server.url.rstrip("/").rpartition(":")[2]
@@ -125,7 +127,7 @@ def test_beyond_the_loopback_the_token_opens_the_door_once(tmp_path):
 
 
 def test_a_program_sends_the_token_with_each_question(tmp_path):
-    """Scripts without cookies are answered at once, where the token is the right one."""
+    """A request with the right token is answered without a cookie."""
     path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
     with browsing([str(path)], host="0.0.0.0", token=True) as server:
         for question in ("api/dataset", "api/sample?i=0", "raw?i=0&f=0"):
@@ -135,21 +137,21 @@ def test_a_program_sends_the_token_with_each_question(tmp_path):
 
 
 def test_tokens_are_long_and_never_the_same():
-    """Nobody guesses one."""
+    """Tokens are long and distinct."""
     tokens = {new_token() for _ in range(100)}
     assert len(tokens) == 100
     assert min(map(len, tokens)) >= 32
 
 
 def test_host_headers_are_read_as_they_are_written():
-    """Ports and brackets fall away; garbage is no name of ours."""
+    """Ports and brackets are removed, and malformed names do not match."""
     assert host_name("[::1]") == "::1"
     assert host_name(" A.Example:80 ") == "a.example"
     assert host_name("[::1") == "::1"
 
 
 def test_other_users_of_the_machine_are_not_answered(tmp_path, open_page):
-    """On the loopback, too, only the printed URL opens the page, which a cookie keeps open."""
+    """On the loopback, too, requests need the token or the cookie."""
     path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
     with Command(path, tmp_path, token=True) as server:
         address, _, token = server.url.partition("?token=")
@@ -166,7 +168,7 @@ def test_other_users_of_the_machine_are_not_answered(tmp_path, open_page):
 
 
 def test_the_token_can_be_switched_off(tmp_path):
-    """With --no-token the URL has no secret, and everybody is answered."""
+    """With --no-token, the URL has no token and all requests are answered."""
     path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
     with Command(path, tmp_path) as server:
         assert "token" not in server.url
@@ -174,7 +176,7 @@ def test_the_token_can_be_switched_off(tmp_path):
 
 
 def test_silent_connections_are_closed(tmp_path, monkeypatch):
-    """Connections that send nothing, or half a request, end; those that are used stay."""
+    """Connections without a whole request are closed, and used ones stay open."""
     monkeypatch.setattr("wids.browse.server._REQUEST_SECONDS", 0.5)
     path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
     with browsing([str(path)]) as server:

@@ -1,4 +1,4 @@
-"""A dataset of someone who means harm: nothing runs, nothing falls over, memory stays bounded."""
+"""A hostile dataset: no code runs, no request fails, and memory stays bounded."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 
 
 def test_every_sample_has_its_page(served: Command):
-    """Each page and each picture is answered, with an error where a field has one."""
+    """Every page and picture is answered, with an error for a damaged field."""
     tiles = served.get("api/page", count=60).json()["tiles"]
     assert len(tiles) == len(hostile_samples()) + 1
     errors = 0
@@ -33,7 +33,7 @@ def test_every_sample_has_its_page(served: Command):
 
 
 def test_nothing_of_it_is_sent_as_something_that_runs(served: Command):
-    """Text, pages and drawings are saved, never shown; what is shown is pixels or sound."""
+    """Text, HTML and SVG are sent to be saved; only pixels and sound are shown."""
     shown = ("image/jpeg", "image/png", "audio/wav", "video/mp4")
     for tile in served.get("api/page", count=60).json()["tiles"]:
         for field in served.get("api/sample", i=tile["index"]).json()["fields"]:
@@ -49,7 +49,7 @@ def test_nothing_of_it_is_sent_as_something_that_runs(served: Command):
 
 
 def test_pictures_hold_pixels_only(served: Command):
-    """What EXIF says of an image does not come along with its thumbnail."""
+    """A thumbnail contains no EXIF data."""
     index = [sample["__key__"] for sample in hostile_samples()].index("exif")
     assert SCRIPT.encode() in served.get("raw", i=index, f=0).content
     picture = served.get("thumb", i=index, f=0, s=1280)
@@ -58,7 +58,7 @@ def test_pictures_hold_pixels_only(served: Command):
 
 
 def test_memory_stays_bounded(served: Command):
-    """A bomb, a gigabyte looked at and a gigabyte downloaded leave the process small."""
+    """A decompression bomb and a download of a gigabyte leave the process small."""
     huge = len(hostile_samples())
     fields = served.get("api/sample", i=huge).json()["fields"]
     assert [field["nbytes"] for field in fields] == [GIGABYTE] * 6

@@ -1,4 +1,4 @@
-"""The orders of the grid: exactly those of the samplers, at any size, without lists."""
+"""The orders of the grid equal those of the samplers at any size."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ LENGTHS = st.lists(st.integers(0, 40), min_size=1, max_size=12).filter(sum)
 @settings(max_examples=60, deadline=None)
 @given(LENGTHS, st.integers(1, 5), st.integers(0, 3), st.integers(0, 9), st.integers(1, 4))
 def test_an_epoch_by_shards_is_the_samplers(lengths, replicas, epoch, seed, interleave):
-    """Position by position, what a rank of DistributedShardSampler sees stands in the grid."""
+    """Each position of the grid is that of a rank of DistributedShardSampler."""
     for rank in range(replicas):
         sampler = DistributedShardSampler(
             range(sum(lengths)),
@@ -34,7 +34,7 @@ def test_an_epoch_by_shards_is_the_samplers(lengths, replicas, epoch, seed, inte
 @settings(max_examples=60, deadline=None)
 @given(st.integers(1, 200), st.integers(1, 5), st.integers(0, 3), st.integers(1, 50))
 def test_an_epoch_by_chunks_is_the_samplers(total, replicas, epoch, chunksize):
-    """With what the sampler takes by default, a rank's order is that of the sampler."""
+    """With default parameters, the order is that of DistributedChunkedSampler."""
     for rank in range(replicas):
         sampler = DistributedChunkedSampler(range(total), replicas, rank, chunksize=chunksize)
         sampler.set_epoch(epoch)
@@ -46,7 +46,7 @@ def test_an_epoch_by_chunks_is_the_samplers(total, replicas, epoch, chunksize):
 
 @given(st.integers(1, 300), st.integers(-5, 5), st.integers(0, 300), st.integers(0, 70))
 def test_a_page_is_a_piece_of_the_whole_order(total, seed, start, count):
-    """Any page holds what the whole order holds there, and a shuffled one holds each index once."""
+    """A page is a slice of the whole order; a shuffled order has each index once."""
     order = OrderQuery("shuffled", seed).over([total])
     whole = order.slice(0, total)
     assert sorted(whole) == list(range(total))
@@ -54,7 +54,7 @@ def test_a_page_is_a_piece_of_the_whole_order(total, seed, start, count):
 
 
 def test_a_billion_samples_are_ordered_at_once():
-    """The last page of a shuffled billion needs no list of a billion."""
+    """The last page of a billion shuffled samples is computed without a list."""
     total = 10**9
     for kind in ("stored", "shuffled"):
         page = OrderQuery(kind, 3).over([total]).slice(total - 5, 60)
@@ -64,7 +64,7 @@ def test_a_billion_samples_are_ordered_at_once():
 
 
 def test_a_filter_is_ordered_as_stored_or_shuffled():
-    """The chosen samples come in storage order, or each once in a drawn one."""
+    """Matches of a filter are ordered as stored or shuffled, each once."""
     chosen = np.array([4, 8, 15, 16, 23, 42])
     assert OrderQuery().within(chosen).slice(1, 3) == [8, 15, 16]
     drawn = OrderQuery("shuffled", 1).within(chosen).slice(0, 99)
@@ -88,12 +88,12 @@ def test_a_filter_is_ordered_as_stored_or_shuffled():
     ],
 )
 def test_a_bad_order_is_refused_by_name(query, message):
-    """The error names the parameter and what was found."""
+    """A wrong parameter is an error that names it and its value."""
     with pytest.raises(ValueError, match=message):
         OrderQuery.parse(query)
 
 
 def test_an_empty_dataset_has_no_positions():
-    """Every order of nothing is empty."""
+    """The orders of an empty dataset are empty."""
     for kind in ("stored", "shuffled", "shards", "chunks"):
         assert OrderQuery(kind).over([0, 0]).slice(0, 60) == []

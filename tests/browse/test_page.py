@@ -1,4 +1,4 @@
-"""The page in a real browser: opened, driven by mouse and keys, looked at by axe."""
+"""The page in a real browser: mouse, keyboard, states and accessibility."""
 
 import json
 import re
@@ -44,7 +44,7 @@ def tone() -> bytes:
 
 
 def film() -> bytes:
-    """Make six seconds of WebM with a key frame each second, as a player seeks to those."""
+    """Make six seconds of WebM with a key frame each second, to which players can seek."""
     av = pytest.importorskip("av", reason="PyAV makes the film")
     stream = BytesIO()
     with av.open(stream, "w", format="webm") as out:
@@ -111,7 +111,7 @@ def wait_for_key(page: Any, number: int) -> None:
 
 
 def test_the_first_page_shows_pictures_and_classes(served: Browsing, open_page: Open):
-    """Sixty tiles with their keys, classes by name, and pictures that are really drawn."""
+    """The first page has sixty tiles with keys, class names and drawn pictures."""
     page = open_page(served.url)
     page.locator(".tile").nth(59).wait_for()
     assert keys_shown(page) == [f"set/{number:05d}" for number in range(60)]
@@ -122,7 +122,7 @@ def test_the_first_page_shows_pictures_and_classes(served: Browsing, open_page: 
 
 
 def test_every_state_is_a_url(served: Browsing, open_page: Open):
-    """What is clicked can be reloaded, linked to, and left by going back."""
+    """Every state can be reloaded, linked to, and left by going back."""
     page = open_page(served.url)
     page.get_by_role("link", name="Next page").click()
     wait_until(page, "document.querySelector('.key').textContent === 'set/00060'")
@@ -148,14 +148,14 @@ def test_every_state_is_a_url(served: Browsing, open_page: Open):
     "query", ["size=toString", "size=x", "at=1e30", "at=-5", "at=99999999999999999999", "view=x"]
 )
 def test_a_damaged_link_leads_to_the_samples(served: Browsing, open_page: Open, query: str):
-    """What makes no sense in a link counts as not said."""
+    """Invalid parts of a link are ignored."""
     page = open_page(f"{served.url}?{query}")
     page.locator(".tile").nth(59).wait_for()
     assert keys_shown(page)[0] == "set/00000"
 
 
 def test_a_damaged_order_is_named(served: Browsing, chromium: Any):
-    """The toolbar stays, to choose one that there is."""
+    """An unknown order shows an error, and the toolbar stays usable."""
     page = chromium.new_page()
     page.set_default_timeout(WAIT_MILLISECONDS)
     page.goto(f"{served.url}?order=toString")
@@ -167,7 +167,7 @@ def test_a_damaged_order_is_named(served: Browsing, chromium: Any):
 def test_a_tile_that_cannot_be_read_says_why(
     tmp_path: Path, open_page: Open, shard_server: ShardServer
 ):
-    """Its keys are known of the sidecar, its bytes are out of reach; that stands out in red."""
+    """A tile of an unreadable sample has its key and a red error message."""
     shard = write_shard(tmp_path / "a.tar", [sample_of(1)])
     TarIndex.from_tar(shard).save(Path(f"{shard}{SIDECAR_SUFFIX}"))
     sidecar = Path(f"{shard}{SIDECAR_SUFFIX}")
@@ -183,7 +183,7 @@ def test_a_tile_that_cannot_be_read_says_why(
 
 
 def test_the_keyboard_goes_everywhere(served: Browsing, open_page: Open):
-    """Tiles, rows, pages, samples, jump, search, help and back, without the mouse."""
+    """The keyboard reaches tiles, rows, pages, samples, jump, search and help."""
     page = open_page(served.url)
     page.locator(".tile").first.wait_for()
     for key in ("j", "j", "ArrowRight", "k"):
@@ -225,7 +225,7 @@ def columns(page: Any) -> int:
 
 
 def test_a_sample_shows_each_field_by_its_kind(served: Browsing, open_page: Open):
-    """Image, class, tree, text, array, sound, bytes; and the broken one says that it is."""
+    """A sample shows each field by its kind, and the error of a damaged one."""
     page = open_page(f"{served.url}?i=3")
     wait_for_key(page, 3)
     card = lambda name: page.get_by_role("region", name=f"Field {name}", exact=True)  # noqa: E731
@@ -249,7 +249,7 @@ def test_a_sample_shows_each_field_by_its_kind(served: Browsing, open_page: Open
 
 
 def test_an_image_is_zoomed_to_its_pixels(served: Browsing, open_page: Open):
-    """Small ones are enlarged with their pixels to be seen, by button and by key."""
+    """A button and a key zoom an image to its pixels."""
     page = open_page(f"{served.url}?i=5")
     wait_for_key(page, 5)
     page.get_by_role("button", name="Zoom to pixels").click()
@@ -260,7 +260,7 @@ def test_an_image_is_zoomed_to_its_pixels(served: Browsing, open_page: Open):
 
 @pytest.mark.parametrize("player", ["audio", "video"])
 def test_sound_and_film_play_and_seek(served: Browsing, open_page: Open, player: str):
-    """The player plays, and jumps to a place by asking for a range."""
+    """The player plays and seeks by range requests."""
     page = open_page(f"{served.url}?i=3")
     page.locator(player).wait_for()
     element = f"document.querySelector('{player}')"
@@ -272,7 +272,7 @@ def test_sound_and_film_play_and_seek(served: Browsing, open_page: Open, player:
 
 
 def test_a_filter_is_typed_and_cleared(served: Browsing, open_page: Open):
-    """The grid holds what fulfils it, samples are stepped through within it, and it goes away."""
+    """The grid shows the matches of a filter until it is cleared, and keys step through them."""
     page = open_page(served.url)
     page.locator(".tile").first.wait_for()
     page.keyboard.press("f")
@@ -290,7 +290,7 @@ def test_a_filter_is_typed_and_cleared(served: Browsing, open_page: Open):
 
 
 def test_a_wrong_filter_says_what_is_wrong(served: Browsing, chromium: Any):
-    """The message stands on the page, and the toolbar stays to mend it."""
+    """A malformed filter shows its error, and the toolbar stays usable."""
     page = chromium.new_page()
     page.set_default_timeout(WAIT_MILLISECONDS)
     page.goto(f"{served.url}?where=cls")
@@ -302,7 +302,9 @@ def test_a_wrong_filter_says_what_is_wrong(served: Browsing, chromium: Any):
 
 
 def test_the_dataset_page_leads_to_what_it_shows(served: Browsing, open_page: Open):
-    """Fields with their histograms, classes that lead to a filter, shards that lead to samples."""
+    """The dataset page has histograms, and links from classes to filters and from shards to
+    samples.
+    """
     page = open_page(f"{served.url}?view=dataset")
     page.get_by_text("From all 4 shards").wait_for()
     assert page.locator(".field-plots svg").count() >= 4
@@ -314,7 +316,7 @@ def test_the_dataset_page_leads_to_what_it_shows(served: Browsing, open_page: Op
 
 
 def test_an_epoch_is_shown_as_training_sees_it(served: Browsing, open_page: Open):
-    """The grid of a sampler's order holds one rank's share."""
+    """The grid of a sampler's order shows the samples of one rank."""
     page = open_page(f"{served.url}?order=shards&replicas=4&rank=1&epoch=2")
     page.locator(".tile").nth(49).wait_for()
     assert page.locator(".tile").count() == 50
@@ -334,7 +336,7 @@ VIEWS = {
 
 @pytest.mark.parametrize(("width", "scheme"), [(1280, "dark"), (400, "light")])
 def test_axe_finds_no_serious_fault(served: Browsing, open_page: Open, width: int, scheme: str):
-    """Contrast, names, roles: on every view, wide and narrow, light and dark; none is too wide."""
+    """The tool axe finds no serious fault in any view, wide or narrow, light or dark."""
     page = open_page(served.url, width, scheme)
     for query in VIEWS.values():
         page.goto(served.url + query)
@@ -346,7 +348,7 @@ def test_axe_finds_no_serious_fault(served: Browsing, open_page: Open, width: in
 
 
 def test_nothing_of_a_hostile_dataset_runs(tmp_path: Path, open_page: Open):
-    """Every sample of it is opened; no script of it leaves its mark, no page of it breaks."""
+    """No script of a hostile dataset runs when its samples are opened."""
     with browsing([str(write_hostile(tmp_path) / "hostile-0.tar")], title="hostile") as server:
         page = open_page(server.url)
         page.locator(".tile").nth(len(hostile_samples()) - 1).wait_for()
@@ -361,7 +363,7 @@ def test_nothing_of_a_hostile_dataset_runs(tmp_path: Path, open_page: Open):
 
 
 def test_a_drawing_opened_as_a_page_is_saved_instead(tmp_path: Path, chromium: Any):
-    """An SVG or HTML field that is navigated to becomes a download."""
+    """An SVG or HTML field that is opened as a page is downloaded."""
     with browsing([str(write_hostile(tmp_path) / "hostile-0.tar")]) as server:
         keys = [sample["__key__"] for sample in hostile_samples()]
         page = chromium.new_page()
@@ -380,7 +382,7 @@ def focused_key(page: Any) -> str:
 
 
 def test_from_a_sample_one_comes_back_to_its_tile(served: Browsing, open_page: Open):
-    """By key, by the browser's own way back, and in an order; the keys go on from there."""
+    """Escape and the browser's back button return to the sample's tile."""
     page = open_page(f"{served.url}?at=60")
     page.locator(".tile").nth(40).click()
     wait_for_key(page, 100)
@@ -405,7 +407,7 @@ def test_from_a_sample_one_comes_back_to_its_tile(served: Browsing, open_page: O
 
 
 def test_sounds_and_films_have_pictures(tmp_path: Path, open_page: Open):
-    """A tile shows the wave or the first frame under a sign; the page of a sound its wave."""
+    """A tile shows a waveform or first frame, and the page of a sound its waveform."""
     samples = [{"__key__": "a", ".wav": tone()}, {"__key__": "b", ".webm": film()}]
     with browsing([(str(write_shard(tmp_path / "a.tar", samples)), 2)]) as server:
         page = open_page(server.url)
@@ -420,7 +422,7 @@ def test_sounds_and_films_have_pictures(tmp_path: Path, open_page: Open):
 def test_remote_shards_without_sidecars_are_explained(
     spec: Path, open_page: Open, shard_server: ShardServer
 ):
-    """The grid says that a shard came whole and what spares it, the search what it left out."""
+    """The page explains why a shard was fetched whole and what a search left out."""
     rows = [
         (shard_server.put(f"{number}.tar", (spec.parent / f"page-{number}.tar").read_bytes()), 50)
         for number in range(4)
@@ -441,7 +443,7 @@ def test_remote_shards_without_sidecars_are_explained(
 def test_the_page_is_of_use_beside_a_server_that_is_down(
     spec: Path, chromium: Any, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ):
-    """What is here is shown, what is not says so, and while it waits the page tells for what."""
+    """Local shards are shown while a server is down, and the page names what it waits for."""
     rows = [(str(spec.parent / "page-0.tar"), 50), (f"{shard_server.url}/a.tar", 50)]
     shard_server.faults = Faults(refuse=True)
     go_on = threading.Event()
@@ -475,7 +477,7 @@ def test_the_page_is_of_use_beside_a_server_that_is_down(
 
 
 def test_what_is_long_comes_on_request(tmp_path: Path, open_page: Open):
-    """More fields of a sample that has hundreds, the rest of a text in JSON, a curve of values."""
+    """Further fields, the rest of a text and a curve of values are loaded on request."""
     stream = BytesIO()
     np.save(stream, np.cos(np.arange(500) / 30))
     level = BytesIO()
@@ -509,7 +511,7 @@ def test_what_is_long_comes_on_request(tmp_path: Path, open_page: Open):
 
 
 def test_a_page_begins_at_its_top_and_back_restores_the_place(served: Browsing, open_page: Open):
-    """The next page is read from its first row; back shows what one had before one's eyes."""
+    """A new page is shown from its top, and back restores the scroll position."""
     page = open_page(served.url)
     page.locator(".tile").first.wait_for()
     page.evaluate("scrollTo(0, document.body.scrollHeight)")
@@ -530,7 +532,7 @@ def test_a_page_begins_at_its_top_and_back_restores_the_place(served: Browsing, 
 
 
 def test_a_damaged_sample_is_no_dead_end(tmp_path: Path, chromium: Any):
-    """Keys lead from it to the sample before, to the one behind, and to the grid."""
+    """Keys lead from an unreadable sample to its neighbours and the grid."""
     paths = [write_shard(tmp_path / f"{name}.tar", [sample_of(1)]) for name in "abc"]
     with browsing([(str(path), 1) for path in paths]) as server:
         paths[1].write_bytes(b"no tar" * 1000)
@@ -548,7 +550,7 @@ def test_a_damaged_sample_is_no_dead_end(tmp_path: Path, chromium: Any):
 
 
 def test_a_mask_has_a_legend(tmp_path: Path, open_page: Open):
-    """The labels of a class-index mask are drawn in colours, which a legend names."""
+    """A class-index mask is drawn in colours with a legend."""
     mask = np.zeros((60, 80), np.uint8)
     mask[20:40], mask[40:] = 1, 2
     stream, depth = BytesIO(), BytesIO()
@@ -565,7 +567,7 @@ def test_a_mask_has_a_legend(tmp_path: Path, open_page: Open):
 
 
 def test_numbers_of_any_size_fit_the_page(tmp_path: Path, open_page: Open):
-    """The least float32 has a few digits, and values a float cannot subtract make a plot."""
+    """Extreme numbers are shown in few digits and plotted."""
     wide, low = BytesIO(), BytesIO()
     np.save(wide, np.array([1e308, -1e308] * 20))
     np.save(low, np.full(40, np.finfo(np.float32).min))

@@ -1,4 +1,4 @@
-"""Figures of arrays: those that numpy gives, whatever the type, the shape and the values."""
+"""Statistics of arrays equal those of numpy for all types, shapes and values."""
 
 import json
 
@@ -20,7 +20,7 @@ numbers = arrays.arrays(
 @given(numbers)
 @settings(deadline=None)
 def test_figures_are_those_of_numpy(array: np.ndarray) -> None:
-    """Extremes, mean and spread of the finite values; how many there are of the others."""
+    """Extremes, mean and deviation are those of the finite values; the others are counted."""
     figures = describe_array("", array)
     json.dumps(figures, allow_nan=False)
     assert figures["shape"] == list(array.shape)
@@ -45,7 +45,7 @@ def test_figures_are_those_of_numpy(array: np.ndarray) -> None:
 
 @given(st.integers(-(2**63), 2**64 - 1))
 def test_integers_are_exact(number: int) -> None:
-    """Extremes of 64 bits are told to the last digit, as text where JavaScript would round."""
+    """Extremes of 64-bit integers are exact, as text if JavaScript would round them."""
     figures = describe_array("", np.array([number], np.uint64 if number >= 2**63 else np.int64))
     assert int(figures["min"]) == int(figures["max"]) == int(figures["values"][0]) == number
 
@@ -62,12 +62,12 @@ def test_integers_are_exact(number: int) -> None:
     ],
 )
 def test_first_values_of_all_types_are_shown(array: np.ndarray, values: list) -> None:
-    """Numbers with as many digits as they have, everything else as short text."""
+    """Numbers are shown with all their digits, other values as short text."""
     assert describe_array("", array)["values"] == values
 
 
 def test_values_along_one_axis_make_a_curve() -> None:
-    """The least and the greatest of each of many parts; a part without a number is a gap."""
+    """The curve has the least and greatest value of each part; a part without numbers is a gap."""
     values = np.sin(np.arange(1600) / 100).reshape(1, -1)
     values[0, 20:30] = np.nan
     curve = describe_array("", values)["curve"]
@@ -81,14 +81,14 @@ def test_values_along_one_axis_make_a_curve() -> None:
 
 
 def test_complex_numbers_are_measured_by_their_size() -> None:
-    """The modulus of each."""
+    """Complex numbers are described by their modulus."""
     figures = describe_array("", np.array([3 + 4j, 0]))
     assert (figures["min"], figures["max"], figures["mean"]) == (0, 5, 2.5)
 
 
 @pytest.mark.parametrize("dtype", ["u2", "u4", "u8"])
 def test_any_bits_are_figures_without_a_warning(dtype: str) -> None:
-    """Signalling NaNs too, as damaged files hold them; the suite turns warnings into errors."""
+    """Any bits, signalling NaNs included, give statistics without a warning."""
     nbytes = np.dtype(dtype).itemsize
     signalling = {2: 0x7C01, 4: 0x7F800001, 8: 0x7FF0000000000001}[nbytes]
     array = np.array([signalling, 0], dtype).view(f"f{nbytes}")
@@ -99,13 +99,13 @@ def test_any_bits_are_figures_without_a_warning(dtype: str) -> None:
     "values", [[-1.7e308, 1.7e308], [1e16, np.nextafter(1e16, 2e16)], [0.0, 5e-324], [3.5, 3.5]]
 )
 def test_histograms_of_extreme_ranges(values: list[float]) -> None:
-    """Ranges too wide or too narrow to be divided have none; a single value has one bin."""
+    """Ranges too wide or too narrow have no histogram; a single value has one bin."""
     histogram = describe_array("", np.array(values))["histogram"]
     assert histogram is None or histogram["counts"] == [2]
 
 
 def test_large_arrays_are_sampled_over_their_length() -> None:
-    """A million elements stand for more, from the first to the last, and it is said."""
+    """Statistics of a large array use a million elements spread over it, and state that."""
     array = np.arange(5 * MAX_ELEMENTS, dtype=np.int32)
     figures = describe_array("", array)
     assert figures["sampled"]
@@ -117,7 +117,7 @@ def test_large_arrays_are_sampled_over_their_length() -> None:
 
 
 def test_a_format_in_the_table_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Arrays of a format are shown as its decoder returns them, one or several by name."""
+    """One or several arrays of each format are shown as its decoder returns them."""
     for suffix, value in ((".row", np.arange(3)), (".rows", {"a": np.arange(3)})):
         added = Format((suffix,), "array", lambda _, value=value: lambda data: value)
         monkeypatch.setitem(FORMAT_OF, suffix, added)

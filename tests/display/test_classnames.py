@@ -1,4 +1,4 @@
-"""The names of classes: where they are looked for, and what counts as names."""
+"""Class names are found in the spec or in files, and malformed names are ignored."""
 
 import json
 import os
@@ -35,7 +35,7 @@ REMOTE = "https://host/data"  # a base that is not looked into
     ],
 )
 def test_a_spec_may_name_its_classes(header: dict, names: dict) -> None:
-    """The names stand at the top of a spec or in its info; whatever makes no sense is none."""
+    """Names at the top of a spec or in its info are used; malformed ones are ignored."""
     assert find_class_names(header, REMOTE) == names
 
 
@@ -50,7 +50,7 @@ def test_a_spec_may_name_its_classes(header: dict, names: dict) -> None:
     ],
 )
 def test_a_file_beside_the_shards_may_name_them(tmp_path: Path, name: str, text: str) -> None:
-    """A line each, or JSON; what the spec says goes before it."""
+    """A file of lines or JSON names the classes; the spec takes precedence."""
     (tmp_path / name).write_text(text)
     assert find_class_names({}, str(tmp_path)) == {0: "cat", 1: "dog"}
     assert find_class_names({"classes": ["x"]}, str(tmp_path)) == {0: "x"}
@@ -60,7 +60,7 @@ def test_a_file_beside_the_shards_may_name_them(tmp_path: Path, name: str, text:
 def test_names_lie_beside_the_shards(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
-    """A folder, a list or a pattern has no base; the folder of its shards is looked into."""
+    """For a folder, a list or a pattern, the folder of its shards is searched."""
     folder = tmp_path / "cats"
     path = write_shard(folder / "a.tar", [{"__key__": "a", ".cls": "1"}])
     (folder / "classes.json").write_text('{"cat": 0, "dog": 1}')
@@ -82,7 +82,7 @@ def test_names_lie_beside_the_shards(
 
 @pytest.mark.parametrize("text", ["12", "[", '{"a": "b"}', "[" * 100_000, "\x00"])
 def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
-    """One that was named is an error with its path; one that was only found is warned of."""
+    """A malformed file that the user named is an error; one that was found gives a warning."""
     path = tmp_path / "classes.json"
     path.write_text(text)
     with pytest.raises(SpecError, match="classes.json: expected"):
@@ -95,7 +95,7 @@ def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
 
 
 def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
-    """A link that leads round in circles stops nobody; folders and pipes of the name are none."""
+    """Link loops, folders and pipes with such a name are ignored."""
     (tmp_path / "classes.json").symlink_to("classes.json")
     (tmp_path / "classes.txt").mkdir()
     os.mkfifo(tmp_path / "labels.txt")
@@ -106,6 +106,6 @@ def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
 
 @given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1), min_size=1))
 def test_names_come_back_as_they_were_written(names: list[str]) -> None:
-    """Through JSON as through a header."""
+    """Names are the same from a JSON file and from a spec."""
     header = json.loads(json.dumps({"class_names": names}))
     assert find_class_names(header, REMOTE) == dict(enumerate(names))

@@ -1,4 +1,4 @@
-"""Views of fields: what each kind shows, and that no bytes whatever can do harm."""
+"""Views of fields: what each kind shows, and that no bytes can do harm."""
 
 import gzip
 import io
@@ -40,7 +40,7 @@ def depth(value) -> int:
 
 
 def check_json(view: FieldView) -> None:
-    """Check what every view promises of its summary."""
+    """Check the promises that hold for the summary of every view."""
     text = json.dumps(view.summary, allow_nan=False, ensure_ascii=False)
     assert len(text.encode()) < MOST_JSON  # lone surrogates would not be encoded at all
     assert depth(view.summary) < 64
@@ -50,7 +50,7 @@ def check_json(view: FieldView) -> None:
 
 @pytest.mark.parametrize("extension", specimens())
 def test_valid_fields_are_viewed_without_an_error(extension: str) -> None:
-    """A field that its format's own library wrote has a view, from bytes and from a memoryview."""
+    """A field that the format's own library wrote has a view, from bytes or a memoryview."""
     data = specimens()[extension]
     view = view_field(extension, data)
     check_json(view)
@@ -61,14 +61,14 @@ def test_valid_fields_are_viewed_without_an_error(extension: str) -> None:
 @given(st.sampled_from(EXTENSIONS), st.binary(max_size=500))
 @settings(deadline=None)
 def test_no_bytes_make_a_view_fail(extension: str, data: bytes) -> None:
-    """Whatever a field holds, the answer is a view that is JSON within a bound."""
+    """Any bytes give a view with a bounded JSON summary."""
     check_json(view_field(extension, data))
 
 
 @given(st.sampled_from(sorted(specimens())), st.data())
 @settings(deadline=None, max_examples=300)
 def test_damaged_fields_are_viewed(extension: str, data: st.DataObject) -> None:
-    """Valid files that were cut, or changed in a few bytes, are viewed too."""
+    """Valid files that were truncated or changed in a few bytes have a view."""
     content = bytearray(specimens()[extension])
     for _ in range(data.draw(st.integers(0, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -84,7 +84,7 @@ json_values = st.recursive(
 
 @given(json_values)
 def test_documents_become_trees(value: object) -> None:
-    """What JSON and JavaScript can say comes through unchanged, from any of the formats."""
+    """Values that JSON and JavaScript can represent come unchanged from all formats."""
     view = view_field(".json", json.dumps(value).encode())
     check_json(view)
     assert view.error is None
@@ -97,7 +97,7 @@ def test_documents_become_trees(value: object) -> None:
 
 
 def test_numbers_that_json_lacks_become_text() -> None:
-    """NaN, infinities and integers that JavaScript would round are written out."""
+    """NaN, infinities and integers that JavaScript would round become text."""
     view = view_field(".json", b"[NaN, -Infinity, 9007199254740993, 9007199254740992]")
     assert view.summary["tree"] == ["NaN", "-Infinity", "9007199254740993", 9007199254740992]
 
@@ -107,7 +107,7 @@ def test_numbers_that_json_lacks_become_text() -> None:
     [b"[" * 100_000, b"[" * 60 + b"]" * 60, b"[" + b"1," * 10_000 + b"1]", b'{"a":' * 3000],
 )
 def test_large_and_deep_documents_are_shown_as_text(data: bytes) -> None:
-    """What is no tree of a size one can read is shown as it stands, up to 20,000 characters."""
+    """Documents too large or deep for a tree are shown as text of up to 20,000 characters."""
     view = view_field(".json", data)
     check_json(view)
     assert "tree" not in view.summary
@@ -116,7 +116,7 @@ def test_large_and_deep_documents_are_shown_as_text(data: bytes) -> None:
 
 
 def test_documents_that_hold_themselves_are_refused_as_trees() -> None:
-    """CBOR can name a list inside itself, and one list many times over: neither runs away."""
+    """CBOR documents that contain themselves or repeat a list often are refused as trees."""
     endless = bytes.fromhex("d81c81d81d00")  # 28([29(0)])
     check_json(view_field(".cbor", endless))
     shared = [["ha"] * 10]
@@ -129,7 +129,7 @@ def test_documents_that_hold_themselves_are_refused_as_trees() -> None:
 
 
 def test_values_that_json_lacks_become_text() -> None:
-    """Bytes, dates and keys that are no text, as msgpack and CBOR have them."""
+    """Bytes, dates and keys of other types, as in msgpack and CBOR, become text."""
     packed = msgpack.packb({1: b"\x00\xff", "time": 1.5}, strict_types=False)
     assert view_field(".mp", packed).summary["tree"] == {"1": "b'\\x00\\xff'", "time": 1.5}
     tree = view_field(
@@ -139,32 +139,32 @@ def test_values_that_json_lacks_become_text() -> None:
 
 
 def test_half_a_character_hides_nothing_behind_it() -> None:
-    """JSON may escape half of a pair; it is shown as the escape that it is, and whole."""
+    """A lone surrogate in JSON is shown as an escape, with the text after it."""
     view = view_field(".json", rb'{"a": "\ud800 and more"}')
     assert view.summary["tree"] == {"a": "\\ud800 and more"}
 
 
 class TestText:
-    """Text, cut where it is long."""
+    """Text, cut if it is long."""
 
     @given(st.text(min_size=1, max_size=50), st.integers(19_990, 20_010))
     @settings(max_examples=50)
     def test_long_text_is_cut_between_characters(self, text: str, length: int) -> None:
-        """The beginning is shown, whole characters only, and it is said that there is more."""
+        """Long text is cut between characters and marked as truncated."""
         long = (text * (length // len(text) + 1))[:length]
         summary = view_field(".txt", long.encode()).summary
         assert summary["truncated"] == (length > 20_000)
         assert long.startswith(summary["text"].removesuffix("…"))
 
     def test_bytes_that_are_no_text_are_named_and_shown(self) -> None:
-        """Latin-1 under `.txt` is an error that names the byte, beside what can be read."""
+        """Latin-1 in a `.txt` is an error that names the byte, with the readable text."""
         view = view_field(".txt", "grün".encode("latin-1"))
         assert "byte 0xfc in position 2" in view.error
         assert view.summary["text"] == "gr\ufffdn"
         assert view.summary["hex"][0].startswith("00000000  67 72 fc 6e")
 
     def test_unknown_fields_that_read_as_text_are_text(self) -> None:
-        """A field of an unknown name is text where it is printable, else a dump."""
+        """A field of unknown extension is text if it is printable, else a dump."""
         assert view_field(".transcript", "größer\n".encode()).kind == "text"
         assert view_field(".transcript", b"ab\x00c").kind == "bytes"
         assert view_field(".transcript", b"").kind == "bytes"
@@ -181,16 +181,16 @@ class TestClass:
          (None, None), ({}, None), ([], None)],
     )  # fmt: skip
     def test_names_come_from_lists_and_mappings(self, names: object, shown: str | None) -> None:
-        """A list counts from 0; a mapping has numbers for keys, as such or as text."""
+        """Names are a list from 0 on, or a mapping with numbers or their text as keys."""
         summary = view_field(".cls", b"2", class_names=names).summary
         assert summary == {"value": 2, "name": shown}
 
     def test_negative_numbers_do_not_count_from_the_end(self) -> None:
-        """Class -1 mostly says that there is no class: it is not the last one."""
+        """Class -1 has no name."""
         assert view_field(".cls", b"-1", class_names=["a", "b"]).summary["name"] is None
 
     def test_words_are_an_error_that_shows_them(self) -> None:
-        """A class that is no number cannot be decoded, and one sees what it is."""
+        """A class that is no number is an error that shows the text."""
         view = view_field(".cls", b"cat")
         assert view.kind == "class"
         assert "'cat'" in view.error
@@ -198,7 +198,7 @@ class TestClass:
 
     @given(st.integers())
     def test_all_integers_are_shown(self, number: int) -> None:
-        """Numbers beyond 2**53 come as their digits."""
+        """Integers beyond 2**53 are shown as their digits."""
         value = view_field(".cls", str(number).encode()).summary["value"]
         assert int(value) == number
         assert isinstance(value, int) == (abs(number) <= 2**53)
@@ -209,7 +209,7 @@ class TestImages:
 
     @pytest.mark.parametrize("mode", ["1", "L", "P", "RGB", "RGBA", "I;16", "LA"])
     def test_size_mode_and_format_are_those_of_pillow(self, mode: str) -> None:
-        """What the header says."""
+        """Size, mode and format of an image are those that Pillow reads."""
         summary = view_field(".png", save(Image.new(mode, (7, 5)), "PNG")).summary
         assert summary == {
             "width": 7, "height": 5, "mode": mode, "format": "PNG", "orientation": 1
@@ -217,64 +217,64 @@ class TestImages:
 
     @pytest.mark.parametrize("orientation", range(1, 9))
     def test_exif_orientation_is_told(self, orientation: int) -> None:
-        """Sizes are those stored; the orientation says how they are meant."""
+        """The summary has the stored size and the EXIF orientation."""
         summary = view_field(".jpg", turned_jpeg(orientation)).summary
         assert (summary["width"], summary["height"]) == (40, 30)
         assert summary["orientation"] == orientation
 
     @pytest.mark.parametrize("orientation", [0, 9, 77])
     def test_orientations_that_do_not_exist_count_as_upright(self, orientation: int) -> None:
-        """EXIF holds whatever a stranger put there."""
+        """An invalid orientation counts as upright."""
         assert view_field(".jpg", turned_jpeg(orientation)).summary["orientation"] == 1
 
     def test_bombs_are_described_or_refused_undecoded(self) -> None:
-        """A PNG that claims 3.6 gigapixels is an error; nothing of it is unpacked."""
+        """A PNG that claims 3.6 gigapixels is an error, and is not unpacked."""
         view = view_field(".png", png_bomb())
         check_json(view)
         assert "decompression bomb" in view.error
 
     def test_what_is_no_image_says_what_it_begins_with(self) -> None:
-        """A login page under `.jpg` is seen at a glance, and no address of memory is shown."""
+        """The error for a login page named `.jpg` shows its first bytes and no memory address."""
         view = view_field(".jpg", b"<!DOCTYPE html>")
         assert "b'<!DOCTYP'" in view.error
         assert " at 0x" not in view.error
 
 
 class TestMedia:
-    """Sound and film by their headers."""
+    """Sound and video by their headers."""
 
     @pytest.mark.parametrize("file_format", ["WAV", "FLAC", "OGG", "AIFF", "MP3"])
     @pytest.mark.parametrize("channels", [1, 2])
     def test_sound_tells_length_rate_and_channels(self, file_format: str, channels: int) -> None:
-        """As soundfile wrote it; MP3 pads its end."""
+        """Length, rate and channels are those that soundfile wrote; MP3 pads its end."""
         data = tone(file_format, 0.5, 8000, channels)
         summary = view_field(f".{file_format.lower()}", data).summary
         assert (summary["rate"], summary["channels"]) == (8000, channels)
         assert summary["duration"] == pytest.approx(0.5, abs=0.2 if file_format == "MP3" else 0)
 
     def test_films_tell_length_and_size(self) -> None:
-        """Five frames at ten a second last half a second."""
+        """Five frames at ten per second last half a second."""
         summary = view_field(".mp4", specimens()[".mp4"]).summary
         assert (summary["width"], summary["height"], summary["rate"]) == (64, 48, 10)
         assert summary["duration"] == pytest.approx(0.5)
         assert summary["format"] == "mpeg4"
 
     def test_playlists_are_not_followed(self) -> None:
-        """A film that is a list of URLs and files in truth opens none of them."""
+        """A video that is a playlist opens none of its URLs and files."""
         view = view_field(".mp4", b"#EXTM3U\n#EXTINF:1,\nfile:///etc/passwd\n")
         assert view.error is not None
 
     def test_a_film_without_picture_is_an_error(self) -> None:
-        """A sound file under the name of a film says that it holds no video."""
+        """A sound file with the extension of a video is an error that says so."""
         assert view_field(".mp4", specimens()[".wav"]).error is not None
 
 
 class TestBytes:
-    """The dump of what nothing else shows."""
+    """The hex dump of other fields."""
 
     @given(st.binary(max_size=100))
     def test_rows_are_those_of_hexdump(self, data: bytes) -> None:
-        """Offset, bytes and ASCII, sixteen a row."""
+        """Each row has offset, sixteen bytes and ASCII text, as in hexdump."""
         rows = hex_rows(data)
         assert len(rows) == -(-len(data) // 16)
         assert bytes.fromhex("".join(row[10:57] for row in rows)) == data
@@ -284,13 +284,13 @@ class TestBytes:
         )
 
     def test_the_dump_is_cut(self) -> None:
-        """Four kilobytes are shown, and it is said that there is more."""
+        """Four kilobytes are shown, and the dump is marked as truncated."""
         summary = view_field(".bin", b"\0" * 5000).summary
         assert len(summary["hex"]) == 256
         assert summary["truncated"]
 
     def test_pickles_are_dumped_not_read(self, tmp_path) -> None:
-        """A pickle that would create a file is shown byte by byte, and creates none."""
+        """A pickle that would create a file is only dumped."""
         trap = tmp_path / "trap"
         pickled = b"cos\nsystem\n(S'touch " + os.fsencode(trap) + b"'\ntR."
         for extension in (".pkl", ".pickle", ".pth", ".pt", ".npy", ".npz", ".safetensors"):
@@ -301,17 +301,17 @@ class TestBytes:
 
 
 class TestCompressed:
-    """Fields inside `.gz` and `.zst`."""
+    """Fields compressed as `.gz` and `.zst`."""
 
     def test_what_is_inside_is_viewed(self) -> None:
-        """The size is that of what is stored; kind and summary are of what is inside."""
+        """Kind and summary are those of the decompressed field, the size that of the stored one."""
         packed = gzip.compress(b'{"a": 1}')
         view = view_field(".meta.JSON.gz", packed)
         assert (view.kind, view.nbytes) == ("json", len(packed))
         assert view.summary == {"tree": {"a": 1}}
 
     def test_bombs_are_refused(self) -> None:
-        """What unpacks to more than 64 MiB is an error, whatever it claims."""
+        """A field that unpacks to more than 64 MiB is an error."""
         bomb = gzip.compress(bytes(80 << 20))
         for data in (bomb, bomb[:-4] + b"\1\0\0\0"):
             view = view_field(".txt.gz", data)
@@ -320,14 +320,14 @@ class TestCompressed:
         assert view_field(".npz", npz_bomb()).error is not None
 
     def test_a_bare_wrapper_says_nothing_of_its_content(self) -> None:
-        """`.gz` alone stays the packed bytes."""
+        """A field named `.gz` is not unpacked."""
         assert unpacked(".gz", b"as they are") == b"as they are"
         assert view_field(".gz", gzip.compress(b"x")).kind == "bytes"
 
 
 @pytest.mark.parametrize("extension", [".bin", ".txt", ".json", ".npy", ".cls", ".jpg", ".wav"])
 def test_gigabyte_fields_are_viewed_from_little_memory(extension: str) -> None:
-    """A mapped field of four gigabytes, most of it a hole, is viewed without being read."""
+    """A sparse, mapped field of four gigabytes is viewed without being read."""
     head = npy(np.zeros(0, "u1"))[:10] + (
         b"{'descr': '|u1', 'fortran_order': False, 'shape': (4294967000,), }"
     )
@@ -346,7 +346,7 @@ def test_gigabyte_fields_are_viewed_from_little_memory(extension: str) -> None:
 
 
 def test_views_need_no_torch_and_no_optional_library() -> None:
-    """Where av, soundfile and the like are missing, the view says what would tell more."""
+    """Without optional libraries, the view names the library that would show more."""
     code = (
         "import sys\n"
         "for name in ('av', 'soundfile', 'torch', 'simplejpeg', 'orjson', 'cv2', 'msgpack'):\n"
@@ -366,7 +366,7 @@ def test_views_need_no_torch_and_no_optional_library() -> None:
 
 @pytest.mark.parametrize("extension", [".svg", ".html", ".htm", ".xml", ".pdf", ".js", ".jpg.html"])
 def test_what_can_hold_scripts_is_never_a_media_type(extension: str) -> None:
-    """A browser is given it as bytes to save, and text is what a view makes of it."""
+    """Fields that may contain scripts are sent as plain files and viewed as text."""
     assert media_type(extension) == "application/octet-stream"
     assert field_kind(extension) in {"text", "bytes"}
 
@@ -375,21 +375,21 @@ def test_what_can_hold_scripts_is_never_a_media_type(extension: str) -> None:
 @example(".png\r\nSet-Cookie: x")
 @example(".wav.gz")
 def test_media_types_are_from_the_list(extension: str) -> None:
-    """Whatever the extension, the type is one of pixels, sound and film, or a plain file."""
+    """The media type is one of pixels, sound or video, or that of a plain file."""
     kind = media_type(extension)
     assert kind.split("/")[0] in {"image", "audio", "video"} or kind == "application/octet-stream"
     assert kind.replace("/", "").replace("-", "").isalnum()
 
 
 def test_kinds_and_media_types_agree() -> None:
-    """A field that a browser may play or show is of that kind here too."""
+    """A field that a browser may play or show has the same kind in its view."""
     for extension in FORMAT_OF:
         top = media_type(extension).split("/")[0]
         assert top in {field_kind(extension), "application"}
 
 
 def test_streams_are_left_alone() -> None:
-    """Viewing changes nothing of the data it is given."""
+    """A view does not change the data."""
     data = bytearray(specimens()[".npy"])
     before = bytes(data)
     view_field(".npy", memoryview(data))

@@ -1,4 +1,4 @@
-"""Pages for notebooks: what they show, and that nothing in a sample becomes markup."""
+"""HTML for notebooks: its contents, and that no sample can add markup."""
 
 import base64
 import io
@@ -30,7 +30,7 @@ SCRIPT = "<script>alert(1)</script><img src=x onerror=alert(2)>"
 
 
 class Page(HTMLParser):
-    """A parsed page: its elements, its text, its pictures."""
+    """A parsed page: its elements, text and pictures."""
 
     def __init__(self, html: str) -> None:
         super().__init__()
@@ -61,7 +61,7 @@ class Page(HTMLParser):
 
 
 def checked(html: str) -> Page:
-    """Parse a page and check what all pages promise."""
+    """Parse a page and check the promises that hold for all pages."""
     page = Page(html)
     for name, attributes in page.tags:
         assert name in TAGS
@@ -78,7 +78,7 @@ def checked(html: str) -> Page:
 
 @pytest.fixture
 def kinds(tmp_path: Path) -> ShardListDataset:
-    """Make a dataset of one sample for each kind of field, and one with all of them."""
+    """Make a dataset with one sample for each kind of field, and one with all of them."""
     fields = specimens()
     with ShardWriter(f"{tmp_path}/kinds-%d.tar") as writer:
         for number, (extension, data) in enumerate(fields.items()):
@@ -88,7 +88,7 @@ def kinds(tmp_path: Path) -> ShardListDataset:
 
 
 def test_a_dataset_shows_its_facts_and_first_samples(make_shard: MakeShard, tmp_path: Path) -> None:
-    """Name, counts, bytes, fields, and a tile for each of the first twelve samples."""
+    """A dataset shows name, counts, bytes, fields, and tiles of the first twelve samples."""
     samples = [
         {"__key__": f"k{n}", ".png": save(draw(40, 30, n), "PNG"), ".cls": str(n % 2)}
         for n in range(20)
@@ -108,7 +108,7 @@ def test_a_dataset_shows_its_facts_and_first_samples(make_shard: MakeShard, tmp_
 
 
 def test_samples_of_all_kinds_have_a_tile_and_a_page(kinds: ShardListDataset) -> None:
-    """Whatever the kinds, the page is well formed and says no error."""
+    """For all kinds of fields, the page is well formed and shows no error."""
     checked(kinds._repr_html_())
     page = checked(kinds.show(-1)._repr_html_())
     assert "cannot be decoded" not in page.text
@@ -120,7 +120,7 @@ def test_samples_of_all_kinds_have_a_tile_and_a_page(kinds: ShardListDataset) ->
 
 @pytest.mark.parametrize("extension", sorted(specimens()))
 def test_strangers_content_never_becomes_markup(extension: str) -> None:
-    """Scripts in keys, names, text, documents, errors and URLs come out as text."""
+    """Scripts in keys, names, text, documents, errors and URLs are shown as text."""
     sample = {
         "__key__": SCRIPT,
         "__index__": 1,
@@ -146,7 +146,7 @@ def test_strangers_content_never_becomes_markup(extension: str) -> None:
 @given(st.text(), st.text(), st.binary(max_size=60), st.sampled_from([".txt", ".json", ".npy", ""]))
 @settings(deadline=None)
 def test_any_sample_has_a_page(key: str, name: str, data: bytes, suffix: str) -> None:
-    """Control characters, surrogates and mirrored text in any place."""
+    """Samples with control characters, surrogates and right-to-left text have a page."""
     sample = {"__key__": key, f".{name}{suffix}": data, "\udc80": data}
     view = SampleView.of(sample)
     checked(view._repr_html_())
@@ -156,13 +156,13 @@ def test_any_sample_has_a_page(key: str, name: str, data: bytes, suffix: str) ->
 
 
 def test_control_characters_are_shown_as_escapes() -> None:
-    """What would move the cursor, ring the bell or mirror what follows is written out."""
+    """Characters that control the cursor, the bell or the direction are escaped."""
     page = checked(SampleView.of({".txt": "a\x1b[2J\x07\u202eb\nc".encode()})._repr_html_())
     assert "a\\x1b[2J\\x07\\u202eb\nc" in page.text
 
 
 def test_pages_are_bounded() -> None:
-    """A thousand fields, a million letters and large pictures make a page of bounded size."""
+    """A thousand fields, a million letters and large pictures give a page of bounded size."""
     noise = save(np.random.default_rng(0).integers(0, 256, (600, 600, 4), np.uint8), "PNG")
     page = checked(SampleView.of({f".{n}.png": noise for n in range(100)})._repr_html_())
     assert "and 50 more fields" in page.text
@@ -174,7 +174,7 @@ def test_pages_are_bounded() -> None:
 
 
 def test_fields_that_fail_say_so(make_shard: MakeShard) -> None:
-    """A cut image, a class that is a word: each says why, and the rest is shown."""
+    """A damaged field shows its error, and the others are shown."""
     cut = save(draw(400, 300), "JPEG")[:3000]
     path = make_shard("a.tar", [{"__key__": "a", ".jpg": cut, ".cls": "cat", ".txt": "fine"}])
     dataset = ShardListDataset([path])
@@ -190,7 +190,7 @@ def test_fields_that_fail_say_so(make_shard: MakeShard) -> None:
 def test_the_style_sheets_of_notebooks_do_not_lay_columns_over_each_other(
     make_shard: MakeShard, open_page: Any
 ) -> None:
-    """In Chromium, under what Jupyter says of tables, each name stands left of its content."""
+    """In Chromium with Jupyter's style sheet, each name is left of its content."""
     path = make_shard("a.tar", [{"__key__": "a", ".txt": b"some text", ".long.name.cls": b"3"}])
     sheet = "table{table-layout:fixed;border-collapse:collapse;font-size:12px} tr{background:red}"
     card = ShardListDataset([str(path)]).show(0)._repr_html_()
@@ -205,7 +205,7 @@ def test_the_style_sheets_of_notebooks_do_not_lay_columns_over_each_other(
 
 
 def test_a_damaged_shard_is_shown_as_such(make_shard: MakeShard) -> None:
-    """A dataset whose shard is no tar, or is gone, has a page that says so."""
+    """A dataset whose shard is damaged or missing has a page that says so."""
     path = make_shard("a.tar", [{"__key__": "a", ".txt": "x"}])
     dataset = ShardListDataset([(str(path), 1)])
     path.write_bytes(b"no tar at all" * 100)
@@ -217,14 +217,14 @@ def test_a_damaged_shard_is_shown_as_such(make_shard: MakeShard) -> None:
 
 
 def test_an_empty_dataset_has_a_page(make_shard: MakeShard) -> None:
-    """No samples, no grid."""
+    """An empty dataset has a page without a grid."""
     dataset = ShardListDataset([make_shard("a.tar", [])])
     assert "0 samples · 1 shard" in checked(dataset._repr_html_()).text
     assert repr(dataset).endswith("0 samples, 1 shard, 10.2 kB)")
 
 
 class TestRemote:
-    """Datasets whose shards lie elsewhere."""
+    """Datasets with remote shards."""
 
     @pytest.fixture
     def url(self, make_shard: MakeShard, shard_server: Any) -> str:
@@ -238,7 +238,7 @@ class TestRemote:
         return f"{shard_server.url}/a.tar"
 
     def test_nothing_is_fetched_to_show_a_dataset(self, url: str, shard_server: Any) -> None:
-        """The page says what to call; when the shard is there, the samples are shown."""
+        """A page fetches no shard; once the shard is in the cache, the samples are shown."""
         dataset = ShardListDataset([(url, 30)])
         described = repr(dataset)
         page = checked(dataset._repr_html_())
@@ -251,7 +251,7 @@ class TestRemote:
     def test_samples_are_read_by_range_where_that_was_asked_for(
         self, url: str, shard_server: Any
     ) -> None:
-        """The grid reads the samples that it shows and no shard."""
+        """With `remote="range"`, only the samples of the grid are read."""
         dataset = ShardListDataset([(url, 30)], remote="range")
         assert "text 11" in checked(dataset._repr_html_()).text
         shard, _, _ = dataset.locate_sample(0)
@@ -259,10 +259,10 @@ class TestRemote:
 
 
 class TestRepr:
-    """What a dataset says of itself in one line."""
+    """The one-line `repr` of a dataset."""
 
     def test_counts_bytes_and_fields(self, make_shard: MakeShard, tmp_path: Path) -> None:
-        """As in the spec, and from the first headers of the first shard that has samples."""
+        """Counts are those of the spec, and fields those of the first shard with samples."""
         make_shard("empty.tar", [])
         path = make_shard("a.tar", [{"__key__": "a/b.c", ".x.png": b"1", ".cls": b"22"}] * 1)
         rows = [
@@ -282,7 +282,9 @@ class TestRepr:
         )
 
     def test_sizes_are_those_of_the_spec_or_else_of_the_files(self, make_shard: MakeShard) -> None:
-        """A folder has no spec that says them; of what is gone or elsewhere nothing is said."""
+        """Without sizes in a spec, the sizes of local files are used, and unknown ones are left
+        out.
+        """
         paths = [make_shard(f"{n}.tar", [{"__key__": "a", ".txt": b"1" * n}]) for n in (1, 20_000)]
         total = sum(path.stat().st_size for path in paths)
         assert f", {total / 1000:.1f} kB, .txt)" in repr(ShardListDataset(str(paths[0].parent)))
@@ -294,7 +296,7 @@ class TestRepr:
         assert "B" not in repr(named).replace("ShardListDataset", "")
 
     def test_nothing_is_opened_or_kept_open(self, make_shard: MakeShard, no_fd_leaks: None) -> None:
-        """Looking at a dataset costs a few reads, and no sidecar."""
+        """The `repr` takes a few reads, writes no sidecar and leaves nothing open."""
         path = make_shard("a.tar", [{"__key__": "a", ".txt": b"1"}])
         dataset = ShardListDataset([(str(path), 1)])
         assert ".txt" in repr(dataset)
@@ -302,7 +304,7 @@ class TestRepr:
         assert not list(path.parent.rglob("*.widx"))
 
     def test_strange_shards_have_no_fields(self, tmp_path: Path) -> None:
-        """A header that claims a gigabyte for a name is not believed."""
+        """A header that claims a name of a gigabyte shows no fields."""
         import tarfile
 
         for kind in (tarfile.GNUTYPE_LONGNAME, tarfile.XHDTYPE):
@@ -317,10 +319,10 @@ class TestRepr:
 
 
 class TestShow:
-    """One sample: of a dataset, or one that the caller has."""
+    """One sample, of a dataset or given by the caller."""
 
     def test_text_has_a_line_for_each_field(self, kinds: ShardListDataset) -> None:
-        """Index, key, and what each field holds, cut to a width."""
+        """The text has index, key and a line for each field, cut to a width."""
         lines = repr(kinds.show(-1)).splitlines()
         assert lines[0] == f"sample {len(kinds) - 1}, key all"
         assert len(lines) == 1 + len(specimens())
@@ -328,14 +330,14 @@ class TestShow:
         assert "JPEG image, 40 x 30, RGB" in "\n".join(lines)
 
     def test_transformations_do_not_matter(self, kinds: ShardListDataset) -> None:
-        """The fields are shown as they are stored, and the place where they lie."""
+        """Fields are shown as stored, with their shard."""
         plain = repr(kinds.show(3))
         kinds.transformations = lambda _sample: 1 / 0
         assert repr(kinds.show(3)) == plain
         assert "kinds-0.tar, sample 3 in it" in checked(kinds.show(3)._repr_html_()).text
 
     def test_outside_there_is_nothing_to_show(self, kinds: ShardListDataset) -> None:
-        """As for any index."""
+        """An index out of range is an IndexError."""
         with pytest.raises(IndexError, match="1000"):
             kinds.show(1000)
 
@@ -343,7 +345,7 @@ class TestShow:
     def test_decoded_samples_can_be_shown(
         self, make_shard: MakeShard, transformations: Any
     ) -> None:
-        """Whatever the fields became, the page has the picture and the text."""
+        """A decoded sample is shown with its picture and text."""
         sample = {
             "__key__": "a", ".png": save(draw(40, 30), "PNG"), ".txt": "words", ".cls": "1",
             ".json": "[1.5]", ".npy": npy(np.arange(9)),
@@ -356,7 +358,7 @@ class TestShow:
             assert words in page.text
 
     def test_values_of_all_types_can_be_shown(self) -> None:
-        """Tensors, images of strange modes, nothing at all, and objects that fail to say."""
+        """Tensors, images of rare modes, None, and objects without a working `repr` are shown."""
 
         class Broken:
             def __repr__(self) -> str:
@@ -390,14 +392,14 @@ class TestShow:
         assert "Broken, which cannot be shown: no words" in repr(wids.show(sample))
 
     def test_what_is_no_sample_is_refused(self) -> None:
-        """Others' tuples are not taken apart."""
+        """An object that is no sample is refused."""
         with pytest.raises(TypeError, match="expected a sample, a dict of fields, got a tuple"):
             wids.show((1, 2))  # type: ignore[arg-type]
 
 
 @given(st.text(), st.text())
 def test_text_is_escaped_unless_it_is_markup(text: str, title: str) -> None:
-    """What goes into an element comes out of the parser as it was."""
+    """Text in an element comes unchanged out of a parser."""
     page = Page(tag("div", text, tag("b", text), title=title))
     assert page.tags[0][1] == {"title": title}
     assert Markup("<i>") in tag("div", Markup("<i>"))
@@ -405,7 +407,7 @@ def test_text_is_escaped_unless_it_is_markup(text: str, title: str) -> None:
 
 
 def test_masks_have_a_legend_with_the_names_of_their_classes() -> None:
-    """A class-index mask is a label map, and each colour says its class."""
+    """A class-index mask is drawn as a label map with a legend of class names."""
     mask = np.zeros((40, 40), np.uint8)
     mask[10:20], mask[20:] = 1, 2
     page = sample_html(SampleView.of({".png": save(mask, "PNG")}, ["sky", "cat", "dog"]))
@@ -414,6 +416,6 @@ def test_masks_have_a_legend_with_the_names_of_their_classes() -> None:
 
 
 def test_stretched_pictures_say_their_range() -> None:
-    """Of depth one sees what black and white stand for."""
+    """A depth map shows the values of black and white."""
     depth = np.arange(1600, dtype=np.float32).reshape(40, 40)
     assert "black 0, white 1599" in sample_html(SampleView.of({".depth": depth}))

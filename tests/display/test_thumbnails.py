@@ -1,4 +1,4 @@
-"""Small pictures: of the right shape and colours, of nothing but pixels, within bounds."""
+"""Thumbnails have the right shape and colours, contain only pixels, and stay within bounds."""
 
 import io
 import resource
@@ -25,7 +25,7 @@ PICTURES = [".jpg", ".jpeg", ".png", ".gif", ".webp", ".tif", ".bmp", ".ppm", ".
 
 
 def opened(small: Thumbnail) -> Image.Image:
-    """Decode a thumbnail, and check what it says of itself."""
+    """Decode a thumbnail and check its stated facts."""
     image = Image.open(io.BytesIO(small.data))
     assert image.get_format_mimetype() == small.media_type
     assert image.size == (small.width, small.height)
@@ -35,7 +35,7 @@ def opened(small: Thumbnail) -> Image.Image:
 
 @pytest.mark.parametrize("extension", PICTURES)
 def test_every_kind_of_picture_has_a_thumbnail(extension: str) -> None:
-    """Images, arrays that make a picture, sound and film, at most as large as asked for."""
+    """Images, arrays, sound and video have a thumbnail of at most the requested size."""
     for size in (1, 16, 4096):
         image = opened(thumbnail(extension, specimens()[extension], size=size))
         assert max(image.size) <= size
@@ -43,14 +43,14 @@ def test_every_kind_of_picture_has_a_thumbnail(extension: str) -> None:
 
 @pytest.mark.parametrize("extension", [".txt", ".cls", ".svg", ".pkl", ".gz", ".safetensors"])
 def test_other_fields_have_none(extension: str) -> None:
-    """What makes no picture is a DecodeError that says of which kind it is."""
+    """A field without a picture raises a DecodeError that names its kind."""
     with pytest.raises(DecodeError, match=r"no picture of"):
         thumbnail(extension, specimens()[extension], size=16)
 
 
 @pytest.mark.parametrize("size", [0, -1, 4097])
 def test_impossible_sizes_are_refused(size: int) -> None:
-    """The message names the size."""
+    """A size out of range is an error that names it."""
     with pytest.raises(ValueError, match=str(size)):
         thumbnail(".jpg", specimens()[".jpg"], size=size)
 
@@ -58,7 +58,7 @@ def test_impossible_sizes_are_refused(size: int) -> None:
 @given(st.sampled_from(sorted(specimens())), st.data())
 @settings(deadline=None)
 def test_damaged_fields_have_a_picture_or_a_decode_error(extension: str, data) -> None:
-    """Nothing else is ever raised, so one handler serves a whole page."""
+    """Damaged fields give a picture or a DecodeError, and no other error."""
     content = bytearray(specimens()[extension])
     for _ in range(data.draw(st.integers(0, 4))):
         content[data.draw(st.integers(0, len(content) - 1))] = data.draw(st.integers(0, 255))
@@ -73,7 +73,7 @@ class TestImages:
     @pytest.mark.parametrize("file_format", ["JPEG", "PNG", "WEBP"])
     @pytest.mark.parametrize("mode", ["RGB", "L"])
     def test_pixels_are_those_of_pillow(self, file_format: str, mode: str) -> None:
-        """Scaled decoding and the coding anew leave the picture what it was."""
+        """Scaled decoding and encoding change the pixels only slightly."""
         whole = Image.fromarray(draw(400, 300)).convert(mode)
         data = save(whole, file_format)
         small = opened(thumbnail(f".{file_format.lower()}", data, size=100))
@@ -82,11 +82,11 @@ class TestImages:
         assert psnr(small.convert(mode), expected.convert(mode)) > 22
 
     def test_small_images_are_not_enlarged(self) -> None:
-        """Twelve pixels stay twelve."""
+        """Small images keep their size."""
         assert opened(thumbnail(".png", save(draw(12, 9), "PNG"), size=100)).size == (12, 9)
 
     def test_digits_and_icons_keep_every_pixel(self) -> None:
-        """Of small images nothing is lost."""
+        """Small images are encoded without loss."""
         pixels = draw(32, 32)
         small = opened(thumbnail(".png", save(pixels, "PNG"), size=100))
         assert np.array_equal(np.asarray(small), pixels)
@@ -97,7 +97,7 @@ class TestImages:
 
     @pytest.mark.parametrize("orientation", range(1, 9))
     def test_exif_orientation_is_applied(self, orientation: int) -> None:
-        """The red half is where Pillow's exif_transpose puts it."""
+        """The picture is rotated as by Pillow's exif_transpose."""
         from PIL import ImageOps
 
         data = turned_jpeg(orientation)
@@ -108,18 +108,18 @@ class TestImages:
 
     @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
     def test_all_modes_of_png_are_drawn(self, mode: str) -> None:
-        """Transparency stays, 16 bits become eight, the rest is grey or colours."""
+        """All modes of PNG are drawn: transparency is kept, 16 bits are reduced to eight."""
         image = opened(thumbnail(".png", save(Image.new(mode, (20, 10)), "PNG"), size=20))
         assert image.mode == ("RGBA" if mode in {"LA", "RGBA"} else image.mode)
         assert image.mode in {"L", "RGB", "RGBA"}
 
     @pytest.mark.parametrize("mode", ["CMYK", "F", "I", "RGB"])
     def test_all_modes_of_tiff_are_drawn(self, mode: str) -> None:
-        """Printers' inks and float pixels too."""
+        """All modes of TIFF are drawn, CMYK and floats included."""
         assert opened(thumbnail(".tif", save(Image.new(mode, (20, 10)), "TIFF"), size=20))
 
     def test_palettes_with_transparency_keep_it(self) -> None:
-        """A GIF cut-out shows the ground through its holes."""
+        """A GIF keeps its transparency."""
         image = Image.new("P", (20, 20), 0)
         image.putpalette([0, 0, 0, 255, 0, 0])
         small = opened(thumbnail(".gif", save(image, "GIF", transparency=0), size=20))
@@ -127,13 +127,13 @@ class TestImages:
         assert small.getpixel((3, 3))[3] == 0
 
     def test_sixteen_bits_are_stretched(self) -> None:
-        """A depth map of values far below 65,535 is seen, not black."""
+        """A depth map far below 65,535 is stretched to visible levels."""
         depth = np.linspace(0, 900, 1200).astype("u2").reshape(30, 40)
         small = np.asarray(opened(thumbnail(".png", save(Image.fromarray(depth), "PNG"), size=40)))
         assert (small.min(), small.max()) == (0, 255)
 
     def test_nothing_but_pixels_comes_through(self) -> None:
-        """Texts, EXIF, profiles and what stands behind the image are gone."""
+        """Texts, EXIF, profiles and trailing bytes are removed."""
         from PIL import PngImagePlugin
 
         script = "<script>alert(1)</script>"
@@ -150,25 +150,25 @@ class TestImages:
             assert b"script" not in small.data
 
     def test_content_is_found_whatever_the_name(self) -> None:
-        """A PNG named .jpg is drawn; PostScript named .jpg is not even looked at."""
+        """A PNG named .jpg is drawn; PostScript named .jpg is refused unread."""
         assert opened(thumbnail(".jpg", specimens()[".png"], size=10)).size == (10, 8)
         with pytest.raises(DecodeError, match="begins with"):
             thumbnail(".jpg", b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", size=10)
 
     def test_bombs_are_refused(self) -> None:
-        """Files of a few bytes that claim gigapixels, too many pixels, or a side too long."""
+        """Small files that claim too many pixels or a too long side are refused."""
         for width, height in ((60_000, 60_000), (8_200, 8_200), (63_000_000, 1), (1, 63_000_000)):
             with pytest.raises(DecodeError, match=r"pixels|bomb"):
                 thumbnail(".png", png_bomb(width, height), size=10)
 
     def test_cut_images_are_refused(self) -> None:
-        """Half a JPEG is no picture, as the decoder of samples says."""
+        """A truncated JPEG is refused, as by the decoder of samples."""
         whole = save(draw(400, 300), "JPEG")
         with pytest.raises(DecodeError, match="truncated"):
             thumbnail(".jpg", whole[: len(whole) // 2], size=10)
 
     def test_a_jpeg_of_very_many_scans_is_refused(self) -> None:
-        """Scans are counted before one is decoded; usual progressive files have few."""
+        """A JPEG with very many scans is refused undecoded; usual progressive files are drawn."""
         progressive = save(draw(64, 48), "JPEG", progressive=True)
         assert opened(thumbnail(".jpg", progressive, size=64)).size == (64, 48)
         last = progressive.rindex(b"\xff\xda")
@@ -187,7 +187,7 @@ class TestMasks:
 
     @pytest.mark.parametrize("extension", [".png", ".npy", ".tif"])
     def test_masks_of_few_values_have_distinct_colours_and_a_legend(self, extension: str) -> None:
-        """Labels 0 to 20, black to the eye as grey levels, are told apart."""
+        """Labels 0 to 20 get distinct colours and a legend."""
         mask = mask_of(*range(21), 255)
         data = (
             npy(mask) if extension == ".npy" else save(mask, {".tif": "TIFF"}.get(extension, "PNG"))
@@ -204,7 +204,7 @@ class TestMasks:
             assert all(np.abs(colour - other).sum() > 20 for other in shown[:row])
 
     def test_a_class_has_the_same_colour_in_each_mask(self) -> None:
-        """The colour of label 7 does not depend on the labels beside it."""
+        """The colour of a label does not depend on the other labels of the mask."""
         drawn = [
             thumbnail(".png", save(mask_of(*values), "PNG"), size=50).labels
             for values in ((0, 7), (3, 7, 9, 255))
@@ -212,14 +212,14 @@ class TestMasks:
         assert len({label.colour for labels in drawn for label in labels if label.value == 7}) == 1
 
     def test_masks_are_scaled_without_new_labels(self) -> None:
-        """A smaller picture of a mask has the colours of its legend and no others."""
+        """A scaled mask has only the colours of its legend."""
         mask = np.random.default_rng(0).integers(0, 3, (400, 300), np.uint8)
         small = thumbnail(".png", save(mask, "PNG"), size=64)
         colours = {colour for _, colour in opened(small).convert("RGB").getcolors()}
         assert len(colours) == len(small.labels) == 3
 
     def test_palettes_keep_their_colours(self) -> None:
-        """An indexed mask, as of Pascal VOC, is drawn in the colours of its file."""
+        """An indexed mask is drawn in the colours of its palette."""
         image = Image.fromarray(mask_of(0, 1, 15), "P")
         palette = [0] * 48
         palette[3:6], palette[45:48] = (128, 0, 0), (192, 128, 128)
@@ -228,7 +228,7 @@ class TestMasks:
         assert [label[:2] for label in labels] == [(0, "#000000"), (1, "#800000"), (15, "#c08080")]
 
     def test_dark_grey_palettes_are_replaced(self) -> None:
-        """An indexed mask whose palette is black to the eye has colours of ours."""
+        """An indexed mask with an almost black palette is drawn in other colours."""
         image = Image.fromarray(mask_of(0, 1, 2), "P")
         image.putpalette([part for level in range(256) for part in (level,) * 3])
         labels = thumbnail(".png", save(image, "PNG"), size=60).labels
@@ -236,19 +236,19 @@ class TestMasks:
 
     @pytest.mark.parametrize("dtype", ["u2", "i4"])
     def test_instance_numbers_of_many_bits_are_labels(self, dtype: str) -> None:
-        """Few large integers, such as Cityscapes' 26001, are labels and no depth."""
+        """A few large integers, such as Cityscapes' 26001, are drawn as labels."""
         mask = mask_of(7, 26001, 26002, dtype=dtype)
         labels = thumbnail(".tif", save(mask, "TIFF"), size=60).labels
         assert [label.value for label in labels] == [7, 26001, 26002]
 
     def test_the_name_of_a_field_decides_where_values_do_not(self) -> None:
-        """Labels up to 150 may be grey levels, unless the field is called a mask."""
+        """Labels up to 150 are grey levels unless the field's name marks a mask."""
         data = save(mask_of(0, 12, 120), "PNG")
         assert not thumbnail(".png", data, size=60).labels
         assert len(thumbnail(".seg.png", data, size=60).labels) == 3
 
     def test_pictures_are_no_label_maps(self) -> None:
-        """Photographs, black and white drawings, JPEGs and colours are drawn as they are."""
+        """Photographs, line drawings, JPEGs and colour images are not drawn as label maps."""
         grey = Image.fromarray(draw(64, 64)).convert("L")
         for data in (
             save(grey, "PNG"),
@@ -259,7 +259,7 @@ class TestMasks:
             assert not thumbnail(".png", data, size=64).labels
 
     def test_the_range_of_stretched_values_is_known(self) -> None:
-        """Of depth one sees what black and white stand for."""
+        """The thumbnail of a depth map states the values of black and white."""
         depth = np.linspace(500, 3000, 64 * 48).reshape(48, 64)
         for data in (save(depth.astype("u2"), "PNG"), save(depth.astype("f4"), "TIFF")):
             small = thumbnail(".depth.png", data, size=64)
@@ -268,7 +268,7 @@ class TestMasks:
 
 
 class TestArrays:
-    """Arrays that make a picture."""
+    """Arrays that can be drawn."""
 
     @pytest.mark.parametrize(
         ("shape", "picture"),
@@ -281,7 +281,7 @@ class TestArrays:
     )  # fmt: skip
     @pytest.mark.parametrize("dtype", ["u1", "?", "f4", ">i2", "f2", "u8"])
     def test_shapes_decide(self, shape: tuple, picture: tuple | None, dtype: str) -> None:
-        """Planes with 1, 3 or 4 channels, first or last; no vectors, no small or thin matrices."""
+        """Planes with 1, 3 or 4 channels are pictures; vectors and small matrices are not."""
         array = np.ones(shape, dtype)
         assert is_picture(shape, array.dtype) == (picture is not None)
         if picture is None:
@@ -294,18 +294,18 @@ class TestArrays:
 
     @pytest.mark.parametrize("dtype", ["c8", "M8[s]", "S3", "i4,f4", "U2"])
     def test_only_plain_numbers_are_drawn(self, dtype: str) -> None:
-        """Complex numbers, dates, texts and records are no pictures."""
+        """Complex numbers, dates, texts and records are not drawn."""
         assert not is_picture((28, 28), np.dtype(dtype))
 
     def test_bytes_are_drawn_as_they_are(self) -> None:
-        """uint8 is taken for pixels, channels first or last."""
+        """Arrays of uint8 are drawn as pixels, with channels first or last."""
         pixels = draw(40, 30)
         for array in (pixels, pixels.transpose(2, 0, 1), np.asfortranarray(pixels)):
             small = opened(thumbnail(".npy", npy(array), size=40))
             assert np.array_equal(np.asarray(small), pixels)
 
     def test_floats_in_the_unit_range_keep_their_colours(self) -> None:
-        """Colours divided by 255 look as before; a dim one is not stretched."""
+        """Colours in [0, 1] keep their levels, and a dark image is not stretched."""
         pixels = draw(40, 30) // 2
         small = opened(thumbnail(".npy", npy(pixels.astype("f4") / 255), size=40))
         assert np.abs(np.asarray(small).astype(int) - pixels).max() <= 1
@@ -315,7 +315,7 @@ class TestArrays:
         st.sampled_from([(-1, 1), (1, -1)]),
     )
     def test_levels_keep_the_order_of_values(self, values: list[float], shape: tuple) -> None:
-        """From the least finite value, black, to the greatest; no warning, whatever they are."""
+        """Levels ascend with the values, from black for the least finite one to white."""
         array = np.array(values).reshape(shape)
         drawn = levels(array).ravel()
         finite = np.isfinite(values)
@@ -324,12 +324,12 @@ class TestArrays:
         assert (np.diff(drawn[finite][order].astype(int)) >= 0).all()
 
     def test_truth_values_are_black_and_white(self) -> None:
-        """A mask that is true everywhere is white."""
+        """Booleans are drawn black and white; a mask that is true everywhere is white."""
         assert levels(np.ones((2, 2), bool)).tolist() == [[255, 255], [255, 255]]
         assert levels(np.zeros((2, 2), bool)).tolist() == [[0, 0], [0, 0]]
 
     def test_the_first_array_that_makes_a_picture_is_drawn(self) -> None:
-        """Of several in a file, the one to look at."""
+        """The first array of a file that can be drawn is drawn."""
         pixels = draw(40, 30)
         for extension, data in (
             (".npz", npz(vector=np.arange(9), picture=pixels)),
@@ -338,16 +338,16 @@ class TestArrays:
             assert opened(thumbnail(extension, data, size=40)).size == (40, 30)
 
     def test_large_arrays_are_drawn_from_some_rows(self) -> None:
-        """A plane of 5000 x 3000 becomes one of a thousand pixels before it is scaled."""
+        """A plane of 5000 x 3000 is reduced to a thousand pixels before it is scaled."""
         plane = np.broadcast_to(np.arange(5000, dtype="f4"), (3000, 5000))
         assert draw_array(plane, 1024).pixels.shape == (600, 1000)
 
 
 class TestSoundAndFilm:
-    """Waves and first frames."""
+    """Waveforms and first frames."""
 
     def test_the_wave_grows_with_the_sound(self) -> None:
-        """A tone that swells is drawn thin at the left and thick at the right."""
+        """The waveform of a growing tone is thin at the left and thick at the right."""
         picture = np.asarray(opened(thumbnail(".wav", tone(seconds=1), size=90)))
         assert picture.shape == (30, 90, 4)
         thickness = (picture[..., 3] > 0).sum(axis=0)
@@ -355,7 +355,7 @@ class TestSoundAndFilm:
         assert thickness[-10:].min() > 24
 
     def test_silence_is_a_line(self) -> None:
-        """A sound of zeros is drawn as what it is."""
+        """The waveform of silence is a line."""
         import soundfile
 
         stream = io.BytesIO()
@@ -364,12 +364,12 @@ class TestSoundAndFilm:
         assert ((picture[..., 3] > 0).sum(axis=0) <= 2).all()
 
     def test_a_sound_without_frames_has_no_picture(self) -> None:
-        """Zero frames are an error, not a division by zero."""
+        """A sound without frames raises a DecodeError."""
         with pytest.raises(DecodeError, match="no frames"):
             thumbnail(".wav", tone(seconds=0), size=60)
 
     def test_the_first_frame_stands_for_a_film(self) -> None:
-        """What PyAV decodes first, but for the coding."""
+        """The thumbnail of a video is the first frame that PyAV decodes."""
         small = opened(thumbnail(".mp4", film(3), size=64))
         assert psnr(np.asarray(small), draw(64, 48, 0)) > 15
 
@@ -378,7 +378,7 @@ TESTS = REPOSITORY / "tests"
 
 
 def test_memory_stays_bounded() -> None:
-    """Files that claim much, and those that hold much, are drawn or refused within 700 MB."""
+    """Files that claim or contain much are drawn or refused within 700 MB."""
     code = (
         f"import sys; sys.path.insert(0, {str(TESTS)!r})\n"
         "import io, numpy as np\n"

@@ -1,1 +1,1 @@
-"""What tests share: servers, worker processes, and makers of odd files."""
+"""Shared code of the tests: servers, worker processes, and makers of unusual files."""

@@ -28,7 +28,7 @@ Members = list[tuple[bytes, bytes]]
 
 
 def run(*command: str | os.PathLike[str], folder: Path, names: bytes = b"") -> int:
-    """Run a program quietly in a folder, names on its standard input; return its exit status."""
+    """Run a program in a folder with names on its standard input; return its exit status."""
     return subprocess.run(
         command, cwd=folder, input=names, capture_output=True, env=ENVIRONMENT, check=False
     ).returncode
@@ -38,7 +38,7 @@ def run(*command: str | os.PathLike[str], folder: Path, names: bytes = b"") -> i
 
 
 def content_of(name: bytes, nbytes: int) -> bytes:
-    """Return bytes that no other file has."""
+    """Return bytes that are different for each file."""
     return (name * (nbytes // len(name) + 1))[:nbytes]
 
 
@@ -142,13 +142,13 @@ def _tar_is_gnu() -> bool:
 
 
 def installed_writers() -> list[str]:
-    """Return the ways to pack that this machine has."""
+    """Return the installed programs and dialects for packing."""
     commands = {**WRITERS, **FILTERS}
     return [*PYTHONS, *(name for name, command in commands.items() if is_installed(command))]
 
 
 def pack(writer: str, folder: Path, archive: Path) -> None:
-    """Pack the tree in one of the ways; what a dialect cannot hold is left out."""
+    """Pack the tree in one dialect, without files that it cannot store."""
     if writer in PYTHONS:
         pack_by_tarfile(folder, archive, PYTHONS[writer])
         return
@@ -197,7 +197,7 @@ def read_by_program(program: str, archive: Path) -> Members | None:
 
 
 def installed_readers() -> dict[str, Callable[[Path], Members | None]]:
-    """Return what reads archives here, by name."""
+    """Return the installed readers of archives, by name."""
     programs = [name for name in ("tar", "bsdtar") if is_installed(name)]
     return {"tarfile": read_by_tarfile} | {p: partial(read_by_program, p) for p in programs}
 
@@ -206,12 +206,12 @@ def installed_readers() -> dict[str, Callable[[Path], Members | None]]:
 
 
 def field(start: int, value: bytes, block: bytes) -> bytes:
-    """Return a header with other bytes in one field, its checksum set right."""
+    """Return a header with changed bytes in one field and a valid checksum."""
     return repair_checksum(block[:start] + value + block[start + len(value) :])
 
 
 def sized(name: bytes, size: bytes) -> bytes:
-    """Return a header whose size field holds what is given."""
+    """Return a header with the given size field."""
     return field(124, size.ljust(12, b"\0"), header(name, 0))
 
 
@@ -221,7 +221,7 @@ def base_256(number: int) -> bytes:
 
 
 def padded(content: bytes) -> bytes:
-    """Return data filled up to whole blocks."""
+    """Return data padded to whole blocks."""
     return content + bytes(-len(content) % 512)
 
 

@@ -1,4 +1,4 @@
-"""A browse server for tests: on a free port of the loopback, ended by the test."""
+"""A browse server for tests, on a free port of the loopback."""
 
 import json
 import os
@@ -25,7 +25,7 @@ from wids.reading.shardlist import ShardList
 
 @dataclass
 class Browsing:
-    """A server that runs, and how to ask it."""
+    """A running server, with methods for requests."""
 
     url: str
     handlers: ApiHandlers
@@ -39,13 +39,13 @@ class Browsing:
         )
 
     def ask(self, name: str, **query: Any) -> Any:
-        """Ask a question of the page; returns its JSON."""
+        """Request an endpoint of the API; return its JSON."""
         response = self.get(f"api/{name}", **query)
         assert response.status_code == 200, response.text
         return response.json()
 
     def ask_until_finished(self, name: str, **query: Any) -> Any:
-        """Ask again until a filter or the statistics are through."""
+        """Repeat a request until its scan is finished."""
         for _ in range(600):
             found = self.ask(name, **query)
             if (found.get("filtering") or found)["finished"]:
@@ -127,7 +127,7 @@ class Command:
 
     @property
     def own_nbytes(self) -> int:
-        """Memory that is the process's own: pages of mapped shards are the kernel's to drop."""
+        """Private memory of the process, without the pages of mapped shards."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
         line = next(line for line in status.splitlines() if line.startswith("RssAnon"))
         return int(line.split()[1]) * 1024

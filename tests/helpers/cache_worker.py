@@ -40,7 +40,7 @@ def new_cache(options: dict) -> ShardCache:
 
 
 def read_whole(cache: ShardCache, url: str) -> str:
-    """Read a shard as a data set does, through a file that may be evicted while it is read."""
+    """Read a shard as a dataset does, through a file that may be evicted meanwhile."""
     with cache.get(url).open("rb") as stream:
         first = stream.read(1000)
         time.sleep(0)
@@ -48,7 +48,7 @@ def read_whole(cache: ShardCache, url: str) -> str:
 
 
 def fork(action: Callable[[], object]) -> int:
-    """Run an action in a child; its exit status says whether it raised."""
+    """Run an action in a child process; its exit status is 0 unless the action raised."""
     pid = os.fork()
     if pid:
         return pid
@@ -66,7 +66,7 @@ def fork(action: Callable[[], object]) -> int:
 
 
 def crowd(options: dict) -> dict:
-    """Let all processes want one shard at the same moment; count who read it right."""
+    """Let all processes fetch one shard at the same time; count those that read it right."""
     if options.get("broken_locks"):
         fcntl.flock = lambda *_: None
     url, digest = options["url"], options["digest"]
@@ -85,7 +85,7 @@ def crowd(options: dict) -> dict:
 
 
 def killed(options: dict) -> dict:
-    """Kill processes at random moments of their work; then see that nothing wrong is served."""
+    """Kill processes at random times; then check that no wrong bytes are read."""
     source = random.Random(options["seed"])
     digests: dict[str, str] = options["digests"]
     wrong = failed = running = 0
@@ -117,7 +117,7 @@ def killed(options: dict) -> dict:
 
 
 def killed_indexing(options: dict) -> dict:
-    """Kill processes while they index shards and write sidecars; then see that all read right."""
+    """Kill processes while they index shards; then check that all shards read right."""
     source = random.Random(options["seed"])
     folder = Path(options["folder"])
     digests: dict[str, str] = options["digests"]
@@ -152,7 +152,7 @@ def killed_indexing(options: dict) -> dict:
 
 
 def soak(options: dict) -> dict:
-    """Read shards at random in several processes under a bound, and watch the bound."""
+    """Read random shards in several processes, and check that the bound holds."""
     digests: dict[str, str] = options["digests"]
 
     def read(seed: int) -> None:
@@ -176,7 +176,7 @@ def soak(options: dict) -> dict:
 
 
 def robbed(options: dict) -> dict:
-    """Read samples while somebody removes shards without asking whether they are in use."""
+    """Read samples while another process removes shards that may be in use."""
     # How many samples each process has read, and last of all whether to go on.
     counts = memoryview(mmap.mmap(-1, 8 * (options["processes"] + 1))).cast("q")
     counts[-1] = 1
@@ -216,7 +216,7 @@ def robbed(options: dict) -> dict:
 
 
 def held_nbytes(folder: Path) -> int:
-    """Count what lies in the folder at this moment; a file renamed meanwhile counts once."""
+    """Return the size of all files in the folder; a file that is renamed meanwhile counts once."""
     sizes: dict[int, int] = {}
     for path in folder.glob("*"):
         try:

@@ -1,4 +1,4 @@
-"""Processes that share a cache: how to run some, and for how long."""
+"""Processes that share a cache: how to run them, and for how long."""
 
 import json
 import os
@@ -11,7 +11,7 @@ LONG = int(os.environ.get("WIDS_LONG_TESTS", "1"))  # how many times as long as 
 
 
 def run_worker(action: str, **options: object) -> dict:
-    """Run `cache_worker.py` and return what it reports; its complaints end up in ours."""
+    """Run `cache_worker.py` and return its report; its errors go to standard error."""
     command = [sys.executable, str(WORKER), action, json.dumps(options)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=3600)
     sys.stderr.write(done.stderr[-4000:])

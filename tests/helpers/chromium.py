@@ -1,4 +1,4 @@
-"""Debian's Chromium, driven by playwright: fixtures for tests of the page as a user has it."""
+"""Fixtures for Debian's Chromium, driven by playwright."""
 
 import os
 import shutil
@@ -15,7 +15,7 @@ WAIT_MILLISECONDS = 90_000  # machines under load take seconds for what takes mi
 
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[Any]:
-    """Start the browser of this machine once; without one the tests are skipped, or fail in CI."""
+    """Start the installed browser once; without one the tests are skipped, or fail in CI."""
     path = shutil.which("chromium") or shutil.which("chromium-browser")
     if path is None:
         if os.environ.get("WIDS_NEEDS_CHROMIUM"):
@@ -33,7 +33,7 @@ def chromium() -> Iterator[Any]:
 
 @pytest.fixture
 def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
-    """Give what opens a page of a size and scheme; no page may have said an error in the end."""
+    """Return a function that opens a page; the page must not have logged an error."""
     contexts: list[Any] = []
     said: list[str] = []
 
@@ -60,7 +60,7 @@ def open_page(chromium: Any) -> Iterator[Callable[..., Any]]:
 
 
 def wait_until(page: Any, condition: str) -> None:
-    """Wait until a JavaScript expression is true; the page's own policy forbids the usual way."""
+    """Wait until a JavaScript expression is true; the page forbids playwright's own way."""
     end = time.monotonic() + WAIT_MILLISECONDS / 1000
     while not page.evaluate(condition):
         if time.monotonic() > end:

@@ -1,4 +1,4 @@
-"""A shard to download, how patiently, and what a download leaves in the cache."""
+"""Shards to download, limits of patience, and the files that a download leaves."""
 
 import hashlib
 import io
@@ -43,6 +43,6 @@ MD5 = hashlib.md5(SHARD).hexdigest()
 
 
 def leftovers(cache: ShardCache) -> list[str]:
-    """Name all files of the cache folder apart from lock files, once the disk has them."""
+    """Return all files of the cache folder except lock files, once all are on the disk."""
     cache.close()
     return sorted(path.name for path in cache.cache_dir.iterdir() if path.is_file())

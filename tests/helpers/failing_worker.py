@@ -25,7 +25,7 @@ FAILURES = [errno.ENOSPC, errno.EIO, errno.EINTR, errno.EDQUOT, errno.EACCES, SH
 
 
 def attempt(folder: Path, urls: list[str], shard: bytes, bound: int) -> str:
-    """Fetch some shards, with an eviction between; say what was wrong about it, or nothing."""
+    """Fetch some shards, with an eviction in between; return what went wrong, or None."""
     cache = ShardCache(folder, cache_size=bound, fetcher=Fetcher(FetchPolicy(attempts=1)))
     try:
         for url in urls:
@@ -44,7 +44,7 @@ def attempt(folder: Path, urls: list[str], shard: bytes, bound: int) -> str:
 
 @contextlib.contextmanager
 def unwatched() -> Iterator[None]:
-    """Let no call fail meanwhile: it is the test that makes them."""
+    """Context in which no system call fails, for the test's own files."""
     SHIM.pause_calls(1)
     try:
         yield
@@ -53,7 +53,7 @@ def unwatched() -> Iterator[None]:
 
 
 def litter(folder: Path) -> list[str]:
-    """Name what no shard needs, once the sweeper came by."""
+    """Return files that belong to no shard, after the removal of orphans."""
     ShardCache(folder).trim(1 << 60)
     return [path.name for path in folder.iterdir() if path.name.startswith(".")]
 

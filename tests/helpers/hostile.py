@@ -1,4 +1,4 @@
-"""A dataset made by someone who means harm, for the browser's tests."""
+"""A hostile dataset for the tests of the page."""
 
 import io
 import json
@@ -36,7 +36,7 @@ def png_bomb(side: int) -> bytes:
 
 
 def npy_header(descr: str, shape: tuple[int, ...]) -> bytes:
-    """Begin an array file that promises more, or worse, than it should."""
+    """Return the header of an array file with a false promise."""
     text = f"{{'descr': '{descr}', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
     return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text.encode()
 

@@ -1,4 +1,4 @@
-"""Pictures for the tests: drawn ones, and real photos where a library that ships some is there."""
+"""Pictures for tests: drawn ones, and photographs that installed libraries ship."""
 
 import io
 from importlib.util import find_spec
@@ -9,7 +9,7 @@ from PIL import Image
 
 
 def draw(width, height, seed=0):
-    """Draw something like a photo: smooth light, sharp edges, a little noise."""
+    """Draw a picture like a photograph: smooth light, sharp edges, a little noise."""
     rng = np.random.default_rng(seed)
     y, x = np.mgrid[0:height, 0:width]
     light = 128 + 80 * np.sin(x / (17 + seed)) * np.cos(y / 23)
@@ -22,7 +22,7 @@ def draw(width, height, seed=0):
 
 
 def save(image, file_format, **settings):
-    """Encode an array or a PIL image with Pillow, the foreign writer of most tests."""
+    """Encode an array or a PIL image with Pillow."""
     stream = io.BytesIO()
     image = Image.fromarray(image) if isinstance(image, np.ndarray) else image
     image.save(stream, file_format, **settings)
@@ -34,7 +34,7 @@ PHOTO_FOLDERS = {"matplotlib": "mpl-data/sample_data", "skimage": "data"}
 
 
 def photos():
-    """List real photos: those of the libraries that are installed, one of which always is."""
+    """Return photographs that installed libraries ship; at least one is always there."""
     found = []
     for library, folder in PHOTO_FOLDERS.items():
         spec = find_spec(library)
@@ -44,6 +44,6 @@ def photos():
 
 
 def psnr(one, other):
-    """Return the likeness of two uint8 images in decibels; equal ones are infinitely alike."""
+    """Return the similarity of two uint8 images in decibels; infinite if they are equal."""
     error = np.mean((np.asarray(one, float) - np.asarray(other, float)) ** 2)
     return np.inf if error == 0 else 10 * np.log10(255**2 / error)

@@ -1,4 +1,4 @@
-"""A real HTTP server on the loopback whose faults a test can choose; it counts what it serves."""
+"""A real HTTP server on the loopback with selectable faults; it counts what it serves."""
 
 import gzip
 import socket

@@ -1,4 +1,4 @@
-"""Where the real archives lie, and small shards written by Python's tarfile."""
+"""Paths of real archives, and small shards written by Python's tarfile."""
 
 import io
 import os
@@ -15,7 +15,7 @@ Sample = Mapping[str, str | bytes]
 def write_shard(
     path: Path, samples: Sequence[Sample], tar_format: int = tarfile.USTAR_FORMAT
 ) -> Path:
-    """Write samples as a shard with Python's tarfile, so that others wrote what we read."""
+    """Write samples as a shard with Python's tarfile, independently of the library."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with tarfile.open(path, "w", format=tar_format) as archive:
         for sample in samples:

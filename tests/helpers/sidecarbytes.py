@@ -1,4 +1,4 @@
-"""Sidecars changed by hand: their checks made to fit again, as a hostile writer would."""
+"""Sidecars with changed bytes and recomputed checks, as an attacker would write them."""
 
 import hashlib
 import struct

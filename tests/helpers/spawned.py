@@ -1,4 +1,4 @@
-"""What tests hand to processes that are spawned: importable there, as test modules are not."""
+"""Functions for spawned processes, which can import this module and no test modules."""
 
 import signal
 import time

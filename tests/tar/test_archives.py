@@ -48,7 +48,7 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("writer", archives.installed_writers())
 def test_what_programs_pack_is_read(tree: Path, tmp_path: Path, writer: str) -> None:
-    """Archives of every program and dialect have the packed files, as other readers see them."""
+    """Archives of every program and dialect have the packed files, as in other readers."""
     path = tmp_path / "packed.tar"
     archives.pack(writer, tree, path)
     found = read(path)
@@ -91,7 +91,7 @@ def test_damaged_archives_are_refused(tmp_path: Path, case: str) -> None:
 
 @pytest.mark.parametrize("case", BAD | STRICT)
 def test_others_are_at_odds_over_what_is_refused(tmp_path: Path, case: str) -> None:
-    """Only archives on which other readers disagree are refused, apart from documented exceptions."""
+    """Only archives on which other readers disagree are refused, with documented exceptions."""
     path = tmp_path / "bad.tar"
     path.write_bytes((BAD | STRICT)[case])
     readings = [reader(path) for reader in READERS.values()]
