@@ -1,6 +1,7 @@
 """What a sampler sees of the loader that draws from it, and what it says of it."""
 
 import gc
+import sys
 import warnings
 import weakref
 from collections import deque
@@ -171,6 +172,142 @@ def test_a_prepared_loader_is_warned_of_up_to_its_last_batch(workers):
             warnings.simplefilter("always")
             sampler.state_dict()
         assert len(caught) == (step < STEPS), step
+
+
+class WrappedByRay(DataLoader):
+    """A loader as Ray Train prepares it: it holds the batch that comes next."""
+
+    next_batch = None
+
+    def __iter__(self):
+        self.batches = super().__iter__()
+        self.next_batch = next(self.batches)
+        return self
+
+    def __next__(self):
+        if self.next_batch is None:
+            raise StopIteration
+        batch, self.next_batch = self.next_batch, next(self.batches, None)
+        return batch
+
+
+def test_a_wrapped_loader_is_warned_of_up_to_its_last_batch():
+    """The batch that Ray Train holds back counts as used in the state, until there is none."""
+    sampler = ChunkedSampler(Echo())
+    loader = iter(WrappedByRay(Echo(), BATCH, sampler=sampler))
+    next(loader)
+    with pytest.warns(WidsWarning, match="counts batches as used"):
+        assert sampler.state_dict()["position"] == 2 * BATCH
+    while next(loader, None) is not None:
+        pass
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert sampler.state_dict()["epoch"] == 1
+
+
+class BatchSamplerShard:
+    """Deals batches out to processes, as Accelerate's class of this name does."""
+
+    __module__ = "accelerate.data_loader"
+    num_processes = 2
+    drop_last = False
+    batch_size = BATCH
+
+    def __init__(self, batches):
+        self.batches = batches
+
+    def __iter__(self):
+        yield from islice(self.batches, 0, None, 2)
+
+
+def dealt_out(sampler, **options):
+    dealer = BatchSamplerShard(wids.BatchSampler(sampler, BATCH))
+    return DataLoader(Echo(), batch_sampler=dealer, **options)
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_a_share_that_is_dealt_out_again_is_refused(workers):
+    """A distributed sampler in a loader that Accelerate prepared would lose half of the data."""
+    sampler = wids.DistributedShardSampler(Echo(), 2, 0)
+    with pytest.raises(ValueError, match="one of 2 ranks, and BatchSamplerShard deals"):
+        list(dealt_out(sampler, num_workers=workers))
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("kind", [wids.DistributedShardSampler, wids.ShardListSampler])
+def test_an_order_of_all_ranks_may_be_dealt_out(kind, monkeypatch):
+    """The sampler of one process is what such a loader wants, in a process group, too."""
+    monkeypatch.setattr("wids.ordering.replicas._process_group", lambda: (2, 0))
+    options = {"num_replicas": 1, "rank": 0} if kind is wids.DistributedShardSampler else {}
+    assert len(list(dealt_out(kind(Echo(), **options)))) == 7
+
+
+@pytest.fixture
+def two_processes(monkeypatch):
+    """Let torch's process group have two ranks."""
+    monkeypatch.setattr("wids.ordering.replicas._process_group", lambda: (2, 0))
+
+
+@pytest.mark.usefixtures("two_processes")
+@pytest.mark.parametrize("make", [ChunkedSampler, wids.ShardListSampler])
+def test_a_sampler_of_one_process_among_several_is_warned_of(make):
+    """Where nobody deals the batches out, each process would train on all samples."""
+    with pytest.warns(WidsWarning, match="for one process, of 2 in the process group"):
+        list(DataLoader(Echo(), BATCH, sampler=make(Echo())))
+
+
+@pytest.mark.usefixtures("two_processes", "strict")
+def test_processes_that_read_everything_on_purpose_are_not_warned_of():
+    """Without shuffling it is an evaluation, and num_replicas=1 says it in so many words."""
+    assert len(list(ChunkedSampler(Echo(), shuffle=False))) == 103
+    assert len(list(wids.DistributedShardSampler(Echo(), num_replicas=1, rank=0))) == 103
+    assert len(list(wids.DistributedShardSampler(Echo()))) == 52
+
+
+@pytest.mark.usefixtures("two_processes")
+def test_beside_accelerate_a_loader_that_was_not_prepared_is_warned_of(monkeypatch):
+    """There num_replicas=1 is for a loader that is to be prepared, so to forget it is noticed."""
+    monkeypatch.setitem(sys.modules, "accelerate", object())
+    with pytest.warns(WidsWarning, match="with Accelerate prepare the loader"):
+        list(wids.DistributedShardSampler(Echo(), num_replicas=1, rank=0))
+
+
+def restored(epoch, position):
+    saved = ChunkedSampler(Echo())
+    saved.set_epoch(epoch)
+    state = saved.state_dict(consumed=position)
+    sampler = ChunkedSampler(Echo())
+    sampler.load_state_dict(state)
+    return sampler
+
+
+@pytest.mark.parametrize(("position", "epoch"), [(0, 0), (50, 0), (50, 2)])
+def test_a_restored_place_that_is_left_is_warned_of(position, epoch):
+    """A framework that counts the epochs from 0 again after a restart would repeat or lose some."""
+    sampler = restored(1, position)
+    with pytest.warns(WidsWarning, match=rf"set_epoch\({epoch}\) leaves .* in epoch 1: "):
+        sampler.set_epoch(epoch)
+    assert len(list(sampler)) == 103
+
+
+def test_an_epoch_that_comes_again_after_a_resumption_is_warned_of():
+    """So it is with Lightning Fabric: the epoch after the resumed one is called 1, and was done."""
+    sampler = restored(1, 50)
+    assert len(list(sampler)) == 53
+    with pytest.warns(WidsWarning, match=r"set_epoch\(1\) leaves"):
+        sampler.set_epoch(1)
+
+
+@pytest.mark.usefixtures("strict")
+@pytest.mark.parametrize("steps", [10, 53])
+def test_epochs_that_follow_a_restored_one_are_not_warned_of(steps):
+    """A loop that sets the restored epoch, and then the next one, loses nothing."""
+    sampler = restored(1, 50)
+    sampler.set_epoch(1)
+    assert len(list(islice(sampler, steps))) == steps
+    sampler.set_epoch(2)
+    assert len(list(sampler)) == 103
+    sampler.set_epoch(0)  # epochs are the program's own by now
 
 
 def test_nothing_is_kept_of_a_loader():

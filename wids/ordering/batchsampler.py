@@ -48,7 +48,8 @@ class BatchSampler(TorchBatchSampler):
         max_cost: What a batch may cost.
 
     Attributes:
-        sampler, batch_size, drop_last: As given.
+        sampler, drop_last: As given.
+        batch_size: As given; None with `cost`, which says to frameworks that sizes differ.
 
     Raises:
         TypeError: The sampler is none of this library, or neither a size nor a cost is given.
@@ -76,20 +77,21 @@ class BatchSampler(TorchBatchSampler):
     ) -> None:
         if not isinstance(sampler, ChunkedSampler):
             raise TypeError(
-                f"expected a sampler of wids, such as DistributedShardSampler, got "
-                f"{type(sampler).__name__}; torch's own BatchSampler takes any"
+                "expected a sampler of wids, such as DistributedShardSampler, got "
+                f"{type(sampler).__name__}; torch's own BatchSampler takes any. If Lightning put a "
+                "sampler of torch in its place, pass use_distributed_sampler=False to the Trainer"
             )
         if (cost is None) != (max_cost is None) or (cost is None and batch_size is None):
             raise TypeError("give a BatchSampler batch_size, or cost and max_cost, or all three")
         if cost is not None and drop_last:
             raise ValueError("drop_last is of no use with cost: batches differ in size")
         self.sampler = sampler
-        # Without a size, the batches are cut by cost.
-        self.batch_size = 0 if batch_size is None else check_count("batch_size", batch_size)
+        self._size = 0 if batch_size is None else check_count("batch_size", batch_size)
+        self.batch_size = None if cost is not None else self._size  # type: ignore[assignment]
         self.drop_last = bool(drop_last)
         self._by_cost: CostBatches | None = None
         if max_cost is not None:
-            self._by_cost = CostBatches(sampler, cost, max_cost, self.batch_size or None)
+            self._by_cost = CostBatches(sampler, cost, max_cost, self._size or None)
 
     def __len__(self) -> int:
         """Number of batches in a whole epoch on this rank."""
@@ -101,7 +103,7 @@ class BatchSampler(TorchBatchSampler):
         """Begin a pass, as the sampler does."""
         if self._by_cost is not None:
             return self._by_cost.begin()
-        return BatchPass(iter(self.sampler), self.batch_size, drop_last=self.drop_last)
+        return BatchPass(iter(self.sampler), self._size, drop_last=self.drop_last)
 
     def __repr__(self) -> str:
         return f"BatchSampler({self.sampler!r}, {'by cost' if self._by_cost else self.batch_size})"
@@ -135,7 +137,7 @@ class BatchSampler(TorchBatchSampler):
         """
         if self._by_cost is not None:
             return self._by_cost.state_dict(consumed)
-        return self.sampler.state_dict(None if consumed is None else consumed * self.batch_size)
+        return self.sampler.state_dict(None if consumed is None else consumed * self._size)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Go on where `state_dict` was taken, on any number of ranks, with any size of batches.
@@ -154,7 +156,7 @@ class BatchSampler(TorchBatchSampler):
             self.sampler.load_state_dict(state_dict, strict)
 
     def _batches_of(self, num_indexes: int) -> int:
-        full, rest = divmod(num_indexes, self.batch_size)
+        full, rest = divmod(num_indexes, self._size)
         return full + (rest > 0 and not self.drop_last)
 
 

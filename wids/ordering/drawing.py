@@ -1,8 +1,8 @@
 """Who draws the indexes of a pass, as the call stack shows, and how far ahead of their use.
 
-No sampler is told which loader draws from it, and a loader with workers, or one that Accelerate has
-prepared, asks for indexes before their batches are used. Only public names of torch are needed to
-see that it does; how many batches it has drawn is read from a name of its own, where it is there.
+No sampler is told which loader draws from it, and a loader with workers, or one that a framework
+has prepared, asks for indexes before their batches are used. Only public names of torch are needed
+to see that it does; how many batches it has drawn is read from a private one, where it is there.
 """
 
 import sys
@@ -19,6 +19,9 @@ _MAX_FRAMES = 32  # between a sampler and the loop over a loader, batch samplers
 
 # What torch's iterator with workers calls the batches that it has asked for and not handed out.
 _OUTSTANDING = "_task_info"
+
+# Of Accelerate, which the Hugging Face Trainer uses, and of Lightning.
+_DEALERS = ("BatchSamplerShard", "DataLoaderDispatcher", "DistributedSamplerWrapper")
 
 
 class Drawing:
@@ -60,8 +63,10 @@ class Drawing:
         """Number of batches that were drawn and not handed out; None where it is not known."""
         if self._loader is None:
             return 0
-        # Accelerate draws one batch more, up to the last one.
-        one_more = getattr(self._loader(), "end_of_dataloader", True) is False
+        # Accelerate and Ray Train draw one batch more, up to the last one.
+        loader = self._loader()
+        one_more = getattr(loader, "end_of_dataloader", True) is False
+        one_more |= getattr(loader, "next_batch", None) is not None
         drawn = self._drawn[0]
         return None if drawn is None or one_more else len(drawn)
 
@@ -69,16 +74,20 @@ class Drawing:
 def drawing_now() -> Drawing:
     """Look up the call stack for what is drawing an index."""
     loader = iterator = drawn = dealer = None
+    counts = False
     for method, this in _callers():
         outstanding = getattr(this, _OUTSTANDING, None)
         if iterator is None and isinstance(outstanding, Sized):
             iterator, drawn = this, outstanding
         if dealer is None and _deals(this):
             dealer = type(this).__name__
-        if method == "__iter__" and _runs_ahead(this):
+        if method == "__iter__" and _is_loader(this):
+            # torchdata's StatefulDataLoader knows what was used.
+            counts = counts or hasattr(getattr(this, "base_dataloader", this), "state_dict")
             loader = this
-    # Without workers nothing is outstanding but what Accelerate draws.
-    if loader is not None and not loader.num_workers:
+    if loader is None or counts or not _runs_ahead(loader):
+        return Drawing(dealer=dealer)
+    if not loader.num_workers:
         drawn = ()
     return Drawing(loader, iterator, drawn, dealer)
 
@@ -94,24 +103,20 @@ def _callers() -> Iterator[tuple[str, Any]]:
         frame = frame.f_back
 
 
-def _runs_ahead(this: Any) -> bool:
-    """Tell whether this is a loader that draws ahead and does not count what was used."""
+def _is_loader(this: object) -> bool:
     data = sys.modules.get("torch.utils.data")
-    if data is None or not isinstance(this, data.DataLoader):
-        return False
-    # torchdata's StatefulDataLoader knows what was used.
-    if hasattr(getattr(this, "base_dataloader", this), "state_dict"):
-        return False
-    # Accelerate's loaders are ahead without workers, too.
-    return this.num_workers > 0 or hasattr(this, "end_of_dataloader")
+    return data is not None and isinstance(this, data.DataLoader)
+
+
+def _runs_ahead(loader: Any) -> bool:
+    """Tell whether a loader draws ahead: with workers, or as a framework has prepared it."""
+    return loader.num_workers > 0 or any(
+        hasattr(loader, name) for name in ("end_of_dataloader", "next_batch")
+    )
 
 
 def _deals(this: object) -> bool:
     """Tell whether this deals the batches that it draws out to several processes."""
-    kind = type(this)
-    if kind.__module__.partition(".")[0] not in ("accelerate", "lightning", "lightning_fabric"):
+    if type(this).__name__ not in _DEALERS:
         return False
-    if kind.__name__ == "DataLoaderDispatcher":
-        return True
-    # Accelerate's BatchSamplerShard, Lightning's DistributedSamplerWrapper.
-    return getattr(this, "num_processes", 1) > 1 or getattr(this, "num_replicas", 1) > 1
+    return getattr(this, "num_processes", getattr(this, "num_replicas", 2)) > 1

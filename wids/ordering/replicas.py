@@ -8,7 +8,7 @@ from typing import SupportsIndex
 
 from wids.base.warn import warn
 
-__all__ = ["Replica", "check_lanes", "lanes_here", "number_of_lanes"]
+__all__ = ["Replica", "check_dealing", "check_lanes", "lanes_here", "number_of_lanes"]
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +98,34 @@ def _launched() -> tuple[int, int] | None:
         "pass num_replicas and rank"
     )
     return int(size), int(rank)
+
+
+def check_dealing(dealer: str | None, num_replicas: int, *, meant: bool) -> None:
+    """See to it that samples are dealt out to the processes of a job, and only once.
+
+    Args:
+        dealer: Class of the framework that deals batches of the sampler out; None for none.
+        num_replicas: Number of ranks that the sampler deals to.
+        meant: Whether it may be meant that each process reads all samples.
+
+    Raises:
+        ValueError: They would be dealt out twice.
+
+    >>> check_dealing(None, 4, meant=False)
+    """
+    if dealer is not None and num_replicas > 1:
+        raise ValueError(
+            f"samples would be dealt out twice and most of them lost: the sampler is the share of "
+            f"one of {num_replicas} ranks, and {dealer} deals its batches out again; do not give "
+            "the loader to prepare() or the like, or make the sampler with num_replicas=1, rank=0"
+        )
+    group = _process_group()
+    if dealer is not None or num_replicas > 1 or meant or group is None or group[0] == 1:
+        return
+    warn(
+        f"the sampler is for one process, of {group[0]} in the process group: each of them reads "
+        "all samples; take DistributedShardSampler(dataset), or with Accelerate prepare the loader"
+    )
 
 
 def check_lanes(lanes: int | str) -> None:

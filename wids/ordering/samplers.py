@@ -13,6 +13,7 @@ frameworks look for; without torch they are plain classes that do the same.
 
 import logging
 import operator
+import sys
 from collections.abc import Mapping, Sequence, Sized
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -34,7 +35,7 @@ from wids.ordering.passes import (
     check_count,
 )
 from wids.ordering.permute import Integers
-from wids.ordering.replicas import Replica, check_lanes, number_of_lanes
+from wids.ordering.replicas import Replica, check_dealing, check_lanes, number_of_lanes
 from wids.ordering.weighted import WeightedLayout, WeightedSpec
 
 if TYPE_CHECKING:
@@ -186,6 +187,7 @@ class ChunkedSampler(Sampler[int]):
         # Whether the user, or a framework, counts the epochs; else passes do.
         self._pinned = False
         self._drawing = Drawing()
+        self._restored = False
         self._set_place(0)
 
     def _set_place(self, epoch: int, resumed: OrderState | None = None) -> None:
@@ -293,6 +295,16 @@ class ChunkedSampler(Sampler[int]):
         begun from it yet. A pass under way goes on undisturbed; `state_dict` no longer tells of it.
         """
         epoch = operator.index(epoch)
+        # A framework that counts the epochs of this process alone begins at 0 again.
+        lost = epoch < self._epoch or (epoch > self._epoch and self._progress is None)
+        if self._restored and lost:
+            warn(
+                f"set_epoch({epoch}) leaves the state that load_state_dict restored, which goes on "
+                f"in epoch {self._epoch}: samples are repeated or left out; set the epochs that "
+                "follow it, or keep the loader from what counts them anew (Lightning Fabric: do "
+                "not pass it to setup_dataloaders)"
+            )
+        self._restored = self._restored and epoch == self._epoch and self._progress is None
         # Frameworks set the epoch they restored once more; that must not lose the position. It is
         # used up when a pass has begun from it.
         if epoch != self._epoch or self._progress is not None:
@@ -361,6 +373,7 @@ class ChunkedSampler(Sampler[int]):
         self._pinned = False
         # At the start of an epoch there is nothing to finish, so its order is this sampler's own.
         self._set_place(state.epoch, state if state.position else None)
+        self._restored = True
 
     def __getstate__(self) -> dict[str, Any]:
         """What travels to another process: where the sampler stands, and no pass."""
@@ -469,6 +482,10 @@ class ChunkedSampler(Sampler[int]):
     def _begun(self, progress: Progress) -> None:
         """Take note that a pass is about to hand out its first index."""
         self._drawing = drawing_now()
+        # In evaluation it is usual that each process reads everything, and num_replicas=1 says so;
+        # but to Accelerate that is how a sampler is given whose loader is to be prepared.
+        said = isinstance(self, DistributedSampler) and "accelerate" not in sys.modules
+        check_dealing(self._drawing.dealer, self.num_replicas, meant=said or not self.shuffle)
         self._progress = progress
 
     def _ended(self, progress: Progress) -> None:
