@@ -254,7 +254,7 @@ class TestExport:
         make_shard("in/c.tar", [{"__key__": "c", ".bin": "x", ".txt": ""}])
         table = tmp_path / f"t{suffix}"
         command = ["export", str(tmp_path / "in"), str(table)]
-        assert main([*command, "--values", "cls", "--values", "none"]) == 0
+        assert main([*command, "--values", "cls"]) == 0
         found = read_table(table)
         assert [row["key"] for row in found] == ["0", "1", "2", "3", "4", "c"]
         assert [int(row[".txt size"]) for row in found] == [0, 1, 2, 3, 4, 0]
@@ -263,7 +263,7 @@ class TestExport:
         if suffix != ".jsonl":  # JSON lines have no columns
             fields = [f"{name} {fact}" for name in (".txt", ".cls", ".bin") for fact in FACTS]
             places = ["index", "key", "shard", "shardindex"]
-            assert list(found[0]) == [*places, *fields, ".cls", ".none"]
+            assert list(found[0]) == [*places, *fields, ".cls"]
         if suffix == ".parquet":
             parquet = pytest.importorskip("pyarrow.parquet")
             assert parquet.ParquetFile(table).num_row_groups == 3

@@ -33,7 +33,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys) -> Path:
 # What is typed, and words of the answer: which argument is wrong, and what would be right.
 WRONG_USAGE = [
     ("create", ["required: files"]),
-    ("create a.tar --workers 0", ["--workers", "expected a number of processes, >= 1, got '0'"]),
+    *(
+        (f"order a.json --{name} 0", [f"--{name}: expected a whole number, >= 1, got '0'"])
+        for name in ("nodes", "ranks", "batch-size")
+    ),
+    ("create a.tar --workers 0", ["--workers", "expected a whole number, >= 1, got '0'"]),
     ("create a.tar --no-digest --sha256", ["--sha256", "not allowed with", "--no-digest"]),
     ("merge a.json", ["required: -o/--output"]),
     ("update a.json -b x -B", ["-B/--rebase", "not allowed with", "-b/--base"]),
@@ -147,13 +151,16 @@ WRONG_DATA = [
     ("reshard a.json -o o-%d.tar --split a=1,b=1", ["--split needs {split} in the pattern"]),
     ("reshard a.json -o {split}-%d.tar --split a", ["--split", "'a'"]),
     ("reshard a.json -o {split}-%d.tar --split a=2", ["--split"]),
+    ("merge a.json -o a.json", ["a.json: is a.json, which is merged"]),
+    ("stats a.json --plot sizes", ["sizes: expected the name of a picture (.png"]),
+    ("order a.json --plot order.nix", ["order.nix: expected the name of a picture (.png"]),
+    ("export a.json t.csv --values nix", ["no sample has a field '.nix'; there are .txt .cls"]),
     ("repair missing.tar -o n.tar", ["missing.tar: No such file"]),
     ("repair empty -o n.tar", ["empty: Is a directory"]),
     *(
         (f"order a.json --{option} 0", [f"{name} must be at least 1, got 0"])
         for option, name in [
-            ("nodes", "nodes"), ("ranks", "ranks_per_node"), ("interleave", "interleave"),
-            ("batch-size", "batch_size"), ("cache-shards", "cache_shards"),
+            ("interleave", "interleave"), ("cache-shards", "cache_shards"),
             ("chunksize", "chunksize"),
         ]
     ),

@@ -214,7 +214,7 @@ class TestCreate:
         with pytest.raises(SystemExit) as ended:
             main(["create", "train-000.tar", f"--workers={workers}"])
         assert ended.value.code == 2
-        assert "expected a number of processes, >= 1" in capsys.readouterr().err
+        assert "expected a whole number, >= 1" in capsys.readouterr().err
 
     def test_output_that_cannot_be_written_is_told_before_the_work(self, folder: Path, capsys):
         """A folder in the place of the spec, or below a file, costs no reading of shards."""

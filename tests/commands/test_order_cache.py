@@ -45,9 +45,10 @@ def test_order_draws_a_picture(folder: Path, tmp_path: Path) -> None:
 
 
 def test_order_refuses_nonsense(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """A count below one is one line on standard error and exit code 1."""
-    assert main(["order", str(folder), "--nodes", "0"]) == 1
-    assert "nodes must be at least 1" in capsys.readouterr().err
+    """A count below one is named by its option, with exit code 2."""
+    with pytest.raises(SystemExit, match="2"):
+        main(["order", str(folder), "--nodes", "0"])
+    assert "--nodes: expected a whole number, >= 1" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("option", ["interleave", "cache-shards", "lanes", "chunksize"])

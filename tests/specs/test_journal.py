@@ -1,6 +1,7 @@
 """Notes of a long run: what is read back of them, whatever happened to the file."""
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -57,3 +58,20 @@ def test_what_an_earlier_run_left_is_known_until_it_is_replaced(tmp_path: Path) 
     left: Any = journal.left_over()
     assert [is_left_over(shard, left) for shard in shards] == [True, False, False]
     assert journal.entries() == {"a.tar": ENTRY}
+
+
+@pytest.mark.parametrize("plant", ["symlink", "dangling", "hard link", "pipe"])
+def test_a_planted_link_or_pipe_is_not_written_to(tmp_path: Path, plant: str) -> None:
+    """What somebody else put in the journal's place is refused by name, and reading never waits."""
+    precious, path = tmp_path / "precious", tmp_path / "x.journal"
+    if plant == "pipe":
+        os.mkfifo(path)
+    elif plant == "dangling":
+        path.symlink_to(precious)
+    else:
+        precious.write_text("kept")
+        (path.symlink_to if plant == "symlink" else path.hardlink_to)(precious)
+    with pytest.raises(OSError, match="x.journal: expected a file or none, found a link"):
+        Journal(path).note(ENTRY)
+    assert Journal(path).entries() == {}
+    assert not precious.exists() or precious.read_text() == "kept"

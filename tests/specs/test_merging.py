@@ -43,6 +43,7 @@ AGREEING = [
 ]
 
 
+@pytest.mark.filterwarnings("ignore:.*names no classes:wids.WidsWarning")
 @pytest.mark.parametrize(("first", "second", "merged"), AGREEING)
 @pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
 def test_classes_that_agree_are_kept(spec, way: str, first: Any, second: Any, merged: Any) -> None:
@@ -137,3 +138,74 @@ def test_values_that_are_no_text_are_listed(make_shard: MakeShard, monkeypatch, 
     assert "values of .bin that are no UTF-8 text" in capsys.readouterr().err
     assert main(["export", "x.tar", "t2.csv", "--values", "bin", "--strict"]) == 1
     assert not Path("t2.csv").exists()
+
+
+@pytest.mark.filterwarnings("default::wids.WidsWarning")
+def test_a_spec_without_classes_is_named(spec, capsys) -> None:
+    """Its numbers get the names of another spec only with a warning, and only where it has none."""
+    named, silent = spec("a", ["a.tar"], classes=["cat"]), spec("b", ["b.tar"])
+    assert main(["merge", named, silent, "-o", "all.json"]) == 0
+    assert "b.json: names no classes; those of a.json hold" in capsys.readouterr().err
+    assert read("all.json")["classes"] == ["cat"]
+    assert main(["reshard", silent, named, "-o", "out/x-%d.tar"]) == 0
+    assert "b.json: names no classes; those of a.json hold" in capsys.readouterr().err
+    other = spec("c", ["c.tar"])
+    assert main(["merge", silent, other, "-o", "none.json"]) == 0
+    assert "classes" not in capsys.readouterr().err
+
+
+def test_a_merge_can_be_printed(spec, capsys) -> None:
+    """`-` stands for standard output, as for `wids create`, and no file of that name is made."""
+    assert main(["merge", spec("a", ["a.tar"]), spec("b", ["b.tar"]), "-o", "-"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert [shard["url"] for shard in printed["shardlist"]] == ["a.tar", "b.tar"]
+    assert printed["name"] == "a"
+    assert not Path("-").exists()
+
+
+def test_a_merge_never_replaces_what_it_reads(spec, capsys) -> None:
+    """The specs that are merged stay as they are, by whatever path the new one is named."""
+    a, b = spec("a", ["a.tar"]), spec("b", ["b.tar"], classes=["cat"])
+    before = Path(b).read_bytes()
+    assert main(["merge", a, b, "-o", str(Path(b).resolve())]) == 1
+    assert "which is merged, and would be replaced" in capsys.readouterr().err
+    assert Path(b).read_bytes() == before
+
+
+def test_creating_over_a_spec_that_says_more_keeps_it(spec, capsys) -> None:
+    """Class names that were added by hand are named and stand in a backup."""
+    source = spec("a", ["a.tar"], classes=["cat"], license="MIT")
+    before = Path(source).read_bytes()
+    assert main(["create", "a.tar", "-o", source]) == 0
+    assert "the old spec had 'classes', 'license'" in capsys.readouterr().err
+    assert Path("a.json.bak").read_bytes() == before
+    Path("a.json.bak").unlink()
+    assert main(["create", "a.tar", "-o", source]) == 0
+    assert "the old spec had" not in capsys.readouterr().err
+    assert not Path("a.json.bak").exists()
+
+
+def test_tables_list_the_keys_that_they_have_not(spec, capsys) -> None:
+    """A table holds no class names, and says so; a column that would be empty is refused."""
+    source = spec("a", ["a.tar"], classes=["cat"])
+    assert main(["export", source, "t.csv", "--values", "cls"]) == 0
+    assert "top-level keys of the spec: 1, such as classes" in capsys.readouterr().err
+    assert main(["export", source, "u.csv", "--values", "txt"]) == 1
+    assert "no sample has a field '.txt'; there are .cls" in capsys.readouterr().err
+    assert not Path("u.csv").exists()
+
+
+def test_a_planted_folder_does_not_lead_an_export_away(tmp_path: Path, spec, capsys) -> None:
+    """A link in place of a folder of the export is refused before anything is written through."""
+    source = spec("a", ["a.tar"])
+    (tmp_path / "a.tar").unlink()
+    with wids.TarWriter(tmp_path / "a.tar") as writer:
+        writer.write({"__key__": "sub/x", "txt": "new"})
+    home = tmp_path / "home"
+    home.mkdir()
+    (home / "x.txt").write_text("kept")
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "sub").symlink_to(home)
+    assert main(["export", source, "files"]) == 1
+    assert "leads out of files by a link" in capsys.readouterr().err
+    assert (home / "x.txt").read_text() == "kept"

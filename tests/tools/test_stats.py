@@ -156,7 +156,7 @@ class TestPlot:
         assert main(["stats", ".", "--plot", "plot.png"]) == 0
         assert Path("plot.png").exists()
         assert main(["stats", ".", "--plot", "plot.foo"]) == 1
-        assert "supported formats" in capsys.readouterr().err
+        assert "expected the name of a picture" in capsys.readouterr().err
 
     def test_svg_tells_fields_and_values(self, folder: Path):
         """Each field with its count, each value, and the name of a class beside it."""

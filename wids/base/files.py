@@ -31,6 +31,7 @@ __all__ = [
     "is_running",
     "named_write_errors",
     "new_part_path",
+    "open_for_appending",
     "parse_part_name",
     "remove_parts",
     "sync_folder",
@@ -322,14 +323,39 @@ def _open_alone(part_path: Path) -> BinaryIO:
         if error.errno != errno.ELOOP:
             raise
         raise OSError(f"{part_path}: expected a file or none, found a link; remove it") from error
+    _refuse_planted(descriptor, part_path)
+    stream = os.fdopen(descriptor, "wb")
+    stream.truncate()
+    return stream
+
+
+def _refuse_planted(descriptor: int, path: Path) -> None:
+    """Close a descriptor and raise OSError unless it is that of a file with one name."""
     status = os.fstat(descriptor)
     # Another user of the folder could have planted a link, to have its target overwritten.
     if not stat.S_ISREG(status.st_mode) or status.st_nlink != 1:
         os.close(descriptor)
-        raise OSError(f"{part_path}: expected a file or none, found a link or device; remove it")
-    stream = os.fdopen(descriptor, "wb")
-    stream.truncate()
-    return stream
+        raise OSError(f"{path}: expected a file or none, found a link or device; remove it")
+
+
+def open_for_appending(path: Path) -> BinaryIO:
+    """Open or create a file to append to it; a link or a pipe of that name is refused.
+
+    Args:
+        path: The file; missing folders are made.
+
+    Raises:
+        OSError: It cannot be opened, or is a link, a pipe or a device.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        descriptor = os.open(path, _FLAGS | os.O_APPEND, 0o666)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        raise OSError(f"{path}: expected a file or none, found a link; remove it") from error
+    _refuse_planted(descriptor, path)
+    return os.fdopen(descriptor, "ab")
 
 
 def _open_locked(part_path: Path) -> int:

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.base.plots import check_plot_name
 from wids.commands.terminal import (
     DONE,
     FAULTY,
@@ -16,6 +17,7 @@ from wids.commands.terminal import (
     complain,
     note,
     out,
+    positive,
     print_json,
 )
 
@@ -105,6 +107,8 @@ def stats(args: Arguments) -> int:
     from wids.specs.sources import load_spec
     from wids.tools.stats import spec_stats, stats_lines
 
+    if args.plot:  # before all shards are read
+        check_plot_name(Path(args.plot))
     values = args.values if args.values is None else f".{args.values.lstrip('.')}"
     spec = load_spec(args.spec)
     found = spec_stats(spec, values=values, cache_dir=args.cache_dir, workers=args.workers)
@@ -189,10 +193,12 @@ def _add_order(commands: Any) -> None:
         ],
     )
     parser.add_argument("spec", metavar="SPEC", help="the dataset")
-    parser.add_argument("--nodes", type=int, default=1, metavar="N", help="machines (1)")
-    parser.add_argument("--ranks", type=int, default=1, metavar="N", help="ranks on each (1)")
+    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="machines (1)")
+    parser.add_argument("--ranks", type=positive, default=1, metavar="N", help="ranks on each (1)")
     parser.add_argument("--workers", type=int, default=0, metavar="N", help="workers a rank (0)")
-    parser.add_argument("--batch-size", type=int, default=32, metavar="N", help="of a rank (32)")
+    parser.add_argument(
+        "--batch-size", type=positive, default=32, metavar="N", help="of a rank (32)"
+    )
     parser.add_argument(
         "--cache-shards", type=int, metavar="N", help="shards that a node's cache holds (all)"
     )
@@ -221,6 +227,8 @@ def order(args: Arguments) -> int:
     """Print the cost of the order that the recommended sampler gives."""
     from wids.ordering.orderreport import Cluster, compare_interleaves, plot_order
 
+    if args.plot:
+        check_plot_name(Path(args.plot))
     cluster = Cluster(
         nodes=args.nodes,
         ranks_per_node=args.ranks,

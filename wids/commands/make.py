@@ -23,16 +23,20 @@ from wids.commands.terminal import (
     print_json,
     standard_output,
 )
+from wids.errors import SpecError
 
 if TYPE_CHECKING:
     from collections.abc import Collection
 
     from wids.specs.build import Build
     from wids.specs.journal import Journal
+    from wids.specs.spec import DatasetSpec
 
 __all__ = ["add_make_commands"]
 
 _USUAL_DIGEST = "md5"  # what old readers know
+# What every run makes anew, or takes from its arguments alone.
+_MADE = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist"}
 
 
 def add_make_commands(commands: Any) -> None:
@@ -57,10 +61,30 @@ def create(args: Arguments) -> int:
     if args.output == "-":
         standard_output().write(text)
     else:
+        _keep_old(Path(args.output), built.spec)
         write_output(Path(args.output), text.encode())
         _journal(args.output).remove()
     _report_create(args, built, len(shards))
     return FAULTY if built.failures else DONE
+
+
+def _keep_old(output: Path, spec: DatasetSpec) -> None:
+    """Keep the spec that a new one replaces, if the old one says more: class names, for example."""
+    from wids.base.files import write_output
+    from wids.specs.specedit import read_document
+
+    try:
+        old = output.read_bytes()
+        lost = sorted(read_document(output).keys() - spec.header.keys() - _MADE)
+    except (OSError, SpecError):  # there is none, or it is no spec
+        return
+    if lost:
+        backup = output.with_name(f"{output.name}.bak")
+        write_output(backup, old)
+        complain(
+            f"{output}: the old spec had {', '.join(map(repr, lost))}, the new one has not; the "
+            f"old one is {backup}"
+        )
 
 
 def _build(args: Arguments, shards: list[str]) -> Build:
@@ -222,7 +246,7 @@ def update(args: Arguments) -> int:
     if document is None:
         note(f"{args.filename}: left as it is, no option asks for a change; see wids update --help")
         return DONE
-    base = f", the base is now {document['base']}" if args.rebase else ""
+    base = f", the base is now {document['base'] or 'its own folder'}" if args.rebase else ""
     note(f"{args.filename}: written{base}; the old one is {args.filename}.bak")
     return DONE
 
@@ -279,9 +303,20 @@ def merge(args: Arguments) -> int:
 
     _check_writable(args.output)
     output = Path(args.output)
-    spec = merge_specs(args.specs, output.parent, args.name or output.stem)
-    write_output(output, f"{spec.to_json()}\n".encode())
-    note(f"{output}: {len(spec.shards)} shards")
+    printed = args.output == "-"
+    for source in args.specs:
+        if output.exists() and Path(source).exists() and output.samefile(source):
+            raise ValueError(
+                f"{output}: is {source}, which is merged, and would be replaced; write the new "
+                "spec under another name"
+            )
+    spec = merge_specs(args.specs, output.parent, args.name or (None if printed else output.stem))
+    text = f"{spec.to_json()}\n"
+    if printed:
+        standard_output().write(text)
+    else:
+        write_output(output, text.encode())
+    note(f"{args.output}: {len(spec.shards)} shards")
     return DONE
 
 
@@ -293,7 +328,7 @@ def _add_merge(commands: Any) -> None:
         ["wids merge train-*-of-00004.json -o train.json"],
     )
     parser.add_argument("specs", nargs="+", metavar="SPEC")
-    parser.add_argument("-o", "--output", required=True, help="the new spec")
+    parser.add_argument("-o", "--output", required=True, help="the new spec; - prints it")
     parser.add_argument("-n", "--name", help="name of the dataset (made of OUTPUT's)")
 
 

@@ -21,6 +21,7 @@ __all__ = [
     "message_of",
     "note",
     "out",
+    "positive",
     "print_json",
     "standard_output",
 ]
@@ -62,14 +63,15 @@ def add_json(parser: Any) -> None:
 
 def add_workers(parser: Any) -> None:
     """Declare the options of a command that reads many shards in parallel."""
-    parser.add_argument("--workers", type=_positive, metavar="N", help="processes (one per core)")
+    parser.add_argument("--workers", type=positive, metavar="N", help="processes (one per core)")
     parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards there")
 
 
-def _positive(text: str) -> int:
+def positive(text: str) -> int:
+    """Parse a whole number of at least 1."""
     # `int` alone would take "1_000", " 7" and Arabic digits, which are slips more likely than not.
     if not text.isascii() or not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a number of processes, >= 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"expected a whole number, >= 1, got {text!r}")
     return int(text)
 
 

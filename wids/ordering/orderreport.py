@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from wids.base.plots import save_plot
 from wids.ordering.chunks import chunk_layout
 from wids.ordering.order import EpochOrder, OrderSpec, RankShare
 from wids.ordering.permute import Integers
@@ -343,4 +344,4 @@ def plot_order(reports: Sequence[OrderReport], path: str | Path) -> None:
         axes.set(xlabel="shards that a node needs at once")
         for report, x, line in zip(reports, at_once, axes.lines[0].get_ydata(), strict=False):
             axes.annotate(f"k={report.interleave}", (x, line), (4, 4), textcoords="offset points")
-    figure.savefig(path)
+    save_plot(figure, Path(path))

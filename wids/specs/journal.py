@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, Any
 
-from wids.base.files import write_output
+from wids.base.files import open_for_appending, write_output
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -36,10 +36,10 @@ class Journal:
     def note(self, entry: dict[str, Any]) -> None:
         """Append the entry of a finished shard."""
         if self._path is not None:
-            self._path.parent.mkdir(parents=True, exist_ok=True)
             # Not synced: a power failure loses the last entries, but never makes a wrong one.
-            with self._path.open("a", encoding="utf-8") as stream:
-                stream.write(f"\n{json.dumps(entry)}\n")  # the first \n ends a truncated line
+            with open_for_appending(self._path) as stream:
+                # The first \n ends a truncated line.
+                stream.write(f"\n{json.dumps(entry)}\n".encode())
 
     def begin(self, paths: Iterable[Path]) -> None:
         """Start a new journal, which records the files that an earlier run left.
@@ -69,7 +69,7 @@ class Journal:
 
     def _rows(self) -> Iterator[dict[str, Any]]:
         """Yield all lines, except one that a crash truncated."""
-        if self._path is None or not self._path.exists():
+        if self._path is None or not self._path.is_file():
             return
         for line in self._path.read_bytes().splitlines():
             try:

@@ -99,6 +99,12 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     {'license': 'MIT'}
     """
     merged = merged_classes(headers)
+    named = [source for source, header in headers.items() if class_names(header)]
+    if silent := [source for source in headers if named and source not in named]:
+        warn(
+            f"{', '.join(silent)}: names no classes; those of {', '.join(named)} hold for its "
+            "numbers, too, in the new spec"
+        )
     every: dict[str, list[Any]] = {}
     for header in headers.values():
         for key, value in header.items():

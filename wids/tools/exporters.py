@@ -41,11 +41,10 @@ def export_files(dataset: ShardedSequence, folder: Path, omissions: Omissions | 
         How many files were written.
 
     Raises:
-        ValueError: A name would lead out of the folder, or two samples share a name.
+        ValueError: A name or a link would lead out of the folder, or two samples share a name.
     """
     omissions = omissions or Omissions()
-    for key in merged_header({"the dataset": dataset.header}):
-        omissions.add("top-level keys of the spec", key)
+    _add_keys(dataset, omissions)
     seen: set[str] = set()
     written: dict[str, int] = {}
     folders: set[Path] = set()
@@ -67,11 +66,26 @@ def export_files(dataset: ShardedSequence, folder: Path, omissions: Omissions | 
             written[name] = index
             if path.parent not in folders:
                 folders.add(path.parent)
+                _check_inside(path.parent, folder, index)
                 path.parent.mkdir(parents=True, exist_ok=True)
                 # Once a folder, as each look into it reads all of its names.
                 remove_parts(path.parent)  # of an export that was killed
             write_atomically(path, data)
     return len(written)
+
+
+def _add_keys(dataset: ShardedSequence, omissions: Omissions) -> None:
+    for key in merged_header({"the dataset": dataset.header}):
+        omissions.add("top-level keys of the spec", key)
+
+
+def _check_inside(folder: Path, top: Path, index: int) -> None:
+    """Raise ValueError if a link on the way leads out of the folder of the export."""
+    if not folder.resolve().is_relative_to(top.resolve()):
+        raise ValueError(
+            f"sample {index}: {folder} leads out of {top} by a link; remove the link, or export "
+            "into an empty folder"
+        )
 
 
 def _safe_name(name: str, index: int) -> PurePosixPath:
@@ -96,21 +110,28 @@ def export_table(
         dataset: A dataset; how it decodes does not matter.
         path: The table: `.csv`, `.jsonl` or `.parquet`.
         values: Extensions of fields whose text goes into the table, such as ".cls".
-        omissions: Counts the values that are no UTF-8 text, and have replacement characters.
+        omissions: Counts the values that are no UTF-8 text, and have replacement characters, and
+            the top-level keys of the spec.
 
     Returns:
         How many rows were written.
 
     Raises:
-        ValueError: The table's suffix is of no known kind.
+        ValueError: The table's suffix is of no known kind, or no sample has a field of `values`.
         ModuleNotFoundError: pyarrow is not installed, and it is Parquet.
     """
     suffix = path.suffix.lower()
     writers = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
     if suffix not in writers:
         raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
-    columns = {**_PLACE_COLUMNS, **_field_columns(dataset), **dict.fromkeys(values, str)}
+    fields = _field_columns(dataset)
+    for extension in values:
+        if f"{extension} offset" not in fields:
+            there = " ".join(dict.fromkeys(name.partition(" ")[0] for name in fields))
+            raise ValueError(f"values: no sample has a field {extension!r}; there are {there}")
+    columns = {**_PLACE_COLUMNS, **fields, **dict.fromkeys(values, str)}
     omissions = omissions or Omissions()
+    _add_keys(dataset, omissions)
     rows = (_row(dataset, index, values, omissions) for index in _indexes(dataset))
     # As a whole or not at all: half a table looks like a whole one.
     out = OutputFile(path)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.optional import load
+from wids.base.plots import save_plot
 from wids.base.processes import run_each
 from wids.base.text import clean, format_nbytes, table
 from wids.specs.build import local_copy
@@ -252,7 +253,7 @@ def plot_stats(stats: Stats, path: Path, names: Mapping[str, str] | None = None)
     with warnings.catch_warnings():
         # A letter that the font lacks is drawn as a box; a line a letter would tell nobody more.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
-        figure.savefig(path, dpi=120)
+        save_plot(figure, path, dpi=120)
 
 
 def _draw_sizes(axes: Any, fields: Sequence[tuple[str, SizeStats]]) -> None:
