@@ -1055,7 +1055,7 @@ ODD_URLS = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:the spec does not say:wids.WidsWarning")
+@pytest.mark.filterwarnings("ignore:.*are fetched whole:wids.WidsWarning")
 @pytest.mark.parametrize("url", ODD_URLS)
 def test_an_odd_location_is_an_error_of_ours(tmp_path: Path, url: str) -> None:
     """Whatever is asked of the cache or of a dataset, nothing but our errors comes out."""

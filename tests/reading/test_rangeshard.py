@@ -21,6 +21,7 @@ from wids.errors import WidsWarning
 from wids.fetching.fetch import Fetcher
 from wids.reading.rangeshard import RangeShard
 from wids.reading.shardopener import ShardOpener
+from wids.reading.versions import ShardVersion
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
 
@@ -87,7 +88,7 @@ def test_one_sample_costs_one_request_and_its_own_bytes(remote: Open, shard_serv
     shard_server.requests.clear()
     sample = dataset[12]
     assert len(shard_server.requests) == 1
-    assert shard_server.nbytes <= len(sample[".bin"]) + len(sample[".cls"]) + 2048
+    assert shard_server.nbytes <= len(sample[".bin"]) + len(sample[".cls"]) + 3072
     assert not list(Path(dataset.cache_dir).glob("*.tar"))
 
 
@@ -157,12 +158,14 @@ def test_a_shard_let_go_meanwhile_is_read_all_the_same(shards: list[Path]) -> No
     with Shard(shards[0]) as whole:
         looks = iter([whole])
 
+        version = ShardVersion(whole.index.digest)
+
         class Fleeting(RangeShard):
             """Has its file at the first look only."""
 
             _whole = property(lambda self: next(looks, None), lambda self, shard: None)
 
-        ranged = Fleeting("http://host/a.tar", whole.index, Fetcher(), lambda: whole)
+        ranged = Fleeting("http://host/a.tar", whole.index, Fetcher(), lambda: (whole, version))
         assert ranged.read_many([2])[0][".bin"] == whole.read(2)[".bin"]
 
 

@@ -741,3 +741,59 @@ def _completed(key: str, part: bytes) -> bytes:
         if whole[300:600] == part:
             return whole
     return part
+
+
+def files_of(version: str, members: Sequence[str], nbytes: int = 900) -> bytes:
+    """Write a shard of these members, all of one size."""
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in members:
+            member = tarfile.TarInfo(name)
+            member.size = nbytes
+            archive.addfile(member, io.BytesIO(content(version, name, nbytes)))
+    return stream.getvalue()
+
+
+# Of one size each, and alike up to the third sample.
+PLAIN = ["0.bin", "1.bin", "2.bin", "2.cls", "3.bin", "4.bin"]
+MORE_BEHIND = ["0.bin", "1.bin", "1.txt", "2.bin", "3.bin", "4.bin"]
+MORE_BEFORE = ["0.bin", "1.aaa", "1.bin", "2.bin", "3.bin", "4.bin"]
+MORE_AT_THE_END = ["0.bin", "1.bin", "2.bin", "2.cls", "3.bin", "4.bin", "4.txt"]
+LESS = ["0.bin", "1.bin", "2.bin", "3.bin", "4.bin", "4.cls"]
+
+
+@pytest.mark.filterwarnings("ignore:.*fetched whole:wids.errors.WidsWarning")
+@pytest.mark.parametrize(
+    ("there", "index"), [(MORE_BEHIND, 1), (MORE_BEFORE, 1), (MORE_AT_THE_END, 4), (LESS, 2)]
+)
+@pytest.mark.parametrize(
+    "read",
+    [
+        lambda dataset, index: dataset[index],
+        lambda dataset, index: dataset.__getitems__([index, 0]),
+        lambda dataset, index: dataset.gather_fields([index]),
+        lambda dataset, index: dataset.locate_sample(index)[0].read_part(index, ".bin", 5, 6),
+        lambda dataset, index: dataset.locate_sample(index)[0].read(index, {".bin", ".txt"}),
+    ],
+    ids=["sample", "batch", "gathered", "part", "fields"],
+)
+@pytest.mark.parametrize("kind", [{}, {"no_etag": True}], ids=str)
+def test_a_field_more_or_less_is_never_silent(  # noqa: PLR0917 (parameters of the test)
+    put: Callable[..., str],
+    shard_server: ShardServer,
+    tmp_path: Path,
+    there: list[str],
+    index: int,
+    read: Callable[[Any, int], Any],
+    kind: dict[str, bool],
+) -> None:
+    """A stale sidecar is noticed at each sample that has other fields than it says."""
+    shard_server.faults = Faults(**kind)
+    old, new = files_of("new", PLAIN), files_of("new", there)
+    nbytes = max(len(old), len(new))
+    put(new.ljust(nbytes, b"\0"), old.ljust(nbytes, b"\0"))
+    with open_by_range(tmp_path / "cache", f"{shard_server.url}/a.tar", 5) as dataset:
+        assert check(dataset[0], ["new"]) == {"new"}
+        for _ in range(2):
+            with pytest.raises((ShardFormatError, FetchError), match=r"a\.tar: .*was replaced"):
+                read(dataset, index)

@@ -174,6 +174,21 @@ class ShardCache:
         """
         return self._entry_of_remote(ShardRef.of(shard)).path.exists()
 
+    def version(self, shard: ShardRef | str) -> tuple[str | None, str | None]:
+        """Return the validator that the server gave of a fetched shard, and its digest.
+
+        >>> ShardCache("/no/such/folder").version("https://host/a.tar")
+        (None, None)
+        """
+        shard = ShardRef.of(shard)
+        if is_local(shard.url) or self.localname is not None:
+            return None, None
+        record = self._entry_of_remote(shard).load_record()
+        if record is None:
+            return None, None
+        digests = [f"{name}:{digest}" for name, digest in sorted(record.digests.items())]
+        return record.validator or None, " ".join(digests) or None
+
     def arrived_nbytes(self, shard: ShardRef | str) -> int:
         """Return the number of bytes of a remote shard that any process has fetched so far.
 

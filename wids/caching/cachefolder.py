@@ -127,6 +127,7 @@ class Record:
         digests: Hexadecimal digests of the file, by algorithm.
         boot: Machine and boot in which the file was written, as long as it may not yet be on
             disk; "" afterwards.
+        validator: ETag or date that the server gave; "" where it gave none.
     """
 
     size: int
@@ -134,10 +135,17 @@ class Record:
     url: str
     digests: dict[str, str]
     boot: str
+    validator: str = ""
 
     def is_sound(self) -> bool:
         """Return whether all fields have their types and all digest algorithms are known."""
-        kinds: dict[str, type] = {"size": int, "mtime_ns": int, "boot": str, "digests": dict}
+        kinds: dict[str, type] = {
+            "size": int,
+            "mtime_ns": int,
+            "boot": str,
+            "digests": dict,
+            "validator": str,
+        }
         typed = all(isinstance(getattr(self, name), kind) for name, kind in kinds.items())
         return typed and self.digests.keys() <= _ALGORITHMS
 
@@ -233,6 +241,7 @@ class Entry:
             # does not block on a pipe.
             with os.fdopen(open_cached(self.record_path), "rb") as stream:
                 fields = json.loads(stream.read(_MAX_RECORD_NBYTES))
+            fields = {"validator": ""} | fields  # older records have none
             record = Record(**{name: fields[name] for name in Record.__dataclass_fields__})
         except (OSError, ValueError, KeyError, TypeError, RecursionError):
             return None

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = ["Store", "folder_errors"]
 
 _log = logging.getLogger(__name__)
+_MOST_VALIDATOR = 400
 
 
 class Store:
@@ -193,7 +194,12 @@ class Store:
         lease = _Lease(os.open(part.path, os.O_RDONLY | os.O_CLOEXEC), entry.path)
         status = part.path.stat()
         record = Record(
-            status.st_size, status.st_mtime_ns, part.name, part.digests, boot=self._boot
+            status.st_size,
+            status.st_mtime_ns,
+            part.name,
+            part.digests,
+            boot=self._boot,
+            validator=(part.validator or "")[:_MOST_VALIDATOR],
         )
         if self._pin:
             entry.pin_path.touch(mode=0o600)

@@ -143,7 +143,8 @@ class FileVersion:
             raise ReplacedError(
                 f"{display_url(url)}: the file was replaced on its server while it was read: "
                 f"expected {_describe(*first)}, found {_describe(*found)}; open the dataset anew "
-                "to read the new file"
+                "to read the new file. If several servers behind the URL name one file "
+                "differently, make them agree, or have it fetched whole"
             )
 
 

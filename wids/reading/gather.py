@@ -240,8 +240,13 @@ class Gathering:
         opened = self._open_shard(self._shard_indexes[bisect_right(self._bounds, row) - 1])
         return opened, int(self._ascending[row]) - opened.start
 
-    def find(self, extensions: Sequence[str]) -> None:
+    def find(self, extensions: Sequence[str], asked: Collection[str] | None = ()) -> None:
         """Look up several fields at once, which is faster than one by one.
+
+        Args:
+            extensions: The fields.
+            asked: What the caller wants besides, as far as samples have it; None for all. So a
+                shard that is read by range is asked whether they really lack the others.
 
         Raises:
             DecodeError: A sample lacks one; the message names it.
@@ -253,7 +258,8 @@ class Gathering:
             memory = opened.shard.memory
             if self._crowded or memory is None:
                 before = opened.shard.index
-                memory, found = _fetch(opened.shard, local_indexes, names)
+                wanted = None if asked is None else {*names, *asked}
+                memory, found = _fetch(opened.shard, local_indexes, names, wanted)
                 self.reindexed |= opened.shard.index is not before
             else:
                 found = opened.shard.index.find_spans(local_indexes, names)
@@ -309,7 +315,7 @@ def gather_fields(
         return None
     memory = {name: None if allocate is None else allocate(name) for name in names}
     with gathering.announced(names):
-        gathering.find(names)
+        gathering.find(names, pipeline.fields)
         if gathering.reindexed:  # its samples may have other fields, or fields more
             return gather_fields(gathering, pipeline, allocate, turn)
         if pipeline.batch_kind == "raw":
@@ -327,14 +333,17 @@ def gather_fields(
 
 
 def _fetch(
-    shard: ReadableShard, local_indexes: Integers, names: tuple[str, ...]
+    shard: ReadableShard,
+    local_indexes: Integers,
+    names: tuple[str, ...],
+    wanted: Collection[str] | None,
 ) -> tuple[memoryview, Integers]:
     """Copy fields of a shard that is not mapped, or will be closed, into one buffer.
 
     Returns:
         The bytes, and the spans of the fields there; -1 for a missing field.
     """
-    samples = shard.read_many(local_indexes.tolist(), names)
+    samples = shard.read_many(local_indexes.tolist(), wanted)
     fields = [sample.get(name) for sample in samples for name in names]
     # By what came: the index may have been exchanged for a newer one while it was read.
     sizes = np.array([len(field or b"") for field in fields], np.int64)

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from wids.codecs.decode import SampleDecoder
     from wids.reading.shardopener import ShardOpener
+    from wids.reading.versions import SeenVersions
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
 
@@ -253,6 +254,7 @@ class NumberedShards:
         ends: Running total of their samples; int64, shape `(num_shards,)`.
         opener: Opens them.
         dataset_name: Name of the dataset, for shards that name none.
+        seen: Versions of the shards that were opened before.
         unchecked_fields: Extensions that the caller wants to read, until the first shard is open.
     """
 
@@ -260,6 +262,7 @@ class NumberedShards:
     ends: npt.NDArray[np.int64]
     opener: ShardOpener
     dataset_name: str
+    seen: SeenVersions
     unchecked_fields: list[str] = field(default_factory=list)
 
     def open(self, shard_index: int) -> OpenShard:
@@ -271,7 +274,7 @@ class NumberedShards:
             OSError: It cannot be opened.
         """
         ref = self.table[shard_index]
-        shard = self.opener.open(ref)
+        shard = self.opener.open(ref, partial(self.seen.note, shard_index))
         expected = int(self.table.nsamples[shard_index])
         # Before any sample: a wrong count would shift the index of all that follow.
         if expected not in {UNKNOWN, len(shard)}:
@@ -298,7 +301,8 @@ class NumberedShards:
 
     def keep_open(self, limit: int) -> OpenShards:
         """Return an empty set that keeps at most `limit` of these shards open."""
-        return OpenShards(limit, self.open, evictable=self.opener.cache.cache_size is not None)
+        evictable = self.opener.cache.cache_size is not None
+        return OpenShards(limit, self.open, evictable=evictable, seen=self.seen)
 
 
 def default_max_open_shards() -> int:
@@ -329,6 +333,7 @@ class OpenShards(dict[int, OpenShard]):
         limit: Most shards to keep open; at least 1.
         open_shard: Opens the shard of a number.
         evictable: Whether the files of open shards may be removed to make room for others.
+        seen: Versions of the shards, forgotten when the next version of a shard is wanted.
 
     Attributes:
         limit: The same.
@@ -341,7 +346,12 @@ class OpenShards(dict[int, OpenShard]):
     """
 
     def __init__(
-        self, limit: int, open_shard: Callable[[int], OpenShard], *, evictable: bool = False
+        self,
+        limit: int,
+        open_shard: Callable[[int], OpenShard],
+        *,
+        evictable: bool = False,
+        seen: SeenVersions | None = None,
     ) -> None:
         super().__init__()
         if limit < 1:
@@ -350,6 +360,7 @@ class OpenShards(dict[int, OpenShard]):
         self.misses = 0
         self._open_shard = open_shard
         self._evictable = evictable
+        self._seen = seen
         self._spared: dict[int, int] = {}
         self._past_uses = 0
 
@@ -410,10 +421,14 @@ class OpenShards(dict[int, OpenShard]):
         opened = self.get(shard_index)
         if opened is not None and opened.shard.was_changed():
             self.drop(lambda each: each is opened)
+            if self._seen is not None:
+                self._seen.forget(shard_index)
 
     def clear(self) -> None:
-        """Drop all open shards."""
+        """Drop all open shards; the next use may find other versions of them."""
         self._make_room(0)
+        if self._seen is not None:
+            self._seen.clear()
 
     def _make_room(self, most: int) -> None:
         """Drop shards until at most `most` are open, in order of opening, unused ones first."""
@@ -434,10 +449,13 @@ class OpenShards(dict[int, OpenShard]):
 
     def __reduce__(self) -> tuple[Callable[..., OpenShards], tuple[Any, ...]]:
         # Maps and descriptors belong to one process.
-        return _nothing_open, (self.limit, self._open_shard, self._evictable)
+        return _nothing_open, (self.limit, self._open_shard, self._evictable, self._seen)
 
 
 def _nothing_open(
-    limit: int, open_shard: Callable[[int], OpenShard], evictable: bool
+    limit: int,
+    open_shard: Callable[[int], OpenShard],
+    evictable: bool,
+    seen: SeenVersions | None,
 ) -> OpenShards:
-    return OpenShards(limit, open_shard, evictable=evictable)
+    return OpenShards(limit, open_shard, evictable=evictable, seen=seen)

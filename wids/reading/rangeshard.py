@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.files import write_atomically
 from wids.base.threads import DaemonThreadPool
@@ -16,11 +15,17 @@ from wids.errors import FetchError, ShardFormatError
 from wids.fetching.responses import FileVersion
 from wids.fetching.transport import RangesNotServedError, ReplacedError, SizeMismatchError
 from wids.log import logger
+from wids.reading.fieldheaders import (
+    ExtraFieldError,
+    FieldProof,
+    Piece,
+    UnprovenFieldError,
+    replaced_since_indexed,
+)
+from wids.reading.versions import ShardVersion
 from wids.tar.shard import ReadableShard, Shard, check_part
 from wids.tar.sidecar import parse_sidecar
-from wids.tar.tarheader import BLOCK_SIZE
 from wids.tar.tarindex import TarIndex
-from wids.tar.tarscan import read_member
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Sequence
@@ -32,7 +37,6 @@ if TYPE_CHECKING:
 __all__ = [
     "MOST_SHARDS_AT_ONCE",
     "RangeShard",
-    "WantedField",
     "fetch_index",
     "read_samples",
     "sidecar_url",
@@ -40,12 +44,8 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-_REPLACED = "was replaced since it was indexed; make its sidecar and the spec anew"
-# Two extended headers of the largest size that is read, and some; honest ones take a kilobyte.
-_MOST_HEADERS_NBYTES = 2 << 20
 # Most bytes read into memory to verify a part; above, a shard on disk costs less.
 _MOST_BEFORE_PART_NBYTES = 16 << 20
-_SHOWN_CHARACTERS = 80
 # Requests wait for the server, not for a processor; and more would trouble it, not speed it up.
 MOST_SHARDS_AT_ONCE = 8
 
@@ -70,10 +70,12 @@ class RangeShard(ReadableShard):
         url: URL of the shard.
         index: Its tar index.
         fetcher: How to read byte ranges.
-        fetch_whole: Fetches the shard and opens it.
+        fetch_whole: Fetches the shard and opens it; returns its version, too.
         may_fetch: Whether a shard in steady use may be fetched whole: the cache has room for it.
         fetch_index: Fetches the tar index anew, for when it does not fit what lies there.
         filesize: Size of the shard as the spec says; None if it does not.
+        note: Called with the version of the shard before its first bytes are handed out; returns
+            False if the dataset has seen another version.
         warnings: Warns once of what many shards share.
     """
 
@@ -82,11 +84,12 @@ class RangeShard(ReadableShard):
         url: str,
         index: TarIndex,
         fetcher: Fetcher,
-        fetch_whole: Callable[[], Shard],
+        fetch_whole: Callable[[], tuple[Shard, ShardVersion]],
         *,
         may_fetch: bool = True,
         fetch_index: Callable[[], TarIndex] | None = None,
         filesize: int | None = None,
+        note: Callable[[ShardVersion], bool] = lambda _: True,
         warnings: WarningsOnce | None = None,
     ) -> None:
         self.url = url
@@ -97,6 +100,7 @@ class RangeShard(ReadableShard):
         self._may_fetch = may_fetch
         self._fetch_index = fetch_index
         self._filesize = filesize
+        self._note = note
         self._whole: Shard | None = None
         # Whether bytes were handed out: from then on neither index nor shard may change.
         self._served = False
@@ -106,7 +110,7 @@ class RangeShard(ReadableShard):
     def _use_index(self, index: TarIndex) -> None:
         self.index = index
         # Both at once, for threads that read while another one exchanges them.
-        self._basis = _Basis(index, FileVersion(index.source.nbytes))
+        self._basis = _Basis(self.url, index, FileVersion(index.source.nbytes))
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
         return self.read(local_index)
@@ -148,7 +152,7 @@ class RangeShard(ReadableShard):
         if whole is None:
             try:
                 return self._checked(partial(self._read_ranges, local_indexes, fields, copy=copy))
-            except (RangesNotServedError, _UnprovenFieldError) as error:
+            except (RangesNotServedError, UnprovenFieldError) as error:
                 self._warn_of_fetching(error)
                 whole = self._read_whole()
         return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
@@ -169,7 +173,7 @@ class RangeShard(ReadableShard):
         if whole is None:
             try:
                 return self._checked(partial(self._read_part, local_index, extension, start, stop))
-            except (RangesNotServedError, _UnprovenFieldError) as error:
+            except (RangesNotServedError, UnprovenFieldError) as error:
                 self._warn_of_fetching(error)
                 whole = self._read_whole()
         return bytes(whole.read_part(local_index, extension, start, stop))
@@ -185,7 +189,7 @@ class RangeShard(ReadableShard):
             return
         try:
             self._checked(self._read_first_headers)
-        except (RangesNotServedError, _UnprovenFieldError) as error:
+        except (RangesNotServedError, UnprovenFieldError) as error:
             self._warn_of_fetching(error)
             self._read_whole()
 
@@ -205,26 +209,36 @@ class RangeShard(ReadableShard):
     def _read_part(
         self, local_index: int, extension: str, start: int, stop: int, basis: _Basis
     ) -> bytes:
-        fields = {field[0]: field for field in basis.index.fields(local_index)}
-        wanted = self._locate(basis.index, 0, local_index, fields[extension])
+        pieces = {each.extension: each for each in basis.proof.sample(0, local_index, None)}
+        wanted = pieces.pop(extension)
         check_part(display_url(self.url), extension, wanted.size, start, stop)
         # The headers too, though only a part is wanted: they show which field it is a part of.
         headers = (wanted.start, wanted.offset)
         body = (wanted.offset + start, wanted.offset + stop)
+        if basis.version.validator is None or local_index not in basis.proven:
+            # Those of its other fields, since whoever shows parts says which fields there are.
+            self._prove(list(pieces.values()), basis)
         head, part = self._fetcher.read_ranges(self.url, [headers, body], version=basis.version)
         if basis.version.validator is None:
             # Nothing says that both answers were of one file; so both must come in one.
             whole = (wanted.start, body[1])
             if body[1] - wanted.start > _MOST_BEFORE_PART_NBYTES:
-                raise _UnprovenFieldError(
+                raise UnprovenFieldError(
                     f"{display_url(self.url)}: the server names no version of the file, so a part "
                     f"of {extension!r} would come with the {wanted.offset + start - wanted.start} "
                     "bytes before it"
                 )
             (block,) = self._fetcher.read_ranges(self.url, [whole], version=basis.version)
             head, part = block[: headers[1] - headers[0]], block[body[0] - wanted.start :]
-        self._verify(wanted, head)
+        basis.proof.check(wanted, head)
+        basis.proven.add(local_index)
         return part
+
+    def _prove(self, pieces: Sequence[Piece], basis: _Basis) -> None:
+        """Fetch the headers of some pieces without their fields, and check them."""
+        bare = [piece._replace(stop=piece.offset) for piece in pieces]
+        for piece, headers in zip(bare, self._fetch(bare, basis), strict=True):
+            basis.proof.check(piece, headers)
 
     def _checked(self, read: Callable[[_Basis], T]) -> T:
         """Read; if the sidecar does not fit the shard, retry once with a new sidecar.
@@ -241,10 +255,28 @@ class RangeShard(ReadableShard):
                 raise self._misfit(error) from error
             try:
                 result = self._read_by(self._basis, read)
-            except SizeMismatchError as again:
+            except (ExtraFieldError, SizeMismatchError) as again:
                 raise self._misfit(again) from again
+        if not self._served:
+            self._note_version(ShardVersion(self.index.digest, self._basis.version.validator))
         self._served = True
         return result
+
+    def _note_version(self, version: ShardVersion) -> None:
+        """Check that the dataset has seen no other version of the shard.
+
+        Raises:
+            ReplacedError: It has.
+        """
+        if self._note(version):
+            return
+        self._changed = True
+        raise ReplacedError(
+            f"{display_url(self.url)}: the shard was replaced on its server since this dataset "
+            "read it for the first time; open the dataset anew (or call its close) to read the new "
+            "file. If several servers behind the URL name one file differently, make them agree, "
+            'or open the dataset with remote="whole"'
+        )
 
     def _read_by(self, basis: _Basis, read: Callable[[_Basis], T]) -> T:
         nbytes = basis.index.source.nbytes
@@ -272,7 +304,7 @@ class RangeShard(ReadableShard):
                 return True  # another thread was faster
             if index is not None and index.digest == basis.index.digest:
                 # The copy that was kept is damaged: samples are numbered as they were.
-                self.index, self._basis = index, _Basis(index, basis.version)
+                self.index, self._basis = index, _Basis(self.url, index, basis.version)
                 return True
             self._changed = self._served
             if index is None or self._served:
@@ -284,11 +316,14 @@ class RangeShard(ReadableShard):
             # the exchange, as threads that fail meanwhile would be left with the old one.
             self._fetch_index = None
 
-    def _misfit(self, error: Exception) -> ShardFormatError:
+    def _misfit(self, error: Exception) -> ShardFormatError | UnprovenFieldError:
         """Return the error for a shard that does not fit its sidecar."""
         text = str(error)
+        if isinstance(error, ExtraFieldError):
+            # Names that stand twice in a shard look like this, too.
+            return UnprovenFieldError(text)
         if isinstance(error, SizeMismatchError):
-            text = f"{error}: the shard {_REPLACED}"
+            text = f"{error}: the shard {replaced_since_indexed()}"
         if self._served:
             # A new sidecar was kept if there is one, so who opens the shard anew reads by it.
             text = f"{text}; where that was done, open the dataset anew"
@@ -312,15 +347,16 @@ class RangeShard(ReadableShard):
 
     def _read_whole(self) -> Shard:
         """Fetch the whole shard and read from its file from now on."""
-        whole = self._fetch_whole()
+        whole, version = self._fetch_whole()
         # By all of its names and places: what the source says is made of a few headers alone.
         same = whole.index.digest == self.index.digest
         if not same and (self._served or len(whole) != len(self)):
             self._changed = True
             raise ShardFormatError(
                 f"{display_url(self.url)}: fetched whole, it is another shard than its sidecar "
-                f"says: it {_REPLACED}"
+                f"says: it {replaced_since_indexed()}"
             )
+        self._note_version(version)
         # Keys come from the index, and bytes from now on by the one that the file was opened with.
         self._use_index(whole.index)
         self._whole = whole
@@ -340,109 +376,54 @@ class RangeShard(ReadableShard):
         *,
         copy: bool,
     ) -> list[dict[str, Any]]:
-        samples, wanted = self._plan(basis, local_indexes, fields)
-        if not wanted and not self._served and len(basis.index.keys):
+        samples: list[dict[str, Any]] = []
+        pieces: list[Piece] = []
+        # Without a version, the next answer may be of another file than this one.
+        proven = basis.proven if basis.version.validator is not None else set()
+        for slot, local_index in enumerate(local_indexes):
+            sample = basis.proof.sample(slot, local_index, fields, proven=local_index in proven)
+            samples.append({"__key__": basis.index.key(local_index)})
+            # Keeps the order of the fields.
+            samples[slot].update(dict.fromkeys(each.extension for each in sample if each.kept))
+            pieces += sample
+        if not pieces and not self._served and len(basis.index.keys):
             self._read_first_headers(basis)  # else keys alone would be taken unchecked
-        ranges = [(field.start, field.offset + field.size) for field in wanted]
-        blocks = self._fetcher.read_ranges(self.url, ranges, version=basis.version)
-        for field, block in zip(wanted, blocks, strict=True):
-            self._verify(field, block)
-            data = memoryview(block)[field.offset - field.start :]
-            samples[field.slot][field.extension] = bytes(data) if copy else data
-            self.nbytes_read += field.size
+        for piece, block in zip(pieces, self._fetch(pieces, basis), strict=True):
+            basis.proof.check(piece, block[: piece.offset - piece.start])
+            if piece.kept:
+                data = memoryview(block)[piece.offset - piece.start :]
+                samples[piece.slot][piece.extension] = bytes(data) if copy else data
+                self.nbytes_read += piece.size
+        basis.proven.update(local_indexes[each.slot] for each in pieces if not each.extension)
         return samples
 
+    def _fetch(self, pieces: Sequence[Piece], basis: _Basis) -> list[bytes]:
+        ranges = [(piece.start, piece.stop) for piece in pieces]
+        return self._fetcher.read_ranges(self.url, ranges, version=basis.version)
+
     def _read_first_headers(self, basis: _Basis) -> None:
-        first = self._locate(basis.index, 0, 0, basis.index.fields(0)[0])
-        span = (first.start, first.offset)
-        (headers,) = self._fetcher.read_ranges(self.url, [span], version=basis.version)
-        self._verify_headers(first, headers)
-
-    def _plan(
-        self,
-        basis: _Basis,
-        local_indexes: Sequence[int],
-        fields: Collection[str] | None,
-    ) -> tuple[list[dict[str, Any]], list[WantedField]]:
-        samples: list[dict[str, Any]] = []
-        wanted: list[WantedField] = []
-        for slot, local_index in enumerate(local_indexes):
-            samples.append({"__key__": basis.index.key(local_index)})
-            for field in basis.index.fields(local_index):
-                if fields is None or field[0] in fields:
-                    samples[slot][field[0]] = None  # keeps the order of the fields
-                    wanted.append(self._locate(basis.index, slot, local_index, field))
-        return samples, wanted
-
-    def _locate(
-        self, index: TarIndex, slot: int, local_index: int, field: tuple[str, int, int]
-    ) -> WantedField:
-        """Return the field to fetch, after checking that it lies within the shard."""
-        extension, offset, size = field
-        if not BLOCK_SIZE <= offset <= offset + size <= index.source.nbytes:
-            raise ShardFormatError(
-                f"{display_url(self.url)}: expected {extension!r} within the "
-                f"{index.source.nbytes} bytes of the shard, found {size} bytes at byte "
-                f"{offset}: a damaged sidecar; delete it from the cache"
-            )
-        # Whatever stands before its header, too: long names and sizes have headers of their own.
-        start = max(index.headers_start(offset), offset - _MOST_HEADERS_NBYTES)
-        name = (index.key(local_index) + extension).encode("utf-8", "surrogateescape")
-        return WantedField(slot, extension, offset, size, start, name)
-
-    def _verify(self, field: WantedField, block: bytes) -> None:
-        """Check that a block holds the headers and the field that the index says."""
-        self._verify_headers(field, block[: field.offset - field.start])
-
-    def _verify_headers(self, field: WantedField, headers: bytes) -> None:
-        try:
-            name, size = read_member(headers)
-        except ValueError as error:
-            found = str(error)
-        else:
-            if (name, size) == (field.name, field.size):
-                return
-            found = f"those of {_shown(name)} with {size} bytes"
-        index = self.index
-        if index.is_linked(field.offset) or field.start > index.headers_start(field.offset):
-            # A hard link has its name elsewhere; and beyond the bound nobody looks for one.
-            raise _UnprovenFieldError(
-                f"{display_url(self.url)}: the name {_shown(field.name)} does not stand before its "
-                f"data at byte {field.offset}, as of a hard link"
-            )
-        raise ShardFormatError(
-            f"{display_url(self.url)}: expected the headers of {_shown(field.name)} with "
-            f"{field.size} bytes before byte {field.offset}, found {found}: the shard {_REPLACED}"
-        )
+        first = basis.proof.field(0, 0, basis.index.fields(0)[0])
+        self._prove([first], basis)
 
     def __repr__(self) -> str:
         return f"RangeShard({display_url(self.url)!r}, {len(self)} samples)"
 
 
-@dataclass(frozen=True, slots=True)
 class _Basis:
-    """The tar index in use, and the file version that all responses must have."""
+    """The tar index in use, and the file version that all responses must have.
 
-    index: TarIndex
-    version: FileVersion
-
-
-class WantedField(NamedTuple):
-    """A field to fetch: its slot in the request, its extension, position and name.
-
-    Its headers begin at `start`, its data at `offset`.
+    Attributes:
+        index: The tar index.
+        version: The version of the file.
+        proof: Compares headers with the index.
+        proven: Samples that have the fields that the index says, in this version of the file.
     """
 
-    slot: int
-    extension: str
-    offset: int
-    size: int
-    start: int
-    name: bytes
-
-
-class _UnprovenFieldError(FetchError):
-    """A field, or part of one, that only a read of the whole shard can verify."""
+    def __init__(self, url: str, index: TarIndex, version: FileVersion) -> None:
+        self.index = index
+        self.version = version
+        self.proof = FieldProof(url, index)
+        self.proven: set[int] = set()
 
 
 def _is_sound(index: TarIndex) -> bool:
@@ -452,10 +433,6 @@ def _is_sound(index: TarIndex) -> bool:
     except ShardFormatError:
         return False
     return True
-
-
-def _shown(name: bytes) -> str:
-    return repr(name.decode("utf-8", "replace")[:_SHOWN_CHARACTERS])
 
 
 def warn_fetched_whole(

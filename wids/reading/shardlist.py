@@ -32,6 +32,7 @@ from wids.reading.pipeline import Pipeline, StreamedShard
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import ShardOpener
+from wids.reading.versions import SeenVersions
 from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
 from wids.specs.sources import load_spec
@@ -183,7 +184,12 @@ class ShardList:
         self._locator = Locator(self.shards.nsamples)
         ends = self._locator.ends
         shards_by_number = NumberedShards(
-            self.shards, ends, self._opener, self.dataset_name, list(self._pipeline.fields or ())
+            self.shards,
+            ends,
+            self._opener,
+            self.dataset_name,
+            SeenVersions(len(self.shards)),
+            unchecked_fields=list(self._pipeline.fields or ()),
         )
         self._opened = shards_by_number.keep_open(self.lru_size)
         self._read_ahead = ReadAhead()

@@ -12,12 +12,13 @@ from wids.base.processes import num_cores
 from wids.base.progress import progress
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
-from wids.base.warn import WarningsOnce
+from wids.base.warn import WarningsOnce, warn
 from wids.caching.unpack import is_compressed_name
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.transport import is_unreachable
 from wids.log import logger
 from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url, warn_fetched_whole
+from wids.reading.versions import ShardVersion
 from wids.reading.waits import WaitLog
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexRules
@@ -56,20 +57,41 @@ class ShardOpener:
     waits: WaitLog = field(default_factory=WaitLog, compare=False, repr=False)
     warnings: WarningsOnce = field(default_factory=WarningsOnce, compare=False, repr=False)
 
-    def open(self, ref: ShardRef) -> ReadableShard:
+    def open(
+        self, ref: ShardRef, note: Callable[[ShardVersion], bool] = lambda _: True
+    ) -> ReadableShard:
         """Open a shard: by range if that is wanted and possible, else as a mapped file.
 
         Args:
             ref: What the spec says of it.
+            note: Called with the version of the shard once it is known; returns False if the
+                dataset has seen another one. A warning says so of a shard that is read as a whole;
+                one that is read by range raises an error.
 
         Raises:
             FetchError: It could not be fetched.
             ShardFormatError: It is no tar, or breaks off.
             OSError: It cannot be opened.
         """
-        ranged = self._open_by_range(ref) if self.by_range else None
+        ranged = self._open_by_range(ref, note) if self.by_range else None
         # Not by its truth: a shard without samples is as good as any.
-        return self.open_mapped(ref) if ranged is None else ranged
+        if ranged is not None:
+            return ranged
+        mapped = self.open_mapped(ref)
+        if not note(self._version(ref, mapped)):
+            warn(
+                f"{display_url(ref.url)}: was replaced since this dataset opened it for the first "
+                "time; from now on its samples are those of the new version. Open the dataset anew "
+                "to number all samples by it"
+            )
+        return mapped
+
+    def _version(self, ref: ShardRef, shard: Shard) -> ShardVersion:
+        return ShardVersion(shard.index.digest, *self.cache.version(ref))
+
+    def _open_whole(self, ref: ShardRef) -> tuple[Shard, ShardVersion]:
+        shard = self.open_mapped(ref)
+        return shard, self._version(ref, shard)
 
     def open_mapped(self, ref: ShardRef) -> Shard:
         """Open a shard as a mapped file; a remote one is fetched first.
@@ -150,7 +172,9 @@ class ShardOpener:
         sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX)
         return None if sidecar is None else TarIndex.kept(path, sidecar, self.rules)
 
-    def _open_by_range(self, ref: ShardRef) -> RangeShard | None:
+    def _open_by_range(
+        self, ref: ShardRef, note: Callable[[ShardVersion], bool]
+    ) -> RangeShard | None:
         """Open a remote shard by byte range; None if it has to be fetched."""
         url = ref.url
         # A local copy need not be fetched again.
@@ -189,10 +213,11 @@ class ShardOpener:
             url,
             index,
             self.cache.fetcher,
-            partial(self.open_mapped, ref),
+            partial(self._open_whole, ref),
             may_fetch=bound is None or index.source.nbytes <= bound,
             fetch_index=partial(fetch_index, index_url, SIDECAR_SUFFIX, self.cache, ref, anew=True),
             filesize=ref.filesize,
+            note=note,
             warnings=self.warnings,
         )
 

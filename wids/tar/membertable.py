@@ -57,6 +57,7 @@ class MemberTable:
             "_sidecar",
             "_span_table",
             "_spans",
+            "_starts",
             "_trusted",
             "_verified",
         ),
@@ -82,6 +83,7 @@ class MemberTable:
         self._layouts: dict[int, _Layout] = {}
         self._places: dict[str, int] | None = None
         self._ends: NDArray[np.int64] | None = None
+        self._starts: NDArray[np.int64] | None = None
         self._span_table: SpanTable | None = None
 
     def __len__(self) -> int:
@@ -269,6 +271,22 @@ class MemberTable:
             self._ends = np.sort(spans[:, 0] + spans[:, 1] + -spans[:, 1] % BLOCK_SIZE)
         row = int(np.searchsorted(self._ends, offset - BLOCK_SIZE, side="right")) - 1
         return max(0, int(self._ends[row])) if row >= 0 else 0
+
+    def next_header_end(self, position: int) -> int:
+        """Return where the headers end that begin at or behind a position.
+
+        That is where the data of the next member begins, or the first block after the archive ends,
+        by the sidecar, which is not verified here.
+
+        Args:
+            position: Where the data of a member ends, padding included.
+        """
+        if self._starts is None:
+            self._starts = np.sort(np.frombuffer(self._spans, "<i8")[::2])
+        row = int(np.searchsorted(self._starts, position + BLOCK_SIZE))
+        if row < len(self._starts):
+            return int(self._starts[row])
+        return min(self.source.end + BLOCK_SIZE, self.source.nbytes)
 
     def is_linked(self, offset: int) -> bool:
         """Return whether several members share the data at an offset, as hard links do."""

@@ -10,9 +10,10 @@ import posixpath
 import stat
 from array import array
 from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -29,7 +30,7 @@ from wids.tar.tarheader import (
 )
 from wids.tar.tarruns import HeaderRuns
 
-__all__ = ["HeaderWalk", "TarMembers", "first_members", "read_member", "scan_tar"]
+__all__ = ["FoundFile", "HeaderWalk", "TarMembers", "find_files", "first_members", "scan_tar"]
 
 # The smaller window is for shards of long members, where most of a large one would be wasted.
 _WINDOW_NBYTES = 64 << 10
@@ -116,50 +117,69 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Tar
         os.close(file_descriptor)
 
 
-def read_member(headers: bytes) -> tuple[bytes, int]:
-    """Return name and size of a regular file of a tar, given its headers alone.
+class FoundFile(NamedTuple):
+    """A file in a stretch of a tar.
+
+    Attributes:
+        name: Its name as stored.
+        size: Bytes of its data; 0 for a hard link.
+        data_start: Where its data begins in the stretch.
+        linked: Whether it is a hard link, whose data lies elsewhere.
+    """
+
+    name: bytes
+    size: int
+    data_start: int
+    linked: bool
+
+
+def find_files(stretch: bytes) -> Iterator[FoundFile]:
+    """Yield the files and hard links in a stretch of a tar that begins with a header.
+
+    Other entries, extended headers and the end of an archive are passed over. The data of the last
+    file need not lie within the stretch.
 
     Args:
-        headers: The bytes between the data of the previous member and that of this one: entries
-            without data, extended headers, and last the file's own header.
+        stretch: Bytes of a tar, from the end of a member's data on.
 
     Raises:
-        ValueError: The bytes are anything else.
+        ValueError: A header is malformed or cut off, or belongs to a sparse file.
 
     >>> import tarfile
     >>> member = tarfile.TarInfo("long/" * 30 + "a.txt")
-    >>> name, size = read_member(member.tobuf(tarfile.GNU_FORMAT))
-    >>> len(name), size
-    (155, 0)
+    >>> [(len(file.name), file.size) for file in find_files(member.tobuf(tarfile.GNU_FORMAT))]
+    [(155, 0)]
     """
     extended = ExtendedHeaders()
-    position, last = 0, len(headers) - BLOCK_SIZE
-    while 0 <= position <= last and position % BLOCK_SIZE == 0:
-        header = headers[position : position + BLOCK_SIZE]
+    position = 0
+    while position + BLOCK_SIZE <= len(stretch):
+        header = stretch[position : position + BLOCK_SIZE]
         kind = header[156:157]
         data_start = position + BLOCK_SIZE
         if header == _ZERO_BLOCK:
-            # An archive ends here, and another one follows.
+            # The end of an archive, which another one may follow.
             extended.begin_archive()
             position = data_start
             continue
         if not checksum_matches(header):
-            break
+            raise ValueError(f"no tar header but {header[:16]!r}")
         if kind in EXTENDED_TYPES:
             nbytes = parse_number(header[124:136])
             position = data_start + nbytes + -nbytes % BLOCK_SIZE
-            extended.take(kind, headers[data_start:position], nbytes)
+            extended.take(kind, stretch[data_start:position], nbytes)
             continue
         said = extended.use()
-        if position == last:
-            if kind not in _REGULAR or said.sparse:
-                break
-            return said.name(header), said.size(header)
-        # An entry that is not a member: a directory, a link, a label with data.
-        bare = kind in _NO_DATA or kind == b"1" or said.name(header).endswith(b"/")
+        if kind in _REFUSED or said.sparse:
+            raise ValueError("a sparse file, or one in several volumes")
+        name = said.name(header)
+        # An entry that is no file: a directory, a link, a label with data.
+        bare = kind in _NO_DATA or kind == b"1" or name.endswith(b"/")
         size = 0 if bare else said.size(header)
+        if kind == b"1" or (kind in _REGULAR and not bare):
+            yield FoundFile(name, size, data_start, kind == b"1")
         position = data_start + size + -size % BLOCK_SIZE
-    raise ValueError("expected the headers of one regular file")
+    if position < len(stretch) or extended.pending:
+        raise ValueError("headers that are cut off")
 
 
 def first_members(path: str | os.PathLike[str], most_headers: int) -> list[tuple[bytes, int]]:

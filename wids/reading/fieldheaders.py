@@ -1,0 +1,221 @@
+"""Proof from tar headers that bytes of a shard are the fields that its index says.
+
+A sidecar may be of another version of its shard. So each field is fetched together with the headers
+in front of it, and a sample together with those behind it: a field more, or one less, shows there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
+
+from wids.base.urls import display_url
+from wids.errors import FetchError, ShardFormatError
+from wids.tar.grouping import split_name
+from wids.tar.tarheader import BLOCK_SIZE
+from wids.tar.tarscan import find_files
+
+if TYPE_CHECKING:
+    from collections.abc import Collection
+
+    from wids.tar.tarindex import TarIndex
+
+__all__ = [
+    "ExtraFieldError",
+    "FieldProof",
+    "Piece",
+    "UnprovenFieldError",
+    "replaced_since_indexed",
+]
+
+# Two extended headers of the largest size that is read, and some; honest ones take a kilobyte.
+_MOST_HEADERS_NBYTES = 2 << 20
+_SHOWN_CHARACTERS = 80
+
+
+class UnprovenFieldError(FetchError):
+    """A field, or part of one, that only a read of the whole shard can verify."""
+
+
+class ExtraFieldError(ShardFormatError):
+    """The shard seems to have a field that the index does not know."""
+
+
+class Piece(NamedTuple):
+    """A stretch of a shard to fetch: headers, mostly with the field that follows them.
+
+    Attributes:
+        slot: The sample's place in the request.
+        extension: The field; "" for the headers behind a sample.
+        start: Where the headers begin.
+        offset: Where the field begins.
+        size: Bytes of the field.
+        stop: Where the stretch ends.
+        name: The field's name; behind a sample, its key.
+        kept: Whether the field itself is wanted.
+    """
+
+    slot: int
+    extension: str
+    start: int
+    offset: int
+    size: int
+    stop: int
+    name: bytes
+    kept: bool
+
+
+@dataclass(frozen=True, slots=True)
+class FieldProof:
+    """What must be fetched of a shard to prove its fields, and the comparison with the index.
+
+    Attributes:
+        url: URL of the shard.
+        index: Its tar index.
+    """
+
+    url: str
+    index: TarIndex
+
+    def field(self, slot: int, local_index: int, field: tuple[str, int, int]) -> Piece:
+        """Return the stretch with a field, after checking that it lies within the shard.
+
+        Raises:
+            ShardFormatError: It does not.
+        """
+        extension, offset, size = field
+        index = self.index
+        if not BLOCK_SIZE <= offset <= offset + size <= index.source.nbytes:
+            raise ShardFormatError(
+                f"{display_url(self.url)}: expected {extension!r} within the "
+                f"{index.source.nbytes} bytes of the shard, found {size} bytes at byte "
+                f"{offset}: a damaged sidecar; delete it from the cache"
+            )
+        # Whatever stands before its header, too: long names and sizes have headers of their own.
+        start = max(index.headers_start(offset), offset - _MOST_HEADERS_NBYTES)
+        name = (index.key(local_index) + extension).encode("utf-8", "surrogateescape")
+        return Piece(slot, extension, start, offset, size, offset + size, name, kept=True)
+
+    def sample(
+        self, slot: int, local_index: int, fields: Collection[str] | None, *, proven: bool = False
+    ) -> list[Piece]:
+        """Return the stretches with some fields of a sample.
+
+        Where the answer depends on which fields the sample has, the headers of all of them and
+        those behind the sample are among the stretches.
+
+        Args:
+            slot: The sample's place in the request.
+            local_index: Its place in the shard.
+            fields: The extensions wanted; None for all.
+            proven: Whether the sample is known to have the fields that the index says.
+
+        Raises:
+            ShardFormatError: A field does not lie within the shard.
+        """
+        located = self.index.fields(local_index)
+        pieces = [self.field(slot, local_index, each) for each in located]
+        there = [each.extension for each in pieces]
+        wanted = [fields is None or extension in fields for extension in there]
+        asked_in_vain = fields is not None and any(each not in there for each in fields)
+        if proven or not (asked_in_vain or (all(wanted) and pieces)):
+            return [piece for piece, kept in zip(pieces, wanted, strict=True) if kept]
+        pieces = [
+            piece if kept else piece._replace(stop=piece.offset, kept=False)
+            for piece, kept in zip(pieces, wanted, strict=True)
+        ]
+        # Samples whose fields lie apart have no end to look at.
+        if self.index.source.grouping == "adjacent":
+            self._add_end(pieces, self.index.key(local_index))
+        return pieces
+
+    def _add_end(self, pieces: list[Piece], key: str) -> None:
+        """Add the headers behind a sample, which must not go on with another field of it."""
+        last = max(pieces, key=lambda piece: piece.offset)
+        end = last.offset + last.size
+        start = end + -end % BLOCK_SIZE
+        stop = min(self.index.next_header_end(start), start + _MOST_HEADERS_NBYTES)
+        name = key.encode("utf-8", "surrogateescape")
+        if start < stop:
+            pieces.append(Piece(last.slot, "", start, stop, 0, stop, name, kept=False))
+
+    def check(self, piece: Piece, headers: bytes) -> None:
+        """Compare the headers of a stretch, which end where its field begins, with the index.
+
+        Raises:
+            UnprovenFieldError: They do not say whose the data is.
+            ExtraFieldError: There seems to be a field that the index does not know.
+            ShardFormatError: They are of another member.
+        """
+        try:
+            files = list(find_files(headers))
+        except ValueError as error:
+            raise self._other(piece, str(error)) from error
+        if not piece.extension:
+            self._check_end(piece, [each.name for each in files])
+            return
+        file = files[-1] if files and files[-1].data_start == len(headers) else None
+        if file is None or file.linked or (file.name, file.size) != (piece.name, piece.size):
+            found = (
+                "no file"
+                if file is None
+                else f"those of {_shown(file.name)} with {file.size} bytes"
+            )
+            raise self._other(piece, found)
+        key = piece.name[: len(piece.name) - len(_encoded(piece.extension))]
+        self._check_names(key, [each.name for each in files[:-1]])
+
+    def _check_end(self, piece: Piece, names: list[bytes]) -> None:
+        """Check that other samples, or none, follow a sample."""
+        self._check_names(piece.name, names)
+        if not names and piece.stop - piece.start == _MOST_HEADERS_NBYTES:
+            raise UnprovenFieldError(
+                f"{display_url(self.url)}: what follows the sample {_shown(piece.name)} lies over "
+                f"{_MOST_HEADERS_NBYTES} bytes behind it"
+            )
+
+    def _check_names(self, key: bytes, names: list[bytes]) -> None:
+        """Check that among the members between those of the index there is no field of a sample."""
+        for name in names:
+            parts = split_name(name, self.index.source.key_rule)
+            if isinstance(parts, str) or parts[0] != key:
+                continue
+            known = self.index.fields(self.index.find(key.decode("utf-8", "surrogateescape")))
+            if parts[1] not in {_encoded(extension) for extension, _, _ in known}:
+                raise ExtraFieldError(
+                    f"{display_url(self.url)}: found {_shown(name)}, a field that the sidecar does "
+                    f"not know: the shard {replaced_since_indexed()}"
+                )
+
+    def _other(self, piece: Piece, found: str) -> ShardFormatError | UnprovenFieldError:
+        """Return the error for headers that are not those of a field, or behind a sample."""
+        shown = display_url(self.url)
+        if not piece.extension:
+            return ShardFormatError(
+                f"{shown}: expected another sample or the end behind {_shown(piece.name)} at byte "
+                f"{piece.start}, found {found}: the shard {replaced_since_indexed()}"
+            )
+        linked = self.index.is_linked(piece.offset)
+        if linked or piece.start > self.index.headers_start(piece.offset):
+            # A hard link has its name elsewhere; and beyond the bound nobody looks for one.
+            return UnprovenFieldError(
+                f"{shown}: the name {_shown(piece.name)} does not stand before its data at byte "
+                f"{piece.offset}, as of a hard link"
+            )
+        return ShardFormatError(
+            f"{shown}: expected the headers of {_shown(piece.name)} with {piece.size} bytes before "
+            f"byte {piece.offset}, found {found}: the shard {replaced_since_indexed()}"
+        )
+
+
+def replaced_since_indexed() -> str:
+    """Return what is said of a shard that does not fit its sidecar."""
+    return "was replaced since it was indexed; make its sidecar and the spec anew"
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
+
+
+def _shown(name: bytes) -> str:
+    return repr(name.decode("utf-8", "replace")[:_SHOWN_CHARACTERS])
