@@ -292,3 +292,51 @@ def test_files_that_a_folder_lacks_are_counted(capsys) -> None:
     Path("hub/data/train-00001-of-00005.parquet").symlink_to("gone")
     assert main(["import", "hub", "-o", "out/y-%d.tar"]) == 1
     assert "train-00001-of-00005.parquet: this link leads nowhere" in capsys.readouterr().err
+
+
+PICTURE = b"\x89PNG\r\n\x1a\n and more"
+
+
+@pytest.mark.parametrize("odd_first", [True, False])
+@pytest.mark.parametrize("path", [None, "a.jpg"])
+@pytest.mark.parametrize("odd", [b"<html>no such file</html>", b"", b"plain bytes"])
+def test_bytes_that_are_no_picture_are_counted(
+    odd_first: bool, path: str | None, odd: bytes, tmp_path: Path, capsys
+) -> None:
+    """Whatever a column of pictures holds besides is kept, named, and an error with --strict."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    kind = arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())])
+    rows = [{"bytes": odd, "path": path}, {"bytes": PICTURE, "path": "b.png"}]
+    rows = rows if odd_first else rows[::-1]
+    parquet.write_table(arrow.table({"image": arrow.array(rows, kind)}), tmp_path / "x.parquet")
+    source = str(tmp_path / "x.parquet")
+    assert main(["import", source, "-o", str(tmp_path / "out/x-%d.tar")]) == 0
+    said = capsys.readouterr().err
+    assert "pictures of the column 'image', whose bytes are something else" in said
+    assert f": 1, such as 00000000{0 if odd_first else 1}" in said
+    samples = list(wids.ShardListDataset(tmp_path / "out", transformations="bytes"))
+    assert odd in samples[0 if odd_first else 1].values()
+    assert main(["import", source, "-o", str(tmp_path / "strict/x-%d.tar"), "--strict"]) == 1
+    assert not list(tmp_path.glob("strict/*"))
+
+
+def test_columns_of_other_bytes_are_no_pictures(tmp_path: Path, monkeypatch, capsys) -> None:
+    """Bytes of any kind are fine where no value of their column is a picture."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    monkeypatch.chdir(tmp_path)
+    parquet.write_table(arrow.table({"data": [b"one", b"two"], "jpg": [PICTURE] * 2}), "x.parquet")
+    assert main(["import", "x.parquet", "-o", "out/x-%d.tar", "--strict"]) == 0
+    assert "left out" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("noted", [b"no JSON", b"[]", b'{"info": 3}'])
+def test_class_names_that_cannot_be_read_are_an_error(noted: bytes, tmp_path: Path, capsys) -> None:
+    """Metadata of another form would take the class names with them, and raised other errors."""
+    arrow = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table = arrow.table({"label": [1]}).replace_schema_metadata({b"huggingface": noted})
+    parquet.write_table(table, tmp_path / "x.parquet")
+    assert main(["import", str(tmp_path / "x.parquet"), "-o", str(tmp_path / "o-%d.tar")]) == 1
+    assert "x.parquet: the metadata of the library 'datasets'" in capsys.readouterr().err

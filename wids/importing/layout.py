@@ -38,6 +38,9 @@ __all__ = [
 _TEXTS = {"plain", "number"}  # kinds of columns that are no field of their own
 KEY_COLUMNS = ("__key__", "key", "id")
 _LABELS = {"class", "cls", "fine_label", "label", "labels", "target"}
+# Names of pictures whose first bytes are known.
+_SNIFFED_PICTURES = {".jpg", ".jpeg", ".png", ".gif", ".tif", ".tiff", ".webp", ".bmp"}
+_NO_PICTURES = "pictures of the column {!r}, whose bytes are something else and stay as they are"
 # Kinds of file types that become fields of their own; others stay `.bin`.
 _FIELD_KINDS = {"image", "sound", "video", "array", "document"}
 
@@ -199,6 +202,8 @@ class Layout:
         self._key = key if key is not None else next(guesses, None)
         alone = [kind for kind in kinds.values() if list(kinds.values()).count(kind) == 1]
         self._alone = {name for name, kind in kinds.items() if kind in alone}
+        self._have_pictures = {name for name, kind in kinds.items() if kind == "image"}
+        self._no_pictures: dict[str, tuple[int, str]] = {}
 
     def sample(self, number: int, row: Mapping[str, Any]) -> dict[str, Any]:
         """Return the sample of a row.
@@ -217,6 +222,7 @@ class Layout:
             if name == self._key and name not in self._fields:
                 continue
             for extension, data in self._placed(name, value):
+                self._note_picture(name, extension, data, sample["__key__"])
                 if extension in sample:
                     raise ValueError(
                         f"{self._where}: sample {number}: the column {name!r} becomes "
@@ -241,6 +247,24 @@ class Layout:
         for name, kind in self._kinds.items():
             if row.get(name) is None and (kind not in _TEXTS or name in self._fields):
                 self._omissions.add(f"samples without a value in the column {name!r}", key)
+
+    def _note_picture(self, column: str, extension: str, data: Any, key: str) -> None:
+        """Count bytes that are no picture, in a field named as one or in a column of pictures."""
+        if not isinstance(data, bytes | memoryview):
+            return
+        suffix = f".{extension.rpartition('.')[2]}"
+        known = file_type(bytes(data[:16]))
+        if known is not None and known.kind == "image":
+            self._have_pictures.add(column)
+        elif suffix in _SNIFFED_PICTURES:
+            self._omissions.add(_NO_PICTURES.format(column), key)
+        elif suffix == ".bin":
+            # The first rows may be the odd ones, so they are counted until a picture is seen.
+            count, first = self._no_pictures.get(column, (0, key))
+            self._no_pictures[column] = (count + 1, first)
+        if column in self._have_pictures and column in self._no_pictures:
+            count, first = self._no_pictures.pop(column)
+            self._omissions.add(_NO_PICTURES.format(column), first, count)
 
     def _key_of(self, number: int, values: Mapping[str, Any]) -> str:
         if self._key is None:

@@ -201,6 +201,8 @@ def _samples(
             sample: dict[str, Any] = {"__key__": clean_key(key)}
             for _, field, raw in group:
                 data = view.get(raw)
+                if data is None:
+                    raise ValueError(f"{path}: is damaged: it lists {raw!r:.60}, and has it not")
                 extension = fields.get(field, field).lstrip(".")
                 if not extension:
                     extension = sniffed(data).suffix.lstrip(".")

@@ -483,14 +483,28 @@ def _schema(path: Path) -> _Schema:
                 f"{path}: column {column.name!r} holds bytes inside of {column.type}, of which no "
                 "field can be made; give each a column of its own, or remove it"
             )
-    noted = json.loads((schema.metadata or {}).get(_HUGGINGFACE_KEY, b"{}"))
-    features = noted.get("info", {}).get("features", {})
-    classes = {
-        name: feature["names"]
-        for name, feature in features.items()
-        if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
-    }
+    classes = _noted_classes(path, (schema.metadata or {}).get(_HUGGINGFACE_KEY, b"{}"))
     return _Schema(kinds | dict.fromkeys(classes, "label"), classes)
+
+
+def _noted_classes(path: Path, noted: bytes) -> dict[str, Any]:
+    """Return the class names, by column, in the metadata that `datasets` adds to a Parquet file.
+
+    Raises:
+        ValueError: They have another form.
+    """
+    try:
+        features = json.loads(noted).get("info", {}).get("features", {})
+        return {
+            name: feature["names"]
+            for name, feature in features.items()
+            if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
+        }
+    except (ValueError, AttributeError, KeyError) as error:
+        raise ValueError(
+            f"{path}: the metadata of the library 'datasets' in it cannot be read ({error!r:.80}), "
+            "so that class names would be lost; write the file anew"
+        ) from error
 
 
 def _is_binary(arrow: Any, kind: Any) -> bool:
