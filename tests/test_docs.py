@@ -16,6 +16,7 @@ import os
 import re
 import subprocess
 import sys
+import textwrap
 import types
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -188,3 +189,23 @@ def test_reasons_are_given_for_blocks_that_do_not_run():
         if block.reason is not None
     ]
     assert [where for where in reasons if len(where[2].split()) < 2] == []
+
+
+def test_recipes_are_parts_of_the_examples():
+    """Each block of docs/frameworks.md that does not run stands in the example that it names."""
+    named = {path.stem: path.read_text() for path in REPOSITORY.glob("examples/frameworks/*.py")}
+    shown = set()
+    for block in blocks_of((REPOSITORY / "docs" / "frameworks.md").read_text()):
+        if block.reason:
+            name = Path(block.reason.split()[-1]).stem
+            code = textwrap.dedent(named[name])
+            indents = ("", " " * 4)
+            assert any(textwrap.indent(block.code, by) in code for by in indents), block.line
+            shown.add(name)
+    assert shown == set(named)
+
+
+@pytest.mark.parametrize("path", sorted(REPOSITORY.glob("examples/frameworks/*.py")), ids=str)
+def test_recipes_compile(path: Path):
+    """The recipes, which need frameworks to run, are Python without them."""
+    compile(path.read_text(), str(path), "exec")

@@ -1,6 +1,7 @@
 #!/bin/sh
-# Run the samplers inside Lightning, Accelerate, the Hugging Face Trainer and Ray Train, two gloo
-# ranks each, in a virtual environment of their own (.venv-frameworks, made on first use).
+# Run the samplers, and the recipes of docs/frameworks.md, inside Lightning, Accelerate, the Hugging
+# Face Trainer and Ray Train, two gloo ranks each, in a virtual environment of their own
+# (.venv-frameworks, made on first use).
 # Usage: tools/test_frameworks.sh [lightning] [accelerate] [trainer] [ray]; all of them by default.
 set -eu
 cd "$(dirname "$0")/.."
@@ -16,8 +17,8 @@ if [ ! -e "$venv/ready" ]; then
 fi
 
 python="$PWD/$venv/bin/python"
-export PYTHONPATH="$PWD:$PWD/$tests" OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
-export CUDA_VISIBLE_DEVICES="" RAY_USAGE_STATS_ENABLED=0 HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
+export PYTHONPATH="$PWD:$PWD/$tests:$PWD/examples/frameworks" OMP_NUM_THREADS=1 GLOO_SOCKET_IFNAME=lo
+export CUDA_VISIBLE_DEVICES="" RAY_USAGE_STATS_ENABLED=0 ACCELERATE_USE_CPU=true HF_HUB_OFFLINE=1 TOKENIZERS_PARALLELISM=false
 records=$(mktemp -d)
 trap 'rm -rf "$records"' EXIT
 
@@ -27,18 +28,27 @@ fresh() {
 }
 two_ranks() {
     fresh
-    "$python" -m torch.distributed.run --standalone --nproc-per-node=2 "$tests/$1"
+    program="$tests/$1"
+    shift
+    "$python" -m torch.distributed.run --standalone --nproc-per-node=2 "$program" "$@"
 }
 
 for name in ${*:-lightning accelerate trainer ray}; do
     case $name in
         lightning)
             fresh && "$python" "$tests/lightning_ddp.py" trainer
-            fresh && "$python" "$tests/lightning_ddp.py" fabric ;;
-        accelerate) two_ranks accelerate_ddp.py ;;
-        trainer) two_ranks trainer_ddp.py ;;
+            fresh && "$python" "$tests/lightning_ddp.py" fabric
+            two_ranks recipes.py lightning
+            two_ranks recipes.py fabric ;;
+        accelerate)
+            two_ranks accelerate_ddp.py
+            two_ranks recipes.py accelerate ;;
+        trainer)
+            two_ranks trainer_ddp.py
+            two_ranks recipes.py trainer ;;
         ray)
             fresh && "$python" "$tests/ray_train.py"
+            fresh && "$python" "$tests/recipes.py" ray
             "$python" "$tests/ray_executor.py" ;;
         *) echo "unknown framework: $name" >&2; exit 2 ;;
     esac
