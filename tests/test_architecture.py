@@ -26,14 +26,14 @@ MAY_IMPORT = {
     "ordering": "base",
     "display": "base codecs errors specs",
     "reading": "base caching codecs errors fetching log ordering specs tar display",
-    "views": "base display errors ordering reading",
+    "views": "base codecs display errors ordering reading",
     "writing": "base codecs specs tar",
     "importing": "base caching codecs errors specs tar",
-    "tools": "base caching codecs errors ordering reading specs tar display writing",
-    "browse": "base codecs errors fetching log ordering reading specs tar tools display",
+    "tools": "base caching codecs errors ordering reading specs tar display views writing",
+    "browse": "base codecs errors fetching log ordering reading specs tar tools display views",
     "commands": (
         "base browse caching codecs display errors importing log ordering reading specs tools "
-        "writing"
+        "views writing"
     ),
     "cli": "commands errors",
     "wids": "base codecs errors ordering reading tar views",

@@ -20,9 +20,9 @@ from PIL import Image
 
 from wids import TarIndex
 from wids.base.files import new_part_path
-from wids.browse.filterlanguage import parse_filter
 from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.views.filterlanguage import parse_filter
 
 
 def jpeg(number: int, size: tuple[int, int] = (60, 40)) -> bytes:

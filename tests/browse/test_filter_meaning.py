@@ -8,7 +8,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from wids.browse.filterlanguage import (
+from wids.views.filtering import plain_value
+from wids.views.filterlanguage import (
     MISSING,
     OPERATORS,
     Combination,
@@ -18,7 +19,6 @@ from wids.browse.filterlanguage import (
     parse_filter,
     with_class_names,
 )
-from wids.browse.search import plain_value
 
 # A filter and the same condition in Python, whose `and`, `or`, `not` and parentheses bind alike.
 Pair = tuple[str, str]

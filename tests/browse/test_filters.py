@@ -10,8 +10,8 @@ from helpers.shards import write_shard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wids.browse.filterlanguage import evaluate, parse_filter, with_class_names
-from wids.browse.search import plain_value
+from wids.views.filtering import plain_value
+from wids.views.filterlanguage import evaluate, parse_filter, with_class_names
 
 SAMPLE = {
     "key": "cat/0001",

@@ -115,6 +115,33 @@ def open_mixture(world: World, **options: Any) -> wids.SampleSequence:
     return wids.Mixture([wids.ShardListDataset(part, **options) for part in (rows[:3], rows[3:])])
 
 
+def joined(left: Any, right: Any, options: dict[str, Any]) -> wids.SampleSequence:
+    """Open two datasets that share the fields among them, and join them."""
+    transformations = options.pop("transformations", "PIL")
+    # Functions are for the samples of the join, which have the fields of both.
+    made = [] if callable(transformations) else transformations
+    wanted = options.pop("fields", None)
+    sides = [
+        wids.ShardListDataset(
+            rows,
+            transformations=made,
+            fields=[name for name in names if wanted is None or name in wanted],
+            **options,
+        )
+        for rows, names in ((left, [".cls", ".json"]), (right, [".txt"]))
+    ]
+    both = sides[0].join(sides[1])
+    return both.map(transformations) if callable(transformations) else both
+
+
+def open_join(world: World, **options: Any) -> wids.SampleSequence:
+    return joined(world.local(), world.remote()[::-1], options)
+
+
+def open_aligned_join(world: World, **options: Any) -> wids.SampleSequence:
+    return joined(world.remote(), world.local(), options)
+
+
 WAYS = [
     open_local,
     open_fetched,
@@ -127,6 +154,8 @@ WAYS = [
     open_concatenation,
     open_view_of_a_concatenation,
     open_mixture,
+    open_join,
+    open_aligned_join,
 ]
 
 Open = Callable[..., wids.SampleSequence]

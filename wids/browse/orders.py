@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from wids.browse.filterlanguage import parse_filter
 from wids.browse.search import FilterVisitor
 from wids.ordering.chunks import chunk_layout
 from wids.ordering.order import OrderSpec, RankShare
 from wids.ordering.permute import Integers, derive_key, permute
+from wids.views.filterlanguage import parse_filter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

@@ -7,7 +7,6 @@ visitor of a scan, which runs in the background and keeps what it finds.
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from dataclasses import dataclass
@@ -15,16 +14,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.browse.filterlanguage import (
-    MISSING,
+from wids.errors import WidsError
+from wids.views.filtering import has_column, is_class, plain_value
+from wids.views.filterlanguage import (
     Comparison,
     Condition,
     comparisons_of,
     evaluate,
     with_class_names,
 )
-from wids.codecs.formats import field_kind
-from wids.errors import WidsError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,7 +31,7 @@ if TYPE_CHECKING:
     from wids.ordering.permute import Integers
     from wids.tar.tarindex import TarIndex
 
-__all__ = ["FilterVisitor", "Found", "plain_value", "search_keys"]
+__all__ = ["FilterVisitor", "Found", "search_keys"]
 
 # Time per request: long enough that there are few requests, short enough for a smooth progress bar.
 _SLICE_SECONDS = 0.4
@@ -150,7 +148,7 @@ class FilterVisitor:
         self._reader = reader
         self.unknown: list[str] = []
         self.known: list[str] = []
-        self._condition = with_class_names(condition, _is_class, class_names)
+        self._condition = with_class_names(condition, is_class, class_names)
         self._comparisons = comparisons_of(self._condition)
         self._extensions = tuple({each.field for each in self._comparisons} - {"key"})
         # Guarded by a lock: the scan adds pieces while requests of pages join them.
@@ -189,7 +187,7 @@ class FilterVisitor:
 
     def _by_columns(self, shard_index: int) -> Integers | None:
         """Compare whole columns, which are cached for later filters; None if it is not possible."""
-        if not all(map(_has_column, self._comparisons)):
+        if not all(map(has_column, self._comparisons)):
             return None
         columns: dict[Comparison, Any] = {}
         for comparison in self._comparisons:
@@ -224,48 +222,3 @@ class FilterVisitor:
             return comparison.holds(values[field])
 
         return bool(evaluate(self._condition, holds))
-
-
-def _is_class(extension: str) -> bool:
-    return field_kind(extension) == "class"
-
-
-def _has_column(condition: Comparison) -> bool:
-    """Return whether a comparison can be made on a whole column of numbers.
-
-    It cannot if the path has a step of digits, which is a key in some samples and an index in
-    others.
-    """
-    if not condition.is_numeric or any(step.isdecimal() for step in condition.path):
-        return False
-    return field_kind(condition.field) == ("json" if condition.path else "class")
-
-
-def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
-    """Read a field as a filter compares it: JSON, a number, or text.
-
-    Args:
-        extension: Its extension.
-        data: Its bytes; None if the sample has no such field.
-
-    Returns:
-        The value; `MISSING` if there is no field or its JSON is malformed.
-
-    >>> plain_value(".cls", b"3"), plain_value(".txt", b"a cat"), plain_value(".json", b"[1]")
-    (3, 'a cat', [1])
-    """
-    if data is None:
-        return MISSING
-    text = bytes(data).decode("utf-8", "replace").strip()
-    if extension.lower().endswith(".json"):
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return MISSING
-    # Long texts are not parsed as numbers, because int() is slow for very long ones.
-    for kind in (int, float) if len(text) <= 40 else ():
-        try:
-            return kind(text)
-        except ValueError:
-            continue
-    return text

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Literal, Self, TypeGuard, overload
+from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeGuard, Unpack, overload
 
 from wids.base.urls import display_url
 from wids.codecs.decode import SampleDecoder
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 __all__ = [
     "BatchKind",
     "Pipeline",
+    "ReadingOptions",
     "Sample",
     "StreamedShard",
     "Transformation",
@@ -41,6 +42,15 @@ BatchKind = Literal["raw", "decoded", "samples"]
 # 0.1.11 knew "PIL" alone; it stays the default, and what programs for it get.
 IMAGE_MODES = ("PIL", "numpy", "torch")
 RAW_KINDS = ("bytes", "memoryview")
+
+
+class ReadingOptions(TypedDict, total=False):
+    """Options of a dataset that decide what its samples are made of."""
+
+    transformations: Transformations
+    fields: Collection[str] | None
+    decoders: Mapping[str, Decoder | None] | None
+    on_error: str | Mapping[str, Any] | ErrorHandler
 
 
 class Pipeline:
@@ -111,6 +121,31 @@ class Pipeline:
                 f"transformations={transformations!r}; give them to the SampleDecoder in it, or "
                 'decode by "PIL", "numpy", "torch" or an ImageDecoder'
             )
+        return pipeline
+
+    def with_options(self, **options: Unpack[ReadingOptions]) -> Pipeline:
+        """Return a pipeline with some options changed.
+
+        Raises:
+            ValueError: There are options for decoding, and nothing is decoded.
+        """
+        fields = options.get("fields", self.fields)
+        decoding: dict[str, Any] = {
+            name: options[name] for name in ("decoders", "on_error") if name in options
+        }
+        decoder = self._decoder.replace(**decoding)
+        if "transformations" in options:
+            return Pipeline(options["transformations"], decoder, fields)
+        if decoding and not any(isinstance(each, SampleDecoder) for each in self.transformations):
+            raise ValueError(
+                "decoders and on_error are for fields that the dataset decodes, and it decodes "
+                "none; give transformations, too"
+            )
+        pipeline = Pipeline(self.raw_kind or [], decoder, fields)
+        pipeline.transformations = [
+            each.replace(**decoding) if isinstance(each, SampleDecoder) else each
+            for each in self.transformations
+        ]
         return pipeline
 
     def with_transformations(self, transformations: Transformations) -> Pipeline:

@@ -7,7 +7,7 @@ shards themselves, for what copies, exports or inspects them.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol, Self, Unpack
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from wids.reading.columns import ColumnReader
     from wids.reading.fetchahead import FetchProgress
     from wids.reading.gather import Allocate, Gathering
-    from wids.reading.pipeline import BatchKind
+    from wids.reading.pipeline import BatchKind, ReadingOptions
     from wids.reading.ragged import Ragged, Values
     from wids.specs.shardtable import ShardTable
     from wids.tar.shard import ReadableShard
@@ -144,6 +144,15 @@ class SampleSequence(Protocol):
 
     def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
         """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
+
+    def key_at(self, index: int) -> str:
+        """Return the key of one sample, by its index in `[0, len)`, unchecked."""
+
+    def key_hashes(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
+
+    def with_options(self, **options: Unpack[ReadingOptions]) -> SampleSequence:
+        """Return the same samples, in the same open shards, to be read with other options."""
 
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
         """Fetch the next shards of a sampler in the background.

@@ -11,10 +11,11 @@ import operator
 import os
 from copy import copy
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 
+from wids.base.keyhash import hash_packed
 from wids.base.processes import allow_pickling_views
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
@@ -51,7 +52,13 @@ if TYPE_CHECKING:
     from wids.ordering.lookahead import Foreseeable, Places
     from wids.reading.gather import Allocate
     from wids.reading.openshards import OpenShard, ShardSamples
-    from wids.reading.pipeline import BatchKind, Sample, Transformation, Transformations
+    from wids.reading.pipeline import (
+        BatchKind,
+        ReadingOptions,
+        Sample,
+        Transformation,
+        Transformations,
+    )
     from wids.reading.ragged import Ragged, Values
     from wids.reading.shardopener import OnUncounted
     from wids.specs.shardtable import ShardTable
@@ -426,6 +433,35 @@ class ShardList:
     def keys_at(self, indexes: npt.NDArray[np.int64]) -> list[str]:
         """Return the keys of some samples, in the order of their indexes."""
         return self.locate_batch(indexes).keys
+
+    def key_at(self, index: int) -> str:
+        """Return the key of one sample, by its index in `[0, len)`, unchecked."""
+        opened, local_index = self._opened_at(index)
+        return opened.shard.index.key(local_index)
+
+    def key_hashes(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
+        hashes = [np.empty(0, np.uint64)]
+        for number in np.flatnonzero(self.shards.nsamples).tolist():
+            columns = self._opened.open_anew(number).shard.index.columns()
+            hashes.append(hash_packed(columns.key_bytes, columns.key_starts))
+        return np.concatenate(hashes)
+
+    def with_options(self, **options: Unpack[ReadingOptions]) -> Self:
+        """Return the same samples, in the same open shards, to be read with other options.
+
+        Args:
+            options: `transformations`, `fields`, `decoders` and `on_error`, as this class takes
+                them; what is not given stays as it is.
+
+        Raises:
+            ValueError: An option cannot be used.
+        """
+        twin = type(self).__new__(type(self))
+        pipeline = self._pipeline.with_options(**options)
+        # The set of open shards is shared, which a pickled copy would make anew.
+        twin.__setstate__({**self.__getstate__(), "_opened": self._opened, "_pipeline": pipeline})
+        return twin
 
     def column_reader(self, extension: str, *path: str | int) -> ColumnReader:
         """Return the reader that `column` uses, to read a column shard by shard.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from wids.reading.pipeline import BatchKind
     from wids.reading.samplesequence import SampleLocation
 
-__all__ = ["Chain"]
+__all__ = ["Chain", "Together"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -173,6 +173,16 @@ class Chain:
         """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
         return list(self._merged(indexes, lambda part, local: part.keys_at(local)))
 
+    def key_at(self, index: int) -> str:
+        """Return the key of one sample, by its index in `[0, len)`, unchecked."""
+        part, local_index = self._local(index)
+        key: str = part.key_at(local_index)
+        return key
+
+    def key_hashes(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
+        return np.concatenate([part.key_hashes() for part in self.parts])
+
     @property
     def _lengths_by_part(self) -> list[Sequence[int]]:
         # A part that does not say is one run.
@@ -226,7 +236,7 @@ class Chain:
         """
         if places is None:
             check_foreseeable(sampler, len(self))
-        return _Together(
+        return Together(
             [
                 part.fetch_ahead(sampler, partial(_places_in_part, places, start, end))
                 for part, start, end in zip(self.parts, self._starts, self._search, strict=True)
@@ -257,7 +267,7 @@ class Chain:
                 close()
 
 
-class _Together:
+class Together:
     """Progress of several parts, each of which fetches its own shards."""
 
     def __init__(self, parts: Sequence[FetchProgress]) -> None:

@@ -68,6 +68,9 @@ class Mixture(Concatenation):
         )
         return f"Mixture({len(self):,} samples: {shares}; {self.num_samples:,} an epoch)"
 
+    def _of(self, parts: list[Any]) -> Mixture:
+        return Mixture(parts, [float(weight) for weight in self.weights], self.num_samples)
+
     @property
     def part_lengths(self) -> list[Sequence[int]]:
         """Samples in each shard of each part; a part that does not say is one."""

@@ -1,4 +1,7 @@
-"""`Selection`: some samples of a sequence, in the order of a list of indexes."""
+"""`Selection`: some samples of a sequence, in the order of a list of indexes.
+
+`Mapped` is the selection of all samples whose samples pass through a function.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ import numpy as np
 from wids.ordering.randomseeds import reading_batch
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position, checked_positions
+from wids.reading.pipeline import while_reading
+from wids.views.indexlist import IndexList
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,9 +29,8 @@ if TYPE_CHECKING:
     from wids.reading.pipeline import BatchKind
     from wids.reading.ragged import Ragged, Values
     from wids.reading.samplesequence import SampleLocation, SampleSequence
-    from wids.views.indexlist import IndexList
 
-__all__ = ["Selection"]
+__all__ = ["Mapped", "Selection"]
 
 
 class Selection:
@@ -146,6 +150,14 @@ class Selection:
         """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
         return self.base.keys_at(self.rows.take(indexes))
 
+    def key_at(self, index: int) -> str:
+        """Return the key of one sample, by its index in `[0, len)`, unchecked."""
+        return self.base.key_at(self.rows.at(index))
+
+    def key_hashes(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
+        return self.base.key_hashes()[self.rows.array()]
+
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
         """Fetch the next shards of a sampler in the background; see `ShardListDataset`."""
         if places is None:
@@ -170,3 +182,55 @@ class Selection:
     def close(self) -> None:
         """Close the shards of the base; reading afterwards opens them again."""
         self.base.close()
+
+
+class Mapped(Selection):
+    """All samples of a sequence, each of them what a function makes of it.
+
+    What is read of fields, columns and keys is that of the sequence.
+
+    Args:
+        base: The sequence.
+        function: From a sample to what takes its place.
+
+    Attributes:
+        function: As given.
+    """
+
+    def __init__(self, base: SampleSequence, function: Callable[[Any], Any]) -> None:
+        super().__init__(base, IndexList.over(range(len(base))))
+        self.function = function
+
+    def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
+        """Return a sample with the labels of a sequence made of this one, as the protocol says."""
+        return self._mapped(self.base.read_as(index, number, dataset), index, number)
+
+    def read_batch_as(
+        self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
+    ) -> list[Any]:
+        """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
+        samples = self.base.read_batch_as(indexes, numbers, dataset)
+        return [self._mapped(*each) for each in zip(samples, indexes, numbers, strict=True)]
+
+    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
+        """Return the samples of a batch; torch's DataLoader calls this.
+
+        Raises:
+            IndexError: One of them is out of range.
+        """
+        numbers = checked_positions(indexes, len(self)).tolist()
+        with reading_batch(indexes):
+            return self.read_batch_as(numbers, numbers)
+
+    def _mapped(self, sample: Any, index: int, number: int) -> Any:
+        try:
+            return self.function(sample)
+        except Exception as error:
+            url = self.base.locate(index).shard.url
+            error.add_note(while_reading(number, self.base.key_at(index), url))
+            raise
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        """How batches are made: sample by sample."""
+        return "samples"

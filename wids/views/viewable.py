@@ -1,10 +1,13 @@
 """`Viewable`: what can be chosen, joined and saved of any sequence of samples.
 
-    Viewable         the methods: `select`, `take`, `+` and so on; they copy and read no sample
+    Viewable         the methods: `select`, `filter`, `join`, `+` and so on; they copy no sample
     View             chosen samples of a sequence
+    MappedView       what a function makes of the samples of a sequence
+    Join             samples with the fields of two sequences
     Concatenation    several sequences, one after the other
 
-How samples are reached is told in `selection` and `concatenation`; here it becomes what users hold.
+How samples are reached is told in `selection`, `joining` and `concatenation`; here it becomes what
+users hold.
 """
 
 from __future__ import annotations
@@ -12,25 +15,32 @@ from __future__ import annotations
 import operator
 import os
 from bisect import bisect_right
+from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 
+from wids.base.keyhash import hash_key
 from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
 from wids.reading import describe
 from wids.reading.openshards import checked_position, checked_positions
 from wids.views.concatenation import Chain
+from wids.views.filtering import column_named, holding
 from wids.views.indexlist import IndexList
-from wids.views.selection import Selection
+from wids.views.joining import Pairing, are_aligned, matching_rows
+from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, read_keys
+from wids.views.selection import Mapped, Selection
+from wids.views.splitting import by_exact_share, by_hash, hash_values, seeded, shuffled_ranks
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
     import numpy.typing as npt
 
     from wids.display.notebook import SampleView
+    from wids.reading.pipeline import ReadingOptions
     from wids.reading.ragged import Values
     from wids.reading.samplesequence import SampleSequence
 
@@ -38,7 +48,7 @@ if TYPE_CHECKING:
 else:
     _Sequence = object
 
-__all__ = ["Concatenation", "View", "Viewable", "concat"]
+__all__ = ["Concatenation", "Join", "MappedView", "View", "Viewable", "concat"]
 
 # Apart from all that orders derive from a seed.
 _TAKEN = 0x74616B65
@@ -107,6 +117,268 @@ class Viewable(_Sequence):
         if num_samples < total:
             places = np.sort(permute(places, total, derive_key(seed, _TAKEN)))
         return self._chosen(IndexList.of(places))
+
+    def filter(self, condition: str | Callable[..., Any], *columns: str) -> View:
+        """Return the view of the samples that fulfil a condition, in their order.
+
+        Args:
+            condition: A filter such as `".cls in (cat, dog) and .json:width >= 512"`; or a
+                function that gets the columns as arrays and returns an array of truth values.
+            columns: For a function: names of columns such as ".cls" or ".json:size.width".
+
+        Raises:
+            ValueError: It is no filter, names what no sample has, or the function returns
+                something else.
+        """
+        if isinstance(condition, str):
+            return self.select(holding(self, condition))
+        mask = np.asarray(condition(*(self._column_named(name) for name in columns)))
+        if mask.dtype != np.bool_ or mask.shape != (len(self),):
+            raise ValueError(
+                f"filter: expected a truth value for each of {len(self)} samples from the "
+                f"function, got {mask.dtype} of shape {mask.shape}"
+            )
+        return self.select(mask)
+
+    def sort_by(self, column: str, *, descending: bool = False) -> View:
+        """Return the view of all samples in the order of a column; equal ones keep their order.
+
+        Args:
+            column: Its name, such as ".json:length"; "key" for the keys.
+            descending: Begin with the largest.
+
+        Raises:
+            ValueError: Its values cannot be put into an order.
+        """
+        values = list(self.keys) if column == "key" else self._column_named(column)
+        array = values if isinstance(values, np.ndarray) else np.array(list(values), object)
+        if array.ndim != 1:
+            raise ValueError(
+                f"sort_by: expected one value for each sample, {column!r} has {array.shape[1:]}"
+            )
+        try:
+            order = np.argsort(array[::-1] if descending else array, kind="stable")
+        except TypeError as error:
+            raise ValueError(f"sort_by: {column!r}: {error}") from error
+        return self._chosen(IndexList.of((len(self) - 1 - order)[::-1] if descending else order))
+
+    def split(
+        self, *, seed: int = 0, by: Any = "key", stratify: str | None = None, **parts: float
+    ) -> dict[str, View]:
+        """Return views of parts that have no sample in common, and all together.
+
+        By their keys, samples are put into the same part whatever else the dataset holds, and
+        however its shards are ordered or rewritten; shares are then met up to chance.
+
+        Args:
+            seed: Another seed puts samples into other parts.
+            by: "key"; "sample" for exact shares; or what keeps groups together: the name of a
+                column such as ".json:speaker", or a value for each sample.
+            stratify: Name of a column such as ".cls": each of its values is shared out exactly.
+            parts: The share of each part, relative to their sum.
+
+        Raises:
+            ValueError: There are less than two parts, a share is not above 0, or groups are to be
+                stratified.
+
+        >>> import wids
+        >>> parts = wids.concat([range(10)]).split(by="sample", train=0.8, val=0.2)
+        >>> sorted([*parts["train"], *parts["val"]]) == list(range(10)), len(parts["val"])
+        (True, 2)
+        """
+        classes = None if stratify is None else list(self._column_named(stratify))
+        if by == "sample":
+            ranks = shuffled_ranks(len(self), seed)
+            numbers = by_exact_share(ranks, classes, parts)
+        elif stratify is None:
+            numbers = by_hash(self._group_hashes(by), parts, seed)
+        elif by == "key":
+            ranks = np.argsort(np.argsort(seeded(self.key_hashes(), seed), kind="stable"))
+            numbers = by_exact_share(ranks, classes, parts)
+        else:
+            raise ValueError(
+                "split: groups have samples of several classes: give either groups (by=) or "
+                "stratify="
+            )
+        return {name: self.select(numbers == part) for part, name in enumerate(parts)}
+
+    def _group_hashes(self, by: Any) -> npt.NDArray[np.uint64]:
+        if isinstance(by, str):
+            return self.key_hashes() if by == "key" else hash_values(self._column_named(by))
+        hashes = hash_values(by)
+        if len(hashes) != len(self):
+            raise ValueError(
+                f"split: expected a group for each of {len(self)} samples, got {len(hashes)}"
+            )
+        return hashes
+
+    def _column_named(self, name: str) -> Values:
+        extension, path = column_named(name)
+        return self.column(extension, *path)
+
+    def map(self, function: Callable[[Any], Any]) -> MappedView:
+        """Return the view whose samples are what a function makes of these.
+
+        `wids.random_seed(sample)` in it gives a seed of the epoch and the sample. Fields and
+        columns stay those that are stored.
+
+        Args:
+            function: From a sample to what takes its place; picklable, for workers.
+        """
+        return MappedView(self, function)
+
+    @property
+    def keys(self) -> Keys:
+        """The keys of all samples, in order: `key in dataset.keys`, `dataset.keys[index]`."""
+        return Keys(self, self._find)
+
+    def index_of(self, key: str) -> int:
+        """Return the index of the first sample that has a key.
+
+        The first call reads all keys; afterwards one takes some microseconds.
+
+        Raises:
+            KeyError: No sample has it.
+        """
+        found = self._find(key)
+        if found is None:
+            first = f", the first has {self.key_at(0)!r}" if len(self) else ""
+            raise KeyError(f"no sample of {len(self)} has the key {key!r}{first}")
+        return found
+
+    def get(self, key: str) -> Any:
+        """Return the first sample that has a key.
+
+        Raises:
+            KeyError: No sample has it.
+        """
+        return self[self.index_of(key)]
+
+    @cached_property
+    def _kept_table(self) -> KeptTable:
+        return KeptTable()
+
+    def _find(self, key: str) -> int | None:
+        places = self._kept_table.of(self.key_hashes).places(hash_key(key))
+        return next((place for place in places if self.key_at(place) == key), None)
+
+    def select_keys(
+        self, keys: Any, *, column: str = "key", missing: Literal["error", "drop"] = "error"
+    ) -> View:
+        """Return the view of the samples that have some keys, in the order of the keys.
+
+        Args:
+            keys: A list; or the path of a file: text with a key a line, or a `.npy` of texts, or of
+                DataComp's pairs of 64-bit numbers.
+            column: The name of a column such as ".json:uid" to look for them there.
+            missing: "drop" to leave out keys that no sample has.
+
+        Raises:
+            ValueError: A key is missing, or several samples have it.
+        """
+        wanted = read_keys(keys)
+        rows, places = self._pairs(wanted, column)
+        self._check_found(wanted, rows, missing)
+        (twice,) = np.nonzero(np.diff(rows) == 0)
+        if len(twice):
+            first, second = places[twice[0]], places[twice[0] + 1]
+            raise ValueError(
+                f"select_keys: samples {first} and {second} both have the key "
+                f"{wanted[rows[twice[0]]]!r}; choose by select(), or leave one out by exclude()"
+            )
+        return self._chosen(IndexList.of(places))
+
+    def exclude(
+        self, unwanted: Any, *, column: str = "key", missing: Literal["error", "drop"] = "error"
+    ) -> View:
+        """Return the view of all samples but some.
+
+        Args:
+            unwanted: Their keys, as for `select_keys`; or their indexes, as for `select`.
+            column: As for `select_keys`.
+            missing: "drop" to pass over keys that no sample has.
+
+        Raises:
+            ValueError: A key is missing.
+            IndexError: An index is out of range.
+        """
+        mask = np.ones(len(self), np.bool_)
+        keys = _keys_if_any(unwanted)
+        if keys is None:
+            mask[_index_list(unwanted, len(self)).array()] = False
+        else:
+            rows, places = self._pairs(keys, column)
+            self._check_found(keys, rows, missing)
+            mask[places] = False
+        return self.select(mask)
+
+    def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
+        """Return rows of the wanted keys and the samples that have them."""
+        if column == "key":
+            return find_all(wanted, self._kept_table.of(self.key_hashes), self.keys_at)
+        texts = list(self._column_named(column))
+        table = KeyTable(hash_values(texts))
+        return find_all(wanted, table, lambda places: [texts[place] for place in places.tolist()])
+
+    def _check_found(self, wanted: list[str], rows: Any, missing: str) -> None:
+        if missing not in {"error", "drop"}:
+            raise ValueError(f'missing: expected "error" or "drop", got {missing!r}')
+        found = np.zeros(len(wanted), np.bool_)
+        found[rows] = True
+        if missing == "error" and not found.all():
+            lost = np.flatnonzero(~found)
+            raise ValueError(
+                f"{len(lost)} of {len(wanted)} keys are of no sample, the first is "
+                f'{wanted[lost[0]]!r}; missing="drop" passes over them'
+            )
+
+    def join(
+        self,
+        right: Viewable,
+        *,
+        missing: Literal["error", "drop"] = "error",
+        fields: Collection[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        replace: bool = False,
+        aligned: bool | None = None,
+    ) -> Join:
+        """Return the samples with the fields that another dataset has for their keys.
+
+        Shards that were made from these, with the same keys in the same order, are recognised, and
+        cost nothing. Otherwise the samples are found by their keys.
+
+        Args:
+            right: The other dataset, or a view.
+            missing: "drop" to leave out samples that the other dataset does not have.
+            fields: Those of its fields that are wanted; None for all that it reads.
+            rename: New names for them, such as `{".txt": ".caption"}`.
+            replace: Let its fields take the place of those of the same name.
+            aligned: False to compare all keys now; True to take them for the same.
+
+        Raises:
+            ValueError: Samples are missing, or two of the right dataset have one key. When samples
+                are read: both have a field of one name.
+        """
+        other: Any = right if fields is None else right.with_options(fields=fields)
+        if aligned is None:
+            aligned = are_aligned(self, other)
+        elif aligned and len(self) != len(other):
+            raise ValueError(
+                f"join: aligned datasets have the same samples, got {len(self)} and {len(other)}"
+            )
+        left: Viewable = self
+        if not aligned:
+            rows, places = matching_rows(left, other, other._kept_table.of(other.key_hashes))  # noqa: SLF001 (of the same class)
+            if len(rows) < len(left):
+                lost = np.setdiff1d(np.arange(len(left)), rows)
+                if missing != "drop":
+                    raise ValueError(
+                        f"join: {len(lost)} of {len(left)} samples have no counterpart, the first "
+                        f'has the key {left.key_at(int(lost[0]))!r}; missing="drop" leaves them out'
+                    )
+                left = left.select(rows)
+            other = other.select(places)
+        return Join(left, other, rename or {}, replace=replace)
 
     def __add__(self, other: Any) -> Concatenation:
         """Return both sequences as one; `concat` takes more of them, and names."""
@@ -179,11 +451,39 @@ class View(Selection, Viewable):
             return read(at(index), index)
         return super().__getitem__(index)
 
+    def with_options(self, **options: Unpack[ReadingOptions]) -> View:
+        """Return the same view of samples that are read with other options."""
+        return View(self.base.with_options(**options), self.rows)
+
     def __repr__(self) -> str:
         return f"View({len(self)} samples of {self.base!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
         return View, (self.base, self.rows)
+
+
+class MappedView(Mapped, Viewable):
+    """All samples of a sequence, each of them what a function makes of it; `map` makes it."""
+
+    def with_options(self, **options: Unpack[ReadingOptions]) -> MappedView:
+        """Return the same view of samples that are read with other options."""
+        return MappedView(self.base.with_options(**options), self.function)
+
+    def __repr__(self) -> str:
+        name = getattr(self.function, "__qualname__", repr(self.function))
+        return f"MappedView({len(self)} samples, {name} of {self.base!r})"
+
+
+class Join(Pairing, Viewable):
+    """Samples with the fields of two sequences; `join` makes it."""
+
+    def with_options(self, **options: Unpack[ReadingOptions]) -> Join:
+        """Return the same join of samples that are read with other options."""
+        sides = self.left.with_options(**options), self.right.with_options(**options)
+        return Join(*sides, self.rename, replace=self.replace)
+
+    def __repr__(self) -> str:
+        return f"Join({len(self)} samples: {self.left!r} with {self.right!r})"
 
 
 class Concatenation(Chain, Viewable):
@@ -202,6 +502,13 @@ class Concatenation(Chain, Viewable):
             name = None if self.names is None else self.names[part]
             return self._readers[part](index - self._starts[part], index, name)
         return super().__getitem__(index)
+
+    def with_options(self, **options: Unpack[ReadingOptions]) -> Concatenation:
+        """Return the same concatenation of samples that are read with other options."""
+        return self._of([part.with_options(**options) for part in self.parts])
+
+    def _of(self, parts: list[Any]) -> Concatenation:
+        return Concatenation(parts, self.names)
 
     def __repr__(self) -> str:
         return f"Concatenation({len(self)} samples: {', '.join(map(repr, self.parts))})"
@@ -229,6 +536,19 @@ def concat(parts: Sequence[Any], names: Sequence[str] | None = None) -> Concaten
         plain = names is None and type(part) is Concatenation and part.names is None
         flat += part.parts if plain else [part]
     return Concatenation(flat, names)
+
+
+def _keys_if_any(unwanted: Any) -> list[str] | None:
+    """Return keys that were given, or those in a file; None for indexes."""
+    if isinstance(unwanted, str | os.PathLike):
+        path = Path(unwanted)
+        if path.suffix == ".npy" and _read_npy(path).dtype.kind in "iub":
+            return None
+        return read_keys(unwanted)
+    items = unwanted[:1] if isinstance(unwanted, list | tuple | np.ndarray) else ()
+    if isinstance(unwanted, set | frozenset):
+        return read_keys(sorted(unwanted))
+    return read_keys(unwanted) if len(items) and isinstance(items[0], str) else None
 
 
 def _index_list(chosen: Any, total: int) -> IndexList:

@@ -88,9 +88,17 @@ class Comparison:
 
     def holds(self, found: Any) -> bool:
         """Return whether a decoded field fulfils the comparison."""
+        return self.holds_of(self.follow(found))
+
+    def follow(self, found: Any) -> Any:
+        """Return the value at the path in a decoded field; `MISSING` if there is none."""
         for step in self.path:
             found = _step(found, step)
-        return bool(OPERATORS[self.operator].of_value(found, self.value))
+        return found
+
+    def holds_of(self, value: Any) -> bool:
+        """Return whether the value at the path fulfils the comparison."""
+        return bool(OPERATORS[self.operator].of_value(value, self.value))
 
 
 @dataclass(frozen=True)

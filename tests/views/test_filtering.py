@@ -1,0 +1,212 @@
+"""`filter`, `sort_by`, `split`, `map` and `with_options`: checked against what Python would do."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import wids
+
+COUNT = 60
+RECORDS = [
+    {"w": 100 + 7 * n % 40, "name": f"n{n % 5}", "tags": ["a"] * (n % 3)} for n in range(COUNT)
+]
+KEYS = [f"{'cat' if n % 2 else 'dog'}/{n:03d}" for n in range(COUNT)]
+
+
+@pytest.fixture
+def dataset(make_shard: Callable[..., Path]) -> wids.ShardListDataset:
+    """Write sixty samples in four shards, every tenth without a class."""
+    rows = []
+    for shard in range(4):
+        samples = []
+        for n in range(15 * shard, 15 * shard + 15):
+            sample = {"__key__": KEYS[n], ".json": json.dumps(RECORDS[n]), ".txt": f"text {n}"}
+            samples.append(sample | ({".cls": str(n % 4)} if n % 10 else {}))
+        rows.append((str(make_shard(f"{shard}.tar", samples)), 15))
+    names = ["ant", "bee", "cow", "doe"]
+    return wids.ShardListDataset(rows, options={"classes": names}, cache_dir=None)
+
+
+def numbers(view: Any) -> list[int]:
+    return [int(sample["__key__"][-3:]) for sample in view]
+
+
+FILTERS: list[tuple[str, Callable[[int], bool]]] = [
+    (".cls == 2", lambda n: n % 4 == 2 and n % 10 != 0),
+    (".cls in (cow, ant)", lambda n: n % 2 == 0 and n % 10 != 0),
+    (".cls != bee", lambda n: n % 4 != 1 or n % 10 == 0),
+    (".json:w >= 120", lambda n: RECORDS[n]["w"] >= 120),
+    (".json:name == n3 and not .json:w < 110", lambda n: n % 5 == 3 and RECORDS[n]["w"] >= 110),
+    (".txt contains '1' or key contains cat", lambda n: "1" in str(n) or n % 2 == 1),
+    (".json:tags contains a and (.cls == 1 or .cls == 3)", lambda n: n % 3 > 0 and n % 2 == 1),
+    ("key == 'dog/004'", lambda n: n == 4),
+    ("not (.cls == 2 or .json:w > 100)", lambda n: RECORDS[n]["w"] == 100 and n % 4 != 2),
+]
+
+
+@pytest.mark.parametrize(("text", "holds"), FILTERS)
+def test_a_filter_means_what_it_says(
+    dataset: wids.ShardListDataset, text: str, holds: Callable[[int], bool]
+) -> None:
+    """Of a dataset, a view, a concatenation and a join it chooses the samples that Python would."""
+    expected = [n for n in range(COUNT) if holds(n)]
+    assert numbers(dataset.filter(text)) == expected
+    backwards = dataset[::-1]
+    assert numbers(backwards.filter(text)) == expected[::-1]
+    both = dataset[:20] + dataset[20:]
+    assert numbers(both.filter(text)) == expected
+    if ".json" not in text and ".txt" not in text:
+        other = dataset.with_options(fields=[".txt", ".json"])
+        assert numbers(dataset.with_options(fields=[".cls"]).join(other).filter(text)) == expected
+
+
+def test_a_filter_may_be_a_function_of_columns(dataset: wids.ShardListDataset) -> None:
+    """It gets arrays, one for each column named, and returns truth values."""
+    view = dataset.filter(
+        lambda width, name: (width > 110) & np.array([n == "n1" for n in name]),
+        ".json:w",
+        ".json:name",
+    )
+    assert numbers(view) == [n for n in range(COUNT) if RECORDS[n]["w"] > 110 and n % 5 == 1]
+    for wrong in (lambda width: width, lambda width: [True]):
+        with pytest.raises(ValueError, match="60 samples"):
+            dataset.filter(wrong, ".json:w")
+    with pytest.raises(ValueError, match="expected a column"):
+        dataset.filter(lambda width: width > 1, "json:w")
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (".clss == 1", r"'\.clss'; the first sample has \.json, \.txt"),
+        (".json:width > 3", r"'width' in field '\.json'; .* name, tags, w"),
+        (".json:name.first == x", r"'name\.first'.* name, tags, w"),
+        (".none contains x or key == y", r"'\.none'"),
+        (".cls ==", "cannot read"),
+    ],
+)
+def test_what_no_sample_has_is_an_error(
+    dataset: wids.ShardListDataset, text: str, named: str
+) -> None:
+    """A slip in a name does not give an empty view; the message names what there is."""
+    with pytest.raises(ValueError, match=named):
+        dataset.filter(text)
+    assert len(dataset[:0].filter(".clss == 1")) == 0
+
+
+def test_damaged_fields_fulfil_no_filter(make_shard: Callable[..., Path]) -> None:
+    """A field that is no JSON spoils no other sample."""
+    samples = [{"__key__": str(n), ".json": "{" if n == 1 else f'{{"w": {n}}}'} for n in range(3)]
+    dataset = wids.ShardListDataset([str(make_shard("d.tar", samples))])
+    assert [
+        sample["__key__"]
+        for sample in dataset.filter(".json:w >= 1").with_options(transformations="bytes")
+    ] == ["2"]
+
+
+def test_samples_are_sorted_by_a_column(dataset: wids.ShardListDataset) -> None:
+    """Equal values keep their order, in both directions."""
+    widths = [record["w"] for record in RECORDS]
+    ascending = sorted(range(COUNT), key=widths.__getitem__)
+    assert numbers(dataset.sort_by(".json:w")) == ascending
+    descending = sorted(range(COUNT), key=lambda n: -widths[n])
+    assert numbers(dataset.sort_by(".json:w", descending=True)) == descending
+    assert numbers(dataset.sort_by("key")) == sorted(range(COUNT), key=KEYS.__getitem__)
+    by_name = sorted(range(COUNT), key=lambda n: RECORDS[n]["name"])
+    assert numbers(dataset.sort_by(".json:name")) == by_name
+    with pytest.raises(ValueError, match=r"sort_by: '\.json'"):
+        dataset.sort_by(".json")
+
+
+def test_parts_of_a_split_are_all_of_it(dataset: wids.ShardListDataset) -> None:
+    """Each sample is in one part, which depends on its key and the seed alone."""
+    parts = dataset.split(train=0.7, val=0.2, test=0.1, seed=3)
+    found = {name: set(numbers(view)) for name, view in parts.items()}
+    assert sorted(n for each in found.values() for n in each) == list(range(COUNT))
+    assert 30 < len(found["train"]) < 54
+    others = dataset[::-2].split(train=7, val=2, test=1, seed=3)
+    assert all(set(numbers(others[name])) <= found[name] for name in found)
+    again = dataset.split(train=0.7, val=0.2, test=0.1, seed=4)
+    assert set(numbers(again["train"])) != found["train"]
+    for wrong in ({}, {"train": 1}, {"train": 1, "val": 0}, {"train": 1, "val": -1}):
+        with pytest.raises(ValueError, match="at least two parts"):
+            dataset.split(**wrong)
+
+
+def test_a_split_may_have_exact_shares(dataset: wids.ShardListDataset) -> None:
+    """By sample the counts are exact; stratified, they are for every class."""
+    for parts in (
+        dataset.split(by="sample", train=0.75, val=0.25),
+        dataset.split(stratify=".json:name", train=0.75, val=0.25),
+    ):
+        assert (len(parts["train"]), len(parts["val"])) == (45, 15)
+    names = [RECORDS[n]["name"] for n in numbers(parts["val"])]
+    assert sorted(names) == sorted(f"n{n % 5}" for n in range(15))
+
+
+def test_groups_stay_together(dataset: wids.ShardListDataset) -> None:
+    """Samples of one value of a column, or of one given group, are in one part."""
+    for by in (".json:name", [n // 5 for n in range(COUNT)]):
+        parts = dataset.split(by=by, one=0.5, other=0.5, seed=1)
+        groups = {n: RECORDS[n]["name"] if isinstance(by, str) else n // 5 for n in range(COUNT)}
+        seen = [{groups[n] for n in numbers(view)} for view in parts.values()]
+        assert not seen[0] & seen[1]
+        assert seen[0]
+        assert seen[1]
+    with pytest.raises(ValueError, match="60 samples, got 1"):
+        dataset.split(by=["x"], one=1, other=1)
+    with pytest.raises(ValueError, match="either groups"):
+        dataset.split(by=".json:name", stratify=".json:w", one=1, other=1)
+
+
+def labelled(sample: Any) -> Any:
+    return sample["__key__"], sample["__index__"], sample.get(".cls")
+
+
+def broken(sample: Any) -> Any:
+    raise RuntimeError("no")
+
+
+def test_a_function_makes_the_samples(dataset: wids.ShardListDataset) -> None:
+    """One by one and in batches the samples are its results; fields stay what is stored."""
+    mapped = dataset[5:].map(labelled)
+    assert len(mapped) == COUNT - 5
+    assert mapped[1] == (KEYS[6], 1, 2)
+    assert mapped.__getitems__([3, 1]) == [mapped[3], mapped[1]]
+    assert list(mapped)[-1] == mapped[-1]
+    assert mapped[[2, 1]][0] == (KEYS[7], 0, 3)
+    assert list(mapped.gather([1], ".txt")) == ["text 6"]
+    assert list(mapped.column(".json", "w"))[:2] == [RECORDS[5]["w"], RECORDS[6]["w"]]
+    assert mapped.batch_kind == "samples"
+    assert mapped.with_options(fields=[".txt"])[1] == (KEYS[6], 1, None)
+    assert "labelled" in repr(mapped)
+    with pytest.raises(RuntimeError) as raised:
+        dataset[5:].map(broken)[2]
+    assert f"sample 2, key {KEYS[7]!r}" in raised.value.__notes__[0]
+
+
+def test_one_dataset_is_read_in_several_ways(dataset: wids.ShardListDataset) -> None:
+    """`with_options` changes what is named and leaves the rest, of a dataset and of views."""
+    raw = dataset.with_options(transformations="bytes")
+    assert raw[1][".cls"] == b"1"
+    assert dataset[1][".cls"] == 1
+    texts = raw.with_options(fields=[".txt"])
+    assert {name for name in texts[1] if name[0] == "."} == {".txt"}
+    assert texts[1][".txt"] == b"text 1"
+    assert {name for name in texts.with_options(fields=None)[1] if name[0] == "."} > {".txt"}
+    shouted = dataset.with_options(decoders={".txt": lambda data: bytes(data).decode().upper()})
+    assert shouted[3][".txt"] == "TEXT 3"
+    view = (dataset[3:5] + dataset)[::2].with_options(transformations="bytes", fields=[".txt"])
+    assert [sample[".txt"] for sample in view[:2]] == [b"text 3", b"text 0"]
+    with pytest.raises(ValueError, match="decodes none"):
+        raw.with_options(on_error="collect")
+    before = dataset.get_stats()[0]
+    assert raw[1]["__key__"] == dataset[1]["__key__"]
+    assert dataset.get_stats()[0] == before + 2  # the same open shards
+    mixed = wids.Mixture([dataset, dataset[:9]], [3, 1], 40).with_options(transformations="bytes")
+    assert (mixed.weights, mixed.num_samples) == ([3, 1], 40)
+    assert mixed[0][".txt"] == b"text 0"

@@ -1,0 +1,167 @@
+"""Joins: new fields for old samples, aligned or found by key, as a dict of Python would merge."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+import wids
+
+COUNT = 24
+KEYS = [f"k{number:02d}" for number in range(COUNT)]
+Write = Callable[..., list[tuple[str, int]]]
+
+
+@pytest.fixture
+def write(make_shard: Callable[..., Path]) -> Write:
+    """Return what writes samples of some numbers in shards of eight."""
+
+    def write_shards(name: str, numbers: list[int], **fields: Any) -> list[tuple[str, int]]:
+        rows = []
+        for start in range(0, len(numbers), 8):
+            part = numbers[start : start + 8]
+            samples = [
+                {"__key__": KEYS[n]} | {f".{field}": make(n) for field, make in fields.items()}
+                for n in part
+            ]
+            rows.append((str(make_shard(f"{name}{start}.tar", samples)), len(part)))
+        return rows
+
+    return write_shards
+
+
+@pytest.fixture
+def pictures(write: Write) -> wids.ShardListDataset:
+    """Write the old samples."""
+    return wids.ShardListDataset(write("old", list(range(COUNT)), cls=str, text=lambda n: "x" * n))
+
+
+def captions(write: Write, numbers: list[int], name: str = "new") -> wids.ShardListDataset:
+    return wids.ShardListDataset(write(name, numbers, txt=lambda n: f"caption {n}"))
+
+
+ORDERS = {
+    "aligned": list(range(COUNT)),
+    "reversed": list(range(COUNT))[::-1],
+    "other shards": [*range(5, COUNT), *range(5)],
+}
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_samples_get_the_fields_of_their_keys(
+    pictures: wids.ShardListDataset, write: Write, order: str
+) -> None:
+    """In whatever order the other dataset has them, one by one and in batches."""
+    new = captions(write, ORDERS[order])
+    joined = pictures.join(new)
+    assert len(joined) == COUNT
+    for index, sample in enumerate(joined):
+        expected = pictures[index] | {".txt": f"caption {index}"}
+        assert sample == expected
+    assert joined.__getitems__([5, -1]) == [joined[5], joined[COUNT - 1]]
+    assert list(joined.gather([3, 1], ".txt")) == ["caption 3", "caption 1"]
+    assert joined.gather([3, 1], ".cls").tolist() == [3, 1]
+    assert list(joined.column(".txt")) == [f"caption {n}" for n in range(COUNT)]
+    assert joined.gather_bytes([2], ".txt")[0].tobytes() == b"caption 2"
+    assert list(joined.lengths) == pictures.lengths
+    assert joined.read_raw(4, [".txt"]).keys() >= {"__key__", ".txt"}
+    assert ".cls" not in joined.read_raw(4, [".txt"])
+    assert joined.field_sizes(2) == {".cls": 1, ".text": 2, ".txt": 9}
+    batch = joined.gather_fields([1, 0])
+    assert batch is not None
+    assert batch["__key__"] == ["k01", "k00"]
+    assert batch[".txt"] == ["caption 1", "caption 0"]
+
+
+def test_aligned_shards_need_no_table(pictures: wids.ShardListDataset, write: Write) -> None:
+    """They are read side by side; another order of the same keys is noticed when it is read."""
+    assert pictures.join(captions(write, ORDERS["aligned"])).right.__class__ is not wids.View
+    swapped = [1, 0, *range(2, COUNT)]
+    assert pictures.join(captions(write, swapped, "swapped"))[0][".txt"] == "caption 0"
+    # The keys of a shard in the middle that is not compared beforehand.
+    taken = pictures.join(captions(write, swapped, "swapped"), aligned=True)
+    assert taken[2][".txt"] == "caption 2"
+    for read in (lambda: taken[0], lambda: taken.__getitems__([0]), lambda: taken.read_raw(0)):
+        with pytest.raises(ValueError, match="'k00', the one joined to it 'k01'.*aligned=False"):
+            read()
+    assert taken.gather_fields([0]) is None
+    with pytest.raises(ValueError, match="24 and 3"):
+        pictures.join(captions(write, [0, 1, 2], "few"), aligned=True)
+
+
+def test_missing_samples_are_an_error_or_left_out(
+    pictures: wids.ShardListDataset, write: Write
+) -> None:
+    """The message says how many and names the first."""
+    new = captions(write, [20, 3, 7])
+    with pytest.raises(ValueError, match="21 of 24 samples .* 'k00'"):
+        pictures.join(new)
+    joined = pictures.join(new, missing="drop")
+    assert [(sample["__key__"], sample[".txt"]) for sample in joined] == [
+        ("k03", "caption 3"),
+        ("k07", "caption 7"),
+        ("k20", "caption 20"),
+    ]
+    assert [sample["__index__"] for sample in joined] == [0, 1, 2]
+    assert joined.locate(1).local_index == 7
+    assert list(pictures.join(new + captions(write, [3], "twice")[:0], missing="drop").keys) == [
+        "k03",
+        "k07",
+        "k20",
+    ]
+    with pytest.raises(ValueError, match="samples 1 and 3 of the right dataset both .* 'k03'"):
+        pictures.join(new + captions(write, [3], "twice"), missing="drop")
+
+
+def test_fields_of_one_name_need_a_decision(pictures: wids.ShardListDataset, write: Write) -> None:
+    """Two of one name are an error that names them; rename, fields or replace decide."""
+    new = wids.ShardListDataset(
+        write("n", ORDERS["reversed"], cls=lambda n: str(100 + n), txt=lambda n: f"t{n}")
+    )
+    both = pictures.join(new)
+    for read in (lambda: both[3], lambda: both.__getitems__([3]), lambda: both.read_raw(3)):
+        with pytest.raises(ValueError, match=r"sample 3, key 'k03': both .* '\.cls'.*rename"):
+            read()
+    assert both.gather_fields([3]) is None
+    assert pictures.join(new, fields=[".txt"])[3][".txt"] == "t3"
+    replaced = pictures.join(new, replace=True)
+    assert replaced[3][".cls"] == 103
+    assert replaced.column(".cls").tolist()[:2] == [100, 101]
+    renamed = pictures.join(new, rename={".cls": ".label.cls"})
+    assert (renamed[3][".cls"], renamed[3][".label.cls"]) == (3, 103)
+    assert renamed.gather([3], ".label.cls").tolist() == [103]
+    assert renamed.gather([3], ".cls").tolist() == [3]
+    assert set(renamed.field_sizes(3)) == {".cls", ".text", ".label.cls", ".txt"}
+    assert set(renamed.read_raw(3, [".label.cls"])) >= {".label.cls"}
+    assert set(renamed.gather_fields([3, 2]) or {}) >= {".cls", ".label.cls"}
+
+
+def test_a_join_is_a_sequence_like_any(pictures: wids.ShardListDataset, write: Write) -> None:
+    """It is chosen from, filtered, joined again, read by workers, and read another way."""
+    joined = pictures.join(captions(write, ORDERS["other shards"]))
+    view = joined.filter(".txt contains 2 and .cls >= 10")
+    assert [sample["__key__"] for sample in view] == ["k12", "k20", "k21", "k22", "k23"]
+    more = joined.join(
+        wids.ShardListDataset(write("w", ORDERS["aligned"], json=lambda n: f'{{"n": {n}}}'))
+    )
+    assert more[::-1][0][".json"] == {"n": 23}
+    raw = joined.with_options(transformations="bytes")
+    assert (raw[5][".cls"], raw[5][".txt"]) == (b"5", b"caption 5")
+    loader = DataLoader(view, batch_size=2, num_workers=1, collate_fn=list)
+    assert [sample[".cls"] for batch in loader for sample in batch] == [12, 20, 21, 22, 23]
+    assert pickle.loads(pickle.dumps(joined))[7] == joined[7]
+    assert repr(joined).startswith("Join(24 samples: ")
+
+
+def test_transformed_samples_cannot_be_joined(
+    pictures: wids.ShardListDataset, write: Write
+) -> None:
+    """What is no dict with a key has no fields to join; the message says to map the join."""
+    new = captions(write, ORDERS["aligned"])
+    odd = pictures.map(lambda sample: sample[".cls"])
+    with pytest.raises(TypeError, match=r"map\(\) of the join"):
+        odd.join(new)[0]
+    assert pictures.join(new).map(lambda sample: sample[".txt"])[2] == "caption 2"

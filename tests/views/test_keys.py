@@ -1,0 +1,151 @@
+"""Keys: looked up, chosen and left out, in datasets and views alike."""
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import wids
+from wids.base.keyhash import hash_keys
+from wids.views.keytable import KeyTable, find_all
+
+UIDS = [f"{number * 0x9E3779B97F4A7C15 % (1 << 128):032x}" for number in range(1, 31)]
+KEYS = [f"key{number:02d}" for number in range(30)]
+
+
+@pytest.fixture
+def dataset(make_shard: Callable[..., Path]) -> wids.ShardListDataset:
+    """Write thirty samples in three shards."""
+    rows = []
+    for shard in range(3):
+        samples = [
+            {"__key__": KEYS[n], ".json": f'{{"uid": "{UIDS[n]}"}}'}
+            for n in range(10 * shard, 10 * shard + 10)
+        ]
+        rows.append((str(make_shard(f"{shard}.tar", samples)), 10))
+    return wids.ShardListDataset(rows)
+
+
+def keys(view: Any) -> list[str]:
+    return [sample["__key__"] for sample in view]
+
+
+@settings(deadline=None)
+@given(st.lists(st.text(max_size=3), max_size=60), st.lists(st.text(max_size=3), max_size=20))
+def test_a_table_finds_what_a_dict_would(there: list[str], wanted: list[str]) -> None:
+    """All places of a key are found, one by one and together, and no others."""
+    there = [key.encode("utf-8", "ignore").decode() for key in there]
+    wanted = [key.encode("utf-8", "ignore").decode() for key in wanted] + there[:5]
+    hashes = hash_keys(there)
+    table = KeyTable(hashes)
+    expected = [[n for n, key in enumerate(there) if key == each] for each in wanted]
+    assert [table.places(int(hash_keys([each])[0])) for each in wanted] == expected
+    rows, places = find_all(wanted, table, lambda at: [there[place] for place in at.tolist()])
+    pairs = list(zip(rows.tolist(), places.tolist(), strict=True))
+    assert pairs == [(row, place) for row, found in enumerate(expected) for place in found]
+
+
+def test_equal_hashes_are_told_apart() -> None:
+    """What the table finds is compared with the key itself."""
+    table = KeyTable(np.zeros(3, np.uint64))
+    there = ["a", "b", ""]
+    rows, places = find_all(["", "x"], table, lambda at: [there[place] for place in at.tolist()])
+    assert (rows.tolist(), places.tolist()) == ([0], [2])
+
+
+def test_keys_are_looked_up(dataset: wids.ShardListDataset) -> None:
+    """`index_of`, `get` and `keys` answer for a dataset, a view, a concatenation and a join."""
+    for samples in (dataset, dataset[::-1], dataset[20:] + dataset[:20], dataset.map(dict)):
+        order = keys(samples)
+        assert list(samples.keys) == order
+        assert len(samples.keys) == 30
+        assert samples.keys[3:5] == order[3:5]
+        assert samples.keys[-1] == order[-1]
+        assert [samples.index_of(key) for key in KEYS] == [order.index(key) for key in KEYS]
+        assert samples.get("key07")["__key__"] == "key07"
+        assert "key07" in samples.keys
+        assert "key7" not in samples.keys
+        assert 7 not in samples.keys
+        with pytest.raises(KeyError, match="'key7', the first has 'key"):
+            samples.index_of("key7")
+    assert dataset[3:5].keys[0] == "key03"
+    assert "key09" not in dataset[3:5].keys
+    assert (dataset[3:] + dataset).index_of("key03") == 0
+    assert len(pickle.dumps(dataset)) < 20_000
+
+
+def test_keys_choose_samples(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """They come as lists, arrays, or files of lines or of numpy, in the order that is asked for."""
+    wanted = ["key21", "key03", "key21"]
+    (tmp_path / "keys.txt").write_text("\n".join(wanted) + "\n\n")
+    np.save(tmp_path / "keys.npy", np.array(wanted))
+    for given_keys in (wanted, np.array(wanted), tmp_path / "keys.txt", str(tmp_path / "keys.npy")):
+        assert keys(dataset.select_keys(given_keys)) == wanted
+    assert keys(dataset[::-1].select_keys(wanted[:2])) == wanted[:2]
+    assert keys(dataset.select_keys(["key01", "none"], missing="drop")) == ["key01"]
+    with pytest.raises(ValueError, match="1 of 2 keys are of no sample, the first is 'none'"):
+        dataset.select_keys(["key01", "none"])
+    with pytest.raises(ValueError, match="samples 0 and 30 both have the key 'key00'"):
+        (dataset + dataset).select_keys(["key00"])
+    with pytest.raises(ValueError, match="missing"):
+        dataset.select_keys(["key00"], missing="ignore")  # type: ignore[arg-type]
+    with pytest.raises(TypeError, match="texts, got 3"):
+        dataset.select_keys([3])
+    with pytest.raises(TypeError, match="no such file"):
+        dataset.select_keys("key00")
+
+
+def test_datacomps_uids_choose_samples(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """Its files hold pairs of 64-bit numbers, which are the uid in the JSON of a sample."""
+    wanted = [UIDS[4], UIDS[17], UIDS[29]]
+    pairs = [(int(uid[:16], 16), int(uid[16:], 16)) for uid in wanted]
+    np.save(tmp_path / "uids.npy", np.array(pairs, np.dtype("u8,u8")))
+    view = dataset.select_keys(tmp_path / "uids.npy", column=".json:uid")
+    assert keys(view) == ["key04", "key17", "key29"]
+    rest = dataset.exclude(tmp_path / "uids.npy", column=".json:uid")
+    assert keys(rest) == [key for key in KEYS if key not in keys(view)]
+
+
+def test_samples_are_left_out(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """By key or by index, from a list or a file; the others keep their order."""
+    rest = [key for key in KEYS if key not in {"key03", "key29"}]
+    (tmp_path / "opted-out.txt").write_text("key29\nkey03\n")
+    np.save(tmp_path / "rows.npy", np.array([3, 29]))
+    np.save(tmp_path / "mask.npy", np.isin(np.arange(30), [3, 29]))
+    for unwanted in (
+        ["key29", "key03"],
+        {"key29", "key03"},
+        [3, -1],
+        np.array([29, 3, 3]),
+        tmp_path / "opted-out.txt",
+        str(tmp_path / "rows.npy"),
+        tmp_path / "mask.npy",
+    ):
+        assert keys(dataset.exclude(unwanted)) == rest
+    assert keys(dataset.exclude([])) == KEYS
+    assert keys(dataset.exclude(["key03", "none", "key29"], missing="drop")) == rest
+    assert len((dataset + dataset).exclude(["key00"])) == 58
+    with pytest.raises(ValueError, match="'none'"):
+        dataset.exclude(["none"])
+    with pytest.raises(IndexError):
+        dataset.exclude([30])
+
+
+def test_remote_keys_need_the_sidecars_alone(dataset: Any, shard_server: Any) -> None:
+    """By range, keys are looked up without a byte of a sample."""
+    rows = []
+    for number, shard in enumerate(dataset.shards):
+        path = Path(shard["url"])
+        wids.TarIndex.from_tar(path).save(f"{path}.widx")
+        sidecar = next(each for each in path.parent.glob(f"{path.name}*") if each != path)
+        name = f"s{number}.tar"
+        shard_server.put(name + ".widx", sidecar.read_bytes())
+        rows.append((shard_server.put(name, path.read_bytes()), 10))
+    remote = wids.ShardListDataset(rows, remote="range")
+    assert remote.index_of("key25") == 25
+    assert keys(remote.select_keys(["key25"])) == ["key25"]

@@ -1,0 +1,172 @@
+"""Filters: which samples of a sequence fulfil a condition of the filter language."""
+
+from __future__ import annotations
+
+import json
+import math
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.base.progress import progress
+from wids.codecs.formats import field_kind
+from wids.errors import DecodeError
+from wids.views.filterlanguage import (
+    MISSING,
+    Comparison,
+    comparisons_of,
+    evaluate,
+    parse_filter,
+    with_class_names,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from wids.reading.samplesequence import SampleSequence
+
+__all__ = ["column_named", "has_column", "holding", "is_class", "plain_value"]
+
+Mask = npt.NDArray[np.bool_]
+_MOST_NAMED = 20  # fields in a message
+
+
+def holding(samples: SampleSequence, text: str) -> Mask:
+    """Return for each sample whether it fulfils a filter.
+
+    Numbers are compared by columns, which are kept in the cache folder; other fields are read
+    sample by sample.
+
+    Args:
+        samples: The sequence.
+        text: The filter, such as `.cls == cat and .json:width >= 512`.
+
+    Raises:
+        ValueError: It is no filter, or names a field that no sample has; the message says what the
+            first sample has.
+    """
+    condition = with_class_names(parse_filter(text), is_class, samples.class_names)
+    comparisons = dict.fromkeys(comparisons_of(condition))
+    held: dict[Comparison, Mask] = {}
+    for comparison in comparisons:
+        found = _by_column(samples, comparison) if has_column(comparison) else None
+        if found is not None:
+            held[comparison] = found
+    rest = [comparison for comparison in comparisons if comparison not in held]
+    if rest:
+        held |= _by_sample(samples, rest)
+    fulfilled: Mask = evaluate(condition, held.__getitem__)
+    return fulfilled
+
+
+def _by_column(samples: SampleSequence, comparison: Comparison) -> Mask | None:
+    """Compare a whole column; None if its values are no numbers, or one cannot be read."""
+    everything = np.arange(len(samples), dtype=np.int64)
+    try:
+        # Like a missing value, a NaN fulfils no comparison but `!=`.
+        values = samples.column_at(everything, comparison.field, *comparison.path, fill=math.nan)
+    except DecodeError:  # sample by sample, a damaged field spoils no other
+        return None
+    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iuf":
+        return None
+    if len(values) and np.isnan(values).all():
+        raise _unknown(samples, comparison)
+    return comparison.holds_each(values)
+
+
+def _by_sample(
+    samples: SampleSequence, comparisons: Sequence[Comparison]
+) -> dict[Comparison, Mask]:
+    """Compare the fields of one sample after the other."""
+    held = {comparison: np.zeros(len(samples), np.bool_) for comparison in comparisons}
+    known = {comparison: comparison.field == "key" for comparison in comparisons}
+    fields = tuple({comparison.field for comparison in comparisons} - {"key"})
+    for index in progress(range(len(samples)), desc="filtering", unit="sample"):
+        row = samples.read_raw(index, fields)
+        values: dict[str, Any] = {name: plain_value(name, row.get(name)) for name in fields}
+        values["key"] = row["__key__"]
+        for comparison in comparisons:
+            found = comparison.follow(values[comparison.field])
+            held[comparison][index] = comparison.holds_of(found)
+            known[comparison] |= found is not MISSING
+    unknown = [comparison for comparison in comparisons if not known[comparison]]
+    if unknown and len(samples):
+        raise _unknown(samples, unknown[0])
+    return held
+
+
+def _unknown(samples: SampleSequence, comparison: Comparison) -> ValueError:
+    """Return the error for a field or value that no sample has."""
+    there = samples.field_sizes(0)
+    named = f"field {comparison.field!r}"
+    names = sorted(there)
+    if comparison.path and comparison.field in there:
+        raw = samples.read_raw(0, (comparison.field,))
+        value = plain_value(comparison.field, raw[comparison.field])
+        named = f"value {'.'.join(comparison.path)!r} in field {comparison.field!r}"
+        names = sorted(map(str, value)) if isinstance(value, dict) else [repr(value)[:80]]
+    return ValueError(
+        f"filter: no sample has a {named}; the first sample has {', '.join(names[:_MOST_NAMED])}"
+    )
+
+
+def column_named(name: str) -> tuple[str, tuple[str, ...]]:
+    """Read the name of a column as filters write it: a field, and the way to a value in it.
+
+    Raises:
+        ValueError: It does not begin with a dot.
+
+    >>> column_named(".json:size.width"), column_named(".cls")
+    (('.json', ('size', 'width')), ('.cls', ()))
+    """
+    field, _, path = name.partition(":")
+    if not field.startswith("."):
+        raise ValueError(f"expected a column such as '.cls' or '.json:size.width', got {name!r}")
+    return field, tuple(path.split(".")) if path else ()
+
+
+def is_class(extension: str) -> bool:
+    """Return whether fields of an extension hold classes."""
+    return field_kind(extension) == "class"
+
+
+def has_column(condition: Comparison) -> bool:
+    """Return whether a comparison can be made on a whole column of numbers.
+
+    It cannot if the path has a step of digits, which is a key in some samples and an index in
+    others.
+    """
+    if not condition.is_numeric or any(step.isdecimal() for step in condition.path):
+        return False
+    return field_kind(condition.field) == ("json" if condition.path else "class")
+
+
+def plain_value(extension: str, data: bytes | memoryview | None) -> Any:
+    """Read a field as a filter compares it: JSON, a number, or text.
+
+    Args:
+        extension: Its extension.
+        data: Its bytes; None if the sample has no such field.
+
+    Returns:
+        The value; `MISSING` if there is no field or its JSON is malformed.
+
+    >>> plain_value(".cls", b"3"), plain_value(".txt", b"a cat"), plain_value(".json", b"[1]")
+    (3, 'a cat', [1])
+    """
+    if data is None:
+        return MISSING
+    text = bytes(data).decode("utf-8", "replace").strip()
+    if extension.lower().endswith(".json"):
+        try:
+            return json.loads(text)
+        except (ValueError, RecursionError):
+            return MISSING
+    # Long texts are not parsed as numbers, because int() is slow for very long ones.
+    for kind in (int, float) if len(text) <= 40 else ():
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    return text

@@ -1,0 +1,298 @@
+"""`Pairing`: two sequences side by side, whose samples have the fields of both."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.ordering.randomseeds import reading_batch
+from wids.reading.fetchahead import check_foreseeable
+from wids.reading.openshards import checked_position, checked_positions
+from wids.views.concatenation import Together
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from wids.ordering.lookahead import Foreseeable, Places
+    from wids.reading.fetchahead import FetchProgress
+    from wids.reading.gather import Allocate
+    from wids.reading.pipeline import BatchKind
+    from wids.reading.ragged import Ragged, Values
+    from wids.reading.samplesequence import SampleLocation, SampleSequence
+    from wids.views.keytable import KeyTable
+
+__all__ = ["Pairing", "are_aligned", "matching_rows"]
+
+Integers = npt.NDArray[np.int64]
+
+# `__key__`, `__dataset__`, `__index__`, `__shard__` and `__shardindex__` are in both samples.
+_NUM_LABELS = 5
+# Runs of samples whose keys are compared before two sequences count as aligned.
+_RUNS_COMPARED = 4
+
+
+class Pairing:
+    """How the samples of two sequences of equal keys are reached as those of one.
+
+    The labels of a sample, and its place, are those of the left sequence. That the keys are equal
+    is checked whenever a sample is read.
+
+    Args:
+        left: The sequence whose samples get more fields.
+        right: Has them, for the same keys in the same order.
+        rename: New names of fields of `right`, by their names there.
+        replace: Whether a field of `right` takes the place of one of `left`.
+
+    Attributes:
+        left, right, rename, replace: As given.
+    """
+
+    def __init__(
+        self,
+        left: SampleSequence,
+        right: SampleSequence,
+        rename: Mapping[str, str],
+        *,
+        replace: bool,
+    ) -> None:
+        self.left, self.right = left, right
+        self.rename, self.replace = dict(rename), replace
+        self._read_left, self._read_right = left.read_as, right.read_as
+        self._strict = not (rename or replace)
+
+    def __len__(self) -> int:
+        return len(self.left)
+
+    def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
+        """Return a sample with the labels of a sequence made of this one, as the protocol says."""
+        left = self._read_left(index, number, dataset)
+        right = self._read_right(index, number)
+        try:
+            # At most once for each key in both, so lengths tell whether a field is there twice.
+            if self._strict and left["__key__"] == right["__key__"]:
+                merged = right | left
+                if len(merged) == len(left) + len(right) - _NUM_LABELS:
+                    return merged
+        except (TypeError, KeyError):
+            pass
+        return self._merged(left, right, number)
+
+    def _merged(self, left: Any, right: Any, number: int) -> dict[str, Any]:
+        """Merge two samples, or say why that cannot be.
+
+        Raises:
+            ValueError: Their keys differ, or both have a field.
+            TypeError: A transformation made something else of one of them.
+        """
+        if not (isinstance(left, dict) and isinstance(right, dict)) or not (
+            "__key__" in left and "__key__" in right
+        ):
+            raise TypeError(
+                f"join: sample {number}: expected two samples with their keys, got "
+                f"{type(left).__name__} and {type(right).__name__}; join the datasets as they "
+                "are, and give the transformation to map() of the join"
+            )
+        if left["__key__"] != right["__key__"]:
+            raise ValueError(
+                f"join: sample {number} has the key {left['__key__']!r}, the one joined to it "
+                f"{right['__key__']!r}: their shards hold other keys, or in another order; "
+                "join with aligned=False"
+            )
+        fields = self._renamed({name: right[name] for name in right if name[:2] != "__"})
+        twice = [name for name in fields if name in left]
+        if twice and not self.replace:
+            raise ValueError(
+                f"join: sample {number}, key {left['__key__']!r}: both datasets have "
+                f"{', '.join(map(repr, twice))}; pass rename={{{twice[0]!r}: '.other'}}, fields= "
+                "without it, or replace=True"
+            )
+        return {**left, **fields}
+
+    def _renamed(self, fields: dict[str, Any]) -> dict[str, Any]:
+        if not self.rename:
+            return fields
+        return {self.rename.get(name, name): value for name, value in fields.items()}
+
+    def read_batch_as(
+        self, indexes: Sequence[int], numbers: Sequence[int], dataset: str | None = None
+    ) -> list[Any]:
+        """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
+        left = self.left.read_batch_as(indexes, numbers, dataset)
+        right = self.right.read_batch_as(indexes, numbers)
+        return [self._merged(*each) for each in zip(left, right, numbers, strict=True)]
+
+    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
+        """Return the samples of a batch; torch's DataLoader calls this.
+
+        Raises:
+            IndexError: One of them is out of range.
+        """
+        numbers = checked_positions(indexes, len(self)).tolist()
+        with reading_batch(indexes):
+            return self.read_batch_as(numbers, numbers)
+
+    @property
+    def lengths(self) -> Sequence[int]:
+        """Number of samples in each run of adjacent samples from one shard of the left sequence."""
+        return self.left.lengths
+
+    def locate(self, index: int) -> SampleLocation:
+        """Return where the left sample lies, without opening its shard."""
+        return self.left.locate(index)
+
+    def is_near(self, index: int) -> bool:
+        """Return whether a sample can be read without fetching a whole shard for it."""
+        return self.left.is_near(index) and self.right.is_near(index)
+
+    def read_raw(self, index: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return a sample as it is stored: raw fields, and the labels of a sample."""
+        position = checked_position(index, len(self))
+        mine = theirs = fields
+        if fields is not None:
+            # Each side is asked for its own, as it may leave fields of the same name unread.
+            mine = [name for name in fields if name not in self._in_right]
+            theirs = [self._in_right[name] for name in fields if name in self._in_right]
+        left = self.left.read_raw(position, mine)
+        return self._merged(left, self.right.read_raw(position, theirs), position)
+
+    def field_sizes(self, index: int) -> dict[str, int]:
+        """Return the size in bytes of each wanted field of a sample, in storage order."""
+        return self.left.field_sizes(index) | self._renamed(self.right.field_sizes(index))
+
+    @cached_property
+    def _in_right(self) -> dict[str, str]:
+        """The fields of the first right sample: from the name here to the name there."""
+        sizes = self.right.field_sizes(0) if len(self) else {}
+        return {self.rename.get(name, name): name for name in sizes}
+
+    def _home(self, extension: str) -> tuple[SampleSequence, str]:
+        """Return the sequence that has a field, and its name there."""
+        if extension in self._in_right:
+            return self.right, self._in_right[extension]
+        return self.left, extension
+
+    def gather(self, indexes: Sequence[int], extension: str) -> Values:
+        """Return one field of a batch, decoded."""
+        home, name = self._home(extension)
+        return home.gather(indexes, name)
+
+    def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
+        """Return one raw field of a batch, with all bytes in one buffer."""
+        home, name = self._home(extension)
+        return home.gather_bytes(indexes, name)
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        kind = self.left.batch_kind
+        return kind if self.right.batch_kind == kind else "samples"
+
+    def gather_fields(
+        self,
+        indexes: Sequence[int],
+        allocate: Callable[[str], Allocate] | None = None,
+        turn: AbstractContextManager[Any] | None = None,
+    ) -> dict[str, Any] | None:
+        """Return a batch made field by field; needs a `batch_kind` other than "samples"."""
+        left = self.left.gather_fields(indexes, allocate, turn)
+        right = None if left is None else self.right.gather_fields(indexes, allocate, turn)
+        if left is None or right is None:
+            return None
+        if left["__key__"] != right["__key__"]:
+            return None  # the samples one by one say which keys differ
+        fields = self._renamed({name: right[name] for name in right if name[:2] != "__"})
+        if fields.keys() & left.keys() and not self.replace:
+            return None
+        return {**left, **fields}
+
+    def column_at(
+        self, indexes: Integers, extension: str, *path: str | int, fill: Any = None
+    ) -> Values:
+        """Return the column of some samples, by their indexes in `[0, len)`, unchecked."""
+        home, name = self._home(extension)
+        return home.column_at(indexes, name, *path, fill=fill)
+
+    def keys_at(self, indexes: Integers) -> list[str]:
+        """Return the keys of some samples, by their indexes in `[0, len)`, unchecked."""
+        return self.left.keys_at(indexes)
+
+    def key_at(self, index: int) -> str:
+        """Return the key of one sample, by its index in `[0, len)`, unchecked."""
+        return self.left.key_at(index)
+
+    def key_hashes(self) -> npt.NDArray[np.uint64]:
+        """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
+        return self.left.key_hashes()
+
+    def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchProgress:
+        """Fetch the next shards of a sampler in the background, those of both sequences."""
+        if places is None:
+            check_foreseeable(sampler, len(self))
+        follow: Places = _unchanged if places is None else places
+        return Together([side.fetch_ahead(sampler, follow) for side in (self.left, self.right)])
+
+    @property
+    def class_names(self) -> Mapping[int, str]:
+        """Name of each class by its number; may be empty."""
+        return self.left.class_names or self.right.class_names
+
+    def close(self) -> None:
+        """Close the shards of both sequences; reading afterwards opens them again."""
+        self.left.close()
+        self.right.close()
+
+
+def _unchanged(indexes: Integers) -> Integers:
+    return indexes
+
+
+def are_aligned(left: SampleSequence, right: SampleSequence) -> bool:
+    """Return whether two sequences seem to hold the same keys in the same order.
+
+    Both must lie in shards of the same lengths, and the keys of some shards are compared. The keys
+    of the others are compared when their samples are read.
+    """
+    lengths = list(left.lengths)
+    if len(left) != len(right) or lengths != list(right.lengths):
+        return False
+    ends = np.cumsum(lengths, dtype=np.int64)
+    full = np.flatnonzero(np.asarray(lengths, np.int64))
+    chosen = np.unique(np.linspace(0, len(full) - 1, min(len(full), _RUNS_COMPARED)).astype(int))
+    for run in full[chosen].tolist():
+        indexes = np.arange(ends[run] - lengths[run], ends[run], dtype=np.int64)
+        if left.keys_at(indexes) != right.keys_at(indexes):
+            return False
+    return True
+
+
+def matching_rows(
+    left: SampleSequence, right: SampleSequence, table: KeyTable
+) -> tuple[Integers, Integers]:
+    """Find the sample of `right` for each of `left` by their keys.
+
+    Args:
+        left: Whose keys are looked for.
+        right: Where.
+        table: Of the keys of `right`.
+
+    Returns:
+        Indexes into `left` of the samples that were found, ascending, and into `right`. That the
+        keys are equal, and not only their hashes, is seen when the samples are read.
+
+    Raises:
+        ValueError: Several samples of `right` have a key that is looked for.
+    """
+    rows, places = table.pairs(left.key_hashes())
+    (twice,) = np.nonzero(np.diff(rows) == 0)
+    if len(twice):
+        first, second = places[twice[0]], places[twice[0] + 1]
+        key = right.key_at(int(first))
+        raise ValueError(
+            f"join: samples {first} and {second} of the right dataset both have the key {key!r}; "
+            "leave one of them out, by select() or exclude()"
+        )
+    return rows, places

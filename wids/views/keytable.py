@@ -1,0 +1,182 @@
+"""Keys of a sequence: from a key to the index of its sample, through 64-bit hashes.
+
+The hashes are sorted, and a table of their first bits leads to the few that may be the one looked
+for. Two keys may share a hash; so what is found is compared with the key itself.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.base.keyhash import hash_keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from wids.reading.samplesequence import SampleSequence
+
+__all__ = ["KeptTable", "KeyTable", "Keys", "find_all", "read_keys"]
+
+Integers = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+
+_BLOCK = 1 << 16  # keys that are read at a time
+
+
+class KeyTable:
+    """Sorted hashes, with the place that each had.
+
+    Args:
+        hashes: One for each place; shape `(n,)`.
+
+    >>> table = KeyTable(hash_keys(["a", "b", "a"]))
+    >>> table.places(int(hash_keys(["a"])[0])), table.places(7)
+    ([0, 2], [])
+    """
+
+    def __init__(self, hashes: Hashes) -> None:
+        order = np.argsort(hashes)
+        self._hashes = hashes[order]
+        self._places = order.astype(np.uint32 if len(order) < 1 << 32 else np.int64)
+        bits = max(1, min(24, len(hashes).bit_length() - 2))
+        self._shift = 64 - bits
+        firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(self._shift)
+        # Four of them, on average, begin with the same bits.
+        self._starts = np.append(np.searchsorted(self._hashes, firsts), len(hashes))
+        self._search = self._hashes.data
+        self._first = self._starts.data
+
+    def places(self, wanted: int) -> list[int]:
+        """Return the places that have a hash, ascending."""
+        cell = wanted >> self._shift
+        stop = self._first[cell + 1]
+        found = bisect_left(self._search, wanted, self._first[cell], stop)
+        places = []
+        while found < stop and self._search[found] == wanted:
+            places.append(int(self._places[found]))
+            found += 1
+        return sorted(places)
+
+    def pairs(self, wanted: Hashes) -> tuple[Integers, Integers]:
+        """Return the rows of `wanted` and the places that have the same hash, pair by pair."""
+        first = np.searchsorted(self._hashes, wanted, "left")
+        counts = np.searchsorted(self._hashes, wanted, "right") - first
+        rows = np.repeat(np.arange(len(wanted)), counts)
+        begins = np.repeat(first - (np.cumsum(counts) - counts), counts)
+        places = self._places[begins + np.arange(len(rows))].astype(np.int64)
+        order = np.lexsort((places, rows))
+        return rows[order], places[order]
+
+
+class KeptTable:
+    """The key table of a sequence, made when it is first asked for, and not pickled."""
+
+    def __init__(self) -> None:
+        self._table: KeyTable | None = None
+
+    def of(self, hashes: Callable[[], Hashes]) -> KeyTable:
+        """Return the table, from the hashes of the sequence if it is not there yet."""
+        if self._table is None:
+            self._table = KeyTable(hashes())
+        return self._table
+
+    def __reduce__(self) -> tuple[type[KeptTable], tuple[()]]:
+        return KeptTable, ()
+
+
+class Keys(Sequence[str]):
+    """The keys of a sequence, in order; `key in keys` looks a key up.
+
+    Args:
+        samples: The sequence.
+        find: From a key to the index of the first sample that has it; None if none has.
+    """
+
+    def __init__(self, samples: SampleSequence, find: Callable[[str], int | None]) -> None:
+        self._samples = samples
+        self._find = find
+
+    def __len__(self) -> int:
+        return len(self._samples)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        places = range(len(self))[index]
+        if isinstance(places, range):
+            return self._samples.keys_at(np.array(places, np.int64))
+        return self._samples.key_at(places)
+
+    def __iter__(self) -> Iterator[str]:
+        for start in range(0, len(self), _BLOCK):
+            yield from self[start : start + _BLOCK]
+
+    def __contains__(self, key: object) -> bool:
+        return isinstance(key, str) and self._find(key) is not None
+
+    def __repr__(self) -> str:
+        return f"Keys({len(self)} keys of {self._samples!r})"
+
+
+def find_all(
+    wanted: Sequence[str], table: KeyTable, texts_at: Callable[[Integers], Sequence[Any]]
+) -> tuple[Integers, Integers]:
+    """Find the samples of many keys.
+
+    Args:
+        wanted: The keys.
+        table: Of the hashes of the keys that there are.
+        texts_at: From places to the keys there.
+
+    Returns:
+        The rows of `wanted` and the places that have the same key, pair by pair: a key that is
+        missing is in no pair, one that several samples have is in several.
+    """
+    rows, places = table.pairs(hash_keys(list(wanted)))
+    texts = texts_at(places)
+    pairs = zip(rows.tolist(), texts, strict=True)
+    same = np.fromiter((str(text) == wanted[row] for row, text in pairs), np.bool_, len(rows))
+    return rows[same], places[same]
+
+
+def read_keys(keys: Any) -> list[str]:
+    """Return the keys that a list or a file holds.
+
+    Args:
+        keys: Texts; or the path of a file: text with a key a line, or a `.npy` of texts, or of
+            pairs of 64-bit numbers, as DataComp's lists of uids are, which are read as 32
+            hexadecimal digits.
+
+    Raises:
+        TypeError: They are no texts.
+        ValueError: A file holds no keys.
+        OSError: A file cannot be read.
+    """
+    if isinstance(keys, Path) or (isinstance(keys, str) and Path(keys).is_file()):
+        path = Path(keys)
+        if path.suffix != ".npy":
+            lines = path.read_text(encoding="utf-8-sig").splitlines()
+            return [line for line in lines if line]
+        keys = np.load(path, mmap_mode="r", allow_pickle=False)
+    if isinstance(keys, str):
+        raise TypeError(
+            f"{keys!r}: expected a list of keys, or a file of them, and there is no such file"
+        )
+    if isinstance(keys, np.ndarray):
+        if keys.dtype.names is not None and len(keys.dtype) == 2:
+            pairs = zip(*(keys[name].tolist() for name in keys.dtype.names), strict=True)
+            return [f"{high:016x}{low:016x}" for high, low in pairs]
+        keys = keys.tolist()
+    found = list(keys) if isinstance(keys, Iterable) else [keys]
+    for key in found:
+        if not isinstance(key, str):
+            raise TypeError(f"expected keys, which are texts, got {key!r:.80}")
+    return found
