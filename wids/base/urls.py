@@ -20,7 +20,29 @@ __all__ = [
 # Two slashes are required, since "a:1.tar" is a file name; only `file:` and `pipe:` need none.
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file|pipe):", re.IGNORECASE)
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
-_URL_IN_TEXT = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://[^\s'\"<>]+(?<![:,;])")
+# Also as it is mistyped, with one slash or none of a scheme, and percent-encoded.
+_URL_IN_TEXT = re.compile(
+    r"(?:[A-Za-z][A-Za-z0-9+.-]*(?::[/\\]|:%2F|%3A%2F)|(?<![\w/:])//(?=[^\s'\"<>/]*@))"
+    r"[^\s'\"<>]+(?<![:,;])",
+    re.IGNORECASE,
+)
+# Schemes and slashes, then a user and perhaps a password, which may hold slashes itself. Bounded,
+# as a URL of a stranger may be a megabyte of colons.
+_LOGIN = re.compile(
+    r"((?:[A-Za-z][A-Za-z0-9+.-]*:){0,2}[/\\]{0,4})"
+    r"(?:(?:(?<=[/\\]{2})|(?<=:[/\\]))[^?#/\\]*@"
+    r"|[^?#/\\:@]*:[^?#/\\@]*@"
+    r"|(?:(?<=[/\\]{2})|(?<=:[/\\]))[^?#/\\:@]*:(?!\d*[/\\])[^?#@]*@)"
+)
+_ENCODED_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:%3A|:)(?:%2F|/)*%2F", re.IGNORECASE)
+# What is left of a location where a path was made of it.
+_LOGIN_IN_TEXT = re.compile(r"(?<![^\s'\"/\\(])[^\s'\"/\\:@?]+:[^\s'\"/\\@?]+@(?=[\w\[.])")
+_COMMAND_IN_TEXT = re.compile(
+    r"(?<!\w)pipe:[^\s'\"].*?(?=: |['\"]?$)", re.IGNORECASE | re.MULTILINE
+)
+_QUERY_IN_TEXT = re.compile(r"(?<=[\w/%.-])\?[^\s'\"/?=]+=[^\s'\"]*")
+_QUERY = re.compile(r"[?&;][^/?&;=]*=")
+_PROGRAM = re.compile(r"[A-Za-z0-9._/-]+")
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
 _NAME_LENGTH = 60  # with a digest and a suffix, it must fit into the 255 bytes of a file name
 
@@ -67,8 +89,8 @@ def _local_path(url: str) -> Path:
     parts = urlsplit(url)
     if parts.netloc not in ("", "localhost"):
         raise FetchError(
-            f"{display_url(url)}: a file: URL names a file of this machine, got the host "
-            f"{parts.netloc!r}; write file:///path"
+            f"{display_url(url)}: a file: URL names a file of this machine, not of a server; "
+            "write file:///path"
         )
     name = unquote(parts.path)
     if "\0" in name:
@@ -79,18 +101,58 @@ def _local_path(url: str) -> Path:
 def display_url(url: str) -> str:
     """Return the URL for messages, without user, password, query and fragment.
 
-    Queries may contain signatures and tokens, which must not appear in logs or errors.
+    Queries may contain signatures and tokens, which must not appear in logs or errors. Of a
+    command, only the program is shown. A text that only resembles a URL, such as
+    `http:/me:secret@host`, is shown like one.
 
     >>> display_url("https://me:secret@host/a.tar?signature=abc")
     'https://host/a.tar?...'
+    >>> display_url("pipe:curl -u me:secret https://host/a.tar")
+    'pipe:curl ...'
     """
-    if scheme_of(url) in ("", "pipe", "file"):
-        return _CONTROL.sub("?", url)
-    head, separator, rest = url.partition("://")
-    rest, query, _ = rest.partition("?")
-    host, slash, path = rest.partition("/")
-    shown = head + separator + host.rpartition("@")[2] + slash + path.partition("#")[0]
-    return _CONTROL.sub("?", shown + ("?..." if query else ""))
+    scheme = scheme_of(url)
+    if scheme == "pipe":
+        return _display_command(url)
+    url = url.lstrip()
+    decoded = unquote(url) if "%" in url else url
+    if _ENCODED_URL.match(url) or _secrets_of(decoded) > _secrets_of(url):
+        url = decoded
+    is_path = scheme in ("", "file")
+    shown = _without_secrets(url, is_path=is_path)
+    # One URL in another, such as `tar::http://me:secret@host`.
+    start = len(scheme) + 3 if scheme else 0
+    if "://" in shown[start:]:
+        shown = shown[:start] + _URL_IN_TEXT.sub(
+            lambda found: _without_secrets(found[0], is_path=False), shown[start:]
+        )
+    if is_path and "@" in shown:
+        shown = _LOGIN_IN_TEXT.sub("...@", shown)
+    return _CONTROL.sub("?", shown)
+
+
+def _secrets_of(url: str) -> int:
+    """Return how many parts of a URL may be secret: a user, a query."""
+    return (_LOGIN.match(url) is not None) + (_QUERY.search(url) is not None)
+
+
+def _without_secrets(url: str, *, is_path: bool) -> str:
+    """Return a URL or path without user, password, query and fragment."""
+    login = _LOGIN.match(url)
+    shown = url if login is None else login[1] + url[login.end() :]
+    # A file name may hold these signs; a query has pairs of a name and a value.
+    query = _QUERY.search(shown)
+    if is_path and login is None and query is None:
+        return shown
+    end = query.start() if query else len(shown)
+    path, mark, _ = shown[:end].partition("?")
+    return path.partition("#")[0] + ("?..." if mark or query else "")
+
+
+def _display_command(url: str) -> str:
+    """Return a `pipe:` URL with its program only: any argument may be a secret."""
+    program, space, _ = url.partition(":")[2].strip().partition(" ")
+    shown = program if _PROGRAM.fullmatch(program) else "..."
+    return f"pipe:{shown}{' ...' if space else ''}"
 
 
 def hide_credentials(text: str) -> str:
@@ -103,7 +165,9 @@ def hide_credentials(text: str) -> str:
     >>> hide_credentials("https://host/a.tar?...: no answer")
     'https://host/a.tar?...: no answer'
     """
-    return _URL_IN_TEXT.sub(lambda found: display_url(found[0]), text)
+    text = _COMMAND_IN_TEXT.sub(lambda found: _display_command(found[0]), text)
+    text = _URL_IN_TEXT.sub(lambda found: display_url(found[0]), text)
+    return _QUERY_IN_TEXT.sub("?...", _LOGIN_IN_TEXT.sub("...@", text))
 
 
 def base_name(url: str) -> str:
@@ -112,7 +176,9 @@ def base_name(url: str) -> str:
     >>> base_name("https://host/my data/train 01.tar?x=1"), base_name("https://host/")
     ('train_01.tar', 'host')
     """
-    path = url if scheme_of(url) == "" else re.split(r"[?#]", url, maxsplit=1)[0]
+    if scheme_of(url) == "pipe":
+        return "pipe"  # a command may hold secrets
+    path = url if scheme_of(url) == "" else re.split(r"[?#]|%3[Ff]", url, maxsplit=1)[0]
     name = _UNSAFE.sub("_", unquote(PurePosixPath(path).name)).lstrip(".")
     # The end of the name is kept, since it differs between shards. A leading dot would hide the
     # file.

@@ -320,10 +320,12 @@ class ShardCache:
         try:
             status = path.stat()
         except OSError as error:
-            raise FetchError(f"{path}: {error.strerror}") from error
+            raise FetchError(f"{display_url(str(path))}: {error.strerror}") from error
         # Opening a pipe would wait for its writer.
         if not stat.S_ISREG(status.st_mode):
-            raise FetchError(f"{path}: expected a regular file, found a folder, pipe or device")
+            raise FetchError(
+                f"{display_url(str(path))}: expected a regular file, found a folder, pipe or device"
+            )
         shard.check_size(str(path), status.st_size, remedy=_OTHER_VERSION)
         if not is_compressed_name(path.name):
             return path

@@ -89,8 +89,15 @@ def _report(args: Arguments, spec: DatasetSpec, faults: list[Fault], done: str) 
 
 
 def _print_report(source: str, num_shards: int, num_errors: int, faults: list[Any]) -> None:
+    from wids.base.urls import display_url
+
     print_json(
-        {"source": source, "num_shards": num_shards, "num_errors": num_errors, "faults": faults}
+        {
+            "source": display_url(source),
+            "num_shards": num_shards,
+            "num_errors": num_errors,
+            "faults": faults,
+        }
     )
 
 

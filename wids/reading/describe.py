@@ -105,7 +105,7 @@ def _facts(dataset: ShardedSequence) -> DatasetFacts:
 
     return DatasetFacts(
         kind=type(dataset).__name__,
-        name=str(dataset.dataset_name),
+        name=display_url(str(dataset.dataset_name)),
         nsamples=len(dataset),
         nshards=len(dataset.shards),
         nbytes=nbytes_of(dataset.shards, look=dataset.cache.localname is None),

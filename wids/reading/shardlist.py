@@ -760,8 +760,9 @@ class ShardList:
     def data_info(self) -> str:
         """One line that describes the dataset."""
         nbytes = int(self.shards.filesize[self.shards.filesize != UNKNOWN].sum())
+        name = display_url(str(self.dataset_name))
         return (
-            f"{self.dataset_name} base: {display_url(self.base)} name: {self._header['name']} "
+            f"{name} base: {display_url(self.base)} name: {self._header['name']} "
             f"nfiles: {len(self.shards)} nbytes: {nbytes} samples: {self._locator.total} "
             f"cache: {self.cache_dir}"
         )

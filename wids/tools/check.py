@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.hashing import DIGESTS, hash_file
 from wids.base.processes import run_each
+from wids.base.urls import hide_credentials
 from wids.codecs.decode import decode_field
 from wids.errors import FetchError, ShardFormatError
 from wids.specs.build import local_copy, stored_file
@@ -50,7 +51,7 @@ class Fault:
 
     def as_dict(self) -> dict[str, str]:
         """Return the fault as a dict for JSON."""
-        return asdict(self)
+        return {name: hide_credentials(text) for name, text in asdict(self).items()}
 
 
 def check_spec(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.text import clean, format_nbytes
-from wids.base.urls import is_local, local_path
+from wids.base.urls import display_url, is_local, local_path
 from wids.errors import WidsError
 from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN
@@ -72,6 +72,9 @@ def _fields_of(dataset: ShardedSequence) -> list[str] | None:
     return sorted({extension for each in sets for extension in each})
 
 
+_LOCATIONS = ("url", "index")
+
+
 def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
     """Return the totals of a spec.
 
@@ -87,17 +90,17 @@ def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
     shards = spec.shards
     nsamples, filesize = shards.nsamples, _filesizes(spec)
     return {
-        "source": source,
+        "source": display_url(source),
         "name": spec.name,
         "info": spec.header.get("info"),
-        "base": spec.base or None,
+        "base": display_url(spec.base) if spec.base else None,
         "num_shards": len(shards),
         "nsamples": int(nsamples[nsamples != UNKNOWN].sum()),
         "filesize": int(filesize[filesize != UNKNOWN].sum()),
         "shards_without_nsamples": int((nsamples == UNKNOWN).sum()),
         "shards_without_filesize": int((filesize == UNKNOWN).sum()),
-        "first_shard": shards.urls[0],
-        "last_shard": shards.urls[-1],
+        "first_shard": display_url(shards.urls[0]),
+        "last_shard": display_url(shards.urls[-1]),
         "datasets": sorted({shard.dataset for shard in shards if shard.dataset is not None}),
     }
 
@@ -164,13 +167,14 @@ def shard_rows(spec: DatasetSpec) -> list[dict[str, Any]]:
     """Return the shards of a spec with the global index of their first sample.
 
     Returns:
-        One dict per shard: `shard`, `first_index` (None behind a shard that does not say its
-        `nsamples`), and what the spec says of it.
+        One dict per shard, its locations without credentials: `shard`, `first_index` (None behind a
+        shard that does not say its `nsamples`), and what the spec says of it.
     """
     rows = []
     first: int | None = 0
     for number, shard in enumerate(spec.shards):
-        rows.append({"shard": number, "first_index": first, **shard})
+        shown = {key: display_url(shard[key]) for key in _LOCATIONS if shard.get(key)}
+        rows.append({"shard": number, "first_index": first, **shard, **shown})
         # Behind a shard of unknown length nobody knows where the next begins.
         first = None if first is None or "nsamples" not in shard else first + shard["nsamples"]
     return rows

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, Self, Unpack
 
 from wids.base.files import remove_parts, write_output
+from wids.base.urls import display_url
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.newspec import name_in_spec, new_spec
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -276,6 +277,7 @@ def _spec_of_rank(spec: Path, rank: int, num_replicas: int) -> Path:
 def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
     """Return the pattern; raise unless it gives each number a distinct local path."""
     text = os.fspath(pattern)
+    shown = f"pattern {display_url(text)!r}"
     problem = ""
     try:
         if text % 0 == text % 1:
@@ -284,17 +286,14 @@ def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
         problem = str(error)
     if problem:
         raise ValueError(
-            f"pattern {text!r}: {problem}; expected one place for the shard's number, as in "
-            "'train-%06d.tar'"
+            f"{shown}: {problem}; expected one place for the shard's number, as in 'train-%06d.tar'"
         )
     # Atomic publication needs a rename, which object stores do not have for files of gigabytes.
     if "://" in text or text.startswith("pipe:"):
-        raise ValueError(
-            f"pattern {text!r}: shards are written to local files; upload each from post="
-        )
+        raise ValueError(f"{shown}: shards are written to local files; upload each from post=")
     if not text.endswith(".tar"):
         raise ValueError(
-            f"pattern {text!r}: must end in '.tar'; shards are plain tar, so that every sample "
+            f"{shown}: must end in '.tar'; shards are plain tar, so that every sample "
             "can be found (compress the fields instead: 'txt.gz')"
         )
     return text

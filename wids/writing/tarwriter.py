@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from wids.base.files import OutputFile
+from wids.base.urls import display_url
 from wids.writing.memberwriter import ByteSink, SampleArchive
 from wids.writing.sampleencoder import Encoder, SampleEncoder
 
@@ -138,7 +139,8 @@ def _checked_path(target: str | os.PathLike[str]) -> Path:
     text = os.fspath(target)
     if "://" in text or text.startswith("pipe:"):
         raise ValueError(
-            f"{text!r}: a tar is written to a local file; for anything else pass an open stream"
+            f"{display_url(text)!r}: a tar is written to a local file; for anything else pass an "
+            "open stream"
         )
     # The tar is always written uncompressed, since a compressed one has no random access. A name
     # with the suffix of a compression would be wrong.

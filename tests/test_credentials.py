@@ -1,0 +1,200 @@
+"""Users, passwords, signatures and commands in locations: whatever is said, nobody reads them."""
+
+import json
+import logging
+import warnings
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from helpers.browsing import browsing
+from helpers.shards import write_shard
+from torch.utils.data import DataLoader
+
+import wids
+from wids.cli import main
+from wids.errors import WidsError
+from wids.fetching.transport import FetchPolicy
+
+HERE = "127.0.0.1:1"  # nobody listens there
+LOCATIONS = [
+    f"http://user:HUSHHUSH@{HERE}/x.tar?sig=HUSHHUSH",
+    f"HTTP://user:HUSHHUSH@{HERE}/x.tar?HUSHHUSH#HUSHHUSH",
+    f"http://HUSHHUSH@{HERE}/x.tar",
+    f"http://user:SEC/HUSHHUSH@{HERE}/x.tar",
+    f"//me:HUSHHUSH@{HERE}/x.tar",
+    f"//me:HUSHHUSH@{HERE}/x.json?sig=HUSHHUSH",
+    f"http:/me:HUSHHUSH@{HERE}/x.tar",
+    f"http:me:HUSHHUSH@{HERE}/x.tar",
+    f"http:\\\\me:HUSHHUSH@{HERE}\\x.tar",
+    f"me:HUSHHUSH@{HERE}/x.tar?sig=HUSHHUSH",
+    f"{HERE}/x.tar?X-Amz-Signature=HUSHHUSH",
+    f"{HERE}/x.json?sig=HUSHHUSH",
+    f"http://{HERE}/x%3Fsig=HUSHHUSH",
+    f"http%3A%2F%2Fme%3AHUSHHUSH%40{HERE}%2Fx.tar%3Fsig%3DHUSHHUSH",
+    f"http://me%3AHUSHHUSH%40{HERE}/x.json",
+    f"http://me:HUSHHUSH@{HERE}/\x01x.tar?sig=HUSHHUSH",
+    f"http://me:HUSHHUSH@[{HERE}/x.tar",
+    f"tar::http://me:HUSHHUSH@{HERE}/x.tar",
+    f"ftp://me:HUSHHUSH@{HERE}/x.tar?sig=HUSHHUSH",
+    f"file://me:HUSHHUSH@{HERE}/x.tar?sig=HUSHHUSH",
+    "file:///nowhere/x.tar?sig=HUSHHUSH",
+    "s3://KEY:HUSHHUSH@bucket/x.tar",
+    "az://[container/x.tar?sig=HUSHHUSH",
+    "AZ://container`/x.json?sig=HUSHHUSH",
+    "hf://datasets/a/b?sig=HUSHHUSH",
+    "pipe:curl -u me:HUSHHUSH http://h/x.tar",
+    "PIPE:env TOKEN=HUSHHUSH fetch",
+    "pipe:no-such-program-here --key HUSHHUSH",
+]
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Try everything once, and nowhere but on this machine."""
+    monkeypatch.setattr(FetchPolicy, "wait_seconds", lambda *_: 0.0)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", f"http://{HERE}")
+    monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
+    monkeypatch.chdir(tmp_path)
+
+
+def _dataset(location: str, spec: Path) -> list[str]:
+    """Open it alone, with and without permissions, by a spec, by range; read from it."""
+    said = []
+    rows = [{"url": location, "nsamples": 1}]
+    for source in (location, [location], rows, str(spec), [{**rows[0], "index": location}]):
+        for options in ({}, {"remote": "range"}, {"allow_pipe": True}, {"base": location}):
+            try:
+                with wids.ShardListDataset(source, **options) as dataset:
+                    # A shard's entry can be read like the JSON; its repr is for people.
+                    said += [dataset.data_info, repr(dataset), str(dataset.shards[0])]
+                    dataset[0]
+            except Exception as error:  # noqa: BLE001 (whatever it is, it says something)
+                said += _said_by(error)
+    return said
+
+
+def _said_by(error: BaseException) -> list[str]:
+    return [str(error), repr(error), *getattr(error, "__notes__", [])]
+
+
+def _worker(location: str, spec: Path) -> list[str]:
+    """Read it in the worker of a DataLoader, whose traceback becomes a message."""
+    del spec
+    try:
+        dataset = wids.ShardListDataset([(location, 1)], allow_pipe=True)
+        next(iter(DataLoader(dataset, num_workers=1, collate_fn=list)))
+    except Exception as error:  # noqa: BLE001
+        # The message of the worker's error holds its traceback: lines of code, and messages.
+        return _said_by(error)
+    return []
+
+
+def _page(location: str, spec: Path) -> list[str]:
+    """Look at it on the page."""
+    del spec
+    said = []
+    questions = ("api/dataset", "api/page", "api/sample?i=0", "api/shards", "api/faults")
+    try:
+        with browsing([(location, 1)], title=location) as server:
+            for response in map(server.get, questions):
+                said.append(response.text + str(response.headers))
+    except WidsError as error:
+        said += _said_by(error)
+    return said
+
+
+def _functions(location: str, spec: Path) -> list[str]:
+    """Ask the functions that take locations."""
+    del spec
+    said = []
+    calls: list[Callable[[], Any]] = [
+        lambda: wids.ShardCache().get(location),
+        lambda: wids.ShardCache(allow_pipe=True).get(location),
+        lambda: wids.DatasetSpec.load(location),
+        lambda: wids.DatasetSpec.parse("{", location),
+    ]
+    if not location.startswith("//"):  # on this machine that is a folder at the root
+        calls += [lambda: wids.ShardWriter(location), lambda: wids.TarWriter(location)]
+    for call in calls:
+        try:
+            said.append(repr(call()))
+        except Exception as error:  # noqa: BLE001
+            said += _said_by(error)
+    return said
+
+
+def _command(*arguments: str) -> Callable[[str, Path], list[str]]:
+    """Return what runs a command on the location, and on a spec that names it."""
+
+    def run(location: str, spec: Path) -> list[str]:
+        for given in (location, str(spec)):
+            with suppress(SystemExit):
+                main([each.replace("LOCATION", given) for each in arguments])
+        return []
+
+    return run
+
+
+OUTLETS: dict[str, Callable[[str, Path], list[str]]] = {
+    "dataset": _dataset,
+    "worker": _worker,
+    "page": _page,
+    "functions": _functions,
+    "info": _command("info", "LOCATION"),
+    "info --json": _command("info", "--json", "LOCATION"),
+    "info --table": _command("info", "--table", "LOCATION"),
+    "ls": _command("ls", "LOCATION"),
+    "ls --json": _command("ls", "--json", "LOCATION"),
+    "ls 0": _command("ls", "LOCATION", "0"),
+    "show": _command("show", "LOCATION", "0"),
+    "cat": _command("cat", "LOCATION", "0", ".txt"),
+    "check": _command("check", "LOCATION"),
+    "check --json": _command("check", "--json", "LOCATION"),
+    "verify": _command("verify", "LOCATION"),
+    "stats": _command("stats", "LOCATION"),
+    "order": _command("order", "LOCATION"),
+    "import": _command("import", "LOCATION", "-o", "out-%d.tar"),
+    "import to it": _command("import", "good.tar", "-o", "LOCATION"),
+    "create": _command("create", "LOCATION", "-o", "out.json"),
+    "create to it": _command("create", "good.tar", "-o", "LOCATION"),
+    "reshard": _command("reshard", "LOCATION", "-o", "out-%d.tar"),
+    "reshard to it": _command("reshard", "good.tar", "-o", "LOCATION"),
+    "merge": _command("merge", "LOCATION", "LOCATION", "-o", "out.json"),
+    "update": _command("update", "LOCATION", "-n", "name"),
+    "repair": _command("repair", "LOCATION", "-o", "out.tar"),
+    "export": _command("export", "LOCATION", "out"),
+    "browse": _command("browse", "LOCATION", "--host", "192.0.2.1", "--no-browser"),
+}
+
+
+@pytest.mark.filterwarnings("always")
+@pytest.mark.parametrize("outlet", OUTLETS)
+def test_no_outlet_shows_a_secret(
+    outlet: str,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    """Errors, warnings, logs, descriptions, commands, the page, workers: for every location."""
+    write_shard(tmp_path / "good.tar", [{"__key__": "a", ".txt": "x"}])
+    leaks = []
+    for location in LOCATIONS:
+        if outlet.endswith("to it") and location.startswith("//"):
+            continue  # on this machine that is a folder at the root
+        spec = tmp_path / "spec.json"
+        shards = [{"url": location, "nsamples": 1, "filesize": 10_240}]
+        spec.write_text(json.dumps({"wids_version": 1, "base": location, "shardlist": shards}))
+        caplog.clear()
+        with warnings.catch_warnings(record=True) as warned, caplog.at_level(logging.DEBUG, "wids"):
+            warnings.simplefilter("always")
+            said = OUTLETS[outlet](location, spec)
+        captured = capfd.readouterr()
+        said += [str(each.message) for each in warned] + [caplog.text, captured.out, captured.err]
+        for text in said:
+            for line in text.splitlines():
+                if "HUSHHUSH" in line:
+                    leaks.append(f"{location!r}: {line[:300]}")
+    assert not leaks, "\n".join(dict.fromkeys(leaks))
