@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import DistributedShardSampler as DistributedShardSampler
     from wids.ordering.samplers import ShardedSampler as ShardedSampler
     from wids.ordering.samplers import ShardListSampler as ShardListSampler
+    from wids.ordering.shapebatches import shape_buckets as shape_buckets
     from wids.reading.loader import Loader as Loader
     from wids.reading.ragged import Ragged as Ragged
     from wids.reading.samplesequence import SampleSequence as SampleSequence
@@ -118,6 +119,7 @@ _HOME_OF = {
     "random_seed": "ordering.randomseeds",
     "read_foreign_index": "tar.foreign",
     "reshard": "tools.reshard",
+    "shape_buckets": "ordering.shapebatches",
     "show": "display.notebook",
     "thumbnail": "display.thumbnails",
     "view_field": "display.fieldview",

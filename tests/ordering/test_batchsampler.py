@@ -301,3 +301,17 @@ def test_a_batch_takes_its_epoch_along():
     batches.set_epoch(6)
     batch = pickle.loads(pickle.dumps(next(iter(batches))))
     assert (batch.epoch, batch.seed, len(batch)) == (6, 0, 4)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_less_than_a_batch_is_nothing_left(ranks):
+    """With `drop_last`, a state after the last batch leads to the next epoch, on all ranks."""
+    for rank in range(ranks):
+        batches = make_batches(rank, ranks, 8, drop_last=True)
+        one_pass = iter(batches)
+        for _ in range(len(batches)):
+            next(one_pass)
+        resumed = make_batches(rank, ranks, 8, drop_last=True)
+        resumed.load_state_dict(batches.state_dict())
+        assert list(one_pass) == []
+        assert (resumed.epoch, list(resumed)) == (1, list(batches))

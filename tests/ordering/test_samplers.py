@@ -560,9 +560,10 @@ def test_resume_goes_on_where_it_stopped(options, steps):
     assert list(islice(iterator, steps)) == epochs[0][:steps]
     state = json.loads(json.dumps(stopped.state_dict()))
     resumed.load_state_dict(state)
-    assert resumed.remaining() == 26 - steps
+    assert resumed.remaining() == (26 - steps or 26)
     assert len(resumed) == 26
-    assert [list(resumed) for _ in range(3)] == [epochs[0][steps:], *epochs[1:]]
+    following = [epochs[0][steps:], *epochs[1:]] if steps < 26 else epochs[1:]
+    assert [list(resumed) for _ in following] == following
 
 
 @given(
@@ -639,7 +640,12 @@ def test_nothing_consumed_between_passes_is_the_start_of_the_next(pinned):
         sampler.set_epoch(0)
     list(sampler)
     state = sampler.state_dict(consumed=0)
-    assert (state["epoch"], state["position"]) == (1, 0)
+    assert (state["epoch"], state["position"]) == (0, 100)
+    resumed = ChunkedSampler(range(100))
+    resumed.load_state_dict(state)
+    assert resumed.epoch == 1
+    sampler.set_epoch(1)
+    assert list(resumed) == list(sampler)
 
 
 def test_a_finished_epoch_resumes_with_the_next():
@@ -657,7 +663,70 @@ def test_a_finished_explicit_epoch_resumes_with_the_next():
     sampler.set_epoch(4)
     list(sampler)
     state = sampler.state_dict()
-    assert (state["epoch"], state["position"]) == (5, 0)
+    assert (state["epoch"], state["position"]) == (4, 100)
+    resumed = ChunkedSampler(range(100))
+    resumed.load_state_dict(state)
+    sampler.set_epoch(5)
+    assert list(resumed) == list(sampler)
+
+
+@pytest.mark.parametrize("tail", [{}, {"pad": False}, {"drop_last": True}])
+@pytest.mark.parametrize("asked", ["after the pass", "consumed", "at the last index"])
+def test_the_end_of_an_epoch_leads_to_the_next(tail, asked):
+    """However the state was taken at its end, on every rank, the next pass is the next epoch."""
+
+    def make(rank):
+        return DistributedChunkedSampler(range(10), 4, rank, **tail)
+
+    states = []
+    for rank in range(4):
+        sampler = make(rank)
+        one_pass = iter(sampler)
+        indexes = list(islice(one_pass, len(sampler)))
+        if asked != "at the last index":
+            assert list(one_pass) == []
+        states.append(sampler.state_dict(len(indexes) if asked == "consumed" else None))
+        expected = list(sampler)
+        for rank_of_state in range(rank + 1):
+            state = states[rank_of_state]
+            # Two ranks have come to the end, where those of a longer pass have one index left.
+            if tail == {"pad": False} and asked == "at the last index" and rank_of_state > 1:
+                assert state["position"] == 8
+                continue
+            resumed = make(rank)
+            resumed.load_state_dict(state)
+            assert (resumed.epoch, resumed.remaining()) == (1, len(resumed))
+            assert list(resumed) == expected
+    if asked != "at the last index":
+        assert all(state == states[0] for state in states)
+
+
+def test_a_used_up_epoch_that_is_asked_for_is_empty():
+    """A loop that counts its epochs itself, and was left at the last batch, sees nothing twice."""
+    sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
+    list(sampler)
+    resumed.load_state_dict(sampler.state_dict())
+    seen = []
+    for epoch in range(3):
+        resumed.set_epoch(epoch)
+        seen.append(list(resumed))
+    assert seen[0] == []
+    assert seen[1:] == [list(sampler), list(sampler)]
+
+
+def test_a_restored_end_can_be_saved_again():
+    """A state that was restored and not used is given back as it was, also from a copy."""
+    sampler, resumed = ChunkedSampler(range(100)), ChunkedSampler(range(100))
+    list(sampler)
+    state = sampler.state_dict()
+    resumed.load_state_dict(state)
+    iter(resumed)
+    copied = copy.deepcopy(resumed)
+    assert resumed.state_dict() == copied.state_dict() == state
+    assert copied.state_dict(consumed=30)["epoch"] == 1
+    next(iter(resumed))
+    assert (resumed.state_dict()["epoch"], resumed.state_dict()["position"]) == (1, 1)
+    assert list(copied) == list(sampler)
 
 
 def test_setting_the_restored_epoch_keeps_the_position():
@@ -767,7 +836,7 @@ def test_a_state_of_other_data_may_be_forced():
     shrunk.load_state_dict(state, strict=False)
     assert grown.epoch == 3
     assert len(list(grown)) == 25
-    assert list(shrunk) == []
+    assert shrunk.epoch == 4  # of epoch 3 nothing is left
     assert len(list(shrunk)) == 90
 
 
@@ -937,7 +1006,7 @@ def test_a_state_that_counts_batches_drawn_ahead_is_warned_of(batch_sampler):
     assert caught[0].filename == __file__
     assert sampler.state_dict(consumed=8)["position"] == 8
     assert len(list(batches)) == 12
-    assert sampler.state_dict()["epoch"] == 1  # all were used, and no warning is due
+    assert sampler.state_dict()["position"] == 101  # all were used, and no warning is due
     copy.copy(sampler).state_dict()
 
 

@@ -2,17 +2,20 @@
 
 torch's own batch sampler cannot say where it stands; this one can, whatever was prefetched. Its
 batches know the epoch they are of, and take it along to the worker that reads them. They have a
-fixed number of samples, or with `cost=` as many as a bound allows (`wids.ordering.costpools`).
+fixed number of samples, or with `cost=` as many as a bound allows (`wids.ordering.costpools`), or
+with `shape=` samples of one shape alone (`wids.ordering.shapebatches`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from wids.ordering.costbatches import CostBatches, CostPass
-from wids.ordering.passes import EpochPass, check_count
+from wids.ordering.costbatches import CostPlan
+from wids.ordering.passes import EpochPass, OrderState, check_count
+from wids.ordering.plannedbatches import PlannedBatches, PlannedPass
 from wids.ordering.randomseeds import IndexBatch
 from wids.ordering.samplers import ChunkedSampler
+from wids.ordering.shapebatches import ShapePlan
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -40,20 +43,28 @@ class BatchSampler(TorchBatchSampler):
     never exceeds `max_cost`. All ranks have equally many, the same number each epoch, and those of
     one step are alike.
 
+    With `shape` a batch holds samples of one shape, which is that of all ranks at each step. Each
+    shape is padded or cut to the ranks as the sampler is, and only its last batch may be smaller.
+
     Args:
         sampler: A sampler of this library.
-        batch_size: Indexes a batch, at least 1; with `cost`, the most that a batch may have.
-        drop_last: Leave out the last batch if it is smaller; not with `cost`.
+        batch_size: Indexes a batch, at least 1; with `cost`, the most that a batch may have; with
+            `shape`, it may be a mapping from shapes to sizes.
+        drop_last: Leave out the last batch if it is smaller, with `shape` that of each; not with
+            `cost`.
         cost: Cost of each sample of the dataset, such as its length; from 0 to `max_cost`.
         max_cost: What a batch may cost.
+        shape: Shape of each sample of the dataset: an integer or a string, or a row of integers,
+            such as width and height (`wids.shape_buckets`).
 
     Attributes:
         sampler, drop_last: As given.
-        batch_size: As given; None with `cost`, which says to frameworks that sizes differ.
+        batch_size: As given; None with `cost` or a mapping, which says to frameworks that sizes
+            differ.
 
     Raises:
         TypeError: The sampler is none of this library, or neither a size nor a cost is given.
-        ValueError: `batch_size` is below 1, or a cost is out of range.
+        ValueError: `batch_size` is below 1, a cost is out of range, or a shape has no batch size.
 
     >>> list(BatchSampler(ChunkedSampler(range(5), shuffle=False), 2))
     [[0, 1], [2, 3], [4]]
@@ -62,6 +73,11 @@ class BatchSampler(TorchBatchSampler):
     ... )
     >>> [len(batch) for batch in by_length]
     [3, 3, 3, 3, 3, 3, 3, 7, 7, 7, 14, 4]
+    >>> by_shape = BatchSampler(
+    ...     ChunkedSampler(range(6), shuffle=False), 2, shape=["wide", "high", "wide"] * 2
+    ... )
+    >>> list(by_shape)
+    [[0, 2], [3, 5], [1, 4]]
     """
 
     sampler: ChunkedSampler
@@ -69,11 +85,12 @@ class BatchSampler(TorchBatchSampler):
     def __init__(
         self,
         sampler: ChunkedSampler,
-        batch_size: int | None = None,
+        batch_size: int | Mapping[Any, int] | None = None,
         drop_last: bool = False,
         *,
         cost: "Sequence[float] | NDArray[Any] | None" = None,
         max_cost: float | None = None,
+        shape: "Sequence[Any] | NDArray[Any] | None" = None,
     ) -> None:
         if not isinstance(sampler, ChunkedSampler):
             raise TypeError(
@@ -83,30 +100,45 @@ class BatchSampler(TorchBatchSampler):
             )
         if (cost is None) != (max_cost is None) or (cost is None and batch_size is None):
             raise TypeError("give a BatchSampler batch_size, or cost and max_cost, or all three")
+        if cost is not None and shape is not None:
+            raise TypeError("give a BatchSampler cost or shape, not both")
         if cost is not None and drop_last:
             raise ValueError("drop_last is of no use with cost: batches differ in size")
+        if isinstance(batch_size, Mapping) and shape is None:
+            raise TypeError(
+                "a mapping of batch sizes says how many samples of each shape: give shape"
+            )
         self.sampler = sampler
-        self._size = 0 if batch_size is None else check_count("batch_size", batch_size)
-        self.batch_size = None if cost is not None else self._size  # type: ignore[assignment]
+        self._size = 0
+        if batch_size is not None and not isinstance(batch_size, Mapping):
+            self._size = check_count("batch_size", batch_size)
+        differ = cost is not None or not self._size
+        self.batch_size = None if differ else self._size  # type: ignore[assignment]
         self.drop_last = bool(drop_last)
-        self._by_cost: CostBatches | None = None
+        self._planned: PlannedBatches[Any] | None = None
         if max_cost is not None:
-            self._by_cost = CostBatches(sampler, cost, max_cost, self._size or None)
+            self._kind = "by cost"
+            plan = CostPlan(sampler, cost, max_cost, self._size or None)
+            self._planned = PlannedBatches(sampler, plan)
+        elif shape is not None and batch_size is not None:
+            self._kind = "by shape"
+            shapes = ShapePlan(sampler, shape, batch_size, drop_last=self.drop_last)
+            self._planned = PlannedBatches(sampler, shapes)
 
     def __len__(self) -> int:
         """Number of batches in a whole epoch on this rank."""
-        if self._by_cost is not None:
-            return self._by_cost.count(remaining=False)
+        if self._planned is not None:
+            return self._planned.count(remaining=False)
         return self._batches_of(len(self.sampler))
 
-    def __iter__(self) -> "BatchPass | CostPass":
+    def __iter__(self) -> "BatchPass | PlannedPass[Any]":
         """Begin a pass, as the sampler does."""
-        if self._by_cost is not None:
-            return self._by_cost.begin()
+        if self._planned is not None:
+            return self._planned.begin()
         return BatchPass(iter(self.sampler), self._size, drop_last=self.drop_last)
 
     def __repr__(self) -> str:
-        return f"BatchSampler({self.sampler!r}, {'by cost' if self._by_cost else self.batch_size})"
+        return f"BatchSampler({self.sampler!r}, {self._kind if self._planned else self._size})"
 
     @property
     def epoch(self) -> int:
@@ -116,13 +148,13 @@ class BatchSampler(TorchBatchSampler):
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the epoch of all coming passes."""
         self.sampler.set_epoch(epoch)
-        if self._by_cost is not None:
-            self._by_cost.forget()
+        if self._planned is not None:
+            self._planned.forget()
 
     def remaining(self) -> int:
         """Number of batches still to come: of the pass under way, else of the next one."""
-        if self._by_cost is not None:
-            return self._by_cost.count(remaining=True)
+        if self._planned is not None:
+            return self._planned.count(remaining=True)
         return self._batches_of(self.sampler.remaining())
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
@@ -135,8 +167,8 @@ class BatchSampler(TorchBatchSampler):
         Raises:
             ValueError: `consumed` is negative.
         """
-        if self._by_cost is not None:
-            return self._by_cost.state_dict(consumed)
+        if self._planned is not None:
+            return self._planned.state_dict(consumed)
         return self.sampler.state_dict(None if consumed is None else consumed * self._size)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
@@ -144,16 +176,21 @@ class BatchSampler(TorchBatchSampler):
 
         Args:
             state_dict: Of this class or of a sampler, from this or another rank; by cost, with the
-                same costs and bound, or between two epochs.
+                same costs and bound, by shape with the same shapes, or between two epochs.
             strict: False to accept the state of other data; see `ChunkedSampler`.
 
         Raises:
             ValueError: It is no state, is of another version of the order, or of other data.
         """
-        if self._by_cost is not None:
-            self._by_cost.load_state_dict(state_dict, strict=strict)
+        if self._planned is not None:
+            self._planned.load_state_dict(state_dict, strict=strict)
         else:
             self.sampler.load_state_dict(state_dict, strict)
+            state = OrderState.parse(self.sampler.state_dict(consumed=0))
+            left = -(-(state.n - state.position) // self.sampler.num_replicas)
+            # What is left of the epoch is less than a batch: it is used up, as for the sampler.
+            if state.position and not self._batches_of(left):
+                self.sampler.load_state_dict(state.moved(state.n).to_dict(), strict)
 
     def _batches_of(self, num_indexes: int) -> int:
         full, rest = divmod(num_indexes, self._size)

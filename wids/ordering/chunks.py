@@ -227,6 +227,19 @@ class GridLine:
         lines, _, offsets, in_short = self._slots_at(places, lines)
         return offsets, np.where(in_short, self._short[lines], self._chunksize)
 
+    def pieces(self) -> tuple[Integers, Integers]:
+        """All chunks as they stand in line; as `TableLine.pieces`."""
+        sizes, slots = [], self._slots.tolist()
+        for full, short, slot in zip(self._full.tolist(), self._short.tolist(), slots, strict=True):
+            line = np.full(full + 1, self._chunksize, np.int64)
+            line[slot] = short
+            sizes.append(line)
+        lines = np.repeat(np.arange(len(sizes)), [line.size for line in sizes])
+        together = np.concatenate(sizes)
+        bounds = _bounds(int(self._starts[0]), together[together > 0])
+        starts, _, _ = self.locate(bounds[:-1], lines[together > 0])
+        return starts, bounds
+
     def _slots_at(
         self, places: Integers, lines: Integers
     ) -> tuple[Integers, Integers, Integers, NDArray[np.bool_]]:
@@ -311,6 +324,14 @@ class TableLine:
         """How far into its chunk each place of the line is, and the size of the chunk."""
         _, sizes, offsets = self.locate(places, _lines)
         return offsets, sizes
+
+    def pieces(self) -> tuple[Integers, Integers]:
+        """All chunks as they stand in line.
+
+        Returns:
+            First sample of each; and the places where they begin, and where the last one ends.
+        """
+        return self._starts, self._bounds
 
     def _chunks_at(self, places: Integers) -> Integers:
         """The number in the line of the chunk at each place."""

@@ -35,6 +35,7 @@ class Deal:
 
     def __init__(self, quotas: Integers) -> None:
         number, parts = quotas.shape
+        self._parts = parts
         self._levels = (parts - 1).bit_length()
         self._width = 1 << self._levels
         # Heap order: node `i` has the children `2 * i` and `2 * i + 1`; the parts are the nodes
@@ -76,3 +77,19 @@ class Deal:
             nodes = 2 * nodes + (to_smaller == np.signbit(shares))  # a share may be -0.0
             left = np.where(to_smaller, before + 0.5, left - before)
         return np.broadcast_to(nodes - self._width, turns.shape), left.astype(np.int64)
+
+    def counts(self, turns: int, deal: int = 0) -> list[int]:
+        """Count the turns of each part among the first `turns` turns of a deal.
+
+        >>> Deal(np.array([[4, 2, 2]])).counts(5)
+        [3, 1, 1]
+        """
+        counts = np.array([turns], np.int64)
+        for level in range(self._levels):
+            nodes = np.arange(1 << level, 2 << level) + deal * self._width
+            shares = self._shares[nodes]
+            smaller = np.floor((counts + 0.5) * np.abs(shares)).astype(np.int64)
+            left = np.where(np.signbit(shares), counts - smaller, smaller)
+            counts = np.stack([left, counts - left], axis=1).ravel()
+        whole: list[int] = counts[: self._parts].tolist()
+        return whole

@@ -26,11 +26,18 @@ from typing import Literal
 
 import numpy as np
 
-from wids.ordering.chunks import ChunkGrid, ChunkLine, GridLine, Layout, TableLine
+from wids.ordering.chunks import ChunkGrid, ChunkLine, ChunkTable, GridLine, Layout, TableLine
 from wids.ordering.deal import Deal
 from wids.ordering.permute import Integers, derive_key, derive_keys, permute, shuffle_windows
 
-__all__ = ["ORDER_VERSION", "PARTITIONS", "EpochOrder", "OrderSpec", "RankShare"]
+__all__ = [
+    "ORDER_VERSION",
+    "PARTITIONS",
+    "EpochOrder",
+    "OrderSpec",
+    "RankShare",
+    "SubsetOrder",
+]
 
 # In every state that is saved: a run must be finished by the order that it was begun with.
 ORDER_VERSION = 1
@@ -123,18 +130,27 @@ class EpochOrder:
     """
 
     def __init__(
-        self, spec: OrderSpec, epoch: int, *, shuffle_chunks: bool, lane: int | None
+        self,
+        spec: OrderSpec,
+        epoch: int,
+        *,
+        shuffle_chunks: bool,
+        lane: int | None,
+        line: "ChunkLine | None" = None,
+        edges: Integers | None = None,
     ) -> None:
         key = derive_key(spec.seed, epoch)
         self._spec = spec
+        self._epoch = epoch
         self._one_lane = lane is not None
         self._key_of_all = derive_key(key, _ALL)
         self._key_of_samples = derive_key(key, _SAMPLES)
         if spec.partition != "uniform":
             lanes = np.arange(spec.lanes) if lane is None else np.array([lane])
             lanes = lanes.astype(np.int64)
-            self._line = _line_up(spec, lanes, key if shuffle_chunks else None)
-            self._sublanes = _SubLanes(spec, lanes, self._line, derive_key(key, _WINDOWS))
+            self._line = line or _line_up(spec, lanes, key if shuffle_chunks else None)
+            windows = derive_key(key, _WINDOWS)
+            self._sublanes = _SubLanes(spec, lanes, self._line, windows, edges)
 
     def at(self, positions: Integers) -> Integers:
         """The indexes at some positions of the epoch.
@@ -162,6 +178,46 @@ class EpochOrder:
             offsets = permute(offsets, sizes, derive_keys(self._key_of_samples, starts))
         return starts + offsets + spec.first
 
+    def subset(self, members: Integers) -> "SubsetOrder":
+        """The order of some of the samples, in which chunks follow each other as in this one.
+
+        Disjoint subsets that are drawn from in proportion to their sizes so need the same chunks
+        at the same time. For an order of all lanes.
+
+        Args:
+            members: Their indexes, ascending; int64, shape `(m,)`.
+        """
+        spec, line, edges = self._spec, None, None
+        layout: Layout = ChunkGrid(members.size, max(1, members.size))
+        number = 1
+        if spec.partition != "uniform":
+            starts, bounds = self._line.pieces()
+            firsts = np.searchsorted(members, starts + spec.first)
+            stops = np.searchsorted(members, starts + np.diff(bounds) + spec.first)
+            layout = ChunkTable(stops - firsts)
+            mine = np.concatenate([np.zeros(1, np.int64), np.cumsum(layout.sizes)])
+            line = TableLine(firsts, mine)
+            number = self._sublanes.number
+            if number > 1:
+                edges = mine[np.searchsorted(bounds, self._sublanes.edges)]
+        part = replace(spec, layout=layout, interleave=number, first=0)
+        order = EpochOrder(
+            part, self._epoch, shuffle_chunks=True, lane=None, line=line, edges=edges
+        )
+        return SubsetOrder(order, members)
+
+
+class SubsetOrder:
+    """The order of some of the samples; made by `EpochOrder.subset`."""
+
+    def __init__(self, order: EpochOrder, members: Integers) -> None:
+        self._order = order
+        self._members = members
+
+    def at(self, positions: Integers) -> Integers:
+        """The indexes at some positions of the subset; as `EpochOrder.at`."""
+        return self._members[self._order.at(positions)]
+
 
 class _SubLanes:
     """How the sub-lanes of a lane take turns: from a turn of the lane to a place in it.
@@ -173,7 +229,14 @@ class _SubLanes:
     to their next chunks one after the other.
     """
 
-    def __init__(self, spec: OrderSpec, lanes: Integers, line: ChunkLine, key: int) -> None:
+    def __init__(
+        self,
+        spec: OrderSpec,
+        lanes: Integers,
+        line: ChunkLine,
+        key: int,
+        edges: Integers | None = None,
+    ) -> None:
         bounds = spec.lane_bounds()
         self._lanes = lanes
         self._num_lanes = spec.lanes
@@ -181,12 +244,19 @@ class _SubLanes:
         self._key = key
         self._lane_starts = bounds[lanes]
         self._lane_lengths = bounds[lanes + 1] - bounds[lanes]
-        self._number = spec.effective_interleave
+        self.number = self._number = spec.effective_interleave
         if self._number == 1:
             return
         # As short as can be: the fewer turns a window has, the more evenly it is mixed.
         self._window_bits = (self._number - 1).bit_length()
-        edges = self._edges(line)
+        # A subset has its edges between the same chunks as the whole, for each lane that it has.
+        if edges is None:
+            edges = self._edges(line)
+        else:
+            starts = self._lane_starts[:, None]
+            edges = edges.clip(starts, starts + self._lane_lengths[:, None])
+            edges[:, 0], edges[:, -1] = self._lane_starts, self._lane_starts + self._lane_lengths
+        self.edges = edges
         quotas = self._quotas(spec, np.diff(edges, axis=1))
         # One deal for each stretch of each lane. A stretch begins where the one before it ends:
         # in the lane's turns, and in the places of each sub-lane.

@@ -282,7 +282,7 @@ class ChunkedSampler(Sampler[int]):
     @property
     def epoch(self) -> int:
         """The epoch of the pass under way, or of the next one if none is."""
-        return self._epoch
+        return self._place().epoch if self._progress is None else self._epoch
 
     @epoch.setter
     def epoch(self, epoch: int) -> None:
@@ -320,8 +320,9 @@ class ChunkedSampler(Sampler[int]):
 
     def remaining(self) -> int:
         """Number of indexes still to come: of the pass under way, else of the next one."""
-        state = self._state()
-        return self._share(state).count
+        progress = self._progress
+        under_way = progress is not None and not progress.exhausted
+        return self._share(self._state() if under_way else self._course()[0]).count
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
         """Where the sampler stands: a small dict of plain values, the same on every rank.
@@ -332,7 +333,7 @@ class ChunkedSampler(Sampler[int]):
                 `load_state_dict` is the position restored. Needed where a loader asks for indexes
                 ahead of their use, as a plain DataLoader with workers does; without it those
                 handed out count as used, with a warning where such a DataLoader drew them.
-                After a pass handed out whole, 0 is the next one's start.
+                After a pass handed out whole, 0 counts as all of it.
 
         Raises:
             ValueError: `consumed` is negative.
@@ -347,7 +348,9 @@ class ChunkedSampler(Sampler[int]):
         """Go on where `state_dict` was taken, on any number of ranks.
 
         The epoch under way is finished in the order in which it was begun: its seed, partition,
-        lanes and interleave come from the state. Later epochs follow this sampler's own.
+        lanes and interleave come from the state. Later epochs follow this sampler's own. If the
+        epoch is used up, the next pass is the next epoch; only after `set_epoch` with the epoch of
+        the state is it what is left of that, which is nothing.
 
         Args:
             state_dict: From `state_dict`, of this or of another rank.
@@ -403,18 +406,33 @@ class ChunkedSampler(Sampler[int]):
 
     def _place(self) -> OrderState:
         """The state at which the next pass begins."""
-        return self._resumed or self._epoch_start(self._epoch)
+        resumed = self._resumed
+        if resumed is None:
+            return self._epoch_start(self._epoch)
+        # No pass is empty only because a state was taken at the end of an epoch. Whoever counts the
+        # epochs and asks for this one gets what is left of it, and does not see it twice.
+        if self._used_up(resumed) and not self._pinned:
+            return self._following(resumed)
+        return resumed
+
+    def _used_up(self, state: OrderState) -> bool:
+        """Whether no rank has anything left of the epoch."""
+        left = state.n - state.position
+        return left < (self.num_replicas if self._tail == "drop" else 1)
 
     def _state(self, consumed: int | None = None) -> OrderState:
         """The state now: of the pass under way, or between two passes."""
         progress = self._progress
         if progress is None:
+            # As it was restored, also if the next pass is of the next epoch.
+            if not consumed:
+                return self._resumed or self._epoch_start(self._epoch)
             place = self._place()
-            return place.moved(place.position + (consumed or 0) * self.num_replicas)
+            return place.moved(place.position + consumed * self.num_replicas)
         # A loader may have asked for the last index long before the last batch is used; but none
         # used at all is what a loop says between two passes.
         if progress.exhausted and not consumed:
-            return self._epoch_start(max(self._epoch, progress.start.epoch + 1))
+            return progress.start.moved(progress.start.n)
         return progress.state(consumed)
 
     def _spec(self, state: OrderState) -> OrderSpec | MixtureSpec | WeightedSpec:
@@ -458,8 +476,10 @@ class ChunkedSampler(Sampler[int]):
         May be asked from another thread than the one that draws indexes.
         """
         progress = self._progress
-        if progress is None or progress.exhausted:
-            return self._state(), 0
+        if progress is None:
+            return self._place(), 0
+        if progress.exhausted:
+            return self._epoch_start(max(self._epoch, progress.start.epoch + 1)), 0
         return progress.start, progress.handed_out
 
     def _following(self, state: OrderState) -> OrderState:
@@ -486,6 +506,8 @@ class ChunkedSampler(Sampler[int]):
         # but to Accelerate that is how a sampler is given whose loader is to be prepared.
         said = isinstance(self, DistributedSampler) and "accelerate" not in sys.modules
         check_dealing(self._drawing.dealer, self.num_replicas, meant=said or not self.shuffle)
+        if progress.start == self._place():
+            self._epoch = progress.start.epoch
         self._progress = progress
 
     def _ended(self, progress: Progress) -> None:

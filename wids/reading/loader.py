@@ -112,6 +112,8 @@ class Loader:
         # Kept from epoch to epoch: the first batches in new memory cost as much as many later ones.
         self._pools = Pools()
         self._progress: _Progress | None = None
+        # State in which a pass was left that had not come to its end, until a pass goes on from it.
+        self._left: dict[str, Any] | None = None
 
     def __len__(self) -> int:
         """Number of batches in a whole epoch."""
@@ -158,6 +160,11 @@ class Loader:
             batches = iter(stateful)
             # Before any index is drawn; from then on the sampler is ahead of the batches.
             progress.start = stateful.state_dict()
+            # A sampler goes on with the next epoch if this one is used up; a loop that was left at
+            # its last batch gets what is left of it: nothing.
+            if progress.start == self._left:
+                batches.load_state_dict(progress.start)
+            self._left = None
             return batches
         if self.batch_sampler is not None:
             return iter(self.batch_sampler)
@@ -184,14 +191,17 @@ class Loader:
         sampler = self._saved_sampler()
         progress = self._progress
         if progress is None or progress.finished:
-            return {"sampler": sampler.state_dict(consumed=0)}
+            return {"sampler": sampler.state_dict(consumed=0), "finished": self._left is None}
         # Nothing used: the start as it was, since the sampler itself is ahead already.
-        if not progress.consumed:
-            return {"sampler": dict(progress.start)}
-        return {"sampler": sampler.state_dict(consumed=progress.consumed)}
+        consumed = progress.consumed
+        state = sampler.state_dict(consumed=consumed) if consumed else dict(progress.start)
+        return {"sampler": state, "finished": False}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next pass start at the position of a state.
+
+        If it was taken at the last batch of a pass, the next pass is what was left of that, which
+        is nothing, as with torchdata's `StatefulDataLoader`; if after the pass, the next epoch.
 
         Raises:
             ValueError: It is no state of a loader, or of other data.
@@ -202,7 +212,9 @@ class Loader:
                 f"expected the state of a wids.Loader, with a key 'sampler', got the keys "
                 f"{', '.join(map(repr, state_dict)) or '(none)'}"
             )
-        self._saved_sampler().load_state_dict(state_dict["sampler"])
+        state = state_dict["sampler"]
+        self._saved_sampler().load_state_dict(state)
+        self._left = None if state_dict.get("finished", True) else dict(state)
         self._progress = None
 
     def _stateful_batches(self) -> BatchSampler | None:

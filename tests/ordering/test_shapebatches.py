@@ -1,0 +1,368 @@
+"""Batches by shape: one shape on all ranks at each step, exact, resumed anywhere, few shards."""
+
+import json
+from collections import Counter
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.utils.data import DataLoader
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import wids
+from wids import BatchSampler, DistributedChunkedSampler, DistributedShardSampler, Mixture
+
+# torchdata 0.11 calls what torch 2.13 deprecates.
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+
+THOROUGH = settings(
+    max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), database=None
+)
+
+
+class Numbers(list):
+    """A dataset of its own indexes, in shards."""
+
+    def __init__(self, lengths):
+        super().__init__(range(sum(lengths)))
+        self.lengths = lengths
+
+
+DATA = Numbers([300, 110, 0, 600])
+SHAPES = np.random.default_rng(0).choice(5, len(DATA), p=[0.5, 0.3, 0.15, 0.045, 0.005])
+
+
+def make_batches(rank=0, ranks=2, *, dataset=DATA, shapes=SHAPES, size=8, **options):
+    options = {"interleave": 2, "lanes": 1, **options}
+    sampler = DistributedShardSampler(dataset, ranks, rank, **options)
+    return BatchSampler(sampler, size, shape=shapes)
+
+
+@st.composite
+def cases(draw):
+    """Draw a dataset whose samples have shapes of any distribution, and how it is read."""
+    dataset = Numbers(draw(st.lists(st.sampled_from([0, 1, 7, 90, 300]), min_size=1, max_size=6)))
+    rng = np.random.default_rng(draw(st.integers(0, 99)))
+    n, buckets = len(dataset), draw(st.integers(1, 9))
+    kind = draw(st.sampled_from(["even", "uneven", "sorted"]))
+    shapes = {
+        "even": rng.integers(0, buckets, n),
+        "uneven": (buckets * rng.random(n) ** 4).astype(int),
+        "sorted": np.sort(rng.integers(0, buckets, n)),
+    }[kind]
+    sizes = {shape: draw(st.integers(1, 9)) for shape in range(buckets)}
+    return {
+        "dataset": dataset,
+        "shapes": shapes,
+        "size": draw(st.sampled_from([1, 4, sizes])),
+        "partition": draw(st.sampled_from(["contiguous", "fixed", "global", "uniform"])),
+        "shuffle": draw(st.booleans()),
+        "lanes": draw(st.integers(1, 3)),
+        "interleave": draw(st.integers(1, 4)),
+        "chunksize": draw(st.sampled_from([None, 25])),
+    }
+
+
+def size_of(options, shape):
+    """The batch size of a shape."""
+    size = options["size"]
+    return size[shape] if isinstance(size, dict) else size
+
+
+@THOROUGH
+@given(
+    case=cases(),
+    ranks=st.integers(1, 5),
+    tail=st.sampled_from([{}, {"pad": False}, {"drop_last": True}]),
+    short=st.booleans(),
+)
+def test_batches_are_of_one_shape_and_exact(case, ranks, tail, short):
+    """Ranks share a shape at each step; samples come once, but for what the sampler's rules say."""
+    shapes = case["shapes"]
+    for epoch in range(2):
+        drawn = []
+        for rank in range(ranks):
+            sampler_options = {k: v for k, v in case.items() if k not in ("shapes", "size")}
+            dataset = sampler_options.pop("dataset")
+            sampler = DistributedShardSampler(dataset, ranks, rank, **sampler_options, **tail)
+            batches = BatchSampler(sampler, case["size"], not short, shape=shapes)
+            batches.set_epoch(epoch)
+            drawn.append(list(batches))
+            assert len(drawn[-1]) == len(batches) == batches.remaining()
+        sizes = {len(of_rank) for of_rank in drawn}
+        if tail == {"pad": False}:
+            assert max(sizes) - min(sizes) <= len(set(shapes.tolist()))
+        else:
+            assert len(sizes) == 1
+        steps = [list(step) for step in zip(*drawn, strict=False)]
+        for step in steps:
+            assert len({int(shapes[i]) for batch in step for i in batch}) == 1
+        check_sizes(case, drawn, short=short)
+        check_samples(case, drawn, ranks, tail, short=short)
+
+
+def check_sizes(case, drawn, *, short):
+    """Only the last batch of a shape is smaller than the others, and none is empty."""
+    for of_rank in drawn:
+        last_of = {}
+        for batch in of_rank:
+            assert batch
+            shape = int(case["shapes"][batch[0]])
+            assert not last_of.get(shape, 0)
+            last_of[shape] = size_of(case, shape) - len(batch)
+            assert last_of[shape] >= 0
+        assert short or not any(last_of.values())
+
+
+def check_samples(case, drawn, ranks, tail, *, short):
+    """Each sample comes once; repeats and omissions of a shape are fewer than its bounds."""
+    shapes = case["shapes"]
+    seen = Counter(index for of_rank in drawn for batch in of_rank for index in batch)
+    for shape in set(shapes.tolist()):
+        members = np.flatnonzero(shapes == shape).tolist()
+        missing = sum(not seen[index] for index in members)
+        repeats = sum(seen[index] - 1 for index in members if seen[index])
+        group = ranks * size_of(case, shape)
+        assert repeats < ranks if not tail else repeats == 0
+        if short:
+            assert missing < ranks if "drop_last" in tail else missing == 0
+        else:
+            assert missing < group
+
+
+@THOROUGH
+@given(
+    case=cases(),
+    runs=st.lists(st.tuples(st.integers(1, 6), st.integers(0, 9)), max_size=4),
+    last=st.integers(1, 4),
+)
+def test_a_run_goes_on_with_other_ranks(case, runs, last):
+    """Stopped after any step, on any ranks in turn, each sample still comes once."""
+    state, seen = make_batches(0, 3, **case).state_dict(), Counter()
+    for ranks, steps in runs:
+        states = []
+        for rank in range(ranks):
+            batches = make_batches(rank, ranks, **case, pad=False)
+            batches.load_state_dict(state)
+            common = min(steps, batches.remaining())
+            one_pass = iter(batches)
+            states.append((one_pass, batches, common))
+        # As far as all ranks go together.
+        common = min(states, key=lambda item: item[2])[2]
+        common = max(0, common - len(set(case["shapes"].tolist())))
+        told = []
+        for one_pass, batches, _ in states:
+            for batch in islice(one_pass, common):
+                seen.update(batch)
+            told.append(batches.state_dict())
+        assert all(one == told[0] for one in told)
+        state = json.loads(json.dumps(told[0]))
+    for rank in range(last):
+        batches = make_batches(rank, last, **case, pad=False)
+        batches.load_state_dict(state)
+        for batch in batches:
+            seen.update(batch)
+    assert seen == Counter(case["dataset"])
+
+
+@pytest.mark.parametrize("tail", [{}, {"pad": False}, {"drop_last": True}])
+def test_a_resumed_run_is_the_same(tail):
+    """With the same ranks the batches after any stop are those of an undisturbed run."""
+    for rank in range(3):
+
+        def make(rank=rank):
+            tails = {"pad": tail.get("pad", True)}
+            sampler = DistributedShardSampler(DATA, 3, rank, lanes=1, interleave=2, **tails)
+            return BatchSampler(sampler, 8, "drop_last" in tail, shape=SHAPES)
+
+        whole = make()
+        epochs = [list(whole) for _ in range(2)]
+        for steps in range(0, len(epochs[0]), 3):
+            stopped, resumed = make(), make()
+            assert list(islice(stopped, steps)) == epochs[0][:steps]
+            resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
+            assert resumed.remaining() == len(epochs[0]) - steps
+            assert [list(resumed), list(resumed)] == [epochs[0][steps:], epochs[1]]
+
+
+@pytest.mark.parametrize("kind", ["stateful", "stateful with workers", "wids"])
+@pytest.mark.parametrize("steps", [0, 5, None])
+def test_loaders_resume_at_any_batch(kind, steps):
+    """A StatefulDataLoader and `wids.Loader` go on where they were saved, epochs included."""
+
+    def make():
+        if kind == "wids":
+            return wids.Loader(DATA, batch_sampler=make_batches(), num_workers=2)
+        workers = 2 if "workers" in kind else 0
+        return StatefulDataLoader(DATA, batch_sampler=make_batches(), num_workers=workers)
+
+    epochs = [[list(map(int, batch)) for batch in each] for each in [make()] for _ in range(2)]
+    steps = len(epochs[0]) if steps is None else steps
+    stopped = make()
+    iterator = iter(stopped)
+    head = [list(map(int, next(iterator))) for _ in range(steps)]
+    resumed = make()
+    resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
+    assert head + [list(map(int, batch)) for batch in resumed] == epochs[0]
+    assert [list(map(int, batch)) for batch in resumed] == epochs[1]
+
+
+def test_consumed_batches_are_counted_behind_a_prefetching_loader():
+    """With a plain DataLoader the number of batches used says where to go on."""
+    whole = list(make_batches())
+    batches = make_batches()
+    iterator = iter(DataLoader(DATA, batch_sampler=batches, num_workers=2))
+    for _ in range(3):
+        next(iterator)
+    resumed = make_batches()
+    resumed.load_state_dict(batches.state_dict(consumed=3))
+    assert list(resumed) == whole[3:]
+
+
+def test_shapes_are_named_in_any_way():
+    """Strings, rows of integers and tensors are shapes; sizes are given by their values."""
+    rows = np.stack([SHAPES * 64, np.full(len(DATA), 512)], axis=1)
+    expected = list(make_batches(size={shape: shape + 1 for shape in range(5)}))
+    for shapes, sizes in [
+        (rows, {(shape * 64, 512): shape + 1 for shape in range(5)}),
+        ([f"s{shape}" for shape in SHAPES], {f"s{shape}": shape + 1 for shape in range(5)}),
+        (torch.tensor(SHAPES), {shape: shape + 1 for shape in range(5)}),
+    ]:
+        assert list(make_batches(shapes=shapes, size=sizes)) == expected
+
+
+def test_buckets_are_spread_over_the_epoch():
+    """At any step each shape has had its share of the batches, to a few, in another sequence."""
+    shapes = np.random.default_rng(1).choice(4, 40_000, p=[0.4, 0.3, 0.2, 0.1])
+    epochs = []
+    batches = make_batches(dataset=Numbers([1000] * 40), shapes=shapes, size=10)
+    for _ in range(2):
+        drawn = [int(shapes[batch[0]]) for batch in batches]
+        counts = np.cumsum(np.eye(4)[drawn], axis=0)
+        share = np.arange(1, len(drawn) + 1)[:, None] / len(drawn) * counts[-1]
+        assert abs(counts - share).max() < 8
+        epochs.append(drawn)
+    assert epochs[0] != epochs[1]
+
+
+@pytest.mark.parametrize("partition", ["global", "fixed", "contiguous"])
+def test_buckets_share_their_shards(partition):
+    """A node needs at most three times the shards that it needs without shapes."""
+    data = Numbers([1000] * 200)
+    rng = np.random.default_rng(2)
+    weights = rng.dirichlet(np.full(10, 2.0))
+    shapes = rng.choice(10, len(data), p=weights)
+    shard_of = np.arange(len(data)) // 1000
+
+    def shards_at_once(batched):
+        steps = [[index for batch in step for index in batch] for step in batched]
+        return [
+            len({int(shard_of[index]) for step in steps[at : at + 8] for index in step})
+            for at in range(0, len(steps), 8)
+        ]
+
+    options = {"lanes": 2, "interleave": 16, "partition": partition}
+    samplers = [DistributedShardSampler(data, 8, rank, **options) for rank in range(4)]
+    plain = shards_at_once(zip(*(BatchSampler(one, 16) for one in samplers), strict=True))
+    by_shape = shards_at_once(
+        zip(*(BatchSampler(one, 16, shape=shapes) for one in samplers), strict=True)
+    )
+    assert max(by_shape) <= 3 * max(plain)
+    assert np.mean(by_shape) <= 2 * np.mean(plain)
+
+
+def test_a_mixture_is_drawn_by_shape():
+    """Of a mixture, each epoch has the counts of its weights, in batches of one shape."""
+    mixture = Mixture([DATA, Numbers([50])], weights=[1, 1], num_samples=400)
+    shapes = np.append(SHAPES, np.full(50, 7))
+    drawn = []
+    for rank in range(2):
+        sampler = DistributedShardSampler(mixture, 2, rank, lanes=1)
+        batches = BatchSampler(sampler, 8, shape=shapes)
+        drawn.append(list(batches))
+        assert len(list(batches)) + len(drawn[-1]) > 0
+    indexes = [index for of_rank in drawn for batch in of_rank for index in batch]
+    assert 0 <= len(indexes) - 400 < 12
+    assert 200 <= sum(index >= 1010 for index in indexes) <= 201
+    for step in zip(*drawn, strict=True):
+        assert len({int(shapes[index]) for batch in step for index in batch}) == 1
+
+
+def test_a_range_of_samples():
+    """Of a range of the dataset, shapes are looked up by the index in the dataset."""
+    sampler = DistributedChunkedSampler(DATA, 1, 0, num_samples=(100, 400), chunksize=50)
+    drawn = list(BatchSampler(sampler, 8, shape=SHAPES))
+    assert sorted(index for batch in drawn for index in batch) == list(range(100, 400))
+    assert all(len({int(SHAPES[index]) for index in batch}) == 1 for batch in drawn)
+
+
+def test_states_that_do_not_fit_are_refused():
+    """States of other shapes, and of indexes within an epoch, are named."""
+    batches = make_batches()
+    next(iter(batches))
+    with pytest.raises(ValueError, match="other shapes"):
+        make_batches(shapes=SHAPES[::-1]).load_state_dict(batches.state_dict())
+    sampler = make_batches().sampler
+    next(iter(sampler))
+    with pytest.raises(ValueError, match="in the middle of an epoch"):
+        make_batches().load_state_dict(sampler.state_dict())
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"shape": SHAPES}, TypeError, "batch_size"),
+        ({"shape": SHAPES[1:], "batch_size": 4}, ValueError, "for each of 1010 samples"),
+        ({"shape": SHAPES / 2, "batch_size": 4}, ValueError, "array of float64.*shape_buckets"),
+        ({"shape": np.arange(len(DATA)) * 4 + 9, "batch_size": 4}, None, ""),
+        ({"shape": SHAPES, "batch_size": {0: 4}}, ValueError, "no number for the shape 1"),
+        ({"shape": SHAPES, "batch_size": 0}, ValueError, "batch_size must be at least 1"),
+        ({"shape": SHAPES, "cost": SHAPES, "max_cost": 9}, TypeError, "cost or shape, not both"),
+        ({"batch_size": {0: 4}}, TypeError, "give shape"),
+    ],
+)
+def test_wrong_arguments_are_refused(arguments, error, message):
+    """What cannot be batched is named."""
+    sampler = DistributedShardSampler(DATA, 1, 0)
+    if error is None:
+        assert len(BatchSampler(sampler, **arguments)) == len(DATA)
+        return
+    with pytest.raises(error, match=message):
+        BatchSampler(sampler, **arguments)
+
+
+def test_images_get_the_nearest_shape():
+    """Each image gets the shape whose aspect ratio is nearest, of no more pixels than allowed."""
+    rng = np.random.default_rng(3)
+    widths, heights = rng.integers(200, 3000, (2, 500))
+    chosen = wids.shape_buckets(widths, heights, pixels=512 * 512, step=32, most_aspect=3)
+    assert (chosen % 32 == 0).all()
+    assert (chosen.prod(axis=1) <= 512 * 512).all()
+    ratios = np.unique(chosen[:, 0] / chosen[:, 1])
+    wanted = widths / heights
+    nearest = ratios[abs(np.log(wanted[:, None] / ratios)).argmin(axis=1)]
+    assert np.allclose(chosen[:, 0] / chosen[:, 1], nearest)
+    assert 1 / 3 <= ratios.min() < 0.4
+    assert (chosen == wids.shape_buckets(widths * 2, heights * 2, pixels=1 << 18, step=32,
+                                         most_aspect=3)).all()  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (([1, 2], [3]), "widths and heights"),
+        (([1, 0], [3, 4]), "above 0"),
+        (([1], [float("nan")]), "above 0"),
+        (([1], [3], {"pixels": 100}), "pixels must be at least"),
+        (([1], [3], {"most_aspect": 0.5}), "most_aspect at least 1"),
+        (([1], [3], {"step": 0}), "step must be at least 1"),
+    ],
+)
+def test_wrong_images_are_refused(arguments, message):
+    """What has no shape is named."""
+    *sides, options = arguments if isinstance(arguments[-1], dict) else (*arguments, {})
+    with pytest.raises(ValueError, match=message):
+        wids.shape_buckets(*sides, **options)

@@ -1,0 +1,433 @@
+"""A rank's batches of samples of one shape, of the same shape on all ranks at each step.
+
+    ShapePlan    how epochs are cut into them
+    ShapePlace   where they stand within an epoch, the same on all ranks
+    shape_buckets   shapes for images, of about as many pixels, by their widths and heights
+
+The samples of one shape are a bucket. Each bucket has an order of its own, in which chunks follow
+each other as in the order of all samples, and is dealt to the ranks as a sampler deals all of them.
+The steps are dealt out to the buckets in proportion to the batches that each has, so at any moment
+the buckets have come equally far, and need the same chunks. A run that goes on with other ranks
+deals out anew what is left of each bucket.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import chain, islice
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from wids.ordering.deal import Deal
+from wids.ordering.order import EpochOrder, RankShare
+from wids.ordering.passes import AnyOrder, OrderState, check_count
+from wids.ordering.permute import Integers, derive_key, shuffle_windows
+from wids.ordering.samplers import ChunkedSampler
+
+__all__ = ["ShapePlace", "ShapePlan", "shape_buckets"]
+
+# Apart from all that the order itself derives from a seed and an epoch.
+_STEPS = 0x73686170
+# Steps are shuffled in short windows, so that buckets do not come in the same sequence for ever.
+_WINDOW_BITS = 4
+_WINDOW = 1 << _WINDOW_BITS
+_FIRST = np.zeros(1, np.int64)
+_MOST_BUCKETS = 4096
+_BLOCK = 4096
+
+
+class _Order(Protocol):
+    """Indexes at positions of a bucket."""
+
+    def at(self, positions: Integers) -> Integers: ...
+
+
+@dataclass(frozen=True)
+class ShapePlace:
+    """Where batches by shape stand within an epoch, the same on all ranks.
+
+    Attributes:
+        begun: Samples of each bucket that were used when the present number of ranks began.
+        done: Samples of each bucket that are used.
+        step: Steps from there to here.
+        shapes: Hash of the shapes of the samples.
+    """
+
+    begun: tuple[int, ...]
+    done: tuple[int, ...]
+    step: int
+    shapes: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """The place as a dict of plain values."""
+        return {**asdict(self), "begun": list(self.begun), "done": list(self.done)}
+
+
+class ShapePlan:
+    """How the epochs of a sampler are cut into batches of one shape each.
+
+    Args:
+        sampler: Whose samples are drawn.
+        shapes: Shape of each sample of its dataset: an integer or a string, or a row of integers.
+        batch_size: Samples a batch, or a mapping from each shape to them.
+        drop_last: Leave out the last batch of a bucket if it is smaller.
+
+    Raises:
+        ValueError: There is no shape for each sample, or no batch size for each shape.
+    """
+
+    def __init__(
+        self,
+        sampler: ChunkedSampler,
+        shapes: Any,
+        batch_size: int | Mapping[Any, int],
+        *,
+        drop_last: bool,
+    ) -> None:
+        self._sampler = sampler
+        self._drop_last = drop_last
+        planner = sampler.__planner__()
+        start, _ = planner.course()
+        # Drawn by weight, some samples come several times in an epoch, and others not at all.
+        self._each_once = planner.each_once
+        first, stop = start.first, start.first + start.n
+        if not self._each_once:
+            first, stop = 0, len(sampler.dataset)
+        self._numbers, values = _bucket_numbers(shapes, first, stop, sampler.dataset)
+        self._sizes = [_size_of(value, batch_size) for value in values]
+        self._digest = hashlib.sha256(self._numbers.astype("<i4").tobytes()).hexdigest()[:16]
+        self._members: list[Integers] = []
+        if self._each_once:
+            members = np.argsort(self._numbers, kind="stable") + first
+            counts = np.bincount(self._numbers, minlength=len(values))
+            self._members = np.split(members, np.cumsum(counts)[:-1])
+        self._drawn: tuple[OrderState, list[Integers]] | None = None
+
+    def parse(self, saved: Mapping[str, Any]) -> ShapePlace:
+        """Read back a place within an epoch.
+
+        Raises:
+            ValueError: It was taken with other shapes.
+        """
+        if saved.get("shapes") != self._digest:
+            raise ValueError(
+                "the state was taken with other shapes of the samples, or by cost; restore it with "
+                "the same, or begin the epoch anew with set_epoch"
+            )
+        begun, done = tuple(saved["begun"]), tuple(saved["done"])
+        return ShapePlace(begun, done, saved["step"], self._digest)
+
+    def count(self, state: OrderState, within: ShapePlace | None) -> int:
+        """Number of batches of this rank from a place on."""
+        order, share = self._sampler.__planner__().whole(state)
+        counts = [bucket.size for bucket in self._buckets(order, state)]
+        segment, step = self._segment(share, counts, state, within)
+        return segment.count_from(step)
+
+    def begin(self, state: OrderState, within: ShapePlace | None) -> "ShapeRun":
+        """Make the tables of an epoch."""
+        order, share = self._sampler.__planner__().whole(state)
+        buckets = self._buckets(order, state)
+        counts = [bucket.size for bucket in buckets]
+        segment, step = self._segment(share, counts, state, within)
+        orders: list[_Order]
+        if isinstance(order, EpochOrder):
+            orders = [order.subset(members) for members in buckets]
+        else:
+            orders = [_Sequence(indexes) for indexes in buckets]
+        return ShapeRun(segment, orders, step, self._digest)
+
+    def _buckets(self, order: AnyOrder, state: OrderState) -> list[Integers]:
+        """The samples of each bucket; of a mixture those that the epoch has, as they come."""
+        if self._each_once:
+            return self._members
+        start = state.moved(0)
+        if self._drawn is None or self._drawn[0] != start:
+            indexes = order.at(np.arange(state.n, dtype=np.int64))
+            numbers = self._numbers[indexes]
+            counts = np.bincount(numbers, minlength=len(self._sizes))
+            by_bucket = indexes[np.argsort(numbers, kind="stable")]
+            self._drawn = (start, np.split(by_bucket, np.cumsum(counts)[:-1]))
+        return self._drawn[1]
+
+    def _segment(
+        self,
+        share: RankShare,
+        counts: list[int],
+        state: OrderState,
+        within: ShapePlace | None,
+    ) -> tuple["_Segment", int]:
+        """The steps that a place is in, and its number among them."""
+        key = derive_key(state.seed, state.epoch, _STEPS) if state.shuffle else None
+
+        def begun_at(begun: Sequence[int]) -> _Segment:
+            return _Segment(share, counts, self._sizes, begun, key, drop_last=self._drop_last)
+
+        if within is None:
+            return begun_at([0] * len(counts)), 0
+        segment = begun_at(within.begun)
+        if within.step <= segment.num_common and segment.done(within.step) == within.done:
+            return segment, within.step
+        # Begun with other ranks or sizes: what is left is dealt out anew.
+        return begun_at(within.done), 0
+
+
+class _Sequence:
+    """An order that is kept as it is."""
+
+    def __init__(self, indexes: Integers) -> None:
+        self._indexes = indexes
+
+    def at(self, positions: Integers) -> Integers:
+        return self._indexes[positions]
+
+
+class _Segment:
+    """The steps from some place in an epoch to its end, the same on all ranks.
+
+    Where nothing is repeated or left out, some buckets may end with fewer samples than ranks. These
+    come last of all, so that the ranks stay together as long as they can.
+
+    Args:
+        share: The part of the order that is this rank's.
+        counts: Samples of each bucket.
+        sizes: Samples a batch of each bucket.
+        begun: Samples of each bucket that are used already.
+        key: What the steps are shuffled by; None to leave them.
+        drop_last: Leave out the last batch of a bucket if it is smaller.
+
+    Attributes:
+        num_common: Steps in which every rank has a batch.
+        shares: This rank's part of each bucket.
+        sizes, begun: As given.
+    """
+
+    def __init__(
+        self,
+        share: RankShare,
+        counts: Sequence[int],
+        sizes: Sequence[int],
+        begun: Sequence[int],
+        key: int | None,
+        *,
+        drop_last: bool,
+    ) -> None:
+        self._ranks = share.num_replicas
+        self._key = key
+        self.sizes, self.begun = sizes, begun
+        self.shares = [
+            replace(share, num_samples=count, start=min(start, count))
+            for count, start in zip(counts, begun, strict=True)
+        ]
+        # Samples of each bucket that every rank has, that some rank has, and that this one has.
+        every, some = [], []
+        for part in self.shares:
+            full, rest = divmod(part.num_samples - part.start, self._ranks)
+            every.append(full + (rest > 0 and part.tail == "pad"))
+            some.append(full + (rest > 0 and part.tail != "drop"))
+        mine = [part.count for part in self.shares]
+
+        def batches(samples: list[int]) -> list[int]:
+            spare = [0 if drop_last else size - 1 for size in sizes]
+            pairs = zip(samples, spare, sizes, strict=True)
+            return [(count + more) // size for count, more, size in pairs]
+
+        self._steps, most, own = batches(every), batches(some), batches(mine)
+        self.num_common = sum(self._steps)
+        self._deal = Deal(np.array([self._steps], np.int64))
+        self.extra = [at for at, number in enumerate(most) if number > self._steps[at]]
+        self.own_extra = [at for at, part in enumerate(self.extra) if own[part] > self._steps[part]]
+
+    def count_from(self, step: int) -> int:
+        """Number of batches of this rank from one of the common steps on."""
+        return self.num_common - step + len(self.own_extra)
+
+    def window(self, number: int) -> list[int]:
+        """The bucket of each step in one of the windows that steps are shuffled in."""
+        start = number * _WINDOW
+        steps = np.arange(start, min(start + _WINDOW, self.num_common), dtype=np.int64)
+        if self._key is not None:
+            steps = shuffle_windows(steps, self.num_common, _WINDOW_BITS, self._key)
+        buckets: list[int] = self._deal.find(steps, _FIRST)[0].tolist()
+        return buckets
+
+    def steps_before(self, step: int) -> list[int]:
+        """Steps of each bucket before one of the common steps."""
+        number, inside = divmod(step, _WINDOW)
+        counts = self._deal.counts(number * _WINDOW)
+        for bucket in self.window(number)[:inside]:
+            counts[bucket] += 1
+        return counts
+
+    def done(self, step: int) -> tuple[int, ...]:
+        """Samples of each bucket that are used before a step."""
+        common = self.steps_before(min(step, self.num_common))
+        used = [
+            min(part.num_samples, part.start + steps * size * self._ranks)
+            for part, steps, size in zip(self.shares, common, self.sizes, strict=True)
+        ]
+        for bucket in self.extra[: max(0, step - self.num_common)]:
+            used[bucket] = self.shares[bucket].num_samples
+        return tuple(used)
+
+
+class ShapeRun:
+    """The batches of one rank, from some place in an epoch on.
+
+    Attributes:
+        count: Number of them.
+    """
+
+    def __init__(self, segment: _Segment, orders: Sequence[_Order], step: int, digest: str) -> None:
+        self._segment = segment
+        self._orders = orders
+        self._step = step
+        self._digest = digest
+        self.count = segment.count_from(step)
+        self._drawn = 0
+        self._begun = sum(segment.done(step))
+        self._left = sum(part.num_samples for part in segment.shares) - self._begun
+        self._indexes = [
+            self._of_bucket(bucket, steps)
+            for bucket, steps in enumerate(segment.steps_before(step))
+        ]
+        self._buckets = self._bucket_of_each()
+
+    @property
+    def reached(self) -> int:
+        """About the position in the order of the sampler that the batches have reached."""
+        return self._begun + self._left * self._drawn // self.count
+
+    def batch(self) -> list[int]:
+        """Draw the next one."""
+        bucket = next(self._buckets)
+        self._drawn += 1
+        return list(islice(self._indexes[bucket], self._segment.sizes[bucket]))
+
+    def place_after(self, batches: int) -> tuple[int, ShapePlace]:
+        """The position, and the place after some batches."""
+        step = self._step + batches
+        beyond = step - self._segment.num_common
+        if beyond > 0:
+            step = self._segment.num_common + self._segment.own_extra[beyond - 1] + 1
+        done = self._segment.done(step)
+        return sum(done), ShapePlace(tuple(self._segment.begun), done, step, self._digest)
+
+    def _bucket_of_each(self) -> Iterator[int]:
+        segment = self._segment
+        number, inside = divmod(self._step, _WINDOW)
+        while number * _WINDOW < segment.num_common:
+            yield from segment.window(number)[inside:]
+            number, inside = number + 1, 0
+        yield from (segment.extra[at] for at in segment.own_extra)
+
+    def _of_bucket(self, bucket: int, steps: int) -> Iterator[int]:
+        """This rank's indexes of a bucket after some steps."""
+        share, size = self._segment.shares[bucket], self._segment.sizes[bucket]
+
+        def blocks() -> Iterator[list[int]]:
+            start, block = min(share.count, steps * size), max(size, 256)
+            while start < share.count:
+                stop = min(share.count, start + block)
+                yield self._orders[bucket].at(share.positions(start, stop)).tolist()
+                # Small at first, so that the first batch does not wait.
+                start, block = stop, max(size, min(4 * block, _BLOCK))
+
+        return chain.from_iterable(blocks())
+
+
+def _bucket_numbers(
+    shapes: Any, first: int, stop: int, dataset: Any
+) -> tuple[NDArray[np.int32], list[Any]]:
+    """Number the shapes of the samples that take part; return the shape of each number too."""
+    array = np.asarray(shapes)
+    length = len(dataset) if hasattr(dataset, "__len__") else max(stop, len(array))
+    if array.ndim not in (1, 2) or array.dtype.kind not in "iubUS" or len(array) != length:
+        raise ValueError(
+            f"shape must be an integer, a string or a row of integers for each of {length} samples "
+            f"of the dataset, got an array of {array.dtype} with the shape {array.shape}; to make "
+            "buckets of widths and heights use wids.shape_buckets, of numbers numpy.digitize"
+        )
+    array = array[first:stop]
+    if array.size == 0:
+        return np.zeros(len(array), np.int32), [None]
+    values, numbers = np.unique(array, axis=0 if array.ndim == 2 else None, return_inverse=True)
+    if len(values) > _MOST_BUCKETS:
+        raise ValueError(
+            f"shape has {len(values)} different values, each a bucket of its own; make at most "
+            f"{_MOST_BUCKETS} of them, as wids.shape_buckets does of widths and heights"
+        )
+    names = values.tolist()
+    return numbers.ravel().astype(np.int32), [
+        tuple(name) if isinstance(name, list) else name for name in names
+    ]
+
+
+def _size_of(shape: Any, batch_size: int | Mapping[Any, int]) -> int:
+    if not isinstance(batch_size, Mapping):
+        return check_count("batch_size", batch_size)
+    if shape not in batch_size and shape is not None:
+        raise ValueError(
+            f"batch_size has no number for the shape {shape!r}; it has those for "
+            f"{', '.join(map(repr, list(batch_size)[:9])) or 'none'}"
+        )
+    return check_count(f"batch_size of {shape!r}", batch_size.get(shape, 1))
+
+
+def shape_buckets(
+    widths: ArrayLike,
+    heights: ArrayLike,
+    *,
+    pixels: int = 1 << 20,
+    step: int = 64,
+    most_aspect: float = 2.0,
+) -> NDArray[np.int64]:
+    """Choose a shape for each image: that of the nearest aspect ratio, of at most `pixels` pixels.
+
+    What it returns is the `shape` of a `BatchSampler`, and says what to resize each image to.
+
+    Args:
+        widths: Width of each image, above 0.
+        heights: Height of each.
+        pixels: Width times height of a shape, at most.
+        step: Widths and heights of shapes are multiples of it, at least 1.
+        most_aspect: The longer side of a shape to the shorter one, at most; at least 1.
+
+    Returns:
+        Width and height of the shape of each image; int64, shape `(n, 2)`.
+
+    Raises:
+        ValueError: An argument is out of its range.
+
+    >>> shape_buckets([640, 1000, 300], [480, 1000, 900]).tolist()
+    [[1152, 896], [1024, 1024], [704, 1408]]
+    """
+    check_count("step", step)
+    if pixels < step * step or not most_aspect >= 1:
+        raise ValueError(
+            f"pixels must be at least step * step = {step * step} and most_aspect at least 1, got "
+            f"{pixels} and {most_aspect}"
+        )
+    wide, high = np.asarray(widths, np.float64), np.asarray(heights, np.float64)
+    given = np.stack([wide, high]) if wide.shape == high.shape else np.zeros(1)
+    if wide.ndim != 1 or not ((given > 0) & (given < np.inf)).all():
+        raise ValueError(
+            f"widths and heights must be a number above 0 for each image, got arrays of the shapes "
+            f"{wide.shape} and {high.shape}"
+        )
+    # By area over side, for every side that is in reach.
+    sides = np.arange(step, pixels // step + 1, step)
+    shapes = np.stack([sides, pixels // sides // step * step], axis=1)
+    shapes = np.concatenate([shapes, shapes[:, ::-1]])
+    shapes = np.unique(shapes[shapes.max(axis=1) <= most_aspect * shapes.min(axis=1)], axis=0)
+    ratios = np.log(shapes[:, 0] / shapes[:, 1])
+    # Of one ratio the largest.
+    order = np.lexsort([-shapes[:, 0], ratios])
+    order = order[np.diff(ratios[order], prepend=-np.inf) > 0]
+    shapes, ratios = shapes[order], ratios[order]
+    wanted = np.log(wide / high)
+    nearest = np.searchsorted((ratios[1:] + ratios[:-1]) / 2, wanted)
+    chosen: NDArray[np.int64] = shapes[nearest].astype(np.int64)
+    return chosen
