@@ -75,6 +75,18 @@ def long_shape() -> bytes:
     return struct.pack("<Q", len(header)) + header
 
 
+def long_number(nbytes: int) -> bytes:
+    """Make a CBOR number of so many bytes."""
+    return b"\xc2\x5a" + struct.pack(">I", nbytes) + NOISE[:nbytes]
+
+
+def equal_hashes(count: int) -> bytes:
+    """Make a CBOR map whose keys, multiples of Python's modulus for hashes, all have the hash 0."""
+    keys = ((2**61 - 1) * (2**34 + number) for number in range(count))
+    entries = b"".join(b"\xc2\x4c" + key.to_bytes(12, "big") + b"\0" for key in keys)
+    return b"\xba" + struct.pack(">I", count) + entries
+
+
 BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
     "empty lists": (".json.gz", lambda: pack(b"[" + b"[]," * (30 << 20) + b"0]"), "max_nbytes"),
     "empty dicts": (".json.gz", lambda: pack(b"[" + b"{}," * (30 << 20) + b"0]"), "max_nbytes"),
@@ -88,6 +100,13 @@ BOMBS: dict[str, tuple[str, Callable[[], bytes], str]] = {
         "max_nbytes",
     ),
     "CBOR maps": (".cbor.gz", lambda: pack(b"\x9f" + b"\xa0" * (32 << 20) + b"\xff"), "max_nbytes"),
+    "short maps": (".msgpack.gz", lambda: pack(array32(b"\x81\1\1" * (4 << 20))), "max_nbytes"),
+    "CBOR tags": (".cbor.gz", lambda: pack(b"\x9f" + b"\xd9\xff\xf0\0" * (4 << 20)), "max_nbytes"),
+    "CBOR fraction": (".cbor", lambda: b"\xd8\x1e\x82" + 2 * long_number(10**6), "tag 30"),
+    "CBOR pattern": (".cbor", lambda: b"\xd8\x23\x61a", "tag 35"),
+    "CBOR pattern, long tag": (".cbor", lambda: b"\xda\0\0\0\x23\x61a", "tag 35"),
+    "CBOR message": (".cbor", lambda: b"\x81\xd9\0\x24\x61a", "tag 36"),
+    "CBOR keys of one hash": (".cbor", lambda: equal_hashes(100_000), "share one hash"),
     "bzip2 in npz": (".npz", lambda: lying_npz(zipfile.ZIP_BZIP2, 1000), "deflated"),
     "LZMA in npz": (".npz", lambda: lying_npz(zipfile.ZIP_LZMA, 1000), "deflated"),
     "deflate in npz": (".npz", lambda: lying_npz(zipfile.ZIP_DEFLATED, 1000), "npz: "),

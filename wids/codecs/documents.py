@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from wids.base.optional import load, load_if_present
+from wids.base.valuesizes import cbor_nbytes, json_nbytes, msgpack_nbytes
 from wids.errors import DecodeError
 
 __all__ = [
@@ -36,16 +37,6 @@ __all__ = [
 
 # Default bound in bytes of a decoded value, and of a decompressed field.
 DEFAULT_MAX_NBYTES = 512 << 20
-# Upper bounds of the memory per byte of a document: slot in a list, object, share of a dict. The
-# most expensive are empty containers, which take one byte each in binary formats.
-_TEXT_COSTS = {b",": 48, b":": 130, b"[": 80, b"{": 100}
-_MOST_TEXT_COST = 50
-_BINARY_COST, _CONTAINER_COST = 8, 96
-_CONTAINERS = {
-    "msgpack": bytes([*range(0x80, 0xA0), 0xDC, 0xDD, 0xDE, 0xDF]),
-    "cbor": bytes(range(0x80, 0xC0)),
-}
-
 # orjson turns integers beyond 64 bits into floats. Long runs of digits are found by mapping digits
 # to "0" and all else to "." for a substring search, which is ten times faster than a regex.
 DIGITS = bytes(0x30 if chr(code).isdigit() and code < 128 else 0x2E for code in range(256))
@@ -91,12 +82,7 @@ def decode_json(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) 
     {'x': [1, nan, 18446744073709551616]}
     """
     document = bytes(data)  # json.loads does not accept a memoryview
-    # A list of empty lists takes forty times the memory of its text. Characters within strings are
-    # counted too, so the estimate is never too low.
-    if len(document) * _MOST_TEXT_COST > max_nbytes:
-        width = 1 if document.isascii() else 4
-        counted = sum(cost * document.count(mark) for mark, cost in _TEXT_COSTS.items())
-        _check_nbytes("json", width * len(document) + counted, max_nbytes)
+    _check_nbytes("json", json_nbytes(document, max_nbytes), max_nbytes)
     orjson = load_if_present("orjson")
     if orjson is not None and LONG_NUMBER not in document.translate(DIGITS):
         try:
@@ -106,20 +92,11 @@ def decode_json(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) 
     return json.loads(document)
 
 
-def _check_binary(kind: str, data: bytes | memoryview, max_nbytes: int) -> None:
-    """Raise if the value of a binary document might take more memory than allowed."""
-    if len(data) * (_BINARY_COST + _CONTAINER_COST) > max_nbytes:
-        content = bytes(data)
-        num_containers = len(content) - len(content.translate(None, _CONTAINERS[kind]))
-        nbytes = _BINARY_COST * len(content) + _CONTAINER_COST * num_containers
-        _check_nbytes(kind, nbytes, max_nbytes)
-
-
 def _check_nbytes(kind: str, nbytes: int, max_nbytes: int) -> None:
     if nbytes > max_nbytes:
         raise DecodeError(
-            f"{kind}: its values might take {nbytes} bytes, max_nbytes is {max_nbytes}; raise "
-            "max_nbytes if it is no bomb"
+            f"{kind}: its values might take {nbytes} bytes or more, max_nbytes is {max_nbytes}; "
+            "raise max_nbytes if it is no bomb"
         )
 
 
@@ -134,7 +111,7 @@ def decode_msgpack(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTE
         DecodeError: The value might take more than `max_nbytes`.
         ModuleNotFoundError: msgpack is not installed.
     """
-    _check_binary("msgpack", data, max_nbytes)
+    _check_nbytes("msgpack", msgpack_nbytes(bytes(data), max_nbytes), max_nbytes)
     # `strict_map_key=True` would refuse numbers as keys, to prevent hash collisions. They are safe:
     # at most some thirty of msgpack's numbers share a hash.
     return load("msgpack", "msgpack").unpackb(data, raw=False, strict_map_key=False)
@@ -151,8 +128,9 @@ def decode_cbor(data: bytes | memoryview, max_nbytes: int = DEFAULT_MAX_NBYTES) 
         DecodeError: The value might take more than `max_nbytes`.
         ModuleNotFoundError: cbor2 is not installed.
     """
-    _check_binary("cbor", data, max_nbytes)
-    return load("cbor2", "cbor").loads(bytes(data))
+    document = bytes(data)
+    _check_nbytes("cbor", cbor_nbytes(document, max_nbytes), max_nbytes)
+    return load("cbor2", "cbor").loads(document)
 
 
 def unpickle_torch(data: bytes | memoryview) -> Any:

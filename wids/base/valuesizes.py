@@ -1,0 +1,226 @@
+"""Upper bounds of the memory that the values of a document take, found before it is parsed.
+
+A byte of JSON, msgpack or CBOR can stand for an empty container of a hundred bytes. The costs are
+those of 64-bit CPython, rounded up. Malformed documents have some bound, too: the parser refuses
+them.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple
+
+from wids.errors import DecodeError
+
+__all__ = ["cbor_nbytes", "json_nbytes", "msgpack_nbytes"]
+
+_SLOT, _NUMBER, _BYTES, _TEXT, _LIST, _DICT = 8, 32, 48, 64, 80, 72
+_SMALL_DICT, _ENTRY = 168, 110  # a table of up to five entries; one entry of a larger one
+_WIDE_TEXT, _WIDEST = 80, 4  # of text beyond ASCII, and bytes that its characters may take
+_EXT, _OBJECT = 128, 200  # an `ExtType`; a value of a type of its own, such as a date
+_CONTENT = {"number", "bytes", "text", "ext"}
+# Tags of CBOR by which a short document takes hours, and up to which size of the document not.
+_SLOW_TAGS = {
+    30: ("a rational number", 1 << 16),
+    35: ("a regular expression", 0),
+    36: ("a MIME message", 0),
+}
+_RARE_TAGS, _MOST_RARE = {2, 3, 4, 5, 37}, 10_000
+_SLOW_TAG = re.compile(rb"(?:\xd8|\xd9\0|\xda\0{3}|\xdb\0{7})[\x1e\x23\x24]")
+_RARE_TAG = re.compile(rb"[\xc2-\xc5]|\xd8\x25|[\xd8-\xdb]\0*[\x02-\x05\x25]")
+_ENDLESS = 1 << 62  # values of a container that has no count, but an end mark
+
+# JSON: a slot and a number, an entry and its key, empty containers. Signs within strings are
+# counted too, so nothing is missed.
+_JSON_COSTS = {b",": 72, b":": 130, b"[": 80, b"{": 100}
+_MOST_JSON_COST = 80  # of one byte, on average: `{"":0},` and `[],`
+_MOST_MSGPACK_COST, _MOST_CBOR_COST = 130, 210  # of one byte: `{1: 1}` of three, and a tag
+
+
+class _Head(NamedTuple):
+    """What the first byte of a value says.
+
+    Attributes:
+        kind: "number", "bytes", "text", "ext", "list", "dict", "tag", "endless" or "end".
+        width: Bytes of the count that follows; 0 if `amount` is the count.
+        amount: Bytes of the content, values of the container, or number of the tag.
+        more: Bytes between the count and the content.
+    """
+
+    kind: str
+    width: int = 0
+    amount: int = 0
+    more: int = 0
+
+
+def json_nbytes(document: bytes | str, max_nbytes: int) -> int:
+    """Return a bound of the memory that a JSON document takes as Python values.
+
+    Args:
+        document: The text.
+        max_nbytes: Below this the bound may be a rougher one, which costs no search.
+
+    >>> json_nbytes(b'{"a": [1, 2]}', max_nbytes=0)
+    395
+    """
+    if len(document) * _MOST_JSON_COST <= max_nbytes:
+        return len(document) * _MOST_JSON_COST
+    data = document.encode("utf-8", "surrogatepass") if isinstance(document, str) else document
+    counted = sum(cost * data.count(mark) for mark, cost in _JSON_COSTS.items())
+    plain = data.isascii() and b"\\u" not in data
+    return counted + len(data) * (1 if plain else _WIDEST)
+
+
+def msgpack_nbytes(data: bytes, max_nbytes: int) -> int:
+    """Return a bound of the memory that a msgpack document takes as Python values.
+
+    Args:
+        data: The document.
+        max_nbytes: Below this the bound may be a rougher one; above, counting stops.
+
+    >>> msgpack_nbytes(bytes([0x92, 0x80, 0xA1, 0x61]), max_nbytes=200)
+    241
+    """
+    rough = _MOST_MSGPACK_COST * len(data)
+    return rough if rough <= max_nbytes else _walked(data, max_nbytes, _MSGPACK, _MSGPACK_SMALL)
+
+
+def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
+    """Return a bound of the memory that a CBOR document takes as Python values.
+
+    Args:
+        data: The document.
+        max_nbytes: Below this the bound may be a rougher one; above, counting stops.
+
+    Raises:
+        DecodeError: Some of its values could take hours.
+
+    >>> cbor_nbytes(bytes([0x82, 0xA0, 0x61, 0x61]), max_nbytes=200)
+    241
+    """
+    rough = _MOST_CBOR_COST * len(data)
+    slow = _SLOW_TAG.search(data) or (
+        len(data) > _MOST_RARE and sum(1 for _ in _RARE_TAG.finditer(data)) > _MOST_RARE
+    )
+    if rough <= max_nbytes and not slow:
+        return rough
+    return _walked(data, max_nbytes, _CBOR, _CBOR_SMALL)
+
+
+def _walked(data: bytes, max_nbytes: int, heads: list[_Head], small: re.Pattern[bytes]) -> int:
+    """Add up the values of a document in which each begins with a head."""
+    total = position = num_rare = 0
+    left, each = 1, _SLOT  # values to come, and what their container takes for each
+    outer: list[tuple[int, int]] = []  # the same for the containers around endless ones
+    while left and position < len(data) and total <= max_nbytes:
+        # Numbers of one byte that Python keeps once come in long runs.
+        run = small.match(data, position, position + left)
+        if run is not None:
+            total += each * (run.end() - position)
+            left -= run.end() - position
+            position = run.end()
+            continue
+        head = heads[data[position]]
+        start, count = position + 1 + head.width, head.amount
+        if head.width:
+            count = int.from_bytes(data[position + 1 : start], "big")
+        position = start + head.more
+        left -= 1
+        total += each
+        if head.kind in _CONTENT:
+            nbytes = min(count, len(data) - position)
+            total += _content_nbytes(head.kind, data[position : position + nbytes])
+            position += count
+        elif head.kind == "endless":
+            outer.append((left, each))
+            total += _DICT + _SMALL_DICT
+            left, each = _ENDLESS, _SLOT + (_ENTRY // 2 if count else 0)
+        elif head.kind == "end" and outer:
+            left, each = outer.pop()
+        else:
+            if head.kind == "tag":
+                num_rare += count in _RARE_TAGS
+                _check_tag(count, num_rare, len(data))
+                count = 1
+            count = min(count, len(data))  # each value has one byte at least
+            total += _container_nbytes(head.kind, count)
+            left += 2 * count if head.kind == "dict" else count
+    return total
+
+
+def _check_tag(tag: int, num_rare: int, nbytes: int) -> None:
+    """Raise for values of CBOR whose making, or use as keys, may take hours."""
+    if tag in _SLOW_TAGS and nbytes > _SLOW_TAGS[tag][1]:
+        raise DecodeError(
+            f"cbor: tag {tag}, {_SLOW_TAGS[tag][0]}, can take hours to build; decode such fields "
+            "by a function of your own (decoders=)"
+        )
+    if num_rare > _MOST_RARE:
+        raise DecodeError(
+            f"cbor: over {_MOST_RARE} long numbers or UUIDs, which as keys can share one hash; "
+            "decode such fields by a function of your own (decoders=)"
+        )
+
+
+def _content_nbytes(kind: str, content: bytes) -> int:
+    """Return the memory of a number, a text or bytes."""
+    if kind == "number":
+        return _NUMBER + len(content)
+    if kind == "ext":
+        return _EXT + len(content)
+    if kind == "text" and not content.isascii():
+        return _WIDE_TEXT + _WIDEST * len(content)
+    return (_TEXT if kind == "text" else _BYTES) + len(content)
+
+
+def _container_nbytes(kind: str, count: int) -> int:
+    """Return the memory of a list, a dict or a tag, without its values."""
+    if kind == "list":
+        return _LIST
+    if kind == "dict":
+        return _DICT + (_ENTRY * count if count > 5 else _SMALL_DICT if count else 0)
+    return _OBJECT
+
+
+def _msgpack_heads() -> list[_Head]:
+    """Return the heads of the msgpack specification, by first byte."""
+    heads = [_Head("number")] * 256  # numbers of one byte, None, False, True
+    for code in range(16):
+        heads[0x80 | code] = _Head("dict", amount=code)
+        heads[0x90 | code] = _Head("list", amount=code)
+    for code in range(32):
+        heads[0xA0 | code] = _Head("text", amount=code)
+    for place, width in enumerate((1, 2, 4)):
+        heads[0xC4 + place] = _Head("bytes", width)
+        heads[0xC7 + place] = _Head("ext", width, more=1)  # a byte for the type
+        heads[0xD9 + place] = _Head("text", width)
+    for place, nbytes in enumerate((4, 8, 1, 2, 4, 8, 1, 2, 4, 8)):
+        heads[0xCA + place] = _Head("number", amount=nbytes)
+    for place, nbytes in enumerate((1, 2, 4, 8, 16)):
+        heads[0xD4 + place] = _Head("ext", amount=nbytes, more=1)
+    for place, width in enumerate((2, 4)):
+        heads[0xDC + place] = _Head("list", width)
+        heads[0xDE + place] = _Head("dict", width)
+    return heads
+
+
+def _cbor_heads() -> list[_Head]:
+    """Return the heads of RFC 8949, by first byte."""
+    heads = [_Head("end")] * 256
+    kinds = ("number", "number", "bytes", "text", "list", "dict", "tag", "number")
+    for major, kind in enumerate(kinds):
+        counted = kind != "number"  # the count of a tag is its number
+        for code in range(24):
+            heads[major << 5 | code] = _Head(kind, amount=code if counted else 0)
+        for place, width in enumerate((1, 2, 4, 8)):
+            head = _Head(kind, width) if counted else _Head(kind, amount=width)
+            heads[major << 5 | 24 + place] = head
+    for major in (2, 3, 4, 5):
+        heads[major << 5 | 31] = _Head("endless", amount=int(major == 5))
+    return heads
+
+
+_MSGPACK, _CBOR = _msgpack_heads(), _cbor_heads()
+# Numbers of one byte that Python keeps once, None, False and True.
+_MSGPACK_SMALL = re.compile(rb"[\x00-\x7f\xc0\xc2\xc3\xfb-\xff]+")
+_CBOR_SMALL = re.compile(rb"[\x00-\x17\x20-\x24\xf4-\xf7]+")
