@@ -43,13 +43,35 @@ for kind, workers in json.loads(sys.argv[1]):
 dist.destroy_process_group()
 """
 
+# Nobody makes a process group here.
+ALONE_PROGRAM = """
+import json, pathlib, sys, warnings
+from torch.utils.data import DataLoader
+import wids
+
+dataset = range(1009)
+sampler = wids.DistributedShardSampler(dataset, lengths=[1009])
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always")
+    seen = [index for batch in DataLoader(dataset, 16, sampler=sampler) for index in batch.tolist()]
+said = any("from RANK and WORLD_SIZE" in str(each.message) for each in caught)
+pathlib.Path(sys.argv[1], f"{sampler.rank}.json").write_text(json.dumps([said, seen]))
+"""
+
 
 def torchrun(tmp_path, num_ranks, runs):
     """Run the program under torchrun; return of each epoch its kind, and per rank what it saw."""
+    output = launch(tmp_path, num_ranks, RANK_PROGRAM, json.dumps(runs), str(LENGTHS))
+    lines = [line for line in output.splitlines() if line.startswith("EPOCH ")]
+    return [json.loads(line.removeprefix("EPOCH ")) for line in lines]
+
+
+def launch(tmp_path, num_ranks, code, *arguments):
+    """Run a program under torchrun; return what it printed."""
     program = tmp_path / "program.py"
-    program.write_text(RANK_PROGRAM)
+    program.write_text(code)
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
-    command += [f"--nproc-per-node={num_ranks}", str(program), json.dumps(runs), str(LENGTHS)]
+    command += [f"--nproc-per-node={num_ranks}", str(program), *arguments]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(sys.path),
@@ -60,8 +82,7 @@ def torchrun(tmp_path, num_ranks, runs):
         command, capture_output=True, text=True, timeout=300, env=environment, check=False
     )
     assert run.returncode == 0, run.stderr[-3000:]
-    lines = [line for line in run.stdout.splitlines() if line.startswith("EPOCH ")]
-    return [json.loads(line.removeprefix("EPOCH ")) for line in lines]
+    return run.stdout
 
 
 @pytest.mark.slow
@@ -87,3 +108,11 @@ def test_epochs_are_exact_under_torchrun(tmp_path, num_ranks):
             assert set(counts) == set(range(TOTAL))
             assert max(counts.values()) <= 2
     assert epochs[0] != epochs[1]
+
+
+def test_ranks_without_a_process_group_share_the_data(tmp_path):
+    """Under torchrun alone each rank gets its share, not everything, and a warning says how."""
+    launch(tmp_path, 2, ALONE_PROGRAM, str(tmp_path))
+    ranks = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert [(said, len(seen)) for said, seen in ranks] == [(True, 505)] * 2
+    assert {index for _, seen in ranks for index in seen} == set(range(TOTAL))
