@@ -266,6 +266,21 @@ def test_batches_without_an_epoch_are_warned_of(dataset, wrap):
     assert not caught(seeds, DataLoader(dataset, batch_sampler=BatchSampler(sampler, 8)))
 
 
+@pytest.mark.parametrize("size", [8, None])
+def test_samples_read_one_by_one_without_workers_are_warned_of(dataset, size):
+    """A DataLoader that asks for single samples says so in the process of the program, too."""
+    read = dataset if size is None else read_one_by_one(dataset)
+    loader = DataLoader(read, size, sampler=DistributedShardSampler(dataset))
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        list(loader)
+        assert found
+        assert {each.category for each in found} == {wids.WidsWarning}
+        found.clear()
+        dataset[7]
+        assert not found
+
+
 def test_parts_of_a_mixture_know_the_epoch(dataset):
     """What a mixture reads of each part is of the epoch of the batch."""
     mixture = wids.Mixture([dataset, dataset], num_samples=80)

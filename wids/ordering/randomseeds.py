@@ -34,6 +34,8 @@ class _Draw(NamedTuple):
     known: bool = True
 
 
+_FETCHER = "torch.utils.data._utils.fetch"
+
 # A sample that is read by itself, and one of a batch that does not say where it was drawn.
 _ALONE, _UNKNOWN = _Draw(), _Draw(known=False)
 
@@ -63,7 +65,8 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
     else: an augmentation seeded by it is another one each epoch, and the same for any number of
     workers, ranks and resumptions. The batches must come from a `BatchSampler` or through a
     `wids.Loader`; those of torch's own do not know their epoch, which is warned of, and count as
-    those of seed 0 and epoch 0. So does a sample that is read by itself.
+    those of seed 0 and epoch 0. So does a sample that is read by itself, which is warned of only
+    where a DataLoader reads it.
 
     Args:
         sample: The sample, or its index in the dataset.
@@ -76,7 +79,7 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
     """
     index = sample if isinstance(sample, int) else sample["__index__"]
     draw = getattr(_reading, "draw", _ALONE)
-    if not draw.known or (draw is _ALONE and _in_worker()):
+    if not draw.known or (draw is _ALONE and _in_loader()):
         warn(
             "random_seed does not know the epoch of this batch, so a sample has one seed in all "
             "epochs: give the DataLoader batch_sampler=wids.BatchSampler(sampler, batch_size) with "
@@ -85,7 +88,13 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
     return derive_key(draw.seed, draw.epoch, _SAMPLE_SEEDS, index) >> 1
 
 
-def _in_worker() -> bool:
-    """Tell whether this process reads for a DataLoader, hence no sample for its own sake."""
+def _in_loader() -> bool:
+    """Return whether a DataLoader asks for the sample, in a worker or with `batch_size=None`."""
     data = sys.modules.get("torch.utils.data")
-    return data is not None and data.get_worker_info() is not None
+    if data is None or data.get_worker_info() is not None:
+        return data is not None
+    # Without workers nothing but the calls that led here tells its reads from those of a program.
+    frame: Any = sys._getframe(1)  # noqa: SLF001 (inspect.stack() reads source files)
+    while frame is not None and frame.f_globals.get("__name__") != _FETCHER:
+        frame = frame.f_back
+    return frame is not None
