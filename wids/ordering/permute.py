@@ -45,6 +45,7 @@ _FACTOR_1, _FACTOR_2 = np.uint64(_MIX_1), np.uint64(_MIX_2)
 _ROUNDS = 12
 _BLOCK = 16384
 _CELL_BITS = 12
+_FEW = 1024
 
 
 def derive_key(*parts: int) -> int:
@@ -132,6 +133,9 @@ def map_repeated(function: Callable[[Integers], Integers], values: Integers) -> 
     >>> map_repeated(lambda values: values * values, np.array([3, 5, 3])).tolist()
     [9, 25, 9]
     """
+    # For the first indexes of an epoch the table would take longer than what it saves.
+    if values.size <= _FEW:
+        return function(values)
     # A table by hash: the last value to come to a cell has it. To sort would take ten times longer.
     hashes = values.view(np.uint64) * np.uint64(_GOLDEN)
     cells = (hashes >> np.uint64(64 - _CELL_BITS)).view(np.int64)
