@@ -346,3 +346,16 @@ def test_resharding_is_measured_in_a_small_form(tmp_path: Path):
     rows = json.loads((tmp_path / "reshard.json").read_text())["tables"]["disk"]
     assert [row["peer"] for row in rows] == ["floor", "ours", "ours-plain", "ours-resize"]
     assert all(row["median"] > 0 for row in rows)
+
+
+def test_orders_are_trained_with_batchnorm():
+    """Three orders are trained on the same data, and each reports how accurate it became."""
+    done = run("order_batchnorm.py", "--samples", "1600", "--seeds", "1", "--epochs", "1")
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    for start in ("400 shards", "50 shards"):
+        orders = [line.split("  ")[1].strip() for line in lines if line.startswith(start)]
+        assert orders == ["full shuffle", "prototype, 16 shards mixed", "wids, interleave 16"]
+    accuracies = [float(accuracy) for accuracy in re.findall(r"([\d.]+) \+-", done.stdout)]
+    assert len(accuracies) == 6
+    assert all(10 < accuracy < 100 for accuracy in accuracies)  # of 20 classes by chance 5
