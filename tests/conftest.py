@@ -1,4 +1,4 @@
-"""Fixtures that all tests share: real data, small shards, a leak check."""
+"""Fixtures of all tests: real data, small shards, a check for leaked descriptors."""
 
 import gc
 import os
@@ -27,7 +27,7 @@ settings.load_profile("long" if os.environ.get("WIDS_LONG_TESTS") else "steady")
 
 @pytest.fixture(autouse=True)
 def _private_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Keep every test out of the user's own cache folder."""
+    """Keep tests out of the user's own cache folder."""
     monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "wids-cache"))
 
 
@@ -43,7 +43,7 @@ def make_shard(tmp_path: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def no_fd_leaks() -> Iterator[None]:
-    """Fail the test when it leaves more descriptors open than it found."""
+    """Fail a test that leaves more descriptors open than before."""
     gc.collect()
     before = len(list(Path("/proc/self/fd").iterdir()))
     yield

@@ -1,4 +1,4 @@
-"""The house plan: which module may import which, what is public, what costs nothing to import."""
+"""The architecture: allowed imports, public names, and the cost of importing."""
 
 import ast
 import re
@@ -45,7 +45,7 @@ MAY_IMPORT = {
 
 
 def modules() -> list[str]:
-    """List all modules, dotted, without the leading `wids.`; a package's `__init__` too."""
+    """Return all modules, dotted, without the leading `wids.`, packages included."""
     paths = (path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py"))
     return sorted(".".join(path.parts) for path in paths)
 
@@ -55,14 +55,14 @@ def source(name: str) -> str:
 
 
 def home(name: str) -> str:
-    """Name the package that a module lies in, or the module itself where it lies in none."""
+    """Return the package of a module, or the module itself if it is in no package."""
     if name.startswith("wids_"):
         return "wids"  # the modules of 0.1.11, which have one row
     return name.split(".", maxsplit=1)[0]
 
 
 def imported_modules(name: str) -> set[str]:
-    """Read which modules of the house a module names in its imports, wherever they stand."""
+    """Return the modules of the library that a module imports at any place."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source(name))):
         if isinstance(node, ast.ImportFrom) and node.module:
@@ -76,7 +76,7 @@ def imported_modules(name: str) -> set[str]:
 
 
 def test_packages_import_only_what_the_plan_allows() -> None:
-    """The plan names every package, and none imports another that its row does not name."""
+    """Each package imports only the packages in its row of the table."""
     assert {home(name) for name in modules()} == set(MAY_IMPORT)
     for name in modules():
         others = {home(each) for each in imported_modules(name)} - {home(name)}
@@ -84,7 +84,7 @@ def test_packages_import_only_what_the_plan_allows() -> None:
 
 
 def test_the_plan_stands_on_the_ground() -> None:
-    """A row names only rows above it, so that no two packages need each other."""
+    """Each row of the table names only rows above it."""
     seen: set[str] = set()
     for name, below in MAY_IMPORT.items():
         if name != "__init__":
@@ -93,7 +93,7 @@ def test_the_plan_stands_on_the_ground() -> None:
 
 
 def test_the_plan_is_told_in_the_docs() -> None:
-    """The table of docs/architecture.md names every package, each below all that it stands on."""
+    """The table of docs/architecture.md names every package in an allowed order."""
     text = (Path(__file__).parents[1] / "docs" / "architecture.md").read_text()
     rows = [line for line in text.partition("\n## ")[0].splitlines() if line.startswith("| `")]
     named = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
@@ -103,7 +103,7 @@ def test_the_plan_is_told_in_the_docs() -> None:
 
 
 def test_imports_run_one_way() -> None:
-    """No module is reached from itself."""
+    """No module imports itself indirectly."""
     done: set[str] = set()
 
     def visit(name: str, path: tuple[str, ...]) -> None:
@@ -134,7 +134,7 @@ def calls(name: str) -> set[str]:
 
 @pytest.mark.parametrize("name", modules())
 def test_no_module_calls_what_runs_strangers_text(name: str) -> None:
-    """Shells, eval and pickle streams appear nowhere; only the command line prints."""
+    """No module uses a shell, eval or pickle streams; only the command line prints."""
     assert not calls(name) & set(FORBIDDEN_CALLS)
     assert "shell=True" not in source(name)
     if home(name) not in {"cli", "commands", "__main__"}:
@@ -143,14 +143,14 @@ def test_no_module_calls_what_runs_strangers_text(name: str) -> None:
 
 @pytest.mark.parametrize("name", modules())
 def test_no_module_validates_by_assertion(name: str) -> None:
-    """An assertion vanishes under `python -O`; errors are raised."""
+    """No module uses assert, which `python -O` removes."""
     tree = ast.parse(source(name))
     assert not [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Assert)]
 
 
 @pytest.mark.parametrize("name", modules())
 def test_all_names_what_is_there(name: str) -> None:
-    """Each module has an `__all__` that names things it defines."""
+    """Each module has an `__all__` of names that it defines."""
     if name.rsplit(".", maxsplit=1)[-1] in {"__init__", "__main__"}:
         return
     tree = ast.parse(source(name))
@@ -173,7 +173,7 @@ def test_all_names_what_is_there(name: str) -> None:
 
 
 def test_the_indexer_and_the_command_line_never_load_torch() -> None:
-    """What people run on machines without a GPU stack does not import it."""
+    """The indexer and the command line do not import torch."""
     code = (
         "import sys, wids.cli, wids.specs.build, wids.reading.shardlist\n"
         "print('torch' in sys.modules)"

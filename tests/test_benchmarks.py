@@ -1,4 +1,4 @@
-"""The benchmarks run in a tiny form, measure what they say, and their tables are current."""
+"""The benchmarks run in a small form, and their tables in the docs are current."""
 
 import importlib
 import io
@@ -24,7 +24,7 @@ BENCHMARKS = REPOSITORY / "benchmarks"
 
 @pytest.fixture
 def module(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """Import a module of the benchmarks, and forget all of them afterwards."""
+    """Import a module of the benchmarks, and remove all of them afterwards."""
     monkeypatch.syspath_prepend(BENCHMARKS)
     before = set(sys.modules)
     yield importlib.import_module
@@ -50,7 +50,7 @@ def image_samples(count: int) -> Iterator[dict[str, bytes]]:
 
 @pytest.fixture
 def images(module, tmp_path: Path) -> Path:
-    """Make a folder of 70 images, as `data.prepare` lays it out, without the photographs."""
+    """Make a folder of 70 images in the layout of `data.prepare`, without photographs."""
     data = module("data")
     folder = tmp_path / "images-tiny"
     data.write_shards(folder, image_samples(70), data.uneven_lengths(70, 3))
@@ -76,7 +76,7 @@ def results_of(script: str, folder: Path, out: Path, peers: list[str]) -> dict:
 
 
 def test_browse_measures_every_question(images: Path, tmp_path: Path):
-    """A tiny run has a figure for each question and round, and the remote page fetches its part."""
+    """A small run has a figure for each request and round."""
     pytest.importorskip("starlette", reason="the browser is an extra")
     small = ("--shards", "12", "--samples", "80", "--rounds", "2")
     done = run("browse.py", "--data", images, "--out", tmp_path / "out", *small)
@@ -88,7 +88,7 @@ def test_browse_measures_every_question(images: Path, tmp_path: Path):
 
 
 def test_random_read_measures_every_peer(images: Path, tmp_path: Path):
-    """Each row has its passes, every sample's bytes in each, and a median between the extremes."""
+    """Each row has its passes, with every sample's bytes, and a median between the extremes."""
     peers = ["floor", "ours", "ours-views", "ours-streams", "ours-gather"]
     results = results_of("random_read.py", images, tmp_path / "out", peers)
     (rows,) = results["tables"].values()
@@ -102,7 +102,7 @@ def test_random_read_measures_every_peer(images: Path, tmp_path: Path):
 
 
 def test_loader_carries_every_byte(images: Path, tmp_path: Path):
-    """Threads and processes deliver the same samples and bytes, one epoch a round."""
+    """Threads and processes deliver the same samples and bytes in each epoch."""
     peers = ["floor", "ours", "loader", "loader-0"]
     (rows,) = results_of("loader.py", images, tmp_path / "out", peers)["tables"].values()
     whole = sum(len(data) for sample in image_samples(70) for data in sample.values())
@@ -112,7 +112,7 @@ def test_loader_carries_every_byte(images: Path, tmp_path: Path):
 
 
 def test_memory_does_not_grow_with_samples(tmp_path: Path):
-    """A tiny run reads the same samples through a short and a long dataset, and weighs both."""
+    """A small run measures the same samples in a short and a long dataset."""
     done = run("memory.py", "--samples", "1000", "3000", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "memory.json").read_text())["rows"]
@@ -121,7 +121,7 @@ def test_memory_does_not_grow_with_samples(tmp_path: Path):
 
 
 def test_epoch_loader_delivers_whole_epochs(images: Path, tmp_path: Path):
-    """Raw epochs carry every byte; decoded ones every sample at 224 x 224 x 3 bytes."""
+    """Raw epochs have all bytes, and decoded ones 224 x 224 x 3 bytes for each sample."""
     results = results_of("epoch_loader.py", images, tmp_path / "out", ["floor", "ours"])
     assert list(results["tables"]) == ["images raw", "images decoded"]
     for row in results["tables"]["images decoded"]:
@@ -131,7 +131,7 @@ def test_epoch_loader_delivers_whole_epochs(images: Path, tmp_path: Path):
 
 
 def test_write_shards_tells_the_disk_from_the_work(tmp_path: Path):
-    """Every writer writes all samples, and waiting for the disk never makes it faster."""
+    """Every writer writes all samples, and waiting for the disk is never faster."""
     peers = ["ours", "floor", "ours-plain"]
     arguments = ("--count", "40", "--rounds", "1", "--out", tmp_path, "--peers", *peers)
     done = run("write_shards.py", *arguments)
@@ -144,7 +144,7 @@ def test_write_shards_tells_the_disk_from_the_work(tmp_path: Path):
 
 
 def test_create_spec_measures_commands(tmp_path: Path):
-    """Each row is a command that went through all shards; the old version is left out here."""
+    """Each row is a command that indexed all shards."""
     peers = ["floor", "ours", "tar"]
     arguments = ("--samples", "2", "--rounds", "1", "--out", tmp_path, "--peers", *peers)
     done = run("create_spec.py", *arguments)
@@ -157,7 +157,7 @@ def test_create_spec_measures_commands(tmp_path: Path):
 
 
 def test_decode_loader_delivers_pictures_of_every_library(images: Path, tmp_path: Path):
-    """Each row's epochs hold every sample at 224 x 224 x 3 bytes; the docs are left alone."""
+    """Each row has all samples with 224 x 224 x 3 bytes, and the docs stay unchanged."""
     document = (REPOSITORY / "docs" / "decoding.md").read_bytes()
     peers = ["jpeg", "jpeg-workers", "files"]
     results = results_of("decode_loader.py", images, tmp_path / "out", peers)
@@ -169,7 +169,7 @@ def test_decode_loader_delivers_pictures_of_every_library(images: Path, tmp_path
 
 
 def test_rows_are_compared_with_the_best_of_the_others(module):
-    """Round by round, so that a slow round does not count for one of them alone."""
+    """Rows are compared within each round."""
     benchmark = module("decode_loader")
     rows = [
         {"peer": peer, "label": peer, "median": slow, "min": slow, "max": fast}
@@ -183,7 +183,7 @@ def test_rows_are_compared_with_the_best_of_the_others(module):
 
 
 def test_a_peer_that_does_not_install_is_left_out(module, monkeypatch, capsys):
-    """What is there is measured all the same, and the run says what is missing."""
+    """A library that cannot be installed is left out and named."""
     common = module("common")
 
     def refuse(peer):
@@ -196,7 +196,7 @@ def test_a_peer_that_does_not_install_is_left_out(module, monkeypatch, capsys):
 
 
 def test_data_lies_where_its_table_says(images: Path):
-    """The floor's table of offsets is what tarfile finds, for every member."""
+    """The floor's table has the offsets that tarfile finds."""
     table = np.load(images / "table.npz")
     spec = json.loads((images / "spec.json").read_text())
     found = []
@@ -209,7 +209,7 @@ def test_data_lies_where_its_table_says(images: Path):
 
 
 def test_data_is_made_once(module, tmp_path: Path, capsys):
-    """A folder that holds a spec is complete and is left alone."""
+    """A folder with a spec is not made again."""
     data = module("data")
     folder = data.prepare("tokens", "tiny", tmp_path)
     made = (folder / "shard-0000.tar").stat().st_mtime_ns
@@ -227,7 +227,7 @@ def test_tokens_are_small_arrays(module):
 
 
 def test_peers_that_see_other_bytes_stop_the_run(module):
-    """A pass in which two peers read as many samples but not as many bytes is an error."""
+    """A pass in which two libraries read different numbers of bytes is an error."""
     common = module("common")
     same = {"samples": 5, "nbytes": 10}
     common._check_bytes(0, {"floor": [same], "ours": [same]})
@@ -236,7 +236,7 @@ def test_peers_that_see_other_bytes_stop_the_run(module):
 
 
 def test_a_peer_that_fails_is_named(images: Path, tmp_path: Path):
-    """A peer that cannot answer the question ends the run with its name."""
+    """A library that fails ends the run with its name."""
     (images / "shard-0001.tar").unlink()
     out = tmp_path / "out"
     done = run("random_read.py", "--data", images, "--out", out, "--peers", "ours")
@@ -247,7 +247,7 @@ def test_a_peer_that_fails_is_named(images: Path, tmp_path: Path):
 
 @pytest.fixture
 def results(tmp_path: Path) -> Path:
-    """Write a results file whose rates differ between rounds and whose ratios do not."""
+    """Write a results file with rates that differ between rounds and equal ratios."""
     versions = {"torch": "2.13.0"}
     rates = {"floor": [4000, 9000], "ours": [2000, 4500], "wids011-lru100": [800, 1800]}
     rows = [
@@ -268,7 +268,7 @@ def results(tmp_path: Path) -> Path:
 
 
 def test_table_writes_between_its_markers(results: Path, tmp_path: Path):
-    """The table is put where the marker stands; the rest of the document stays as it was."""
+    """The table is written between its markers, and the rest of the document is kept."""
     document = tmp_path / "page.md"
     document.write_text("before\n<!-- table: random_read/images -->\nold\n<!-- /table -->\nafter\n")
     assert run("table.py", "--results", results, "--check", document).returncode == 1
@@ -284,7 +284,7 @@ def test_table_writes_between_its_markers(results: Path, tmp_path: Path):
 
 
 def test_the_tables_in_the_docs_are_current():
-    """README and docs/benchmarks.md show what benchmarks/results holds."""
+    """README and docs/benchmarks.md show the results of benchmarks/results."""
     done = run("table.py", "--check")
     assert done.returncode == 0, done.stderr
 
@@ -300,7 +300,7 @@ def test_the_tables_in_the_docs_are_current():
 def test_results_are_recorded_only_on_request(
     tmp_path: Path, script: str, arguments: list[str], recorded: str
 ):
-    """A run changes nothing that the tests compare with the docs, unless it is told to."""
+    """A run without --record changes neither results nor docs."""
     folder = tmp_path / "benchmarks"
     shutil.copytree(BENCHMARKS, folder, ignore=shutil.ignore_patterns("__pycache__"))
     before = contents_of(folder)
@@ -320,7 +320,7 @@ def contents_of(folder: Path) -> dict[Path, bytes]:
 
 
 def test_the_docs_name_every_script():
-    """Each benchmark has a table in the docs, and says its question, command and limits."""
+    """Each benchmark has a table in the docs and a docstring with purpose, command and limits."""
     page = (REPOSITORY / "docs" / "benchmarks.md").read_text()
     for name in ("random_read", "epoch_loader", "loader", "write_shards", "create_spec"):
         docstring = (BENCHMARKS / f"{name}.py").read_text().split('"""')[1]
@@ -330,7 +330,7 @@ def test_the_docs_name_every_script():
 
 
 def test_a_big_spec_is_measured_in_a_small_form(tmp_path: Path):
-    """Both rows are there, with what loading, looking up and pickling cost."""
+    """Both rows have figures for loading, lookup and pickling."""
     done = run("big_spec.py", "--shards", "30000", "--out", tmp_path, "--only", "first", "again")
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "big_spec.json").read_text())["tables"]
@@ -340,7 +340,7 @@ def test_a_big_spec_is_measured_in_a_small_form(tmp_path: Path):
 
 
 def test_resharding_is_measured_in_a_small_form(tmp_path: Path):
-    """Every row copied the same samples, and only `cp` did it without the tar index."""
+    """Every row copied the same samples."""
     done = run("reshard.py", "--count", "200", "--rounds", "1", "--out", tmp_path)
     assert done.returncode == 0, done.stderr
     rows = json.loads((tmp_path / "reshard.json").read_text())["tables"]["disk"]

@@ -28,7 +28,7 @@ __test__ = ARCHIVES.is_dir()  # elsewhere pytest collects nothing here, so that 
 
 
 def truth_of(path, archive):
-    """Return the recorded members; where a long list was left out of the record, tarfile's."""
+    """Return the recorded members, or those of tarfile if the record has no long list."""
     if archive["members"] or archive["tarfile_error"] or archive["class"] != "valid":
         return archive["members"] or []
     with tarfile.open(path) as oracle:
@@ -40,7 +40,7 @@ def truth_of(path, archive):
 
 
 def verdict(folder, archive):
-    """Return `right`, `clear error` or a description of what is wrong, for one archive."""
+    """Return `right`, `clear error` or a description of the fault for one archive."""
     path = folder / archive["file"]
     truth = truth_of(path, archive)
     try:
@@ -66,7 +66,7 @@ def verdict(folder, archive):
 
 
 def test_corpora():
-    """Of 271 foreign archives none is read wrongly, and none ends in an unclear error."""
+    """Each of 271 archives of other projects is read right or refused with a clear error."""
     folder = ARCHIVES
     manifest = json.loads((folder / "MANIFEST.json").read_text())
     tally = Counter()
@@ -93,7 +93,7 @@ def test_real_wrapped_text_is_read():
 
 
 def test_files_of_webdataset_read_and_rewrite_to_the_same_bytes():
-    """Every member of a shard that webdataset wrote survives a round trip unchanged."""
+    """Every member of a shard by webdataset is unchanged after a round trip."""
     with tarfile.open(ARCHIVES / "webdataset" / "tendata.tar") as archive:
         members = [archive.extractfile(member).read() for member in archive]
     assert len(members) == 100
@@ -108,7 +108,7 @@ def test_files_of_webdataset_read_and_rewrite_to_the_same_bytes():
 
 
 def test_real_archives_are_indexed_or_named(tmp_path: Path):
-    """Over hundreds of real tars of all makers, each is counted or reported, and none stops us."""
+    """Each of hundreds of real tars is indexed or reported."""
     archives = sorted((ARCHIVES).rglob("*.tar"))
     copies = []
     for number, archive in enumerate(archives):

@@ -1,4 +1,4 @@
-"""`wids create` when it is killed: no half spec, nothing runs on, a rerun does what is missing."""
+"""`wids create` after a kill: no incomplete spec, no running workers, and a rerun completes it."""
 
 import hashlib
 import json
@@ -25,7 +25,7 @@ NUM_SHARDS = 12
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in a folder with twelve shards of some hundred kilobytes."""
+    """Work in a folder with twelve shards of some hundred kilobytes."""
     with wids.ShardWriter(tmp_path / "x-%02d.tar", maxcount=5, digests=()) as writer:
         for number in range(5 * NUM_SHARDS):
             writer.write({"__key__": f"{number:04}", "bin": bytes([number]) * 90_000})
@@ -34,7 +34,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def start(*options: str) -> subprocess.Popen[bytes]:
-    """Begin to index the folder, in a session of its own."""
+    """Start to index the folder, in a session of its own."""
     command = [sys.executable, "-m", "wids", "create", ".", "-o", "all.json", "--sidecars"]
     return subprocess.Popen(
         [*command, *options], env=ENVIRONMENT, stderr=subprocess.DEVNULL, start_new_session=True
@@ -47,7 +47,7 @@ def contents(folder: Path) -> dict[str, str]:
 
 
 def wait_for(condition: Callable[[], Any]) -> None:
-    """Wait until something is so, for a minute at most."""
+    """Wait up to a minute until a condition holds."""
     end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
@@ -55,7 +55,7 @@ def wait_for(condition: Callable[[], Any]) -> None:
 
 
 def processes_of(session: int) -> list[str]:
-    """Name the processes of a session that still run."""
+    """Return the running processes of a session."""
     listed = subprocess.run(
         ["ps", "-o", "stat=,pid=", "--sid", str(session)],
         capture_output=True,
@@ -66,7 +66,7 @@ def processes_of(session: int) -> list[str]:
 
 
 def test_killed_at_any_moment_a_rerun_makes_the_same_spec(folder: Path):
-    """There is no spec or a whole one at any time, and the last rerun's is that of one run."""
+    """A spec is never incomplete, and the last rerun makes the same spec as one run."""
     assert start("--workers", "2").wait() == 0
     expected = contents(folder)
     kills = int(os.environ.get("WIDS_TEST_KILLS", "6"))
@@ -90,7 +90,7 @@ def test_killed_at_any_moment_a_rerun_makes_the_same_spec(folder: Path):
 
 
 def test_workers_end_when_their_parent_is_killed(folder: Path):
-    """Nothing is left to run for ever on the machine."""
+    """The workers end when their parent is killed."""
     process = start("--workers", "3")
     wait_for(lambda: len(processes_of(process.pid)) > 1)
     process.send_signal(signal.SIGKILL)
@@ -99,10 +99,10 @@ def test_workers_end_when_their_parent_is_killed(folder: Path):
 
 
 class TestNotes:
-    """What a killed run noted, and how far it is believed."""
+    """Entries in the journal of a killed run, and when they are used."""
 
     def note(self, since: int, **changes: Any) -> None:
-        """Note the first shard as a killed run would, with a digest that shows who read it."""
+        """Write the journal entry of the first shard, with a recognisable digest."""
         entry = {
             "url": "x-00.tar",
             "nsamples": 5,
@@ -113,7 +113,7 @@ class TestNotes:
         Journal(Path("a.json.indexing")).note({**entry, **changes})
 
     def created(self, *options: str) -> dict[str, Any]:
-        """Index two shards; return the first one's entry."""
+        """Index two shards; return the entry of the first one."""
         assert main(["create", "x-{00..01}.tar", "-o", "a.json", *options]) == 0
         assert not Path("a.json.indexing").exists()
         entry: dict[str, Any] = json.loads(Path("a.json").read_text())["shardlist"][0]
@@ -121,17 +121,17 @@ class TestNotes:
         return entry
 
     def test_noted_shard_is_not_read_again(self, folder: Path):
-        """Its entry is taken as it was noted."""
+        """The entry of a shard in the journal is used."""
         self.note(time.time_ns())
         assert self.created("--resume")["md5sum"] == "0" * 32
 
     def test_without_resume_all_is_read(self, folder: Path):
-        """Notes of an earlier run count only for one that goes on with it."""
+        """Without --resume, the journal is ignored."""
         self.note(time.time_ns())
         assert self.created()["md5sum"] != "0" * 32
 
     def test_shard_that_changed_since_is_read_again(self, folder: Path):
-        """Neither another size nor a later time passes for what was read."""
+        """A shard with another size or a later date is read again."""
         self.note(1)
         assert self.created("--resume")["md5sum"] != "0" * 32
         Path("a.json").unlink()
@@ -139,12 +139,12 @@ class TestNotes:
         assert self.created("--resume")["md5sum"] != "0" * 32
 
     def test_note_without_the_digest_that_is_wanted_does_not_count(self, folder: Path):
-        """The shard is read for it."""
+        """A shard whose entry lacks a requested digest is read again."""
         self.note(time.time_ns())
         assert len(self.created("--resume", "--sha256")["sha256"]) == 64
 
     def test_line_that_was_cut_off_is_left_out(self, folder: Path):
-        """A crash in the middle of a note costs that note alone."""
+        """A truncated line of the journal is ignored."""
         Path("a.json.indexing").write_text('{"url": "x-00.tar", "nsam')
         self.note(time.time_ns())
         assert self.created("--resume")["md5sum"] == "0" * 32

@@ -92,7 +92,7 @@ def run_bash(block: Block, path: Path, tools: Path) -> None:
 
 @pytest.fixture(scope="session")
 def tools(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Put `wids` and `python` on the path, so that docs run against the code under test."""
+    """Put `wids` and `python` on the path, so that the docs run with the code under test."""
     folder = tmp_path_factory.mktemp("tools")
     for name, words in (("wids", "-m wids"), ("widsindex", "-m wids"), ("python", "")):
         script = folder / name
@@ -116,7 +116,7 @@ def small_samples(start: int, stop: int) -> Iterator[dict[str, str | bytes]]:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make the folder that a document's blocks run in, with its small dataset."""
+    """Make the folder in which a document's blocks run, with a small dataset."""
     folder = tmp_path / "workplace"
     for split, ends in {"train": [0, 40, 45, 100], "test": [100, 120]}.items():
         shardlist = []
@@ -133,7 +133,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=IDS)
 @pytest.mark.usefixtures("workplace")
 def test_blocks_run(path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch):
-    """The code blocks of a document run in order, and show what they say they show."""
+    """The code blocks of a document run in order and show the stated output."""
     module = types.ModuleType("__doc_blocks__")
     monkeypatch.setitem(sys.modules, module.__name__, module)  # workers look functions up there
     for block in blocks_of(path.read_text()):
@@ -151,7 +151,7 @@ def test_blocks_run(path: Path, tools: Path, monkeypatch: pytest.MonkeyPatch):
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=IDS)
 def test_links_lead_somewhere(path: Path):
-    """Every relative link of a document names a file of the repository, and a heading in it."""
+    """Every relative link names an existing file and heading."""
     targets = re.findall(r"\]\(([^)\s]+)\)", BLOCK.sub("", path.read_text()))
     relative = [target for target in targets if not re.match(r"[a-z]+:", target)]
     assert [target for target in relative if not leads_somewhere(path, target)] == []
@@ -166,7 +166,7 @@ def leads_somewhere(path: Path, target: str) -> bool:
 
 
 def anchors_of(text: str) -> set[str]:
-    """Return the anchors that GitHub makes of the headings."""
+    """Return the anchors that GitHub makes for the headings."""
     headings = re.findall(r"^#+ +(.+)$", BLOCK.sub("", text), re.MULTILINE)
     kept = (re.sub(r"[^\w\- ]", "", heading.lower()) for heading in headings)
     return {heading.strip().replace(" ", "-") for heading in kept}
@@ -181,7 +181,7 @@ def test_every_document_is_in_the_table_of_contents():
 
 
 def test_reasons_are_given_for_blocks_that_do_not_run():
-    """A block that is opted out says why in a few words at least."""
+    """A block that is not run has a reason."""
     reasons = [
         (path.name, block.line, block.reason)
         for path in DOCUMENTS

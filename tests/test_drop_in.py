@@ -40,7 +40,7 @@ def png(colour: tuple[int, int, int]) -> bytes:
 
 @pytest.fixture
 def spec(make_shard: Maker, tmp_path: Path) -> Path:
-    """Write three shards of ten samples, and their JSON."""
+    """Write three shards of ten samples and their JSON."""
     for shard in range(3):
         make_shard(f"{shard}.tar", numbered(10 * shard, 10 * shard + 10))
     path = tmp_path / "index.json"
@@ -53,13 +53,13 @@ def spec(make_shard: Maker, tmp_path: Path) -> Path:
 
 
 def test_the_old_names_are_there() -> None:
-    """What old code imports from the package can be imported."""
+    """All names that old code imports from the package exist."""
     assert wids.ShardedSampler is wids.ShardListSampler
     assert callable(DistributedChunkedSampler)
 
 
 def test_every_old_argument_is_accepted(spec: Path, tmp_path: Path) -> None:
-    """All keyword arguments of the old constructor, with the values seen in programs."""
+    """The constructor accepts all old keyword arguments with the values seen in programs."""
     dataset = ShardListDataset(
         str(spec),
         cache_size=int(1e12),
@@ -80,7 +80,7 @@ def test_every_old_argument_is_accepted(spec: Path, tmp_path: Path) -> None:
     "make", [str, Path, lambda p: p.open(), lambda p: io.StringIO(p.read_text())]
 )
 def test_a_json_spec_opens_from_path_and_stream(spec: Path, make: Callable[[Path], Any]) -> None:
-    """A str, a Path, an open file and a StringIO all name a spec."""
+    """A str, a Path, an open file and a StringIO are accepted as a spec."""
     source = make(spec)
     with ShardListDataset(source, base=str(spec.parent)) as dataset:
         assert dataset[11][".txt"] == "11"
@@ -89,7 +89,7 @@ def test_a_json_spec_opens_from_path_and_stream(spec: Path, make: Callable[[Path
 
 
 def test_lists_of_dicts_and_of_pairs_open(spec: Path) -> None:
-    """`json.load(f)["shardlist"]` and the pairs that the old docstring promised."""
+    """`json.load(f)["shardlist"]` and lists of pairs are accepted."""
     urls = [str(spec.parent / f"{i}.tar") for i in range(3)]
     dicts = ShardListDataset([{"url": url, "nsamples": 10} for url in urls])
     pairs = ShardListDataset([(url, 10) for url in urls])
@@ -100,7 +100,7 @@ def test_lists_of_dicts_and_of_pairs_open(spec: Path) -> None:
 def test_a_filesize_of_zero_promises_nothing(
     spec: Path, shard_server: Any, listed: bool, tmp_path: Path
 ) -> None:
-    """Old specs say 0 where their writers did not know the size of a shard."""
+    """A `filesize` of 0 means that the size is unknown."""
     url = shard_server.put("/0.tar", (spec.parent / "0.tar").read_bytes())
     shards = [{"url": url, "nsamples": 10, "filesize": 0}]
     path = tmp_path / "zero.json"
@@ -109,7 +109,7 @@ def test_a_filesize_of_zero_promises_nothing(
 
 
 def test_the_old_attributes_are_there(spec: Path) -> None:
-    """Programs and subclasses read these."""
+    """The attributes that programs and subclasses read exist."""
     dataset = ShardListDataset(str(spec))
     assert dataset.lengths == [10, 10, 10]
     assert list(dataset.cum_lengths) == [10, 20, 30]
@@ -132,7 +132,7 @@ def test_the_old_attributes_are_there(spec: Path) -> None:
 
 
 def test_subclasses_override_and_call_super(spec: Path) -> None:
-    """`__init__` and `__getitem__` may be overridden."""
+    """A subclass can override `__init__` and `__getitem__`."""
 
     class Numbers(ShardListDataset):
         def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -146,7 +146,7 @@ def test_subclasses_override_and_call_super(spec: Path) -> None:
 
 
 def test_a_subclass_may_read_through_get_shard(spec: Path) -> None:
-    """The old way to override `__getitem__`: the shard's fields are streams, as they were."""
+    """The fields of a shard from `get_shard` are streams, as in 0.1.11."""
 
     class Mine(ShardListDataset):
         def __getitem__(self, index: int) -> Any:
@@ -162,7 +162,7 @@ def test_a_subclass_may_read_through_get_shard(spec: Path) -> None:
 
 
 def test_subclasses_assign_to_the_old_attributes(spec: Path, tmp_path: Path) -> None:
-    """What were plain attributes may be assigned to, before and after construction."""
+    """Old attributes can be assigned before and after construction."""
 
     class Mine(ShardListDataset):
         def __init__(self, url: str, cache_dir: str) -> None:
@@ -179,7 +179,7 @@ def test_subclasses_assign_to_the_old_attributes(spec: Path, tmp_path: Path) -> 
 
 
 def test_the_spec_is_plain_data(spec: Path) -> None:
-    """`ds.spec` goes through `json.dumps`, as the dict that it was."""
+    """`ds.spec` is a dict that `json.dumps` accepts."""
     document = json.loads(json.dumps(ShardListDataset(str(spec)).spec))
     assert [shard["nsamples"] for shard in document["shardlist"]] == [10, 10, 10]
 
@@ -197,7 +197,7 @@ def test_transforms_chain_at_construction(spec: Path) -> None:
 
 
 def test_fields_decode_as_ever(make_shard: Maker) -> None:
-    """The default decoding by extension, `.txt.gz` under its own name, streams for the unknown."""
+    """Fields are decoded by extension as in 0.1.11, and unknown ones are streams."""
     array = io.BytesIO()
     np.save(array, np.arange(3))
     path = make_shard(
@@ -228,7 +228,7 @@ def test_fields_decode_as_ever(make_shard: Maker) -> None:
 
 
 def test_reading_a_decoded_field_as_a_stream_says_what_to_do(make_shard: Maker) -> None:
-    """`.jpeg` was a stream in 0.1.11; the error of code that reads it names the way back."""
+    """The error of code that reads a decoded `.jpeg` as a stream says how to keep it a stream."""
     path = make_shard("new.tar", [{"__key__": "a", ".jpeg": png((1, 2, 3))}])
 
     def size(sample: dict[str, Any]) -> int:
@@ -242,14 +242,14 @@ def test_reading_a_decoded_field_as_a_stream_says_what_to_do(make_shard: Maker) 
 
 
 def test_localname_says_where_a_shard_lies(spec: Path) -> None:
-    """`lambda url: url` means that it is local already; nothing is copied."""
+    """`lambda url: url` marks shards as local, and nothing is copied."""
     dataset = ShardListDataset(str(spec), localname=lambda url: url)
     assert dataset[5][".txt"] == "5"
     assert not list(Path(dataset.cache_dir).glob("*.tar"))
 
 
 def test_chunked_sampler_as_the_old_readme_uses_it(spec: Path) -> None:
-    """The arguments, attributes and chunks of the old sampler."""
+    """ChunkedSampler has the old arguments, attributes and chunks."""
     dataset = ShardListDataset(str(spec))
     sampler = ChunkedSampler(dataset, chunksize=8, seed=3, shuffle=True)
     assert sampler.ranges == [(0, 8), (8, 16), (16, 24), (24, 30)]
@@ -265,7 +265,7 @@ def test_chunked_sampler_as_the_old_readme_uses_it(spec: Path) -> None:
 
 
 def test_distributed_sampler_as_the_old_readme_uses_it(spec: Path) -> None:
-    """Contiguous ranges per rank where they divide, chunks counted from the start of the range."""
+    """Each rank has a contiguous range, with chunks counted from its start."""
     dataset = ShardListDataset(str(spec))
     ranks = [
         DistributedChunkedSampler(dataset, num_replicas=3, rank=r, chunksize=4, shuffle=True)
@@ -283,7 +283,7 @@ def test_distributed_sampler_as_the_old_readme_uses_it(spec: Path) -> None:
 
 
 def test_shard_sampler_stays_on_a_shard(spec: Path) -> None:
-    """Shards come in random order, the samples of each together; passes differ."""
+    """Shards come in random order with the samples of each together; epochs differ."""
     sampler = ShardedSampler(ShardListDataset(str(spec)), shufflefirst=True)
     assert sampler.ranges == [(0, 10), (10, 20), (20, 30)]
     first, second = list(sampler), list(sampler)
@@ -297,7 +297,7 @@ def test_shard_sampler_stays_on_a_shard(spec: Path) -> None:
 
 
 def test_negative_indexes_count_from_the_end(spec: Path) -> None:
-    """`ds[-1]` was the last sample of the first shard; out of range names index and length."""
+    """`ds[-1]` is the last sample of the last shard; an IndexError names index and length."""
     dataset = ShardListDataset(str(spec))
     assert dataset[-1][".txt"] == "29"
     with pytest.raises(IndexError, match="index 30 .* 30 samples"):
@@ -306,14 +306,14 @@ def test_negative_indexes_count_from_the_end(spec: Path) -> None:
 
 @pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_long_names_are_whole(make_shard: Maker, tar_format: int) -> None:
-    """PAX and GNU long names were dropped or cut at 100 bytes."""
+    """PAX and GNU long names are complete."""
     key = "k" * 150
     path = make_shard("long.tar", [{"__key__": key, ".txt": "x"}], tar_format)
     assert [s["__key__"] for s in ShardListDataset([(str(path), 1)])] == [key]
 
 
 def test_the_ustar_prefix_belongs_to_the_name(make_shard: Maker) -> None:
-    """The prefix was dropped, so equal names in two folders became one."""
+    """Equal names in two folders by ustar prefix are two keys."""
     folders = ["a" * 90, "b" * 90]
     samples = [{"__key__": f"{folder}/x{'y' * 30}", ".txt": folder[0]} for folder in folders]
     dataset = ShardListDataset([(str(make_shard("prefix.tar", samples)), 2)])
@@ -321,7 +321,7 @@ def test_the_ustar_prefix_belongs_to_the_name(make_shard: Maker) -> None:
 
 
 def test_a_doubled_member_is_an_error_that_names_both_places(tmp_path: Path) -> None:
-    """A doubled member shifted every later name."""
+    """A member stored twice is an error that names both offsets."""
     path = tmp_path / "double.tar"
     with tarfile.open(path, "w") as archive:
         for name in ("a.txt", "a.txt", "b.txt"):
@@ -333,7 +333,7 @@ def test_a_doubled_member_is_an_error_that_names_both_places(tmp_path: Path) -> 
 
 
 def test_interleaved_samples_are_an_error_and_an_option(make_shard: Maker) -> None:
-    """Two samples whose members interleave became four."""
+    """Interleaved samples are an error, or grouped with `grouping="shard"`."""
     parts = [("a", ".txt"), ("b", ".txt"), ("a", ".cls"), ("b", ".cls")]
     path = make_shard("mixed.tar", [{"__key__": key, ext: "1"} for key, ext in parts])
     with pytest.raises(wids.ShardFormatError, match="a"):
@@ -343,7 +343,7 @@ def test_interleaved_samples_are_an_error_and_an_option(make_shard: Maker) -> No
 
 
 def test_a_truncated_shard_is_an_error_with_the_offset(make_shard: Maker) -> None:
-    """988 of 3,000 bytes were served without a word."""
+    """A truncated shard is an error with the byte offset."""
     path = make_shard("cut.tar", [{"__key__": "a", ".bin": bytes(3000)}])
     path.write_bytes(path.read_bytes()[:1500])
     with pytest.raises(wids.ShardFormatError, match=r"cut.tar.*\d{3,}"):
@@ -351,7 +351,7 @@ def test_a_truncated_shard_is_an_error_with_the_offset(make_shard: Maker) -> Non
 
 
 def test_a_page_in_place_of_a_shard_is_named_as_such(tmp_path: Path) -> None:
-    """An HTML page failed as "invalid literal for int()"."""
+    """The error for an HTML page in place of a shard says so."""
     path = tmp_path / "page.tar"
     path.write_bytes(b"<html><body>Please log in</body></html>" * 40)
     with pytest.raises(wids.ShardFormatError, match="page.tar"):
@@ -359,7 +359,7 @@ def test_a_page_in_place_of_a_shard_is_named_as_such(tmp_path: Path) -> None:
 
 
 def test_digest_size_and_count_of_the_spec_are_checked(spec: Path, shard_server: Any) -> None:
-    """`md5sum`, `filesize` and `nsamples` were decoration."""
+    """`md5sum`, `filesize` and `nsamples` of the spec are checked."""
     url = shard_server.put("/0.tar", (spec.parent / "0.tar").read_bytes())
     for wrong in ({"md5sum": "0" * 32}, {"filesize": 17}):
         with pytest.raises(wids.IntegrityError):
@@ -369,7 +369,7 @@ def test_digest_size_and_count_of_the_spec_are_checked(spec: Path, shard_server:
 
 
 def test_shards_of_one_base_name_never_share_a_cache_file(spec: Path, shard_server: Any) -> None:
-    """With two folders of one base name, `ds[5]` returned a sample of the other."""
+    """Shards with one base name in two folders have separate cache files."""
     shards = [
         (shard_server.put(f"/{shard}/same.tar", (spec.parent / f"{shard}.tar").read_bytes()), 10)
         for shard in range(2)
@@ -379,14 +379,14 @@ def test_shards_of_one_base_name_never_share_a_cache_file(spec: Path, shard_serv
 
 
 def test_local_shards_are_used_in_place(spec: Path) -> None:
-    """They were copied into the temp folder."""
+    """Local shards are not copied."""
     dataset = ShardListDataset(str(spec))
     dataset[0]
     assert not list(Path(dataset.cache_dir).rglob("*.tar"))
 
 
 def test_all_ranks_get_equal_counts_and_len_is_true() -> None:
-    """10 samples over 4 ranks gave 3, 3, 3, 1 while `len` said 3."""
+    """Over 4 ranks, all ranks get the same number of 10 samples, which is `len`."""
     ranks = [DistributedChunkedSampler(range(10), num_replicas=4, rank=r) for r in range(4)]
     drawn = [list(sampler) for sampler in ranks]
     assert [len(indexes) for indexes in drawn] == [len(sampler) for sampler in ranks] == [3] * 4
@@ -394,7 +394,7 @@ def test_all_ranks_get_equal_counts_and_len_is_true() -> None:
 
 
 def test_explicit_rank_and_replicas_win() -> None:
-    """They were overridden where no process group was initialised."""
+    """Explicit `rank` and `num_replicas` take precedence."""
     sampler = DistributedChunkedSampler(range(8), num_replicas=2, rank=0, shuffle=False)
     assert list(sampler) == [0, 1, 2, 3]
     assert list(DistributedChunkedSampler(range(8), num_replicas=2, rank=1, shuffle=False)) == [
@@ -406,7 +406,7 @@ def test_explicit_rank_and_replicas_win() -> None:
 
 
 def test_the_first_epoch_is_shuffled_too() -> None:
-    """`shuffle=True` left the chunks of epoch 0 in order."""
+    """With `shuffle=True`, the chunks of epoch 0 are shuffled."""
     chunks = [index // 10 for index in list(ChunkedSampler(range(1000), chunksize=10))[::10]]
     assert chunks != sorted(chunks)
     old_way = ChunkedSampler(range(1000), chunksize=10, shufflefirst=False)
@@ -414,7 +414,7 @@ def test_the_first_epoch_is_shuffled_too() -> None:
 
 
 def test_an_explicit_epoch_stays_and_others_advance() -> None:
-    """`set_epoch(3)` and one pass left epoch 4."""
+    """After `set_epoch(3)` the epoch stays 3 in a pass; otherwise it advances."""
     sampler = ChunkedSampler(range(100), chunksize=10)
     sampler.set_epoch(3)
     first, second = list(sampler), list(sampler)
@@ -425,7 +425,7 @@ def test_an_explicit_epoch_stays_and_others_advance() -> None:
 
 
 def test_a_dataset_pickles_after_its_first_read(spec: Path) -> None:
-    """A read left handles that could not be pickled."""
+    """A dataset can be pickled after a read."""
     dataset = ShardListDataset(str(spec))
     dataset[0]
     assert pickle.loads(pickle.dumps(dataset))[7][".txt"] == "7"
@@ -434,7 +434,7 @@ def test_a_dataset_pickles_after_its_first_read(spec: Path) -> None:
 def test_construction_prints_nothing(
     spec: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It printed a banner; now it is a log line."""
+    """Opening a dataset prints nothing."""
     with caplog.at_level(logging.INFO, logger="wids"):
         ShardListDataset(str(spec))
     assert capfd.readouterr() == ("", "")
@@ -442,7 +442,7 @@ def test_construction_prints_nothing(
 
 
 def test_the_banner_shows_on_request(spec: Path) -> None:
-    """`WIDS_VERBOSE=1` puts log lines on standard error."""
+    """With `WIDS_VERBOSE=1`, log lines go to standard error."""
     code = f"import wids; wids.ShardListDataset({str(spec)!r})"
     run = partial(
         subprocess.run, [sys.executable, "-c", code], capture_output=True, text=True, check=True
@@ -452,7 +452,7 @@ def test_the_banner_shows_on_request(spec: Path) -> None:
 
 
 def test_what_is_done_on_opening_shows_on_request(spec: Path) -> None:
-    """`WIDS_VERBOSE=1` shows what takes time before the dataset is there, too."""
+    """With `WIDS_VERBOSE=1`, the work of opening a dataset is logged."""
     code = f"import wids; wids.ShardListDataset('{spec.parent}/*.tar')"
     command, environment = [sys.executable, "-c", code], {**_environment(), "WIDS_VERBOSE": "1"}
     ended = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
@@ -466,7 +466,7 @@ def _environment() -> dict[str, str]:
 
 
 def test_a_shard_is_indexed_once_per_machine(spec: Path) -> None:
-    """Each process indexed each shard anew at each open; now a sidecar is kept."""
+    """A shard is indexed once, and its sidecar is kept."""
     ShardListDataset(str(spec))[0]
     kept = {
         path: path.stat().st_mtime_ns
@@ -479,7 +479,7 @@ def test_a_shard_is_indexed_once_per_machine(spec: Path) -> None:
 
 
 def test_it_works_without_torch(spec: Path) -> None:
-    """Importing failed without torch."""
+    """The library can be imported without torch."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
         f"import wids; d = wids.ShardListDataset({str(spec)!r}); print(d[29]['.txt'])\n"
@@ -493,7 +493,7 @@ def test_it_works_without_torch(spec: Path) -> None:
 
 @pytest.mark.parametrize("url", ["pipe:touch {marker}", "http://127.0.0.1:1/x';touch {marker};'"])
 def test_a_url_never_runs_a_command(tmp_path: Path, url: str) -> None:
-    """A `pipe:` URL, or a quote in an http URL, ran a shell command."""
+    """A `pipe:` URL or a quote in a URL runs no command."""
     marker = tmp_path / "marker"
     spec = tmp_path / "evil.json"
     shard = {"url": url.format(marker=marker), "nsamples": 1}
@@ -521,7 +521,7 @@ class Exploit:
 def test_members_never_run_code_when_read(
     make_shard: Maker, tmp_path: Path, extension: str
 ) -> None:
-    """`.pkl` and `.pth` members ran code; now only with `allow_pickle=True`."""
+    """Pickles are refused without `allow_pickle=True`."""
     import torch
 
     marker = tmp_path / "marker"
@@ -539,7 +539,7 @@ def test_members_never_run_code_when_read(
 
 
 def test_the_miss_rate_is_a_percentage(spec: Path) -> None:
-    """A hit rate was shown as `3000.0%%`."""
+    """The miss rate is shown as a percentage."""
     dataset = ShardListDataset(str(spec), lru_size=1)
     for index in list(range(30)) * 5:
         dataset[index * 10 % 30]
@@ -548,7 +548,7 @@ def test_the_miss_rate_is_a_percentage(spec: Path) -> None:
 
 
 def test_no_warning_on_the_straight_way(spec: Path) -> None:
-    """The old default argument warned that it was deprecated."""
+    """The default arguments give no warning."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         ShardListDataset(str(spec))[0]

@@ -1,4 +1,4 @@
-"""Every error of ours says where it is, what was expected and found, and what to do about it."""
+"""Every error names the place, what was expected and found, and a remedy."""
 
 import bz2
 import gzip
@@ -28,7 +28,7 @@ Fails = Callable[[Path], object]
 
 
 def of_bytes(data: bytes, **options: Any) -> Fails:
-    """Return what indexes a file of these bytes."""
+    """Return a function that indexes a file of these bytes."""
 
     def fails(path: Path) -> object:
         path.write_bytes(data)
@@ -38,7 +38,7 @@ def of_bytes(data: bytes, **options: Any) -> Fails:
 
 
 def opened(name: str, data: bytes) -> Fails:
-    """Return what opens a dataset of one local shard of these bytes, under a name."""
+    """Return a function that opens a dataset of one local shard of these bytes."""
 
     def fails(path: Path) -> object:
         path.with_name(name).write_bytes(data)
@@ -48,7 +48,7 @@ def opened(name: str, data: bytes) -> Fails:
 
 
 def with_index_of_another(path: Path) -> object:
-    """Read a shard by the index of one of another size."""
+    """Read a shard with the index of a shard of another size."""
     path.write_bytes(A + END)
     index = wids.TarIndex.from_tar(path)
     path.write_bytes(A + B + END)
@@ -56,7 +56,7 @@ def with_index_of_another(path: Path) -> object:
 
 
 def with_index_of_another_date(path: Path) -> object:
-    """Read a shard that was touched since its index was made."""
+    """Read a shard whose date changed after it was indexed."""
     path.write_bytes(A + END)
     index = wids.TarIndex.from_tar(path)
     os.utime(path, ns=(5, 5))
@@ -73,7 +73,7 @@ def with_sidecar_of_another(path: Path) -> object:
 
 
 def sidecar_of(data: bytes) -> Fails:
-    """Return what maps a file as a sidecar."""
+    """Return a function that maps a file as a sidecar."""
 
     def fails(path: Path) -> object:
         path.write_bytes(data)
@@ -83,7 +83,7 @@ def sidecar_of(data: bytes) -> Fails:
 
 
 def a_pipe(path: Path) -> object:
-    """Index a pipe, which would be waited for."""
+    """Index a pipe."""
     os.mkfifo(path)
     return wids.TarIndex.from_tar(path)
 
@@ -126,7 +126,7 @@ SHARDS: dict[str, tuple[Fails, list[str]]] = {
 
 @pytest.mark.parametrize("case", SHARDS)
 def test_errors_of_shards_name_the_place_and_the_cure(case: str, tmp_path: Path) -> None:
-    """The file and the byte, what was expected there and found, and what to do now."""
+    """Errors of shards name file, byte, expected and found values, and a remedy."""
     fails, words = SHARDS[case]
     path = tmp_path / "x.tar"
     with pytest.raises(wids.ShardFormatError) as raised:
@@ -162,7 +162,7 @@ SPECS: dict[str, tuple[Any, list[str]]] = {
 
 @pytest.mark.parametrize("case", SPECS)
 def test_errors_of_specs_name_shard_field_and_value(case: str, tmp_path: Path) -> None:
-    """The file, the number of the shard, the key, and what stands there."""
+    """Errors of specs name the file, the number of the shard, the key and its value."""
     document, words = SPECS[case]
     path = tmp_path / "x.json"
     path.write_text(json.dumps(document))
@@ -191,7 +191,7 @@ DAMAGED_FIELDS: dict[str, bytes] = {
 
 @pytest.mark.parametrize("extension", DAMAGED_FIELDS)
 def test_errors_of_fields_name_the_sample(extension: str, tmp_path: Path) -> None:
-    """Index, key, shard and extension: whoever has a million samples must find the one."""
+    """Errors of fields name index, key, shard and extension."""
     good = {"__key__": "good", ".id": b"1"}
     path = write_shard(
         tmp_path / "x.tar", [good, {"__key__": "bad", extension: DAMAGED_FIELDS[extension]}]
@@ -204,7 +204,7 @@ def test_errors_of_fields_name_the_sample(extension: str, tmp_path: Path) -> Non
 
 
 def test_a_wrong_count_names_both_numbers(tmp_path: Path) -> None:
-    """The shard, what the spec says, what it holds, and how to make them agree."""
+    """The error for a wrong count names the shard, both numbers and a remedy."""
     path = write_shard(tmp_path / "x.tar", [{"__key__": "a", ".txt": "x"}])
     dataset = wids.ShardListDataset([(str(path), 5)])
     with dataset, pytest.raises(wids.SampleCountError) as raised:
@@ -231,7 +231,7 @@ FAULTS: dict[str, tuple[Faults, dict[str, Any], list[str]]] = {
 def test_errors_of_downloads_tell_the_cause_and_no_secret(
     case: str, tmp_path: Path, shard_server: ShardServer
 ) -> None:
-    """The URL without its token, what the server did, and nothing in the cache."""
+    """Errors of downloads name the URL without its token and the cause; nothing is cached."""
     faults, promised, words = FAULTS[case]
     url = shard_server.put("data/a.tar", SHARD) + "?token=hush"
     shard_server.faults = faults
@@ -248,7 +248,7 @@ def test_errors_of_downloads_tell_the_cause_and_no_secret(
 
 
 def test_every_member_of_a_long_archive_is_counted_up_to_the_damage(tmp_path: Path) -> None:
-    """The byte in a message is that of the first damage, by Python's tarfile."""
+    """The byte in the message is that of the first damage."""
     stream = io.BytesIO()
     with tarfile.open(fileobj=stream, mode="w") as archive:
         for number in range(200):

@@ -1,4 +1,4 @@
-"""The exception tree, and what happens to errors on their way out of a worker."""
+"""The exception tree, and errors that leave a worker."""
 
 import pickle
 
@@ -20,14 +20,14 @@ TREE = {
 
 @pytest.mark.parametrize("kind", TREE)
 def test_each_error_is_also_what_old_code_catches(kind: type[Exception]) -> None:
-    """Every error is a WidsError and the built-in that fits."""
+    """Every error is a WidsError and a fitting built-in error."""
     for base in TREE[kind]:
         assert issubclass(kind, base)
 
 
 @pytest.mark.parametrize("kind", TREE)
 def test_errors_survive_a_worker_and_pickle(kind: type[Exception]) -> None:
-    """Torch rebuilds an error from its message; pickle from its arguments; neither loses it."""
+    """Errors keep their message through pickle and torch's workers."""
     error = kind("a.tar: broken at byte 512")
     assert str(pickle.loads(pickle.dumps(error))) == "a.tar: broken at byte 512"
     wrapper = ExceptionWrapper((kind, error, None), where="in worker")

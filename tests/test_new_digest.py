@@ -1,4 +1,4 @@
-"""A digest algorithm is added by one line in one table."""
+"""One line in a table adds a digest algorithm."""
 
 import subprocess
 import sys
@@ -42,6 +42,8 @@ else:
 
 
 def test_one_line_adds_an_algorithm(tmp_path: Path, shard_server: ShardServer) -> None:
-    """`wids create` notes it, `wids verify` and downloads compare it, without any other line."""
+    """After one added line, `wids create` records the digest, and `wids verify` and downloads check
+    it.
+    """
     url = shard_server.put("a.tar", SHARD)
     subprocess.run([sys.executable, "-c", PROGRAM, url], cwd=tmp_path, check=True)

@@ -1,4 +1,4 @@
-"""The modules of wids 0.1.11: programs that import them run, and get right answers."""
+"""Programs that import the modules of wids 0.1.11 run and get correct results."""
 
 import gzip
 import importlib
@@ -75,7 +75,7 @@ PACKED = [
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
-    """Run all programs over shards made for them; return what each found."""
+    """Run all programs over shards; return the results of each."""
     folder = tmp_path_factory.mktemp("old")
     for name, samples in (("plain", PLAIN), ("packed", PACKED)):
         write_shard(folder / f"{name}.tar", samples)
@@ -107,14 +107,14 @@ def test_metadata_is_made_of_counted_shards(found: dict[str, Any]) -> None:
 
 
 def test_members_are_found_by_key(found: dict[str, Any]) -> None:
-    """`MMIndexedTar`, `group_by_key` and `splitname` make a table of keys."""
+    """`MMIndexedTar`, `group_by_key` and `splitname` give a table of keys."""
     table = {"a": [0, 1, 2], "dir/b": [3, 4, 5], "c": [6, 7, 8]}
     fields = {"dir/b.cls": "8", "dir/b.txt": "two"}
     assert found["look_up_by_key"] == [9, table, fields]
 
 
 def test_a_single_tar_feeds_a_loader(found: dict[str, Any]) -> None:
-    """`IndexedTarSamples` and `default_decoder` inside a dataset of the program's own."""
+    """`IndexedTarSamples` and `default_decoder` work inside a program's own dataset."""
     captions = {"a": "one", "dir/b": "two", "c": "three"}
     rows = [
         {"__key__": key, ".png": ARRAY, ".cls": number, ".txt": text, "caption": text}
@@ -124,7 +124,7 @@ def test_a_single_tar_feeds_a_loader(found: dict[str, Any]) -> None:
 
 
 def test_members_are_listed_with_offsets(found: dict[str, Any]) -> None:
-    """`reader.by_index` has names, offsets of headers and sizes; the reader yields data."""
+    """`reader.by_index` has names, header offsets and sizes; iteration yields data."""
     table, nbytes, first = found["list_members"]
     picture = len(png())
     # A header and a block of data each; the picture fits one block.
@@ -139,7 +139,7 @@ def test_members_are_listed_with_offsets(found: dict[str, Any]) -> None:
 
 
 def test_ranges_are_drawn(found: dict[str, Any]) -> None:
-    """`iterate_ranges` serves samplers of the program's own."""
+    """`iterate_ranges` works in a program's own sampler."""
     drawn, chunked = found["sample_ranges"]
     assert sorted(drawn) == ["a", "a", "c", "dir/b"]
     assert chunked == [0, 1, 2]
@@ -156,14 +156,14 @@ def decoded(picture: Any) -> list[dict[str, Any]]:
 
 
 def test_the_old_steps_of_decoding_chain(found: dict[str, Any]) -> None:
-    """`decode_all_gz`, `decode_basic` and the images' decoders change a sample in place."""
+    """`decode_all_gz`, `decode_basic` and the image decoders change a sample in place."""
     assert found["decode_to_arrays"] == decoded(ARRAY)
     for row, expected in zip(found["decode_step_by_step"], decoded(OPENED), strict=True):
         assert {key: row[key] for key in expected} == expected
 
 
 def test_the_old_default_decodes_what_it_decoded(found: dict[str, Any]) -> None:
-    """Formats that 0.1.11 did not know stay streams, and `.gz` stays in the name."""
+    """Formats unknown to 0.1.11 stay streams, and `.gz` stays in the name."""
     first, second = decoded(OPENED)
     first[".json.gz"] = first.pop(".json")
     second[".note.TXT.GZ"] = second.pop(".note.TXT")
@@ -175,7 +175,7 @@ def test_the_old_default_decodes_what_it_decoded(found: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("tar_format", [tarfile.PAX_FORMAT, tarfile.GNU_FORMAT])
 def test_long_names_are_whole(make_shard: Maker, tar_format: int) -> None:
-    """PAX and GNU long names gave no members, or names cut at 100 bytes."""
+    """PAX and GNU long names are complete."""
     key = "k" * 150
     path = make_shard("long.tar", [{"__key__": key, ".txt": "one"}], tar_format)
     assert MMIndexedTar(path).names() == [f"{key}.txt"]
@@ -184,7 +184,7 @@ def test_long_names_are_whole(make_shard: Maker, tar_format: int) -> None:
 
 
 def test_folders_of_long_names_are_kept(make_shard: Maker) -> None:
-    """The ustar prefix was dropped, so equal names in two folders became one."""
+    """The ustar prefix is part of the name."""
     samples = [{"__key__": f"{folder * 90}/{'x' * 30}", ".txt": folder} for folder in "ab"]
     reader = MMIndexedTar(make_shard("prefix.tar", samples))
     assert [(name[0], data) for name, data in reader] == [("a", b"a"), ("b", b"b")]
@@ -203,7 +203,7 @@ def test_a_doubled_member_shifts_no_name(make_shard: Maker) -> None:
 
 
 def test_samples_that_lie_apart_are_an_error(make_shard: Maker) -> None:
-    """Two samples whose members interleave became four."""
+    """Interleaved samples are an error."""
     names = ["a.txt", "b.txt", "a.cls", "b.cls"]
     path = make_shard("mixed.tar", [{"__key__": name[0], name[1:]: "1"} for name in names])
     with pytest.raises(ValueError, match=r"name 2, 'a\.cls': .* found 'a\.txt' as name 0"):
@@ -217,7 +217,7 @@ def test_samples_that_lie_apart_are_an_error(make_shard: Maker) -> None:
 
 
 def test_a_truncated_tar_is_an_error_with_the_offset(make_shard: Maker) -> None:
-    """It was served as far as it went."""
+    """A truncated tar is an error with the byte offset."""
     path = make_shard("cut.tar", [{"__key__": "a", ".bin": bytes(3000)}])
     path.write_bytes(path.read_bytes()[:1500])
     for open_tar in (MMIndexedTar, lambda path: IndexedTarSamples(path=path)):
@@ -226,7 +226,7 @@ def test_a_truncated_tar_is_an_error_with_the_offset(make_shard: Maker) -> None:
 
 
 def test_names_that_belong_to_no_sample_are_left_out() -> None:
-    """A dot in a folder made a key of half a path, and a hidden file made an empty key."""
+    """Names with dots in folders keep their keys, and hidden files are left out."""
     assert group_by_key(["v1.2/README", "a/.hidden.txt", "a.txt", "__meta__/x.json"]) == [[2]]
     for name in ("v1.2/README", ".hidden.txt", "__meta__/x.json"):
         with pytest.raises(ValueError, match="has no key and extension"):
@@ -236,7 +236,7 @@ def test_names_that_belong_to_no_sample_are_left_out() -> None:
 
 @pytest.mark.parametrize("extension", [".pkl", ".pth"])
 def test_pickles_are_refused(tmp_path: Path, extension: str) -> None:
-    """`.pkl` and `.pth` members ran code when they were decoded."""
+    """Pickles are refused."""
 
     class Touch:
         def __reduce__(self) -> tuple[Any, ...]:
@@ -249,7 +249,7 @@ def test_pickles_are_refused(tmp_path: Path, extension: str) -> None:
 
 
 def test_a_bomb_does_not_fill_the_memory() -> None:
-    """What comes out of a `.gz` is bounded, and the error names the sample."""
+    """The decompressed size of a `.gz` is bounded, and the error names the sample."""
     bomb = gzip.compress(bytes(513 << 20), compresslevel=1, mtime=0)
     with pytest.raises(wids.DecodeError, match=r"'\.bin\.gz' of key 'a'.*max_nbytes"):
         decode_all_gz({"__key__": "a", ".bin.gz": io.BytesIO(bomb)})
@@ -259,7 +259,7 @@ def test_a_bomb_does_not_fill_the_memory() -> None:
 
 
 def test_a_file_without_a_name_can_be_read(make_shard: Maker) -> None:
-    """An open file is read whatever its name stands for by now."""
+    """An open file can be read although its name is now another file's."""
     path = make_shard("a.tar", PLAIN)
     with tempfile.TemporaryFile() as nameless:
         nameless.write(path.read_bytes())
@@ -272,7 +272,7 @@ def test_a_file_without_a_name_can_be_read(make_shard: Maker) -> None:
 
 
 def test_a_tar_is_checked_against_what_is_expected(make_shard: Maker) -> None:
-    """`md5sum` and `expected_size` raise errors of ours."""
+    """A wrong `md5sum` or `expected_size` raises an error of the library."""
     path = make_shard("a.tar", PLAIN)
     digest = compute_file_md5sum(path)
     with IndexedTarSamples(path=path, md5sum=digest.upper(), expected_size=3).reader.get_file(0)[1]:
@@ -287,7 +287,7 @@ def test_a_tar_is_checked_against_what_is_expected(make_shard: Maker) -> None:
 
 @pytest.mark.usefixtures("no_fd_leaks")
 def test_samples_count_from_the_end_and_close(make_shard: Maker) -> None:
-    """Negative indexes, iteration and an end, as of a sequence."""
+    """Negative indexes, iteration and closing work as for a sequence."""
     samples = IndexedTarSamples(path=make_shard("a.tar", PLAIN))
     assert samples[-1]["__key__"] == "c"
     assert [sample["__key__"] for sample in samples] == ["a", "dir/b", "c"]
@@ -300,14 +300,14 @@ def test_samples_count_from_the_end_and_close(make_shard: Maker) -> None:
 
 
 def test_ranges_are_shuffled_as_in_0_1_11() -> None:
-    """The same `random.Random` gives the same order as ever."""
+    """The same `random.Random` gives the order of 0.1.11."""
     ranges = [(0, 3), (10, 13), (20, 23)]
     printed_by_0_1_11 = [0, 1, 2, 11, 10, 12, 22, 20, 21]
     assert list(iterate_ranges(ranges, random.Random(5))) == printed_by_0_1_11
 
 
 def test_the_old_default_restores_the_old_formats(make_shard: Maker) -> None:
-    """As the transformation of a dataset, it leaves streams what 0.1.11 left streams."""
+    """As a transformation, `default_decoder` keeps the streams of 0.1.11."""
     path = make_shard("a.tar", [{"__key__": "a", ".jpeg": png(), ".cls": "3", ".png": png()}])
     sample = ShardListDataset([(str(path), 1)], transformations=default_decoder)[0]
     assert (sample[".jpeg"].read(), sample[".cls"]) == (png(), 3)
@@ -317,7 +317,7 @@ def test_the_old_default_restores_the_old_formats(make_shard: Maker) -> None:
 
 
 def test_the_page_lists_the_formats_that_were_streams() -> None:
-    """It names what 0.1.11 decoded, and all that is decoded by default besides."""
+    """The page lists the formats that 0.1.11 decoded and those decoded now."""
     page = (REPOSITORY / "docs" / "coming-from-wids-0.1.11.md").read_text()
     section = page.partition("## Formats that were streams")[2].partition("```")[0]
     old, new = (set(re.findall(r"`(\.\w+)`", part)) for part in section.split("All\nother fields"))
@@ -341,13 +341,13 @@ def test_the_page_lists_the_formats_that_were_streams() -> None:
     ],
 )
 def test_a_module_that_is_gone_says_what_to_use(name: str, instead: str) -> None:
-    """To import it is an ImportError that names its successor and the page."""
+    """Importing a removed module raises an ImportError that names its successor."""
     with pytest.raises(ImportError, match=f"{name} of wids 0.1.11 is gone.*{instead}"):
         importlib.import_module(f"wids.{name}")
 
 
 def test_the_old_modules_are_loaded_only_on_request() -> None:
-    """`import wids` loads none of them, and none of them shadows a public name."""
+    """`import wids` loads none of them, and none shadows a public name."""
     code = (
         "import sys, wids\n"
         "assert not [name for name in sys.modules if name.startswith('wids.wids')]\n"
@@ -360,6 +360,6 @@ def test_the_old_modules_are_loaded_only_on_request() -> None:
 
 
 def test_the_old_modules_need_no_torch() -> None:
-    """Where torch is not installed they are there all the same."""
+    """The old modules work without torch."""
     code = "import sys; sys.modules['torch'] = None; import wids.wids, wids.wids_decode"
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -1,4 +1,4 @@
-"""What is shipped: the installed package, its wheel and sdist, and what importing it costs."""
+"""The installed package, its wheel and sdist, and the cost of importing it."""
 
 import os
 import subprocess
@@ -29,7 +29,7 @@ def run_python(code: str, **environment: str) -> str:
 
 @pytest.mark.skipif("WIDS_TEST_INSTALLED" not in os.environ, reason="the tree itself is tested")
 def test_the_installed_wheel_is_what_is_tested() -> None:
-    """In the full run, tests import the installed package and not the checkout beside them."""
+    """In the full run, tests import the installed package and not the checkout."""
     assert not Path(wids.__file__).is_relative_to(REPOSITORY / "wids")
 
 
@@ -44,7 +44,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
-    """All modules, the licence and the typing marker; no tests, no benchmarks."""
+    """The wheel has all modules, the licence and the typing marker, but no tests or benchmarks."""
     (wheel,) = built.glob("*.whl")
     names = zipfile.ZipFile(wheel).namelist()
     in_tree = {str(p.relative_to(REPOSITORY)) for p in (REPOSITORY / "wids").rglob("*.py")}
@@ -60,7 +60,7 @@ def test_the_wheel_holds_the_package_and_nothing_else(built: Path) -> None:
 
 @pytest.mark.slow
 def test_the_sdist_holds_what_it_takes_to_test(built: Path) -> None:
-    """Sources, tests, documents and examples travel together."""
+    """The sdist has sources, tests, documents and examples."""
     (sdist,) = built.glob("*.tar.gz")
     with tarfile.open(sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
@@ -69,7 +69,7 @@ def test_the_sdist_holds_what_it_takes_to_test(built: Path) -> None:
 
 
 def test_importing_wids_loads_nothing_heavy() -> None:
-    """`import wids` pulls in no third-party library; the command line and the indexer no torch."""
+    """`import wids` loads no third-party library, and the command line no torch."""
     heavy = "{'numpy', 'torch', 'PIL', 'requests', 'filelock'} & set(sys.modules)"
     assert run_python(f"import sys, wids; print({heavy})") == "set()"
     light = "import sys, wids.cli, wids.tar.tarindex, wids.reading.shardlist, wids.ordering.order"
@@ -77,7 +77,7 @@ def test_importing_wids_loads_nothing_heavy() -> None:
 
 
 def test_every_public_name_loads() -> None:
-    """Each name in `__all__` is there, `dir` lists it, and an unknown one is an AttributeError."""
+    """Each name of `__all__` can be loaded and is in `dir`; an unknown one is an AttributeError."""
     for name in wids.__all__:
         assert getattr(wids, name) is not None
     assert set(wids.__all__) <= set(dir(wids))
@@ -86,7 +86,7 @@ def test_every_public_name_loads() -> None:
 
 
 def test_with_torch_the_classes_are_torchs() -> None:
-    """Datasets, samplers and the distributed sampler are subclasses of torch's own."""
+    """Datasets and samplers are subclasses of torch's classes."""
     from torch.utils.data import Dataset, DistributedSampler, Sampler
 
     assert issubclass(wids.ShardListDataset, Dataset)
@@ -96,7 +96,7 @@ def test_with_torch_the_classes_are_torchs() -> None:
 
 
 def test_without_torch_everything_but_training_works() -> None:
-    """With no torch to import, datasets, samplers, writers and shards load all the same."""
+    """Datasets, samplers, writers and shards work without torch."""
     code = (
         "import sys; sys.modules['torch'] = None\n"
         "import wids; print(all(getattr(wids, name) for name in wids.__all__))\n"
@@ -107,7 +107,7 @@ def test_without_torch_everything_but_training_works() -> None:
 
 
 def test_the_version_is_written_once() -> None:
-    """The package's version is what the metadata says."""
+    """The package has the version of its metadata."""
     from importlib.metadata import version
 
     if "WIDS_TEST_INSTALLED" in os.environ:

@@ -1,4 +1,4 @@
-"""What is public: `wids.__all__`, listed in docs/api.md, and nothing else in docs and examples."""
+"""Public names are those of `wids.__all__`; docs and examples use no others."""
 
 import ast
 import re
@@ -22,7 +22,7 @@ IN_BACKTICKS = re.compile(r"`wids\.(\w+)")
 
 
 def test_the_page_of_public_names_is_complete() -> None:
-    """docs/api.md names in its tables what `wids.__all__` does, each once."""
+    """The tables of docs/api.md list each name of `wids.__all__` once."""
     tables = re.findall(
         r"^\| (`.+?) \|", (REPOSITORY / "docs" / "api.md").read_text(), re.MULTILINE
     )
@@ -32,21 +32,21 @@ def test_the_page_of_public_names_is_complete() -> None:
 
 @pytest.mark.parametrize("path", [*USERS_DOCUMENTS, *EXAMPLES], ids=lambda path: path.name)
 def test_docs_and_examples_use_public_names_alone(path: Path) -> None:
-    """Their code imports from `wids` itself, and uses what it exports."""
+    """Docs and examples import only public names from `wids`."""
     used = {name for code in _programs(path) for name in _names_of_wids(code)}
     assert used <= set(wids.__all__) | OF_OLD
 
 
 @pytest.mark.parametrize("path", USERS_DOCUMENTS, ids=lambda path: path.name)
 def test_the_text_names_what_is_public(path: Path) -> None:
-    """A name of `wids` in the text of a page is one that can be imported as it stands."""
+    """A name of `wids` in the text of a page can be imported."""
     text = re.sub(r"^```.*?^```$", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
     inside = set(IN_BACKTICKS.findall(text)) - set(wids.__all__) - OF_OLD
     assert inside <= NO_NAMES.get(path.name, set())
 
 
 def _programs(path: Path) -> Iterator[str]:
-    """Yield the Python programs of a document or example; of a dialogue, what is typed."""
+    """Yield the Python programs of a document or example; from a dialogue, the typed lines."""
     text = path.read_text()
     for code in [text] if path.suffix == ".py" else PYTHON_BLOCK.findall(text):
         typed = re.findall(r"^(?:>>>|\.\.\.) ?(.*)$", code, re.MULTILINE)
@@ -54,7 +54,7 @@ def _programs(path: Path) -> Iterator[str]:
 
 
 def _names_of_wids(code: str) -> Iterator[str]:
-    """Yield what a program takes from the package, by the first name behind the dot."""
+    """Yield the names that a program takes from the package."""
     for node in ast.walk(ast.parse(code)):
         if isinstance(node, ast.ImportFrom) and node.module == "wids":
             yield from (alias.name for alias in node.names)

@@ -1,4 +1,4 @@
-"""The same samples, the same bytes: on any day, in any place, by any Python, without torch."""
+"""The same samples give the same bytes at any time and place, with any Python, without torch."""
 
 import hashlib
 import os
@@ -47,7 +47,7 @@ DIGESTS = {
 
 
 def made_by(python: str, folder: Path, **environment: str) -> dict[str, str]:
-    """Run the program in a folder; return the SHA-256 of every file that it wrote."""
+    """Run the program in a folder; return the SHA-256 of every written file."""
     folder.mkdir()
     variables = {**os.environ, "PYTHONPATH": str(REPOSITORY), "PYTHONUTF8": "1", **environment}
     subprocess.run(
@@ -58,7 +58,7 @@ def made_by(python: str, folder: Path, **environment: str) -> dict[str, str]:
 
 
 def other_pythons() -> list[str]:
-    """Find interpreters of other versions that have what writing needs."""
+    """Return installed interpreters of other versions with the required libraries."""
     named = os.environ.get("WIDS_TEST_PYTHONS", "").split(os.pathsep)
     found = [shutil.which(f"python3.{minor}") for minor in range(11, 16)]
     needs = (
@@ -82,7 +82,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 def test_two_runs_give_the_same_files(made: dict[str, str], tmp_path: Path):
-    """Time, place, hash seed, time zone and locale show in no shard, no sidecar and no spec."""
+    """Files do not depend on time, place, hash seed, time zone or locale."""
     time.sleep(0.01)  # another time of day, even where the clock of files is coarse
     second = made_by(
         sys.executable, tmp_path / "other", PYTHONHASHSEED="2", TZ="Asia/Tokyo", LC_ALL="C.UTF-8"
@@ -92,17 +92,17 @@ def test_two_runs_give_the_same_files(made: dict[str, str], tmp_path: Path):
 
 
 def test_writer_and_indexer_say_the_same(made: dict[str, str]):
-    """The spec that `wids create` makes of the shards is the writer's own, to the byte."""
+    """`wids create` makes the writer's own spec, to the byte."""
     assert made["again.json"] == made["x.json"]
 
 
 def test_bytes_are_those_of_every_other_machine(made: dict[str, str]):
-    """The digests noted here are what anybody gets, with any version of Python and numpy."""
+    """The files have the recorded digests with any version of Python and numpy."""
     assert {name: made[name] for name in DIGESTS} == DIGESTS
 
 
 def test_another_python_makes_the_same_files(made: dict[str, str], tmp_path: Path):
-    """Python 3.11 and 3.13, as far as they are installed here, agree on every byte."""
+    """Installed versions of Python make the same bytes."""
     pythons = other_pythons()
     if not pythons:
         pytest.skip("no other Python with what writing needs; WIDS_TEST_PYTHONS may name some")

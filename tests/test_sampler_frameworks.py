@@ -1,4 +1,4 @@
-"""The samplers inside torch's DataLoader and torchdata's StatefulDataLoader, workers and all."""
+"""The samplers in torch's DataLoader and torchdata's StatefulDataLoader, with workers."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def batches_of(loader):
 @pytest.mark.parametrize("context", ["fork", "spawn", "forkserver"])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_do_not_change_the_order(context, persistent):
-    """Batches of two epochs are the same with workers of any kind as without."""
+    """Batches of two epochs are the same with and without workers."""
     expected = DataLoader(Echo(), BATCH, sampler=make_sampler())
     loader = DataLoader(
         Echo(),
@@ -51,7 +51,7 @@ def test_workers_do_not_change_the_order(context, persistent):
 @pytest.mark.parametrize("workers", [0, 1, 3])
 @pytest.mark.parametrize("drop_last", [False, True])
 def test_the_order_does_not_depend_on_the_number_of_workers(workers, drop_last):
-    """Any number of workers delivers the same batches, as many as the loader's length says."""
+    """Any number of workers delivers the same batches, `len(loader)` in number."""
     loader = DataLoader(
         Echo(), BATCH, sampler=make_sampler(), num_workers=workers, drop_last=drop_last
     )
@@ -62,7 +62,7 @@ def test_the_order_does_not_depend_on_the_number_of_workers(workers, drop_last):
 
 
 def test_epochs_advance_through_a_loader_that_is_left_early():
-    """Peeking at a batch, and passes of a fixed number of steps, each take a new epoch."""
+    """Each pass takes a new epoch, even one that ended early."""
     sampler = ChunkedSampler(Echo())
     loader = DataLoader(Echo(), BATCH, sampler=sampler)
     passes = [[batch.tolist() for batch in islice(loader, 3)] for _ in range(3)]
@@ -72,7 +72,7 @@ def test_epochs_advance_through_a_loader_that_is_left_early():
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("steps", [1, 4, 10])
 def test_plain_loader_resumes_by_consumed_batches(workers, steps):
-    """With a prefetching DataLoader the state counts the batches used, and resumes exactly."""
+    """The state of a DataLoader counts the used batches, and a run resumes exactly."""
     whole = batches_of(DataLoader(Echo(), BATCH, sampler=make_sampler()))
     sampler = make_sampler()
     loader = DataLoader(Echo(), BATCH, sampler=sampler, num_workers=workers)
@@ -105,7 +105,7 @@ LOADERS = [(0, 1, False), (0, 3, False), (2, 1, False), (2, 3, False), (2, 1, Tr
 @pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
 @pytest.mark.parametrize("steps", [0, 1, 4, 10, 11])
 def test_stateful_loader_resumes_anywhere(workers, every, persistent, steps):
-    """A StatefulDataLoader goes on in a new loader at any batch, the very last one included."""
+    """A StatefulDataLoader resumes at any batch, the last one included."""
     whole = stateful_loader()
     epochs = [batches_of(whole) for _ in range(3)]
     assert len(epochs[0]) == 11
@@ -122,7 +122,7 @@ def test_stateful_loader_resumes_anywhere(workers, every, persistent, steps):
 
 @pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
 def test_stateful_loader_resumes_between_epochs(workers, every, persistent):
-    """A state taken after an epoch's end resumes with the next epoch, whole."""
+    """A state taken after an epoch resumes with the next epoch."""
     whole = stateful_loader()
     epochs = [batches_of(whole) for _ in range(3)]
     stopped = stateful_loader(workers, every, persistent)
@@ -135,7 +135,7 @@ def test_stateful_loader_resumes_between_epochs(workers, every, persistent):
 @pytest.mark.parametrize(("workers", "every", "persistent"), LOADERS)
 @pytest.mark.parametrize("steps", [4, 11])
 def test_stateful_loader_resumes_a_set_epoch(workers, every, persistent, steps):
-    """With `set_epoch` before each epoch, as frameworks do it, a resumed run is the same run."""
+    """With `set_epoch` before each epoch, a resumed run equals an uninterrupted one."""
     reference = stateful_loader()
     reference.sampler.set_epoch(5)
     fifth = batches_of(reference)
@@ -153,7 +153,7 @@ def test_stateful_loader_resumes_a_set_epoch(workers, every, persistent, steps):
 
 
 def test_stateful_loader_saves_before_it_begins():
-    """A state taken before the first batch is the beginning."""
+    """A state taken before the first batch resumes at the beginning."""
     loader, resumed = stateful_loader(), stateful_loader()
     resumed.load_state_dict(loader.state_dict())
     assert batches_of(resumed) == batches_of(stateful_loader())
@@ -171,7 +171,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_stateful_loader_resumes_in_a_new_process(workers, tmp_path):
-    """The state, as JSON, goes on in another process in the middle of an epoch."""
+    """A state, as JSON, resumes in another process in the middle of an epoch."""
     whole = batches_of(stateful_loader())
     loader = stateful_loader(workers)
     iterator = iter(loader)
@@ -191,7 +191,7 @@ def test_stateful_loader_resumes_in_a_new_process(workers, tmp_path):
 
 @pytest.mark.parametrize("replicas", [1, 3, 4])
 def test_stateful_loader_resumes_on_other_ranks(replicas):
-    """Two ranks stop in the middle, any number goes on: each sample of the epoch comes once."""
+    """After two ranks stop, any number of ranks reads each remaining sample once."""
     seen = []
     for rank in range(2):
         loader = StatefulDataLoader(Echo(), batch_size=BATCH, sampler=make_sampler(rank))
@@ -207,7 +207,7 @@ def test_stateful_loader_resumes_on_other_ranks(replicas):
 
 
 def test_contiguous_ranks_resume_through_a_stateful_loader():
-    """The drop-in default resumes as well, rank by rank."""
+    """The drop-in default resumes rank by rank."""
     for rank in range(3):
         whole = list(DistributedChunkedSampler(Echo(), 3, rank, chunksize=10))
         loader = StatefulDataLoader(

@@ -1,4 +1,4 @@
-"""Other readers and writers: webdataset 1.0.2 both ways, GNU tar and bsdtar on what we write."""
+"""Compatibility with webdataset 1.0.2, GNU tar and bsdtar."""
 
 import io
 import os
@@ -44,7 +44,7 @@ def samples() -> list[dict[str, Any]]:
 
 
 def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
-    """Compare decoded fields, whose names have a dot or have none."""
+    """Compare decoded fields, whose names may have a leading dot."""
     values = {name.removeprefix("."): value for name, value in found.items()}
     assert values["__key__"] == expected["__key__"]
     assert np.array_equal(np.asarray(values["png"]), np.asarray(expected["png"]))
@@ -58,7 +58,7 @@ def assert_equal(found: dict[str, Any], expected: dict[str, Any]) -> None:
 
 @pytest.fixture
 def ours(tmp_path: Path) -> Path:
-    """Write the samples by our writer, two a shard."""
+    """Write the samples with this library, two per shard."""
     with wids.ShardWriter(
         tmp_path / "x-%06d.tar", maxcount=2, spec=tmp_path / "x.json", sidecars=True
     ) as writer:
@@ -69,7 +69,7 @@ def ours(tmp_path: Path) -> Path:
 
 @pytest.mark.filterwarnings("ignore")
 def test_webdataset_reads_what_we_write(ours: Path):
-    """Keys, extensions and decoded values come out of its pipeline as they went in."""
+    """Webdataset reads the same keys, extensions and decoded values."""
     urls = sorted(str(path) for path in ours.glob("*.tar"))
     assert len(urls) == 3
     found = list(webdataset.WebDataset(urls, shardshuffle=False).decode("pil"))
@@ -79,7 +79,7 @@ def test_webdataset_reads_what_we_write(ours: Path):
 
 @pytest.mark.filterwarnings("ignore")
 def test_we_read_what_webdataset_writes(tmp_path: Path, capsys: pytest.CaptureFixture[str]):
-    """Its shards, PAX headers, owners and times of day included, give the same samples."""
+    """Shards written by webdataset give the same samples."""
     with webdataset.ShardWriter(f"{tmp_path}/x-%06d.tar", maxcount=2) as writer:
         for sample in samples():
             writer.write(sample)
@@ -90,7 +90,7 @@ def test_we_read_what_webdataset_writes(tmp_path: Path, capsys: pytest.CaptureFi
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_program_for_its_writers_runs_on_ours(tmp_path: Path):
-    """The same calls, positional arguments included, give archives with the same fields."""
+    """Calls of webdataset's writers give archives with the same fields."""
     contents = []
     for library in (webdataset, wids):
         folder = tmp_path / library.__name__
@@ -114,7 +114,7 @@ def test_a_program_for_its_writers_runs_on_ours(tmp_path: Path):
 
 @pytest.mark.parametrize("command", ["tar", "bsdtar"])
 def test_other_tars_list_and_extract_our_shards(ours: Path, tmp_path: Path, command: str):
-    """Every name is listed, without a complaint, and the bytes come out."""
+    """Other tar programs list all names and extract the bytes without a warning."""
     if shutil.which(command) is None:
         pytest.skip(f"{command} is not installed")
     environment = {**os.environ, "LC_ALL": "C.UTF-8"}

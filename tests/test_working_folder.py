@@ -1,4 +1,4 @@
-"""Relative paths mean what they meant when they were given, whatever folder is worked in later."""
+"""Relative paths keep their meaning after the working folder changed."""
 
 import json
 import pickle
@@ -18,7 +18,7 @@ TEXTS = ["00", "01", "10", "11"]
 
 @pytest.fixture
 def home(tmp_path: Path, make_shard: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in a folder with shards and a spec below it, and another folder to go to."""
+    """Work in a folder with shards and a spec below it, and make another folder."""
     for shard in "01":
         samples = [{"__key__": shard + place, ".txt": shard + place} for place in "01"]
         make_shard(f"data/{shard}.tar", samples)
@@ -51,7 +51,7 @@ WAYS = {
 def test_a_dataset_reads_the_same_from_another_folder(
     home: Path, monkeypatch: pytest.MonkeyPatch, way: str, opened: bool
 ) -> None:
-    """Itself and what was pickled of it; nothing is written into the folder it is used from."""
+    """A dataset and its pickled copy read the same from another folder."""
     dataset = WAYS[way]()
     if opened:
         assert [sample[".txt"] for sample in dataset] == TEXTS
@@ -70,7 +70,7 @@ def test_a_dataset_reads_the_same_from_another_folder(
 def test_a_process_that_starts_elsewhere_reads_the_same(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A spawned worker begins in the folder that its parent has come to."""
+    """A spawned worker reads the same although its parent changed the folder."""
     dataset = ShardListDataset("data", transformations="bytes")
     monkeypatch.chdir(home / "elsewhere")
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
@@ -79,7 +79,7 @@ def test_a_process_that_starts_elsewhere_reads_the_same(
 
 
 def test_an_index_is_pickled_after_a_move(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its sidecar is found again, and its shard reads."""
+    """A pickled index finds its sidecar after the folder changed."""
     TarIndex.open("data/0.tar", "0.widx")
     index, again = TarIndex.load("0.widx", tar="data/0.tar"), TarIndex.open("data/0.tar", "0.widx")
     monkeypatch.chdir(home / "elsewhere")
@@ -92,7 +92,7 @@ def test_an_index_is_pickled_after_a_move(home: Path, monkeypatch: pytest.Monkey
 def test_paths_stay_as_they_were_given_until_somebody_moves(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Messages name what the user wrote; absolute paths are never touched."""
+    """Messages show paths as the user wrote them; absolute paths stay unchanged."""
     start = StartingFolder()
     assert start.path_of("data/0.tar") == Path("data/0.tar")
     monkeypatch.chdir("elsewhere")
@@ -105,7 +105,7 @@ def test_paths_stay_as_they_were_given_until_somebody_moves(
 def test_a_folder_that_is_gone_is_still_the_one_that_was_meant(
     home: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who stands in a removed folder reads absolute paths, and those from before."""
+    """In a removed folder, absolute and earlier paths can be read."""
     start = StartingFolder()
     monkeypatch.chdir("elsewhere")
     (home / "elsewhere").rmdir()
