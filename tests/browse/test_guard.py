@@ -175,11 +175,10 @@ def test_the_token_can_be_switched_off(tmp_path):
         assert server.get("api/dataset").status_code == 200
 
 
-def test_silent_connections_are_closed(tmp_path, monkeypatch):
+def test_silent_connections_are_closed(tmp_path):
     """Connections without a whole request are closed, and used ones stay open."""
-    monkeypatch.setattr("wids.browse.server._REQUEST_SECONDS", 0.5)
     path = write_shard(tmp_path / "a.tar", [{"__key__": "k", ".txt": "x"}])
-    with browsing([str(path)]) as server:
+    with browsing([str(path)], request_seconds=0.5) as server:
         host, port = server.url.removeprefix("http://").strip("/").split(":")
         half = b"GET /api/dataset HTTP/1.1\r\nHost: localhost\r\n"
         for sent in (b"", half, half + b"\r\n" + half):

@@ -67,15 +67,16 @@ class Browsing:
 
 @contextmanager
 def browsing(spec: Any, title: str = "test", **options: Any) -> Iterator[Browsing]:
-    """Serve a dataset; options: of `ApiHandlers`, of `FieldReader`, and `host` and `token`."""
-    host, token = options.pop("host", "127.0.0.1"), options.pop("token", False)
+    """Serve a dataset, with options of `ApiHandlers`, `FieldReader` and `BrowseServer`."""
+    names = [name for name in ("host", "request_seconds") if name in options]
+    serving = {"token": options.pop("token", False)} | {name: options.pop(name) for name in names}
     waits = {name: options.pop(name) for name in ("patience", "retry_seconds") if name in options}
     with warnings.catch_warnings():
         # As the command does, which logs them: the page says what is fetched whole.
         warnings.simplefilter("ignore", WidsWarning)
         with ShardList(spec, transformations="memoryview", remote="range") as dataset:
             handlers = ApiHandlers(FieldReader(dataset, **waits), title, **options)
-            server = BrowseServer(handlers, host, 0, token=token)
+            server = BrowseServer(handlers, port=0, **serving)
             thread = threading.Thread(target=server.run)
             thread.start()
             try:

@@ -26,7 +26,10 @@ import wids
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
 from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.reading.fetchahead import FetchAhead
 from wids.reading.shardlist import ShardList
+from wids.reading.shardopener import ShardOpener
+from wids.tar.sidecar import IndexRules
 
 NSAMPLES = 20
 SHARD_NBYTES = len(tar_of(NSAMPLES))
@@ -63,6 +66,14 @@ def eventually(condition: Callable[[], bool]) -> bool:
     while not condition() and time.monotonic() < deadline:
         time.sleep(0.005)
     return condition()
+
+
+def ahead_of(dataset: ShardList, sampler: Any) -> FetchAhead:
+    """Fetch ahead of a sampler, and mark the shards ahead as used twenty times a second."""
+    rules = IndexRules(key_rule="first_dot", grouping="adjacent", concatenated=False)
+    opener = ShardOpener(dataset.cache, rules)
+    ends = dataset.cum_lengths
+    return FetchAhead(opener, dataset.shards, ends, sampler, touch_seconds=0.05)
 
 
 def paths(server: ShardServer) -> list[str]:
@@ -332,35 +343,33 @@ def test_local_shards_need_no_thread(make_shard: Callable[..., Path]) -> None:
 
 
 def test_shards_that_another_evicts_are_not_fetched_over_and_over(
-    remote: OpenRemote, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+    remote: OpenRemote, shard_server: ShardServer
 ) -> None:
-    """What is taken away before its use is left to the reader, who fetches it once."""
-    monkeypatch.setattr("wids.reading.fetchahead._TOUCH_SECONDS", 0.05)
+    """A shard that is evicted before its use is fetched once more, by its reader."""
     dataset = remote(3)
     sampler = wids.ShardListSampler(dataset, shuffle=False)
-    ahead = dataset.fetch_ahead(sampler)
+    ahead = ahead_of(dataset, sampler)
     assert eventually(lambda: ahead.num_fetched == 3)
     dataset.cache.clear()
     time.sleep(0.3)
     assert len(shard_server.requests) == 3
     assert read_all(dataset, sampler) == list(range(3 * NSAMPLES))
     assert len(shard_server.requests) == 6
+    ahead.close()
 
 
-def test_what_is_to_come_counts_as_used(
-    remote: OpenRemote, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The shards ahead are the last that an evictor would take, the next one the very last."""
-    monkeypatch.setattr("wids.reading.fetchahead._TOUCH_SECONDS", 0.05)
+def test_what_is_to_come_counts_as_used(remote: OpenRemote) -> None:
+    """The shards ahead count as just used, and the next one as the most recent."""
     dataset = remote(3)
     other = ShardCache(dataset.cache_dir)
     sampler = wids.ShardListSampler(dataset, shuffle=False)
-    ahead = dataset.fetch_ahead(sampler)
+    ahead = ahead_of(dataset, sampler)
     assert eventually(lambda: ahead.num_fetched == 3)
     used_elsewhere = other.get(dataset.shards[2]["url"])
     order = lambda: [shard.path.name[33:] for shard in other.shards()]  # noqa: E731
     assert eventually(lambda: order() == ["2.tar", "1.tar", "0.tar"])
     assert used_elsewhere.exists()
+    ahead.close()
 
 
 def test_shards_under_names_of_the_user(

@@ -25,7 +25,7 @@ DEFAULT_PORT = 8765
 _BACKLOG = 128
 # Wait for open connections at the end of the server. A player may keep one open for hours.
 _GRACE_SECONDS = 1
-_REQUEST_SECONDS = 10.0
+
 _MAX_CONNECTIONS = 400  # below the 1,024 descriptors that a process usually has
 
 
@@ -79,6 +79,7 @@ class _Connection(H11Protocol):
     silent connections would take all descriptors of the process.
     """
 
+    request_seconds: float
     _timer: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -91,7 +92,7 @@ class _Connection(H11Protocol):
 
     def _await_request(self) -> None:
         if self._timer is None:
-            self._timer = self.loop.call_later(_REQUEST_SECONDS, self._close_if_silent)
+            self._timer = self.loop.call_later(self.request_seconds, self._close_if_silent)
 
     def _close_if_silent(self) -> None:
         self._timer = None
@@ -116,6 +117,7 @@ class BrowseServer:
         port: As for `bind`.
         token: Whether requests need a secret, which is in `url`. Without it, every user of this
             machine can read through the server all data that the owner of the process can read.
+        request_seconds: Time within which a client must send a whole request.
 
     Attributes:
         url: URL to open in a browser.
@@ -132,6 +134,7 @@ class BrowseServer:
         port: int | None = None,
         *,
         token: bool = True,
+        request_seconds: float = 10.0,
     ) -> None:
         self._socket = bind(host, port)
         self.port: int = self._socket.getsockname()[1]
@@ -144,10 +147,12 @@ class BrowseServer:
         shown = socket.gethostname() if host in ("0.0.0.0", "::") else host  # noqa: S104
         address = f"[{shown}]" if ":" in shown else shown
         self.url = f"http://{address}:{self.port}/" + (f"?token={secret}" if secret else "")
+        # uvicorn makes the connections itself, so the time is an attribute of their class.
+        connections = type("_Connection", (_Connection,), {"request_seconds": request_seconds})
         self._server = uvicorn.Server(
             uvicorn.Config(
                 app,
-                http=_Connection,
+                http=connections,
                 limit_concurrency=_MAX_CONNECTIONS,
                 # The application logs its errors itself; at its end, uvicorn would log an error for
                 # every request in progress.

@@ -43,9 +43,7 @@ _log = logging.getLogger(__name__)
 _MOST_SHARDS = 128  # as good as all of them; each costs a system call every now and then
 # Polled, since a sampler must not know its observers. A poll costs microseconds.
 _POLL_SECONDS = 0.05
-# Far below the time in which a cache turns over; each time costs a system call a shard.
-_TOUCH_SECONDS = 2.0
-# A full disk stays full for a while; to try at once would fill the log and nothing else.
+# A full disk stays full for a while, and each attempt would add a line to the log.
 _AFTER_FULL_DISK_SECONDS = 10.0
 _FAREWELL_SECONDS = 1.0
 # Readers are a few batches behind the sampler: their waits then belong to this epoch.
@@ -77,6 +75,9 @@ class FetchAhead:
         ends: Running total of their samples; int64, shape `(num_shards,)`.
         sampler: Sampler that draws the indexes.
         places: From the sampler's indexes to those that `ends` counts, as for `Lookahead`.
+        touch_seconds: Time after which the shards ahead are marked as used again. It must be far
+            shorter than the time in which the whole cache is evicted; each time costs a system call
+            per shard.
 
     Attributes:
         num_fetched: Number of shards fetched ahead so far.
@@ -95,8 +96,11 @@ class FetchAhead:
         ends: np.ndarray[Any, np.dtype[np.int64]],
         sampler: Foreseeable,
         places: Places | None = None,
+        *,
+        touch_seconds: float = 2.0,
     ) -> None:
         self.num_fetched: int = 0
+        self._touch_seconds = touch_seconds
         cache = self._cache = opener.cache
         self._shards = shards
         self._ends = ends
@@ -183,7 +187,7 @@ class FetchAhead:
             return True
         self._step = step
         shard_index = self._window.take(step)
-        if shard_index is not None or time.monotonic() - self._touched > _TOUCH_SECONDS:
+        if shard_index is not None or time.monotonic() - self._touched > self._touch_seconds:
             self._touch()
         if shard_index is None:
             return False

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import os
+from functools import partial
 from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
@@ -18,14 +19,13 @@ from wids.base.progress import progress
 from wids.specs.merging import merged_header
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from wids.reading.samplesequence import ShardedSequence
 
 __all__ = ["export_files", "export_table"]
 
 _PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shardindex": int}
-_GROUP = 65_536  # rows of a Parquet row group: few enough for any memory, many enough to pack well
 
 
 def export_files(dataset: ShardedSequence, folder: Path, omissions: Omissions | None = None) -> int:
@@ -103,6 +103,8 @@ def export_table(
     path: Path,
     values: Sequence[str] = (),
     omissions: Omissions | None = None,
+    *,
+    group_rows: int = 65_536,
 ) -> int:
     """Write one row per sample: key, location, and offset and size of each field.
 
@@ -112,6 +114,7 @@ def export_table(
         values: Extensions of fields whose text goes into the table, such as ".cls".
         omissions: Counts the values that are no UTF-8 text, and have replacement characters, and
             the top-level keys of the spec.
+        group_rows: Rows of a row group in Parquet, which is held in memory.
 
     Returns:
         How many rows were written.
@@ -121,7 +124,12 @@ def export_table(
         ModuleNotFoundError: pyarrow is not installed, and it is Parquet.
     """
     suffix = path.suffix.lower()
-    writers = {".csv": _write_csv, ".jsonl": _write_jsonl, ".parquet": _write_parquet}
+    write_parquet = partial(_write_parquet, group_rows=group_rows)
+    writers: dict[str, Callable[..., None]] = {
+        ".csv": _write_csv,
+        ".jsonl": _write_jsonl,
+        ".parquet": write_parquet,
+    }
     if suffix not in writers:
         raise ValueError(f"{path}: expected a table ({', '.join(writers)})")
     fields = _field_columns(dataset)
@@ -213,14 +221,14 @@ def _write_jsonl(stream: Any, rows: Iterable[dict[str, Any]], _columns: Mapping[
 
 
 def _write_parquet(
-    stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str, type]
+    stream: Any, rows: Iterable[dict[str, Any]], columns: Mapping[str, type], *, group_rows: int
 ) -> None:
     arrow = load("pyarrow", "parquet")
     types = {int: arrow.int64(), str: arrow.string()}
     schema = arrow.schema([(name, types[kind]) for name, kind in columns.items()])
     waiting = iter(rows)
     with load("pyarrow.parquet", "parquet").ParquetWriter(stream, schema) as writer:
-        while group := list(islice(waiting, _GROUP)):
+        while group := list(islice(waiting, group_rows)):
             writer.write_table(arrow.Table.from_pylist(group, schema))
 
 
