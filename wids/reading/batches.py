@@ -1,8 +1,8 @@
 """Batches of a dataset, made field by field if possible, else sample by sample.
 
-raw       the dataset hands fields over raw: one buffer a field, filled from the maps
-decoded   the dataset decodes: `.npy` and `.cls` for the whole batch, other fields one by one
-samples   everything else: the samples are read as they are, and collated
+raw       fields stay raw: one buffer for each field, filled from the maps
+decoded   fields are decoded: `.npy` and `.cls` for the whole batch, other fields one by one
+samples   in all other cases, the samples are read one by one and collated
 """
 
 from __future__ import annotations
@@ -29,12 +29,13 @@ __all__ = ["Batch", "BufferPool", "Pools", "batch_maker", "useful_threads"]
 
 Batch = Any
 
-MOST_THREADS = 8  # by default; beyond, Python's own work keeps more of them from running at once
+MOST_THREADS = 8  # by default; the interpreter lock keeps more from running at the same time
 
-# Spare buffers that are kept; batches that a caller hoarded and then dropped are let go.
+# Number of unused buffers that are kept; further ones, after a caller drops many batches, are
+# freed.
 _MOST_SPARE = 16
 
-# Batches differ in size. With some room each buffer soon fits every batch.
+# Batches differ in size. With some extra space, each buffer soon fits every batch.
 _HEADROOM = 1.25
 
 
@@ -45,11 +46,11 @@ def batch_maker(
 
     Args:
         dataset: A `SampleSequence`, or anything with `dataset[index]`.
-        collate_fn: What makes a batch of a list of samples; None for `wids.reading.collate`.
-        pools: Where the memory of batches comes from; None: new memory each time.
+        collate_fn: Function from a list of samples to a batch; None for `wids.reading.collate`.
+        pools: Buffer pools for the memory of batches; None: new memory each time.
 
     Returns:
-        A function that threads may share: from indexes to a batch.
+        A thread-safe function from indexes to a batch.
     """
     by_sample = _SampleBatches(dataset, collate_fn, pools)
     if collate_fn is None and _kind(dataset) != "samples":
@@ -60,8 +61,8 @@ def batch_maker(
 def useful_threads(dataset: Any, collate_fn: object) -> int:
     """Return the number of threads above which batches are not made faster.
 
-    One copies raw fields as fast as Python lets any number of them; decoders and what users write
-    can use as many as there are cores.
+    Copying raw fields holds the interpreter lock, so one thread is enough. Decoders and functions
+    of users can use as many threads as there are cores.
     """
     raw = _kind(dataset) == "raw" and collate_fn is None
     return 1 if raw else min(MOST_THREADS, num_cores())
@@ -84,7 +85,7 @@ class Pools:
         return self._pools.setdefault(field, BufferPool()).allocate
 
     def __reduce__(self) -> tuple[type[Pools], tuple[()]]:
-        # Memory does not travel.
+        # Memory is not pickled.
         return Pools, ()
 
 
@@ -125,22 +126,22 @@ class _FieldBatches:
         self._dataset = dataset
         self._by_sample = by_sample
         self._pools = pools
-        # Copying holds the interpreter. Threads that would take it from each other every few
-        # milliseconds make a batch take half as long again, so they go one at a time.
+        # Copying holds the interpreter lock. If threads took it from each other every few
+        # milliseconds, a batch would take 1.5 times as long, so only one thread copies at a time.
         self._turn = threading.Lock()
 
     def __call__(self, indexes: Sequence[int]) -> dict[str, Any]:
         batch = self._dataset.gather_fields(indexes, self._pools, self._turn)
-        # Where the samples differ, the message about it is made where each one is seen.
+        # If samples have different fields, collating them one by one gives the right error.
         return self._by_sample(indexes) if batch is None else batch
 
 
 class BufferPool:
     """Pool of memory for batches, reused after the last view of a batch is gone.
 
-    Fresh memory has to be cleared by the kernel page by page, which takes longer than copying a
-    batch into it. Nobody has to say when a batch is done with: as long as an array, a view, or a
-    tensor made of one refers to it, its memory is not touched. May be shared by threads.
+    The kernel has to clear new memory page by page, which takes longer than copying a batch into
+    it. Callers do not have to release a batch: its memory is not reused while an array, a view or a
+    tensor refers to it. Thread-safe.
 
     >>> pool = BufferPool()
     >>> batch = pool.allocate(1000)
@@ -159,8 +160,8 @@ class BufferPool:
     def allocate(self, nbytes: int) -> npt.NDArray[np.uint8]:
         """Return an uninitialised array of `nbytes` bytes."""
         owner = self._take(nbytes)
-        # An array over a memoryview is where views of it end: they refer to it and not to what is
-        # behind. So when it goes, nothing looks at the memory any more.
+        # Views of an array over a memoryview refer to that array and not to the underlying owner.
+        # So when the array is freed, no view of the memory is left.
         lease = np.frombuffer(owner.data, np.uint8)
         weakref.finalize(lease, self._spare.append, owner).atexit = False
         return lease[:nbytes]
@@ -170,5 +171,5 @@ class BufferPool:
             owner = self._spare.pop()
         except IndexError:
             return np.empty(max(1, int(nbytes * _HEADROOM)), np.uint8)
-        # One that is too small is dropped for a larger one, so that sizes settle.
+        # A buffer that is too small is replaced by a larger one, so that all soon fit.
         return owner if len(owner) >= nbytes else np.empty(int(nbytes * _HEADROOM), np.uint8)

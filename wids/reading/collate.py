@@ -19,12 +19,12 @@ def collate(samples: Sequence[Any], allocate: Allocate | None = None) -> Any:
     """Return the batch of a list of samples; values that cannot be stacked stay a list.
 
     Dicts become a dict of columns, tuples a list of columns, anything else one column. Numbers
-    become an array; arrays of one type and shape, and tensors, are stacked; whatever is left (text,
-    pictures, arrays of different shapes, None) stays a list.
+    become an array; arrays of one type and shape, and tensors, are stacked; other values (text,
+    pictures, arrays of different shapes, None) stay a list.
 
     Args:
         samples: At least one.
-        allocate: From a number of bytes to an array of as many; None: new memory.
+        allocate: Function from a number of bytes to an array of that size; None: new memory.
 
     Raises:
         ValueError: Dicts have different keys, or tuples different lengths.
@@ -43,7 +43,7 @@ def collate(samples: Sequence[Any], allocate: Allocate | None = None) -> Any:
 
 
 def _add_errors(samples: Sequence[Any]) -> None:
-    # What a decoder collected is there only where something failed.
+    # Only samples with a failed field have the errors that a decoder collected.
     if any("__errors__" in sample for sample in samples):
         for sample in samples:
             sample.setdefault("__errors__", {})
@@ -100,7 +100,7 @@ def _numbers(values: list[Any]) -> Any:
         array = np.array(values)
     except OverflowError:
         return values
-    # Integers beyond 64 bits would become objects, or floats that are other numbers.
+    # Integers beyond 64 bits would become objects, or be rounded to floats.
     exact = array.dtype.kind in "biufc" and not (array.dtype.kind == "f" and type(values[0]) is int)
     return array if exact else values
 
@@ -112,7 +112,7 @@ def _stacked(values: list[np.ndarray], allocate: Allocate | None) -> Any:
     if first.dtype.hasobject or allocate is None or not first.nbytes:
         return values if first.dtype.hasobject else np.stack(values)
     shape = (len(values), *first.shape)
-    # Into memory that was used before: fresh pages would be cleared by the kernel first.
+    # Stacked into reused memory, since the kernel would first clear new pages.
     out = allocate(len(values) * first.nbytes).view(first.dtype).reshape(shape)
     return np.stack(values, out=out)
 
@@ -120,13 +120,13 @@ def _stacked(values: list[np.ndarray], allocate: Allocate | None) -> Any:
 def as_tensors(batch: Any) -> Any:
     """Return a batch with its arrays as tensors, which share their memory.
 
-    Arrays of types that torch has no match for stay what they are.
+    Arrays of types that torch lacks are kept.
     """
     if isinstance(batch, dict):
         return {key: as_tensors(value) for key, value in batch.items()}
     if isinstance(batch, tuple) and hasattr(batch, "_fields"):
         return type(batch)(*map(as_tensors, batch))
-    # A list may hold a million strings, or values of a document; its arrays are at its top.
+    # A list may have a million strings, so only its first items are checked for arrays.
     if isinstance(batch, list) and any(isinstance(each, (np.ndarray, list)) for each in batch[:64]):
         return [_as_tensor(value) for value in batch]
     return _as_tensor(batch)
@@ -140,7 +140,7 @@ def _as_tensor(value: Any) -> Any:
     if type(value) is not np.ndarray or not value.dtype.isnative:
         return value
     try:
-        # A tensor cannot be read-only, so it gets memory of its own where the array is.
+        # A tensor cannot be read-only, so a read-only array is copied.
         return torch.from_numpy(value if value.flags.writeable else value.copy())
     except TypeError:
         return value

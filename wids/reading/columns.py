@@ -1,8 +1,8 @@
-"""Columns: one field of all samples, read shard by shard and kept in the cache folder.
+"""Columns: one field of all samples, read shard by shard and stored in the cache folder.
 
-The file of a column lies beside the sidecar of its shard. Its name is a digest of the inputs that
-the column depends on, and the file itself states them in full. A file that does not fit is written
-anew.
+The file of a column is in the folder of the shard's sidecar. Its name has a digest of the inputs on
+which the column depends, and the file states these inputs in full. If they do not match, the file
+is written again.
 """
 
 from __future__ import annotations
@@ -47,18 +47,18 @@ if TYPE_CHECKING:
 
 __all__ = ["ColumnPart", "ColumnReader", "ColumnSource", "load_column", "read_field", "save_column"]
 
-# Framings that give the same part of a picture each time.
-# An allow-list: a new framing counts as random until it is listed here.
+# Framings that always give the same part of a picture. Framings that are not listed count as
+# random, and their columns are not stored.
 STEADY_FRAMINGS = (type(None), Resize, CenterCrop)
 
-BLOCK = 1024  # samples at once: enough for remote neighbours to share a request, few to hold
-# Fields nearer to each other than this are read in one piece: a disk takes as long for the gap.
+BLOCK = 1024  # samples at a time: enough for neighbours to share a request, few enough to hold
+# Fields with a smaller gap are read in one piece, since a disk takes no longer for it.
 NEAR_NBYTES = 4 * mmap.PAGESIZE
 
 Span = tuple[int, int]  # offset and size, in bytes
 
-# A column of a shard that is larger is no label but the data again: pictures decoded, say. It is
-# not worth the disk, nor the shards that would be evicted for it.
+# A larger column of a shard, such as decoded pictures, is not worth its disk space and the shards
+# that would be evicted for it.
 MAX_NBYTES = 64 << 20
 KINDS: dict[str, type[Ragged | RaggedText] | None] = {
     "array": None,
@@ -69,16 +69,15 @@ KINDS: dict[str, type[Ragged | RaggedText] | None] = {
 
 @dataclass(frozen=True)
 class ColumnSource:
-    """Inputs that a kept column depends on; different inputs have different files.
+    """Inputs on which a stored column depends; different inputs have different files.
 
     Attributes:
         extension: The field.
-        path: Which value in the field: keys and indexes, from the outermost one on.
-        decoder: Name of what decoded it, with its settings.
-        rules: How members were gathered into samples.
-        num_samples: Samples of the shard.
-        version: Version of a shard that was read by range, as its server names it; "" for one
-            whose file was read.
+        path: Keys and indexes that lead to the value in the field, the outermost first.
+        decoder: Name of the decoder, with its settings.
+        rules: Rules by which members were grouped into samples.
+        num_samples: Number of samples of the shard.
+        version: Version that the server states of a shard read by range; "" for a local file.
     """
 
     extension: str
@@ -93,16 +92,16 @@ class ColumnSource:
         return json.dumps(asdict(self), sort_keys=True)
 
     def suffix(self) -> str:
-        """Return the suffix of the file's name behind the shard's name.
+        """Return the part of the file's name after the shard's name.
 
         >>> from wids.tar.sidecar import IndexSource
         >>> ColumnSource(".cls", (), "", IndexSource(0, 0).rules, 3).suffix()
         '.b3699a13de497e2f.column'
         """
-        # Of versions on a server the last one is kept.
+        # Without the version, so that only the latest version on a server is stored.
         named = replace(self, version="by range") if self.version else self
         digest = hashlib.sha256(named.as_json().encode("utf-8", "surrogatepass")).hexdigest()
-        # 64 bits name a file; that it is the right one is told by what stands in it.
+        # 64 bits are enough for a name, because the file itself states its inputs.
         return f".{digest[:16]}.column"
 
 
@@ -111,8 +110,8 @@ class ColumnPart:
     """The column of one shard.
 
     Attributes:
-        values: Those of the samples that have one, in order.
-        missing: Local indexes of the samples that have none; int64, ascending.
+        values: Values of the samples that have one, in order.
+        missing: Local indexes of the other samples; int64, ascending.
     """
 
     values: Values
@@ -128,8 +127,8 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
         part: The column.
 
     Returns:
-        Whether it was written: lists, arrays of anything but numbers, and what is larger than
-        `MAX_NBYTES` are not.
+        Whether it was written. Lists, arrays of other types than numbers, and columns larger than
+        `MAX_NBYTES` are not written.
 
     Raises:
         OSError: It cannot be written there.
@@ -153,7 +152,7 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
 
 
 def load_column(path: Path, source: ColumnSource) -> ColumnPart:
-    """Map the file of a kept column, and verify all of it.
+    """Map the file of a stored column, and verify all of it.
 
     Args:
         path: Where.
@@ -164,21 +163,21 @@ def load_column(path: Path, source: ColumnSource) -> ColumnPart:
 
     Raises:
         OSError: It is not there.
-        ShardFormatError: It is damaged, or was made from something else.
+        ShardFormatError: It is damaged, or was made from other inputs.
     """
     try:
         part = _verified(path, source)
     except (ValueError, KeyError, TypeError) as error:
         raise ShardFormatError(f"{path}: a stale or damaged column: {error}") from error
-    # Eviction goes by these dates; a map does not change them.
-    with suppress(OSError):  # a folder that may only be read
-        os.utime(path)  # files in use are evicted last
+    # Eviction uses the dates of files, and mapping a file does not change them.
+    with suppress(OSError):  # the folder may be read-only
+        os.utime(path)
     return part
 
 
 def _verified(path: Path, source: ColumnSource) -> ColumnPart:
-    made_ns = path.stat().st_mtime_ns  # asked first: a newer file may follow before it is opened
-    # A remote shard without a digest in the spec may have been fetched anew, and be another.
+    made_ns = path.stat().st_mtime_ns  # before opening, since a newer file may replace it
+    # A remote shard without a digest in the spec may have been fetched again and differ.
     shard = path.with_name(path.name.removesuffix(source.suffix()))
     if shard.exists() and shard.stat().st_mtime_ns > made_ns:
         raise ValueError(f"{shard} is newer")
@@ -203,15 +202,15 @@ def _checked_part(kind: str, arrays: dict[str, npt.NDArray[Any]], num_samples: i
 
 @dataclass(frozen=True)
 class ColumnReader:
-    """Reads the column of one field from every shard of a dataset.
+    """Reader of the column of one field from every shard of a dataset.
 
     Attributes:
         extension: The field.
-        path: Which value in the field: keys and indexes, from the outermost one on.
-        decoder: What decodes the field.
-        rules: How members are gathered into samples.
-        cache: Where columns are kept.
-        open_shard: From the number of a shard to the open shard.
+        path: Keys and indexes that lead to the value in the field, the outermost first.
+        decoder: Decoder of the field.
+        rules: Rules by which members are grouped into samples.
+        cache: Cache folder in which columns are stored.
+        open_shard: Function from the number of a shard to the open shard.
     """
 
     extension: str
@@ -292,19 +291,19 @@ class ColumnReader:
         return take(join(parts), places)
 
     def read_shard(self, number: int, ref: ShardRef) -> ColumnPart:
-        """Return the column of one shard, from its kept file if there is one.
+        """Return the column of one shard, from its stored file if there is one.
 
         Args:
             number: The shard.
             ref: What the spec says of it.
 
         Returns:
-            The values of those samples that have one, and the local indexes of the others.
+            The values of the samples that have one, and the local indexes of the other samples.
 
         Raises:
             DecodeError: A field is damaged.
         """
-        # Nothing to keep, and nothing that would say what type its values have.
+        # An empty shard has nothing to store, and its values have no type.
         if not ref.nsamples:
             return ColumnPart([], np.empty(0, np.int64))
         source = ColumnSource(
@@ -327,8 +326,8 @@ class ColumnReader:
     def _read_by_range(self, opened: OpenShard, ref: ShardRef, source: ColumnSource) -> ColumnPart:
         """Return the column of a remote shard, read by byte range.
 
-        The digests of the spec were compared with nothing then, so what is kept is the column of
-        the version that the server has, and is used for as long as the server has it.
+        Digests in the spec cannot be checked then. So the stored column belongs to the version on
+        the server, and is used while the server has that version.
         """
         shard = opened.shard
         path = self._path_of(ref, replace(source, version="any"))
@@ -343,7 +342,7 @@ class ColumnReader:
         return part
 
     def _kept(self, ref: ShardRef, source: ColumnSource) -> ColumnPart | None:
-        """Return the kept column of a shard; None if it is missing or damaged."""
+        """Return the stored column of a shard; None if it is missing or damaged."""
         path = self._path_of(ref, source)
         if path is None:
             return None
@@ -356,7 +355,7 @@ class ColumnReader:
         return None
 
     def _path_of(self, ref: ShardRef, source: ColumnSource) -> Path | None:
-        """Return the path of the kept column of a shard; None if it is not to be kept."""
+        """Return the path of the stored column of a shard; None if it must not be stored."""
         if self._name is None:
             return None
         return self.cache.derived_path(ref, source.suffix())
@@ -369,7 +368,7 @@ class ColumnReader:
             # Columns count against the bound like shards, so a new one may evict other files.
             if save_column(path, source, part) and self.cache.cache_size is not None:
                 self.cache.trim(self.cache.cache_size)
-        except OSError as error:  # a folder that may only be read; the next time reads it again
+        except OSError as error:  # the folder may be read-only; the column is computed again later
             logger.info("%s: the column is not kept: %s", path, error)
 
     def _made(self, opened: OpenShard) -> ColumnPart:
@@ -382,7 +381,7 @@ class ColumnReader:
                 continue
             try:
                 value = decode(data)
-            except Exception as error:  # noqa: BLE001 (the sample decoder says what it means)
+            except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
                 value = opened.answer_error(self.decoder, error, self.extension, local_index)
             value = _followed(value, self.path)
             if value is None:
@@ -393,13 +392,13 @@ class ColumnReader:
 
     @cached_property
     def _settled(self) -> SampleDecoder:
-        """The decoder with images as arrays, and no copy before the arrays become one."""
-        # Packing copies the values into one array; a copy of each before that would be wasted.
+        """The decoder with images as arrays and without copies."""
+        # The values are copied into one array anyway, so a copy of each would be wasted.
         return images_as_arrays(self.decoder).replace(copy=False)
 
     @cached_property
     def _name(self) -> str | None:
-        """Name of the decoder for kept columns; None if its columns must not be kept."""
+        """Name of the decoder for stored columns; None if its columns must not be stored."""
         on_error = self.decoder.on_error
         name = name_decoder(self._decode)
         return f"{name}, {on_error}" if name and isinstance(on_error, str) else None
@@ -408,7 +407,7 @@ class ColumnReader:
     def _decode(self) -> Decoder:
         """The function that decodes the field; undecoded bytes become a uint8 array."""
         decode = self._settled.decoder_of(self.extension)
-        if isinstance(decode, ImageDecoder):  # one of the user's, among the decoders
+        if isinstance(decode, ImageDecoder):  # given by the user in `decoders`
             return pixels_as_array(decode)
         return _as_bytes if decode is None or decode is io.BytesIO else decode
 
@@ -420,7 +419,7 @@ class ColumnReader:
         if self.extension in sample:
             try:
                 self.decoder.replace(on_error="raise")({self.extension: sample[self.extension]})
-            except DecodeError as error:  # an error that was answered by None
+            except DecodeError as error:  # `on_error` replaced the field by None
                 reason = str(error)
         return DecodeError(
             f"column {self.extension!r}: sample {start + local_index}, key {sample['__key__']!r}, "
@@ -446,10 +445,10 @@ def _followed(value: Any, path: tuple[str | int, ...]) -> Any:
 
 
 def name_decoder(decode: Decoder) -> str | None:
-    """Return a name for a decoder and its settings; decoders of equal names give equal values.
+    """Return a name for a decoder and its settings; decoders with equal names give equal values.
 
     Returns:
-        None where that is unknown: functions of the user, and images cropped at random.
+        The name; None for functions of the user and for random crops, whose values may differ.
     """
     if isinstance(decode, ImageDecoder):
         return repr(decode) if type(decode.size) in STEADY_FRAMINGS else None
@@ -460,7 +459,7 @@ def name_decoder(decode: Decoder) -> str | None:
         settings = [f"{name}={value!r}" for name, value in sorted(decode.keywords.items())]
         return f"({', '.join(known + settings)})" if len(known) == len(names) else None
     home, name = getattr(decode, "__module__", ""), getattr(decode, "__qualname__", "<")
-    # A user's function may change under the same name, and the kept column would be stale.
+    # A user's function may change and keep its name, and then the stored column would be stale.
     return None if "<" in name or not home.startswith("wids.") else f"{home}.{name}"
 
 
@@ -468,12 +467,12 @@ def read_field(shard: ReadableShard, extension: str) -> Iterator[memoryview | No
     """Yield one field of each sample, in order, without a copy; None for a sample without it.
 
     Args:
-        shard: Open, and in no other use: it is told that it will be read here and there.
+        shard: An open shard that is not in use otherwise, since read-ahead is changed for its map.
         extension: The field.
 
     Raises:
-        FetchError: A server refuses, or all tries failed.
-        ShardFormatError: The index is damaged, or not this shard's.
+        FetchError: The server refuses, or all attempts failed.
+        ShardFormatError: The index is damaged, or belongs to another shard.
     """
     for start in range(0, len(shard), BLOCK):
         local_indexes = range(start, min(start + BLOCK, len(shard)))
@@ -492,11 +491,11 @@ def read_field(shard: ReadableShard, extension: str) -> Iterator[memoryview | No
 
 
 def _announce(memory: memoryview, spans: Sequence[Span]) -> None:
-    """Have the kernel read ahead the bytes that are needed next, and no others.
+    """Advise the kernel to read ahead only the bytes that are needed next.
 
-    Measured cold, with fields of a few bytes every 20 KB: reading as it comes takes the whole
-    shard from the disk, reading at random a seek for each; announced, it takes a page for each,
-    in half the time.
+    Measured with a cold disk and fields of a few bytes every 20 KB: sequential reading loads the
+    whole shard, and random reading needs a seek for each field. With this advice, one page is
+    loaded for each field, in half the time.
     """
     mapped = memory.obj
     if not isinstance(mapped, mmap.mmap):  # an empty shard

@@ -1,6 +1,6 @@
 """Display of a dataset: its `repr`, its page in notebooks, and single samples.
 
-Nothing here fetches a shard unless a sample of it is asked for.
+A shard is fetched only if one of its samples is requested.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 __all__ = ["first_fields", "html_page", "nbytes_of", "page_of", "summary_line", "view_sample"]
 
-# A glance, and little enough to be read for every `repr` in a notebook.
+# Few samples, because they are read for every `repr` in a notebook.
 GRID_SAMPLES = 12
 GRID_FIELD_NBYTES = 8 << 20  # larger fields are left out of the grid, unread
-MAX_STATS = 10_000  # files whose size is asked for; in a tenth of a second or so
-# More fields than samples have; a `repr` must not read a shard whose samples are never complete.
+MAX_STATS = 10_000  # files whose size is read, which takes a tenth of a second
+# More headers than a sample has. A `repr` must not read a whole shard of one sample.
 PEEKED_HEADERS = 32
 
 
@@ -56,7 +56,7 @@ def page_of(dataset: SampleSequence, facts: DatasetFacts) -> str:
 
     Args:
         dataset: The sequence.
-        facts: What the page says of it.
+        facts: Facts of the dataset for the page.
     """
     from wids.display.notebook import dataset_html
 
@@ -75,7 +75,7 @@ def view_sample(dataset: SampleSequence, index: int, most_nbytes: int | None = N
     Args:
         dataset: The dataset.
         index: Global index; a negative one counts from the end.
-        most_nbytes: Leave out larger fields; None: none.
+        most_nbytes: Leave out larger fields; None for no limit.
 
     Raises:
         IndexError: There is no such sample.
@@ -89,7 +89,7 @@ def view_sample(dataset: SampleSequence, index: int, most_nbytes: int | None = N
         fields = tuple(extension for extension, size in sizes.items() if size <= most_nbytes)
     sample = dataset.read_raw(index, fields)
     sample["__shard__"] = display_url(sample["__shard__"])
-    del sample["__dataset__"]  # of which the one sample is shown
+    del sample["__dataset__"]  # the caller knows the dataset
     return SampleView.of(sample, dataset.class_names)
 
 
@@ -116,10 +116,10 @@ def _facts(dataset: ShardedSequence) -> DatasetFacts:
 def _fields_of_first_sample(dataset: ShardedSequence) -> list[tuple[str, int]] | None:
     """Return the fields of the first sample, if its shard is a local file.
 
-    Of a remote shard nothing is said, even when it is in the cache: loaders such as Grain's
-    compare the `repr` of a dataset with that of an earlier run.
+    For a remote shard nothing is returned, even if it is in the cache, because loaders such as
+    Grain's compare the `repr` of a dataset with that of an earlier run.
     """
-    # With members all over the shard, its first headers say nothing of a whole sample.
+    # If members of a sample may be anywhere, the first headers do not show a whole sample.
     if not len(dataset) or dataset.index_rules["grouping"] != "adjacent":
         return None
     first_shard = int((dataset.shards.nsamples > 0).argmax())
@@ -129,7 +129,7 @@ def _fields_of_first_sample(dataset: ShardedSequence) -> list[tuple[str, int]] |
     try:
         path = dataset.cache.starting_folder.path_of(url)
         found = first_fields(path, dataset.index_rules["key_rule"])
-    except (OSError, ValueError):  # missing, or no tar; whoever reads it is told
+    except (OSError, ValueError):  # missing or no tar; reading a sample raises the error
         return None
     wanted = dataset.wanted_fields
     return [field for field in found if wanted is None or field[0] in wanted]
@@ -140,10 +140,10 @@ def nbytes_of(shards: ShardTable, *, look: bool = True) -> int | None:
 
     Args:
         shards: The shards.
-        look: Whether to ask for sizes that the spec does not say.
+        look: Whether to read the sizes of local files that the spec does not state.
 
     Returns:
-        The sum; None where some are remote, missing, or too many to look at.
+        The sum; None if some sizes are unknown, or there are too many files.
     """
     unknown = (shards.filesize == UNKNOWN).nonzero()[0].tolist()
     urls = [shards.urls[row] for row in unknown[: MAX_STATS + 1]]
@@ -160,8 +160,8 @@ def first_fields(path: Path, key_rule: KeyRule) -> list[tuple[str, int]]:
     """Read the fields of the first sample of a shard from its first few headers.
 
     Args:
-        path: A tar. One that is compressed, or whose headers are strange, has no fields here.
-        key_rule: Which dot parts key and extension.
+        path: A tar. For a compressed tar, or one with unusual headers, no fields are returned.
+        key_rule: Dot of a name between key and extension.
 
     Returns:
         `(extension, bytes)` of each, in archive order.

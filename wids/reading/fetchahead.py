@@ -1,8 +1,8 @@
 """Prefetching: one thread fetches the next shards of a sampler, in order.
 
-The sampler lives in the main process, however many workers read, so the main process knows what
-comes next and fetches it. Workers find the shards in the cache folder. Ranks on one machine each
-follow their own sampler; the lock of the cache lets one of them fetch a shard that several want.
+The sampler is in the main process, whatever the number of workers, so the main process knows the
+next shards and fetches them. Workers find the shards in the cache folder. Each rank on a machine
+follows its own sampler; if several ranks need a shard, the lock of the cache lets one fetch it.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ if TYPE_CHECKING:
 __all__ = ["FetchAhead", "FetchProgress", "Window", "check_foreseeable", "most_at_once"]
 
 _log = logging.getLogger(__name__)
-_MOST_SHARDS = 128  # as good as all of them; each costs a system call every now and then
-# Polled, since a sampler must not know its observers. A poll costs microseconds.
+_MOST_SHARDS = 128  # enough for any reader; each costs a system call from time to time
+# The sampler is polled, because it must not know its observers. A poll takes microseconds.
 _POLL_SECONDS = 0.05
 # A full disk stays full for a while, and each attempt would add a line to the log.
 _AFTER_FULL_DISK_SECONDS = 10.0
 _FAREWELL_SECONDS = 1.0
-# Readers are a few batches behind the sampler: their waits then belong to this epoch.
+# Readers are a few batches behind the sampler, so their waits after its end belong to the epoch.
 _LAST_BATCHES_SECONDS = 2.0
 
 
 class FetchProgress(Protocol):
-    """What is told of shards that are fetched ahead."""
+    """Protocol for the progress of fetching ahead."""
 
     @property
     def num_fetched(self) -> int:
@@ -70,7 +70,7 @@ class FetchAhead:
     which gets the error.
 
     Args:
-        opener: What opens shards: its cache is where they go, and it knows how long readers waited.
+        opener: Opener of the dataset's shards; shards go into its cache, and it records waits.
         shards: All shards of the dataset.
         ends: Running total of their samples; int64, shape `(num_shards,)`.
         sampler: Sampler that draws the indexes.
@@ -86,7 +86,7 @@ class FetchAhead:
         CacheError: The cache folder cannot be used.
 
     Warns:
-        UserWarning: The cache has no room for all shards that are drawn from at once.
+        WidsWarning: The cache cannot hold all shards from which the sampler draws at a time.
     """
 
     def __init__(
@@ -105,22 +105,22 @@ class FetchAhead:
         self._shards = shards
         self._ends = ends
         self._places = places
-        # Nobody need close this: when the sampler is forgotten, so is what it would ask for.
+        # A weak reference, so that the thread ends when the program drops the sampler.
         self._sampler = cast("Foreseeable", weakref.proxy(sampler))
-        # Nothing here may refer back to this object: it holds the cache, and so descriptors, which
-        # would then wait for the garbage collector.
+        # These parts must not refer to this object. In a reference cycle, the descriptors of its
+        # cache would stay open until the garbage collector runs.
         self._sizes = _ShardSizes(shards)
         self._waits = _EpochWaits(opener.waits)
         self._thread: threading.Thread | None = None
         self._pid = os.getpid()
         self._closed = threading.Event()
-        # A local dataset needs no cache folder either.
+        # For a local dataset there is nothing to fetch, and no cache folder is needed.
         if all(map(is_local, shards.urls)):
             return
         self._warn_if_crowded(sampler)
         cache.make_ready(shards.urls)
-        # Begins at once: a model is often still being built when its data could come.
-        # A daemon, as a download must not keep a finished program alive.
+        # Started at once, because a program often builds its model before it reads data.
+        # A daemon thread, because a download must not keep a finished program alive.
         self._thread = threading.Thread(target=self._run, name="wids-fetch-ahead", daemon=True)
         self._thread.start()
 
@@ -134,13 +134,13 @@ class FetchAhead:
 
     def close(self) -> None:
         """Stop the thread and abort its download; may be called at any time."""
-        # A forked worker has a copy of this object, but the thread is not its own.
+        # A forked worker has a copy of this object, but not the thread.
         if self._pid != os.getpid() or self._thread is None:
             return
         self._closed.set()
-        # It looks up whenever bytes come and while it waits to try again, but not while a server
-        # keeps silent: its connection is closed then. Where another process fetches, it ends
-        # later, or with this process.
+        # The thread notices this when bytes arrive and between attempts. If the server is silent,
+        # its connection is closed below. If the thread waits for another process, it ends later, or
+        # with this process.
         self._thread.join(_FAREWELL_SECONDS)
         if self._thread.is_alive():
             self._cache.fetcher.close()
@@ -157,7 +157,7 @@ class FetchAhead:
         except ReferenceError:
             self._waits.close()
         except RuntimeError:
-            # Threads cannot be started any more while the interpreter ends, nor need they.
+            # While the interpreter ends, no thread can be started, and none is needed.
             if threading.main_thread().is_alive():
                 raise
 
@@ -174,13 +174,13 @@ class FetchAhead:
     def _room(self, sampler: Foreseeable) -> int | None:
         """Return the bytes of the cache that this rank may use; None for no bound."""
         cache = self._cache
-        # Nothing is evicted from a cache without a bound, so there is no budget to keep.
+        # From a cache without a bound nothing is evicted, so there is no limit here either.
         if cache.cache_size is None or cache.keep or cache.localname is not None:
             return None
         return cache.cache_size // lanes_here(sampler.lanes, sampler.num_replicas)
 
     def _advance(self) -> bool:
-        """Fetch the next shard; False if there is nothing to do now."""
+        """Fetch the next shard; return False if there is nothing to do now."""
         step = self._lookahead.step()
         if step is None or step < self._step:
             self._look_anew()
@@ -196,8 +196,8 @@ class FetchAhead:
 
     def _touch(self) -> None:
         """Mark the shards in the window as used, from the last to the first."""
-        # One that another process evicted is left to its reader: to fetch it again and again from
-        # each other would help nobody.
+        # A shard that another process evicted is not fetched again here, since processes would then
+        # evict each other's shards without end. Its reader fetches it.
         paths = {number: self._paths.get(number) for number in reversed(list(self._window))}
         self._paths = {
             number: path
@@ -220,7 +220,7 @@ class FetchAhead:
             return
         self.num_fetched += not here
         self._paths[shard_index] = path
-        with suppress(OSError):  # evicted already: nothing holds what is fetched ahead
+        with suppress(OSError):  # it may already be evicted, as it is not in use yet
             self._sizes.note(shard_index, path.stat().st_size)
 
     def _warn_if_crowded(self, sampler: Foreseeable) -> None:
@@ -234,7 +234,7 @@ class FetchAhead:
         wanted = most_at_once(coming, self._sizes)
         if wanted <= room:
             return
-        # With the quarter that stays free for workers that lag behind.
+        # Plus the quarter that stays free for slower workers.
         bound = -(-wanted * 4 // 3) * lanes_here(sampler.lanes, sampler.num_replicas)
         interleave = getattr(sampler, "interleave", 1)
         fitting = interleave * room * 3 // (4 * wanted)
@@ -271,7 +271,7 @@ def _remote_visits(lookahead: Lookahead, shards: ShardTable) -> Iterator[list[Vi
 
 
 class _EpochWaits:
-    """Waiting time of readers by epoch, logged at the end of each.
+    """Waiting time of readers by epoch, logged at the end of each epoch.
 
     Args:
         log: The waits of this process.
@@ -288,28 +288,28 @@ class _EpochWaits:
 
     @property
     def seconds(self) -> float:
-        """Seconds in which a reader waited in this epoch, or in the last one between two."""
+        """Seconds in which a reader waited in this epoch, or between epochs in the last one."""
         return self._log.seconds(self._began) if self._final is None else self._final
 
     def follow(self, state: OrderState, handed_out: int, num_fetched: int) -> None:
         """Record the position of the sampler.
 
         Args:
-            state: Where its pass began, or the next one will.
-            handed_out: Indexes that it handed out since.
-            num_fetched: Shards fetched ahead up to now.
+            state: Position at which its pass began, or at which the next one will begin.
+            handed_out: Number of indexes that it has returned since.
+            num_fetched: Number of shards fetched ahead so far.
         """
         self._num_fetched = num_fetched
         now = time.monotonic()
         if handed_out and state != self._pass:
             self._report()
-            # Waits before the first pass count for the first pass.
+            # Waits before the first pass belong to the first pass.
             self._began = self._began if self._pass is None else now
             self._log.forget(self._began)
             self._pass, self._ended, self._reported = state, None, False
         elif not handed_out and state != self._pass:
             self._ended = self._ended or now
-            # When a sampler is through, its last batches are still being read.
+            # After the sampler's end, its last batches are still being read.
             if now - self._ended > _LAST_BATCHES_SECONDS:
                 self._report()
 
@@ -332,14 +332,14 @@ def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:
     """Return the largest number of bytes of shards that one step needs.
 
     Args:
-        visits: The next shards, considered together.
-        nbytes_of: Size of a shard; 0 where nobody knows it yet.
+        visits: The next shards.
+        nbytes_of: Function from a shard to its size in bytes, 0 if unknown.
 
     >>> from wids.ordering.lookahead import Visit
     >>> most_at_once([Visit(7, 0, 9), Visit(3, 5, 19), Visit(5, 20, 29)], lambda number: 100)
     200
     """
-    # Ends sort before beginnings of the same step, as their change is negative.
+    # At one step, ends sort before beginnings, because their change is negative.
     changes = [(visit.first, nbytes_of(visit.shard_index)) for visit in visits]
     changes += [(visit.last + 1, -nbytes_of(visit.shard_index)) for visit in visits]
     return max(accumulate(change for _, change in sorted(changes)), default=0)
@@ -348,15 +348,15 @@ def most_at_once(visits: list[Visit], nbytes_of: Callable[[int], int]) -> int:
 class Window:
     """Sliding window of the shards needed from the current step on.
 
-    A shard that has been taken in keeps its room until its last step has passed, whether it could
-    be fetched or not: what lies ahead of use is bounded, whatever happens.
+    A shard in the window takes its space until its last step has passed, even if it could not be
+    fetched, so that the shards ahead of use are always bounded.
 
     Args:
-        visits: The coming shards, in blocks, in the order of their first steps; may have nothing
-            for now and more later.
-        nbytes_of: Size of a shard; 0 where nobody knows it yet.
-        room: Bytes for all of them; None for no bound.
-        most: How many there may be.
+        visits: The next shards, in blocks, in the order of their first steps; it may be exhausted
+            now and yield more later.
+        nbytes_of: Function from a shard to its size in bytes, 0 if unknown.
+        room: Largest total size in bytes; None for no bound.
+        most: Largest number of shards.
 
     >>> from wids.ordering.lookahead import Visit
     >>> visits = iter([[Visit(7, 0, 9), Visit(3, 10, 19), Visit(5, 20, 29)]])
@@ -390,10 +390,10 @@ class Window:
         """Drop shards no longer needed and return the next one; None if there is no room for it.
 
         Args:
-            step: The present step; never goes back.
+            step: The current step; it must not decrease.
         """
         self._held = {number: visit for number, visit in self._held.items() if visit.last >= step}
-        # Checked first: without room the next shard does not matter.
+        # Checked first, because a full window needs no next shard.
         visit = self._next(step) if len(self._held) < self._most else None
         if visit is None or not self._fits(visit, step):
             return None
@@ -421,8 +421,8 @@ class Window:
             return True
         nbytes = self._nbytes_of(visit.shard_index)
         held = sum(map(self._nbytes_of, self._held))
-        # A quarter stays free for shards that workers, who lag behind, have not opened yet. But one
-        # shard ahead there must be, or nothing would ever come before it is waited for.
+        # A quarter stays free for shards that slower workers have not opened yet. But at least one
+        # shard is always fetched ahead.
         if held + nbytes <= self._room * 3 // 4:
             return True
         ahead = any(other.first > step for other in self._held.values())

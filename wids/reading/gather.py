@@ -36,24 +36,24 @@ Integers = npt.NDArray[np.int64]
 Bytes = npt.NDArray[np.uint8]
 Allocate = Callable[[int], Bytes]
 
-# Fields of one size up to this are copied together, at a few nanoseconds each.
-# Beyond, the copy itself takes the time, and copying through an array of rows would do it twice.
+# Fields of one size up to this are copied together, in a few nanoseconds each. For larger fields
+# the copy itself takes the time, and copying them together would need two copies.
 _SMALL_NBYTES = 4096
 
-# What decodes all fields of a batch together, by what decodes one.
+# Maps the decoder of one field to the function that decodes all fields of a batch together.
 _STACKS: dict[Any, Callable[[Windows], npt.NDArray[Any] | None]] = {
     decode_npy: stack_npy,
     decode_class: stack_classes,
 }
 
-# This thread's own figures where the system counts them apart, as Linux does.
+# Statistics of this thread alone, on systems that have them, such as Linux.
 _WHO = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
-# Batches that are announced after the last that had to be read from a disk.
+# Number of batches that are announced after the last batch that was read from a disk.
 _COLD_BATCHES = 4
 
-# Of smaller samples several share a page, or what the kernel reads around one: mostly the next
-# batches want that too, and announcing page by page was measured to take twice as long.
+# Several smaller samples share a page or the range that the kernel reads around it, and later
+# batches often need that range. Announcing their single pages was measured to take twice as long.
 _SCATTERED_NBYTES = 16384
 
 
@@ -63,9 +63,9 @@ class Gathering:
     Args:
         indexes: Global indexes in `[0, total)`; shape `(batch,)`, int64.
         ends: Running total of the shards' lengths.
-        opened: The open shards. From more shards than may be open at once, fields are copied one
-            by one.
-        read_ahead: Announces the bytes to be read to the kernel, where that helps.
+        opened: The open shards. If the batch has more shards than may be open at once, its fields
+            are copied one by one.
+        read_ahead: Announces the bytes to be read to the kernel if that is faster.
     """
 
     def __init__(
@@ -73,21 +73,20 @@ class Gathering:
     ) -> None:
         self._read_ahead = read_ahead
         self._open_shard = opened.use
-        # Sorted, the samples of a shard follow one another; `order` says where each belongs.
-        # Stable, so that an index asked for twice is served in the order of the batch.
+        # Sorted, so that samples of a shard follow each other; `order` has their slots in the
+        # batch. Stable, so that a repeated index keeps the order of the batch.
         self._order = np.argsort(indexes, kind="stable")
         self._ascending = indexes[self._order]
         shard_indexes = np.searchsorted(ends, self._ascending, side="right")
         cuts = np.flatnonzero(np.diff(shard_indexes, prepend=-1))
         self._shard_indexes: list[int] = shard_indexes[cuts].tolist()
         self._bounds: list[int] = [*cuts.tolist(), len(indexes)]
-        # Shards beyond the bound are opened anew each time, and not kept.
-        # A batch of more shards than may be open would have the first closed before the last is
-        # read.
+        # If the batch has more shards than may be open, the first would be closed before the last
+        # is read. Such shards are opened again for each access and not kept open.
         self._crowded = len(self._shard_indexes) > opened.limit
         self._kept = None if self._crowded else list(self._open_groups())
         self._found: dict[str, Windows] = {}
-        # Whether a shard was read by another index than the batch had been looked up in.
+        # Whether the index of a shard was replaced after the batch was looked up in it.
         self.reindexed = False
 
     def _open_groups(self) -> Iterator[tuple[OpenShard, Integers]]:
@@ -107,14 +106,13 @@ class Gathering:
             yield opened, local_indexes.tolist()
 
     def announced(self, fields: Collection[str] | None) -> AbstractContextManager[None]:
-        """Have the kernel fetch fields (None: all) while they are read, if it helps."""
+        """Context in which the kernel reads fields (None: all) ahead if that is faster."""
         return self._read_ahead.batch(self.shard_samples(), fields)
 
     def samples(self) -> Iterator[tuple[int, OpenShard, int]]:
         """Yield `(slot in the batch, open shard, local index)` in the order of storage.
 
-        A shard is closed at any time behind its last sample; its memory stays as long as it is
-        held.
+        A shard may be closed after its last sample; its memory stays valid while it is referenced.
         """
         slots = iter(self._order.tolist())
         for opened, local_indexes in self._groups:
@@ -144,7 +142,7 @@ class Gathering:
 
         Args:
             extension: The field.
-            allocate: From a number of bytes to an array of as many; None: new memory.
+            allocate: Function from a number of bytes to an array of that size; None: new memory.
 
         Raises:
             DecodeError: A sample lacks the field; the message names it.
@@ -154,10 +152,11 @@ class Gathering:
         offsets[self._order + 1] = fields.sizes
         np.cumsum(offsets, out=offsets)
         nbytes = int(offsets[-1])
-        # Not zeroed: every byte of it is written below.
+        # Not zeroed, because every byte is written below.
         buffer = np.empty(nbytes, np.uint8) if allocate is None else allocate(nbytes)
         size = int(fields.sizes[0]) if len(fields.sizes) else 0
-        # Small fields of one size are copied together; for large ones a second copy costs more.
+        # Small fields of one size are copied together, which for large ones would cost a second
+        # copy.
         if 0 < size <= _SMALL_NBYTES and (fields.sizes == size).all():
             copied = fields.copy(0, size)
             if copied is not None:
@@ -173,10 +172,10 @@ class Gathering:
 
         Args:
             extension: The field.
-            decoder: What decodes it, and answers what cannot be decoded.
+            decoder: Decoder of the field; its `on_error` handles damaged fields.
 
         Returns:
-            What `wids.reading.ragged.pack` makes of the values.
+            The values, packed by `wids.reading.ragged.pack`.
 
         Raises:
             DecodeError: A sample lacks the field, or it is damaged; the message names it.
@@ -188,8 +187,8 @@ class Gathering:
         """Decode one field of all samples together.
 
         Returns:
-            An array with a row for each sample. None where that cannot be: fields of this kind are
-            decoded one by one, they differ in shape, or one is damaged.
+            An array with a row for each sample. None if fields of this kind cannot be decoded
+            together, differ in shape, or one is damaged.
 
         Raises:
             DecodeError: A sample lacks the field.
@@ -214,7 +213,7 @@ class Gathering:
         for row, (slot, view) in enumerate(fields):
             try:
                 values[slot] = decode(view)
-            except Exception as error:  # noqa: BLE001 (the sample decoder says what it means)
+            except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
                 opened, local_index = self._at(row)
                 values[slot] = opened.answer_error(decoder, error, extension, local_index)
         return values
@@ -223,15 +222,14 @@ class Gathering:
         """Return the fields that every sample has; None if not all have the same.
 
         Args:
-            fields: Those that count; None for all.
+            fields: The fields to consider; None for all.
         """
         found: list[set[str]] = []
         names: list[str] = []
         for opened, local_indexes in self._groups:
             for extensions in opened.shard.index.extensions_at(local_indexes):
                 names = [name for name in extensions if fields is None or name in fields]
-                # As sets: fields may stand in another order in another shard, and are the same
-                # batch.
+                # Compared as sets, because shards may have the fields in different orders.
                 found.append(set(names))
         return names if all(each == found[0] for each in found) else None
 
@@ -280,7 +278,7 @@ class Gathering:
     def _missing(self, extension: str, row: int) -> DecodeError:
         opened, local_index = self._at(row)
         index = opened.shard.index
-        # Its other fields, as a slip in the name is seen at once beside them.
+        # The message lists the other fields, so that a misspelt name is noticed.
         present = ", ".join(name for name, _, _ in index.fields(local_index))
         return DecodeError(
             f"sample {self._ascending[row]}, key {index.key(local_index)!r}, shard "
@@ -299,16 +297,16 @@ def gather_fields(
 
     Args:
         gathering: The batch.
-        pipeline: What the dataset makes of a sample; its `batch_kind` is not "samples".
-        allocate: From the name of a field to what allocates memory for it; None: new memory.
-        turn: Held while raw bytes are copied.
+        pipeline: Pipeline of the dataset; its `batch_kind` is not "samples".
+        allocate: Function from the name of a field to its allocator; None: new memory.
+        turn: Lock that is held while raw bytes are copied.
 
     Returns:
-        `__key__`, `__index__` and a column for each field; None where the samples have different
+        `__key__`, `__index__` and a column for each field; None if the samples have different
         fields.
 
     Raises:
-        DecodeError: A field is damaged and nothing stands for it.
+        DecodeError: A field is damaged and has no replacement.
     """
     names = gathering.field_names(pipeline.fields)
     if names is None:
@@ -316,7 +314,7 @@ def gather_fields(
     memory = {name: None if allocate is None else allocate(name) for name in names}
     with gathering.announced(names):
         gathering.find(names, pipeline.fields)
-        if gathering.reindexed:  # its samples may have other fields, or fields more
+        if gathering.reindexed:  # the samples may have different fields now
             return gather_fields(gathering, pipeline, allocate, turn)
         if pipeline.batch_kind == "raw":
             with nullcontext() if turn is None else turn:
@@ -345,7 +343,7 @@ def _fetch(
     """
     samples = shard.read_many(local_indexes.tolist(), wanted)
     fields = [sample.get(name) for sample in samples for name in names]
-    # By what came: the index may have been exchanged for a newer one while it was read.
+    # By the received fields, because the index may have been replaced while they were read.
     sizes = np.array([len(field or b"") for field in fields], np.int64)
     spans = np.stack([np.cumsum(sizes) - sizes, sizes], axis=1)
     spans[[field is None for field in fields]] = -1
@@ -363,11 +361,11 @@ def _core(decode: Decoder | None) -> Any:
 class ReadAhead:
     """Read-ahead of batches by the kernel, while batches come from a disk.
 
-    A page that is not in memory stops the thread that touches it, and the kernel then reads far
-    more around it than a random read wants: megabytes a page, on some machines. Announced together,
-    the pages of a batch are fetched side by side and nothing else is. Pages in memory need no
-    announcement, and it would cost as much as reading a small sample; so the blocks that this
-    thread made the kernel read are counted, and tell when it pays. The first batches are announced.
+    A thread that touches a page outside of memory waits, and the kernel reads far more around the
+    page than a random read needs: megabytes on some machines. If the pages of a batch are announced
+    together, the kernel reads them in parallel, and nothing else. Pages in memory need no
+    announcement, which would cost as much as reading a small sample. So the disk reads of this
+    thread are counted, and batches are announced only while there are some, and at the beginning.
 
     Instances may be shared by threads and pickled.
 
@@ -404,5 +402,6 @@ class ReadAhead:
 def _blocks_read() -> int:
     """Return a count of this thread's disk reads; only differences are meaningful."""
     usage = resource.getrusage(_WHO)
-    # File systems that do not count blocks still count the faults that waited.
+    # On file systems that do not count blocks, page faults that waited for a disk are still
+    # counted.
     return usage.ru_inblock + usage.ru_majflt

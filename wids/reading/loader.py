@@ -23,36 +23,36 @@ Number = TypeVar("Number", int, float)
 class Loader:
     """Iterable over the batches of a dataset, made by threads.
 
-    It takes the arguments of `torch.utils.data.DataLoader` where they mean the same, yields the
-    same samples in the same order, and needs no pickling, no shared memory and no start-up: fields
-    are copied once, from the map of a shard to their place in the batch.
+    It takes the arguments of `torch.utils.data.DataLoader` with the same meaning and yields the
+    same samples in the same order. It needs no pickling, no shared memory and no start of workers:
+    fields are copied once, from the map of a shard into the batch.
 
     A batch is a dict of columns: `__key__`, `__index__` and one for each field. Raw fields
     (`transformations="bytes"` or `"memoryview"`) are a `Ragged`: one buffer, and the offset of each
-    field. Decoded ones are an array where numbers or arrays of one shape can be stacked, else a
-    list. A dataset with transformations of its own gives what they make, collated alike.
+    field. Decoded fields are an array if they are numbers or arrays of one shape, else a list. The
+    results of a dataset's own transformations are collated by the same rules.
 
-    Memory is used again for later batches once nothing refers to a batch any more, so it never
-    changes under anybody who holds it, and keeping batches is safe.
+    The memory of a batch is reused only when nothing refers to the batch any more, so batches can
+    safely be kept.
 
     Args:
         dataset: A `ShardListDataset`, or anything with `len(dataset)` and `dataset[index]`.
-        batch_size: Samples a batch, at least 1.
-        shuffle: A full shuffle, another one each epoch; give a sampler for one by shards.
-        sampler: Gives the indexes, in place of `shuffle`.
-        batch_sampler: Gives lists of indexes, in place of `batch_size`, `shuffle`, `sampler` and
+        batch_size: Number of samples in a batch, at least 1.
+        shuffle: Shuffle all samples, differently in each epoch; use a sampler to shuffle by shards.
+        sampler: Yields the indexes, in place of `shuffle`.
+        batch_sampler: Yields lists of indexes, in place of `batch_size`, `shuffle`, `sampler` and
             `drop_last`.
-        num_workers: Threads; 0 makes each batch when it is asked for. None: one where raw fields
-            are only copied, else as many as this process has cores, up to 8.
-        collate_fn: Makes the batch of a list of samples, in the threads.
+        num_workers: Number of threads; 0 makes each batch when it is requested. None: one thread if
+            raw fields are only copied, else one per core of this process, up to 8.
+        collate_fn: Function from a list of samples to a batch, called in the threads.
         pin_memory: Put tensors into page-locked memory, for copies to a GPU, if there is one.
         drop_last: Leave out the last batch if it is smaller.
-        timeout: Seconds to wait for a batch before TimeoutError; 0 for ever.
-        prefetch_factor: Batches that each thread is ahead, at least 1.
-        seed: Of `shuffle`.
-        tensors: Whether arrays come as tensors. None: where torch is installed, unless a
-            `collate_fn` makes the batch.
-        reuse: False for batches in fresh memory each time.
+        timeout: Seconds to wait for a batch before TimeoutError; 0 for no limit.
+        prefetch_factor: Number of batches that each thread makes ahead, at least 1.
+        seed: Random seed for `shuffle`.
+        tensors: Whether arrays become tensors. None: if torch is installed and there is no
+            `collate_fn`.
+        reuse: Whether the memory of batches is reused; False for new memory each time.
 
     Raises:
         ValueError: Arguments that exclude each other, or are out of range.
@@ -81,15 +81,14 @@ class Loader:
         timeout: float = 0,
         *,
         prefetch_factor: int = 2,
-        # Fixed, so that two runs agree unless told otherwise; epochs differ all the same.
+        # A fixed default, so that two runs give the same order. Epochs differ nevertheless.
         seed: int = 0,
         tensors: bool | None = None,
         reuse: bool = True,
     ) -> None:
         _check_choice(batch_size, shuffle, sampler, batch_sampler, drop_last=drop_last)
         if sampler is None and batch_sampler is None:
-            # As DataLoader's `shuffle=True` is understood: every sample anywhere, whatever it
-            # costs.
+            # As in DataLoader, `shuffle=True` is a full shuffle of all samples.
             partition = "uniform" if shuffle else "contiguous"
             sampler = ChunkedSampler(
                 range(len(dataset)), shuffle=bool(shuffle), seed=seed, partition=partition
@@ -109,7 +108,7 @@ class Loader:
         self.prefetch_factor = _at_least("prefetch_factor", ahead, 1)
         self.tensors = _has_torch() and collate_fn is None if tensors is None else tensors
         self.reuse = reuse
-        # Kept from epoch to epoch: the first batches in new memory cost as much as many later ones.
+        # Kept over all epochs, because the first batches in new memory take much longer.
         self._pools = Pools()
         self._progress: _Progress | None = None
         # State in which a pass was left that had not come to its end, until a pass goes on from it.
@@ -126,7 +125,7 @@ class Loader:
 
     def __iter__(self) -> LoaderPass:
         """Start an epoch, or continue the one that was restored."""
-        # What is pinned is copied once more, and its memory is kept by torch.
+        # Pinned tensors are copies in memory of torch, so their batches need no pool.
         pools = self._pools if self.reuse else None
         make = batch_maker(self.dataset, self.collate_fn, pools)
         finish = _finishing(make, tensors=self.tensors, pin_memory=self.pin_memory)
@@ -135,11 +134,11 @@ class Loader:
             try:
                 return finish(batch)
             except StopIteration as error:
-                # As it is, it would end the loop as if there were no more samples.
+                # A StopIteration would end the loop as if there were no more samples.
                 raise RuntimeError(f"StopIteration while reading samples {batch}") from error
 
-        # A new one, at once, as in a DataLoader: what is done to the sampler later is for the next
-        # pass.
+        # The iterator of the sampler is made at once, as in a DataLoader, so that later changes of
+        # the sampler apply to the next pass.
         progress = self._progress = _Progress()
         batches = self._begin(progress)
         threads = None
@@ -158,7 +157,7 @@ class Loader:
         stateful = self._stateful_batches()
         if stateful is not None:
             batches = iter(stateful)
-            # Before any index is drawn; from then on the sampler is ahead of the batches.
+            # Saved before any index is drawn, because the sampler is then ahead of the batches.
             progress.start = stateful.state_dict()
             # A sampler goes on with the next epoch if this one is used up; a loop that was left at
             # its last batch gets what is left of it: nothing.
@@ -174,7 +173,7 @@ class Loader:
         """Set the epoch of the sampler.
 
         Raises:
-            AttributeError: The sampler knows no epochs.
+            AttributeError: The sampler has no epochs.
         """
         sampler: Any = self.sampler if self.batch_sampler is None else self.batch_sampler
         sampler.set_epoch(epoch)
@@ -204,7 +203,7 @@ class Loader:
         is nothing, as with torchdata's `StatefulDataLoader`; if after the pass, the next epoch.
 
         Raises:
-            ValueError: It is no state of a loader, or of other data.
+            ValueError: It is not the state of a loader, or it belongs to other data.
             TypeError: The sampler has no state.
         """
         if "sampler" not in state_dict:

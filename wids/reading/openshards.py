@@ -44,9 +44,10 @@ __all__ = [
 # The mapped tar and the mapped sidecar each keep a descriptor while they are open.
 DESCRIPTORS_PER_SHARD = 2
 MOST_OPEN_SHARDS = 4096
-_MOST_NAMED = 20  # fields in a message; a shard of strange names may have thousands
+_MOST_NAMED = 20  # fields in a message; a shard may have thousands
 
-# Up to this number of shards a list of Python ints is small, and bisect on it beats a table.
+# Up to this number of shards, a list of Python ints is small, and bisecting it is faster than a
+# table.
 MAX_LIST = 4096
 _PIECE = 1 << 16
 
@@ -71,17 +72,16 @@ class Locator:
     """
 
     def __init__(self, lengths: npt.NDArray[np.int64]) -> None:
-        # int64 on purpose: searching uint64 for a Python int converts the array at each call.
+        # int64, because searching an array of uint64 for a Python int converts the array each time.
         self.ends = np.cumsum(lengths, dtype=np.int64)
         self.total = int(self.ends[-1]) if len(self.ends) else 0
         self._prepare()
 
     def _prepare(self) -> None:
-        # A list's items are Python ints already, as are a memoryview's; NumPy scalars would cost a
-        # conversion each.
+        # Items of a list or a memoryview are Python ints; NumPy scalars would have to be converted.
         self.shard_of: Callable[[int], int]
         if len(self.ends) <= MAX_LIST:
-            # In C from end to end, which is half of what a method of Python takes.
+            # A partial of a C function takes half the time of a Python method.
             self.shard_of = partial(bisect_right, self.ends.tolist())
         else:
             self.shard_of = _Table(self.ends, self.total)
@@ -156,7 +156,7 @@ def checked_positions(
     """
     array = np.asarray(indexes)
     if array.ndim != 1 or array.dtype.kind != "i":
-        # A list of none has no type, and a list may hold integers of any kind.
+        # An empty list has no type, and a list may have integers of any type.
         numbers = [checked_position(operator.index(index), total) for index in indexes]
         return np.array(numbers, np.int64)
     outside = (array < -total) | (array >= total)
@@ -173,7 +173,7 @@ class _Table:
         self._shift = max(0, (total // num_rows).bit_length() - 1)
         num_starts = (total - 1 >> self._shift) + 1 if total else 0
         rows = np.full(num_starts + 1, len(ends), np.int32)
-        # In pieces, as the intermediate arrays take eight times the memory of the table.
+        # In pieces, because the intermediate arrays take eight times the memory of the table.
         for first in range(0, num_starts, _PIECE):
             starts = np.arange(first, min(first + _PIECE, num_starts), dtype=np.int64)
             rows[first : first + len(starts)] = np.searchsorted(
@@ -196,7 +196,7 @@ class OpenShard:
         url: URL of the shard.
         dataset: Name of the dataset that it belongs to.
         start: Global index of its first sample.
-        uses: How often it was used.
+        uses: Number of times it was used.
     """
 
     shard: ReadableShard
@@ -220,17 +220,17 @@ class OpenShard:
 
         Args:
             decoder: The decoder of the field; its `on_error` decides.
-            error: What its decoding raised.
+            error: Error of the decoder.
             extension: The field.
             local_index: The sample's index in the shard.
 
         Raises:
-            DecodeError: Nothing stands for it.
+            DecodeError: There is no replacement.
         """
         sample = self.label(self.shard.read(local_index), local_index)
         try:
             return decoder.answer(error, extension, sample)
-        except DecodeError:  # its message names the sample
+        except DecodeError:  # its message already names the sample
             raise
         except Exception as raised:
             raised.add_note(while_reading(sample["__index__"], sample["__key__"], self.url))
@@ -269,14 +269,15 @@ class NumberedShards:
         """Open a shard, and check that it holds as many samples as the spec says.
 
         Raises:
-            SampleCountError: It does not.
+            SampleCountError: The number differs.
             WidsError: It cannot be fetched or read.
             OSError: It cannot be opened.
         """
         ref = self.table[shard_index]
         shard = self.opener.open(ref, partial(self.seen.note, shard_index))
         expected = int(self.table.nsamples[shard_index])
-        # Before any sample: a wrong count would shift the index of all that follow.
+        # Checked before any sample is read, since a wrong count shifts the indexes of all later
+        # samples.
         if expected not in {UNKNOWN, len(shard)}:
             raise SampleCountError(
                 f"{display_url(ref.url)}: shard {shard_index}: the spec says {expected} samples, "
@@ -320,14 +321,14 @@ def default_max_open_shards() -> int:
 class OpenShards(dict[int, OpenShard]):
     """Dict of open shards by number that opens missing ones and bounds their number.
 
-    `opened[shard_index]` is an open shard; the caller adds to its `uses`. A hit is a look-up in a
-    dict and moves nothing: shards that were used since the last time get a second chance when one
-    has to go (the clock algorithm). No lock is taken. Two threads that miss the same shard at once
-    both open it and one result stays, which is cheap; a lock would have to survive `fork` in a
-    DataLoader, which is not.
+    `opened[shard_index]` is an open shard; the caller adds to its `uses`. A hit is only a look-up
+    in a dict. When a shard has to be dropped, those that were used since the last time get a second
+    chance (the clock algorithm). No lock is taken, because a lock would have to survive `fork` in a
+    DataLoader. Two threads that miss the same shard at once both open it, which costs little, and
+    one result is kept.
 
-    What is dropped is not closed: a reader in another thread, or a memoryview handed out, may
-    still use it. Its memory map goes with the last reference. A pickled copy has nothing open.
+    A dropped shard is not closed, because a reader in another thread, or a memoryview, may still
+    use it. Its memory map is freed with the last reference. A pickled copy has nothing open.
 
     Args:
         limit: Most shards to keep open; at least 1.
@@ -336,8 +337,8 @@ class OpenShards(dict[int, OpenShard]):
         seen: Versions of the shards, forgotten when the next version of a shard is wanted.
 
     Attributes:
-        limit: The same.
-        misses: How often a shard had to be opened.
+        limit: As given.
+        misses: Number of times a shard had to be opened.
 
     >>> from types import SimpleNamespace
     >>> opened = OpenShards(1, open_shard=lambda number: SimpleNamespace(number=number, uses=0))
@@ -378,7 +379,7 @@ class OpenShards(dict[int, OpenShard]):
     def open_anew(self, shard_index: int) -> OpenShard:
         """Open a shard without keeping it open."""
         if self._evictable:
-            # An evicted file keeps its disk space for as long as it is mapped.
+            # Dropped, because an evicted file keeps its disk space while it is mapped.
             self.drop(OpenShard.is_evicted, spare_used=True)
         try:
             return self._open_shard(shard_index)
@@ -399,7 +400,8 @@ class OpenShards(dict[int, OpenShard]):
             return self.drop(OpenShard.is_evicted) > 0
         if error.errno not in {errno.EMFILE, errno.ENFILE} or not self:
             return False
-        # Others in this process hold descriptors too: make do with half.
+        # The limit of descriptors is lower than expected, so from now on half as many are kept
+        # open.
         self._make_room(len(self) // 2)
         return True
 
@@ -407,8 +409,8 @@ class OpenShards(dict[int, OpenShard]):
         """Drop the shards for which `useless` returns True; returns how many.
 
         Args:
-            useless: Returns whether a shard should rather not be kept.
-            spare_used: Keep those that were used since they were last spared.
+            useless: Function that returns whether a shard should be dropped.
+            spare_used: Keep shards that were used since they were last kept in this way.
         """
         before = len(self)
         for shard_index, shard in list(self.items()):
@@ -443,7 +445,7 @@ class OpenShards(dict[int, OpenShard]):
         if second_chance and shard.uses > self._spared.get(shard_index, 1):
             self._spared[shard_index] = shard.uses
         elif self.pop(shard_index, None) is not None:
-            # Another thread may have dropped it meanwhile, and counted its uses.
+            # Counted only if no other thread has dropped the shard meanwhile and counted its uses.
             self._spared.pop(shard_index, None)
             self._past_uses += shard.uses
 

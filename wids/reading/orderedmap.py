@@ -16,8 +16,8 @@ __all__ = ["OrderedMap"]
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 
-# How long an iterator that is forgotten waits for its threads; those that hang end with the
-# process, as they are daemons.
+# Time for which an iterator that is freed waits for its threads. Threads that hang are daemons and
+# end with the process.
 _PATIENCE_SECONDS = 2.0
 
 
@@ -30,7 +30,7 @@ class _Job(Generic[Task, Result]):
         self.task = task
         self.result: Result | None = None
         self.error: BaseException | None = None
-        # Held until the job is done; a lock is the cheapest thing to wait for.
+        # Locked until the job is done; a lock is the fastest thing to wait for.
         self.done = _thread.allocate_lock()
         self.done.acquire()
 
@@ -45,16 +45,16 @@ class _Job(Generic[Task, Result]):
 class OrderedMap(Iterator[Result], Generic[Task, Result]):
     """Iterator over `function(task)` for each task, in order, computed ahead by threads.
 
-    The threads end when the tasks do, with `close`, when the iterator is forgotten, or with the
-    process; leaving a loop over it is enough. An error is raised in the place of the result it
-    prevented, and the results behind it can still be had.
+    The threads end after the last task, on `close`, when the iterator is freed (for example because
+    a loop over it was left), or with the process. An error is raised in place of its result, and
+    later results can still be read.
 
     Args:
         function: Called in several threads at once.
-        tasks: Taken one by one, in the thread that asks for results.
-        num_threads: At least 1.
-        ahead: Tasks begun before their results are asked for; at least 1.
-        timeout_seconds: How long to wait for one result; None for ever.
+        tasks: The tasks, taken one by one in the thread that reads results.
+        num_threads: Number of threads, at least 1.
+        ahead: Number of tasks that are started before their results are requested, at least 1.
+        timeout_seconds: Time to wait for one result; None for no limit.
 
     >>> list(OrderedMap(abs, iter([-3, 2, -1]), num_threads=2, ahead=4))
     [3, 2, 1]
@@ -75,7 +75,8 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
         self._pid = os.getpid()
         self._pending: deque[_Job[Task, Result]] = deque()
         self._queue: SimpleQueue[_Job[Task, Result] | None] = SimpleQueue()
-        # The threads know queue and function, not this object: else it would never be forgotten.
+        # The threads refer to queue and function only. If they referred to this object, it would
+        # never be freed.
         self._threads = [
             threading.Thread(
                 target=_work, args=(self._queue, function), name=f"wids-loader-{i}", daemon=True
@@ -104,13 +105,13 @@ class OrderedMap(Iterator[Result], Generic[Task, Result]):
                 "waited for again"
             )
         job = self._pending.popleft()
-        # The threads go on while the caller works with what comes now.
+        # The queue is filled first, so that the threads work while the caller uses the result.
         self._fill()
         if job.error is not None:
             try:
                 raise job.error
             finally:
-                # A traceback holds its frames, and this one would hold itself.
+                # The traceback would otherwise refer to this frame, which refers to the error.
                 job.error = None
         return job.result  # type: ignore[return-value]  # a job without an error has a result
 
@@ -144,7 +145,7 @@ def _work(queue: SimpleQueue[Any], function: Callable[[Any], Any]) -> None:
     """Run jobs from a queue until it yields None."""
     while (job := queue.get()) is not None:
         job.run(function)
-        # Else this name would keep a finished batch alive while waiting for the next.
+        # Otherwise this name would keep a finished batch alive while waiting for the next one.
         del job
 
 
@@ -152,7 +153,7 @@ def _end(
     queue: SimpleQueue[Any], threads: list[threading.Thread], pid: int, patience: float | None
 ) -> None:
     """Empty the queue, end the threads and wait for them."""
-    # After a fork the threads are not here, and their queue may be locked for ever.
+    # After a fork, the threads are not in this process, and their queue may be locked forever.
     if pid != os.getpid():
         return
     while not queue.empty():
@@ -163,6 +164,6 @@ def _end(
     for _ in threads:
         queue.put(None)
     for thread in threads:
-        # The garbage collector may run this in one of them.
+        # The garbage collector may call this in one of the threads, which cannot wait for itself.
         if thread is not threading.current_thread():
             thread.join(patience)

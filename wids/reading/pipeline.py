@@ -36,10 +36,10 @@ Sample = dict[str, Any]
 Transformation = Callable[[Any], Any]
 Transformations = str | Transformation | Sequence[str | Transformation]
 
-# How a batch is best made: of raw fields, of decoded fields, or sample by sample.
+# The fastest way to make a batch: from raw fields, from decoded fields, or sample by sample.
 BatchKind = Literal["raw", "decoded", "samples"]
 
-# 0.1.11 knew "PIL" alone; it stays the default, and what programs for it get.
+# The default is that of 0.1.11, which had only "PIL".
 IMAGE_MODES = ("PIL", "numpy", "torch")
 RAW_KINDS = ("bytes", "memoryview")
 
@@ -58,14 +58,14 @@ class Pipeline:
 
     Args:
         transformations: As for `ShardList`.
-        decoder: Decodes the fields where a transformation is a way to decode, and for columns.
+        decoder: Decoder of fields, for transformations such as "PIL" and for columns.
         fields: Extensions to read; None for all.
 
     Attributes:
         fields: Extensions to read, as a tuple; None for all.
         transformations: The callables that a sample passes through, in order. The list may be
             changed in place.
-        raw_kind: "bytes" or "memoryview" where fields stay raw, else None.
+        raw_kind: "bytes" or "memoryview" if fields stay raw, else None.
         copies: Whether fields are read as `bytes` in place of views of the mapped shard.
 
     Raises:
@@ -77,7 +77,7 @@ class Pipeline:
     b'one'
     """
 
-    # Looked up for each sample, and found fastest in slots.
+    # Slots, because attributes are looked up for each sample and are found fastest there.
     __slots__ = ("_array_decoders", "_decoder", "copies", "fields", "raw_kind", "transformations")
 
     def __init__(
@@ -110,7 +110,7 @@ class Pipeline:
         """Return the pipeline for the options of a dataset.
 
         Raises:
-            ValueError: There are options for decoding, and nothing is decoded.
+            ValueError: There are options for decoding although nothing is decoded.
         """
         decoder = SampleDecoder(allow_pickle=allow_pickle, decoders=decoders, on_error=on_error)
         pipeline = cls(transformations, decoder, fields)
@@ -157,10 +157,10 @@ class Pipeline:
 
         Raises:
             DecodeError: A field could not be decoded.
-            Exception: Whatever a transformation raises, with a note that names the sample.
+            Exception: The error of a transformation, with a note that names the sample.
         """
         transformations = self.transformations
-        # Whatever users write expects streams, as it did in 0.1.11.
+        # Callables of users get streams, as in 0.1.11.
         if self.raw_kind is None and not (
             transformations and isinstance(transformations[0], SampleDecoder)
         ):
@@ -169,7 +169,7 @@ class Pipeline:
         try:
             for transformation in transformations:
                 sample = transformation(sample)
-        except DecodeError:  # its message names the sample
+        except DecodeError:  # its message already names the sample
             raise
         except Exception as error:
             error.add_note(while_reading(*label))
@@ -184,14 +184,14 @@ class Pipeline:
         if self.raw_kind is not None:
             return "samples" if self.transformations else "raw"
         only = self.transformations[0] if len(self.transformations) == 1 else None
-        # Errors that a decoder collects belong to the whole sample.
+        # A decoder that collects errors puts them into the sample, so it needs whole samples.
         decodes_alone = isinstance(only, SampleDecoder) and only.on_error != "collect"
         return "decoded" if decodes_alone else "samples"
 
     @property
     def decoder(self) -> SampleDecoder:
         """The decoder among the transformations, else the one for columns."""
-        # Columns must be decoded with what decodes the samples, or the two would disagree.
+        # The decoder of the samples, so that columns and samples have equal values.
         found = (each for each in self.transformations if isinstance(each, SampleDecoder))
         return next(found, self._decoder)
 
@@ -283,7 +283,7 @@ def wrap_in_streams(sample: Sample) -> None:
     """
     for extension, data in sample.items():
         if extension[0] == ".":
-            # A copy of the bytes, since old code may keep the stream longer than the map lives.
+            # The bytes are copied, since old code may keep the stream longer than the map exists.
             sample[extension] = io.BytesIO(data)
 
 
@@ -306,7 +306,7 @@ def note_decoded_field(error: Exception) -> None:
         error: Exception of a transformation; the hint is added to an `AttributeError` of a stream
             method.
     """
-    # Images get no `read` method of their own, as libraries would take them for files.
+    # Images get no `read` method, because libraries would then take them for files.
     if isinstance(error, AttributeError) and error.name in {"read", "getvalue"}:
         error.add_note(
             f"a field that was decoded, here to {type(error.obj).__name__}, is no binary stream; "

@@ -126,11 +126,11 @@ class SampleSequence(Protocol):
 
         Args:
             indexes: Global indexes.
-            allocate: Returns the allocator for the field of a name; None allocates new memory.
-            turn: Held while raw bytes are copied.
+            allocate: Function from the name of a field to its allocator; None: new memory.
+            turn: Lock that is held while raw bytes are copied.
 
         Returns:
-            `__key__`, `__index__` and each field as a column; None where the samples have different
+            `__key__`, `__index__` and each field as a column; None if the samples have different
             fields.
         """
 
@@ -158,9 +158,9 @@ class SampleSequence(Protocol):
         """Fetch the next shards of a sampler in the background.
 
         Args:
-            sampler: The one that draws the indexes.
-            places: For a sampler over a sequence that is made of this one: from its indexes to
-                those here, -1 for samples that lie elsewhere.
+            sampler: The sampler that draws the indexes.
+            places: For a sampler over a view of this sequence: function from its indexes to indexes
+                here, -1 for samples of other sequences.
         """
 
     @property
@@ -194,7 +194,7 @@ class ShardedSequence(SampleSequence, Protocol):
 
     @property
     def header(self) -> dict[str, Any]:
-        """Top-level keys of the spec besides its shards."""
+        """Top-level keys of the spec, without its shards."""
 
     @property
     def index_rules(self) -> IndexRules:

@@ -1,8 +1,8 @@
 """`ShardList`: a list of shards as one sequence of samples, without torch.
 
-`ShardList.__getitem__` is the whole story of the library: a global index becomes a shard and a
-local index, the shard is opened (and fetched and indexed before, where need be), its fields are
-cut out of the memory map, and the transformations make of them what the caller wants.
+`ShardList.__getitem__` shows all steps of reading a sample. It converts the global index to a shard
+and a local index, opens the shard (which may first be fetched and indexed), slices the fields out
+of the memory map, and applies the transformations.
 """
 
 from __future__ import annotations
@@ -67,11 +67,11 @@ if TYPE_CHECKING:
 
 __all__ = ["ShardList"]
 
-# What the hot path looks up. In a class with cached properties Python 3.11 takes far longer to find
-# attributes that are not in slots.
+# Attributes of the hot path, kept in slots. In a class with cached properties, Python 3.11 takes
+# far longer to find other attributes.
 _HOT = ("_locator", "_opened", "_pipeline")
 
-allow_pickling_views()  # here, as a spawned worker makes no dataset but unpickles one
+allow_pickling_views()  # on import, because a spawned worker only unpickles a dataset
 
 
 class ShardList:
@@ -86,45 +86,43 @@ class ShardList:
             pattern or single shard; or a list of `{"url", "nsamples"}` dicts, `(url, nsamples)`
             pairs, paths and URLs. Shards without `nsamples` are fetched and counted first.
         cache_size: Bound of the cache folder in bytes; None for none.
-        shared: Trust everyone who can write to the cache folder; without, a folder that another
-            user could write to is refused.
+        shared: Trust everyone who can write to the cache folder. Otherwise, a folder to which
+            another user could write is refused.
         cache_dir: Cache folder; by default `WIDS_CACHE`, else the user's cache folder.
-        lru_size: Shards to keep open (mapped) at most; by default as many as the limit of
+        lru_size: Largest number of shards to keep open (mapped); by default as many as the limit of
             descriptors allows.
-        dataset_name: Name to use instead of the spec's, or that of the file or folder where it
-            has none.
-        localname: Maps a URL to the path where its shard lies, or is to be put, instead of the
+        dataset_name: Name of the dataset; by default that of the spec, or of its file or folder.
+        localname: Function from a URL to the path at which its shard is stored, in place of the
             cache folder.
-        transformations: What makes the sample of the raw fields. "PIL", "numpy" and "torch" decode
+        transformations: How a sample is made from its raw fields. "PIL", "numpy" and "torch" decode
             every field by its extension, images to PIL images, arrays or tensors; so does an
-            `ImageDecoder`, for images at a size. "bytes" and "memoryview" leave fields raw, copied
-            or not. A callable or a list of them gets the sample dict with fields as binary
-            streams, and what the last returns is the sample; with [] they stay streams. (After one
-            in a list that decodes come decoded fields.)
-        decoders: Where fields are decoded: other functions for some extensions, as for
-            `SampleDecoder`.
-        on_error: Where fields are decoded: what answers one that cannot be, as for `SampleDecoder`:
-            "raise", "collect", placeholders by extension, or a function.
+            `ImageDecoder`, with images at a size. "bytes" and "memoryview" leave fields raw, with
+            or without a copy. A callable gets the sample dict with fields as binary streams and
+            returns the sample; a list of callables is applied in order, and [] leaves streams. The
+            names and an `ImageDecoder` may be in a list, too.
+        decoders: Functions that decode some extensions, as for `SampleDecoder`.
+        on_error: Handling of fields that cannot be decoded, as for `SampleDecoder`: "raise",
+            "collect", placeholders by extension, or a function.
         keep: Never evict the shards of this dataset from the cache.
-        base: Folder or URL that relative URLs count from; by default the spec's own base, then
-            the folder it lies in.
+        base: Folder or URL against which relative URLs are resolved; by default the spec's own
+            base, then its folder.
         options: Top-level keys that replace those of the JSON.
-        fields: Extensions to read; all by default. Others are not touched.
+        fields: Extensions to read; all by default. Other fields are not read.
         key_rule: "first_dot" (`a.seg.png` is field `.seg.png` of `a`) or "last_dot".
-        grouping: "adjacent" (members of a sample follow each other) or "shard" (they may lie
-            anywhere in it).
-        concatenated: Read the archives that follow behind the end of the first in a shard; without,
-            they are an error.
+        grouping: "adjacent" (members of a sample follow each other) or "shard" (they may be
+            anywhere in the shard).
+        concatenated: Read archives that follow the first one in a shard, which otherwise are an
+            error.
         allow_pipe: Permit `pipe:` URLs, which run a command.
         allow_pickle: Permit fields that run code when decoded (`.pkl`, pickled `.pth`).
         allow_local: Permit a spec from a server to name files of this machine.
-        remote: "whole" fetches a shard when its first sample is read. "range" reads samples of
-            remote shards where they lie, by byte range, through the sidecar beside each (or at
-            the URL that the spec gives as `index`): for looking into a dataset. A shard without
-            sidecar, or on a server without byte ranges, is fetched whole all the same.
-        on_uncounted: For looking at datasets that are damaged: called with the URL of a shard whose
-            samples the spec does not count and that cannot be read, and with the error; the shard
-            then has no samples. Without, the error is raised.
+        remote: "whole" fetches a shard when its first sample is read. "range" reads single samples
+            of remote shards by byte range, through the sidecar of each shard (its URL with `.widx`
+            appended, or `index` in the spec). A shard without a sidecar, or on a server without
+            byte ranges, is fetched whole.
+        on_uncounted: Called with the URL and the error of a shard without `nsamples` that cannot be
+            read; the shard then has no samples. By default the error is raised. This is for tools
+            that show damaged datasets.
 
     Raises:
         SpecError: The spec is missing or malformed.
@@ -177,7 +175,7 @@ class ShardList:
         )
         rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
         self._opener = ShardOpener(self.cache, rules, _reads_by_range(remote, localname))
-        # Before anything is counted, so that a slip in the settings is found at once.
+        # Made before shards are counted, so that a wrong setting is found at once.
         self._pipeline = Pipeline.of_options(
             transformations,
             fields=fields,
@@ -185,7 +183,8 @@ class ShardList:
             on_error=on_error,
             allow_pickle=allow_pickle,
         )
-        # For 0, too: a dataset that may keep no shard open could not read one.
+        # At least 1, even for `lru_size=0`, because a dataset cannot read a shard without opening
+        # it.
         self.lru_size = lru_size or default_max_open_shards()
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locator = Locator(self.shards.nsamples)
@@ -218,14 +217,14 @@ class ShardList:
             FetchError: The shard could not be fetched, or is not what the spec promised.
             DecodeError: A field could not be decoded.
         """
-        # The hot path: a call less is worth a few lines twice.
+        # The hot path repeats a few lines of other methods, because each call costs time.
         locate = self._locator
         if type(index) is not int or not 0 <= index < locate.total:
             try:
                 index = locate.position(operator.index(index))
             except TypeError:
                 return self._view(index)
-        shard_of = locate.shard_of  # in two steps: what is called at once is looked up as a method
+        shard_of = locate.shard_of  # in two steps: `a.b()` is a slower method lookup
         opened = self._opened[shard_of(index)]
         opened.uses += 1
         local_index = index - opened.start
@@ -253,7 +252,7 @@ class ShardList:
         """
         if type(self).__getitem__ is not _GETITEM:
             return relabelled(self[index], number, dataset)
-        # As in `__getitem__`; called from there, it would make every sample a tenth dearer.
+        # Repeats `__getitem__`, where a call of this method would make each sample a tenth slower.
         shard_of = self._locator.shard_of
         opened = self._opened[shard_of(index)]
         opened.uses += 1
@@ -271,14 +270,13 @@ class ShardList:
     def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
         """Return the samples of a batch in the order of the indexes; torch's DataLoader calls this.
 
-        They are read in the order in which they lie on disk, so that a batch drawn from few
-        shards opens each of them once. Every sample is what `self[index]` gives, in a subclass
-        that overrides `__getitem__` too.
+        They are read in the order of storage, so that each shard is opened once. Every sample
+        equals `self[index]`, also in a subclass that overrides `__getitem__`.
 
         Raises:
             IndexError: One of them is out of range.
         """
-        # All of them first, so that an index out of range fails before anything is fetched.
+        # All indexes are checked first, so that one out of range fails before a shard is fetched.
         wanted = [self._locator.position(operator.index(index)) for index in indexes]
         with reading_batch(indexes):
             return self.read_batch_as(wanted, wanted)
@@ -326,7 +324,7 @@ class ShardList:
         """Open the shards of a batch concurrently, since each may need a round trip."""
         shard_indexes = set(map(self._locator.shard_of, indexes))
         closed = [number for number in sorted(shard_indexes) if number not in self._opened]
-        # More than may be open at once would only close each other again.
+        # Not more than may be open at once, since further ones would close the first again.
         if len(closed) > 1:
             with DaemonThreadPool(MOST_SHARDS_AT_ONCE, "wids-shards") as pool:
                 list(pool.map(self._opened.__getitem__, closed[: self._opened.limit]))
@@ -334,7 +332,7 @@ class ShardList:
     def _by_shard(self, indexes: list[int]) -> Iterator[list[ShardSamples]]:
         """Yield the shards that hold ascending indexes, with the local indexes in each.
 
-        They come as a list of as many as may be open at once; mostly that is all of them.
+        Each list has at most as many shards as may be open at once, which usually are all.
         """
         groups: list[ShardSamples] = []
         stop = 0
@@ -364,7 +362,7 @@ class ShardList:
             yield opened.label(sample, local_index)
 
     def __iter__(self) -> Iterator[Any]:
-        # Not inherited from the sequence protocol, which would ask for one sample beyond the end.
+        # The default by the sequence protocol would request one sample beyond the end.
         return (self[index] for index in range(len(self)))
 
     # What is made of the fields of a sample.
@@ -393,23 +391,23 @@ class ShardList:
     def column(self, extension: str, *path: str | int, fill: Any = None) -> Values:
         """Return one field of all samples, decoded, without reading the others.
 
-        A column of numbers, strings or arrays is kept in the cache folder, per shard, and the next
-        process that asks for it reads nothing else; a shard that changes has its column made anew.
+        Columns of numbers, strings or arrays are cached per shard in the cache folder, and a later
+        process reads them from there. If a shard changes, its column is computed again.
 
         Args:
             extension: The field, such as ".cls".
-            path: For one value inside of the field, such as `"label"` in `.json`: the keys and
-                indexes that lead to it.
-            fill: What stands for a field or value that a sample lacks, or that is null.
+            path: Keys and indexes that lead to a value within the field, such as `"label"` in
+                `.json`.
+            fill: Value for samples without this field or value, or with null.
 
         Returns:
-            An array with a row for each sample, where the values are numbers or arrays of one type
-            and shape; a `Ragged` of arrays or strings of different lengths; else a list. Images
-            are arrays, whatever the dataset makes of them.
+            An array with a row for each sample if the values are numbers or arrays of one type and
+            shape; a `Ragged` for arrays of different lengths, a `RaggedText` for strings; else a
+            list. Images are arrays, whatever type the dataset decodes them to.
 
         Raises:
-            DecodeError: A field is damaged and the dataset does not say what stands for it, or is
-                missing and there is no `fill`; the message names sample, shard and field.
+            DecodeError: A field is damaged and `on_error` of the dataset gives no replacement, or
+                it is missing and there is no `fill`. The message names sample, shard and field.
         """
         return self.column_reader(extension, *path).read(self.shards, fill)
 
@@ -493,23 +491,23 @@ class ShardList:
 
         Raises:
             IndexError: One of them is out of range.
-            DecodeError: A sample lacks the field, or it is damaged and the dataset does not say
-                what stands for it.
+            DecodeError: A sample lacks the field, or it is damaged and `on_error` of the dataset
+                gives no replacement.
         """
         gathering = self.locate_batch(indexes)
         with gathering.announced((extension,)):
             return gathering.decode(extension, self._pipeline.array_decoder)
 
     def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
-        """Return one raw field of a batch: all bytes in one buffer, and where each field begins.
+        """Return one raw field of a batch: all bytes in one buffer, and the offset of each field.
 
         Args:
             indexes: Global indexes; negative ones count from the end.
             extension: The field, such as ".jpg".
 
         Returns:
-            A `Ragged` of uint8: `values` is the buffer, `offsets` says where each field begins,
-            and item `i` is field `i` as an array.
+            A `Ragged` of uint8: `values` is the buffer, `offsets` has the start of each field, and
+            item `i` is field `i` as an array.
 
         Raises:
             IndexError: One of them is out of range.
@@ -529,16 +527,16 @@ class ShardList:
 
         Args:
             indexes: Global indexes; negative ones count from the end.
-            allocate: From the name of a field to what allocates memory for it; None: new memory.
-            turn: Held while raw bytes are copied.
+            allocate: Function from the name of a field to its allocator; None: new memory.
+            turn: Lock that is held while raw bytes are copied.
 
         Returns:
-            `__key__`, `__index__` and each field as a column; None where the samples have different
+            `__key__`, `__index__` and each field as a column; None if the samples have different
             fields.
 
         Raises:
             IndexError: One of them is out of range.
-            DecodeError: A field is damaged and the dataset does not say what stands for it.
+            DecodeError: A field is damaged and `on_error` of the dataset gives no replacement.
         """
         return gather_fields(self.locate_batch(indexes), self._pipeline, allocate, turn)
 
@@ -623,27 +621,27 @@ class ShardList:
     def drop_if_changed(self, shard_index: int) -> None:
         """Drop an open shard that was written to or replaced; the next use reopens it.
 
-        Reading a sample does not look for this, which would cost more than the sample. It is for
-        programs that stay open for hours, beside others that write shards.
+        Reading a sample does not check for this, since the check takes longer than the sample. Call
+        it in programs that run for hours while other programs write shards.
         """
         self._opened.drop_if_changed(shard_index)
 
     def fetch_ahead(self, sampler: Foreseeable, places: Places | None = None) -> FetchAhead:
         """Fetch the next shards of a sampler in the background.
 
-        One thread of this process does so from now on, epoch after epoch, as far ahead as
-        `cache_size` allows, until `close`. Call it before a DataLoader starts its workers.
+        One thread of this process fetches shards in all following epochs until `close`, as far
+        ahead as `cache_size` allows. Call it before a DataLoader starts its workers.
 
         Args:
-            sampler: The one that draws the indexes, in this process; one of this library.
-            places: For a sampler over a view: from its indexes to those of this dataset, -1 for
-                samples that lie elsewhere.
+            sampler: Sampler of this library that draws the indexes in this process.
+            places: For a sampler over a view: function from its indexes to those of this dataset,
+                -1 for samples of other datasets.
 
         Returns:
             The thread's progress: shards fetched, and seconds that readers had to wait.
 
         Raises:
-            TypeError: The sampler cannot say what comes next.
+            TypeError: The next indexes of the sampler are not known.
             ValueError: It draws from other samples, or the dataset fetches no shards.
             CacheError: The cache folder cannot be used.
         """
@@ -683,7 +681,7 @@ class ShardList:
     def show(self, index: int = 0) -> SampleView:
         """Show one sample: in a notebook as a table with pictures, else as lines of text.
 
-        The fields are shown as they are stored, whatever the transformations would make of them.
+        The fields are shown as stored, without the transformations.
 
         Args:
             index: Global index; a negative one counts from the end.
@@ -697,14 +695,14 @@ class ShardList:
 
     @cached_property
     def class_names(self) -> dict[int, str]:
-        """Name of each class by its number, from the spec or a file beside it; may be empty."""
-        # A folder or a list of shards has no base, and files may lie beside its shards.
+        """Name of each class by its number, from the spec or a file in its folder; may be empty."""
+        # A folder or a list of shards has no base, so the folder of its first shard is searched.
         first = folder_of(self.shards.urls[0]) or os.curdir if len(self.shards) else ""
         return find_class_names(self._header, self.base, first)
 
     @property
     def header(self) -> dict[str, Any]:
-        """The top-level keys of the spec besides its shards; `name` is None where it has none."""
+        """The top-level keys of the spec without its shards; `name` is None if it has none."""
         return dict(self._header)
 
     @property
@@ -723,7 +721,7 @@ class ShardList:
     def _repr_html_(self) -> str:
         return describe.html_page(self)
 
-    # Names that code written for wids 0.1.11 asks for. Cached, as subclasses assign to them.
+    # Names that code for wids 0.1.11 uses. Cached properties, because subclasses assign to them.
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -769,13 +767,13 @@ class ShardList:
 
     def get_stats(self) -> tuple[int, int]:
         """Return the number of shard accesses, and of those to shards not open: `(n, misses)`."""
-        # Of this process: workers count their own, as ever.
+        # Counted in this process only; workers count their own accesses.
         return self._opened.accesses, self._opened.misses
 
     def check_cache_misses(self) -> None:
         """Warn when more than 3 of 10 accesses had to open a shard first."""
         accesses, misses = self.get_stats()
-        # As 0.1.11 had it: below a hundred the first opening of each shard would be all there is.
+        # As in 0.1.11, only from a hundred accesses on: below, most of them open a shard first.
         if accesses > 100 and misses > 0.3 * accesses:
             warn(
                 f"{100 * misses / accesses:.1f} % of {accesses} accesses had to open a shard; a "
@@ -784,7 +782,7 @@ class ShardList:
             )
 
 
-# To see whether a subclass has one of its own.
+# Compared with that of a subclass, which may override it.
 _GETITEM = ShardList.__getitem__
 
 
@@ -796,7 +794,7 @@ def _reads_by_range(remote: str, localname: object) -> bool:
     """
     if remote not in ("whole", "range"):  # a set would ask for a hash
         raise ValueError(f'remote: expected "whole" or "range", got {remote!r}')
-    # Where a shard has a path of its own, it is fetched to it.
+    # With `localname`, a shard has a path of its own and is fetched to it.
     return remote == "range" and localname is None
 
 

@@ -1,4 +1,4 @@
-"""How long the readers of this process waited for shards."""
+"""Record of the time for which readers of this process waited for shards."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ if TYPE_CHECKING:
 
 __all__ = ["WaitLog", "covered_seconds"]
 
-_SHORTEST_SECONDS = 0.001  # to open a shard that is there takes a tenth of it
+_SHORTEST_SECONDS = 0.001  # opening a local shard takes a tenth of this
 _MOST_SPANS = 1 << 16
 
 
 class WaitLog:
     """Spans of time in which readers of this process waited for shards.
 
-    Shared by threads, without a lock, which a forked worker might find held. A pickled copy is
-    empty.
+    Thread-safe without a lock, which a forked worker could find locked. A pickled copy is empty.
 
     >>> waits = WaitLog()
     >>> waits.note(10.0, 12.0)
@@ -36,7 +35,7 @@ class WaitLog:
             self._spans.append((began, ended))
 
     def seconds(self, since: float) -> float:
-        """Return for how long at least one reader was waiting, from a time on."""
+        """Return the seconds in which at least one reader waited, from a time on."""
         return covered_seconds(self._spans.copy(), since)
 
     def forget(self, before: float) -> None:
