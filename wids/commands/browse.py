@@ -49,7 +49,10 @@ def add_browse_commands(commands: Any) -> None:
     parser.add_argument("spec", metavar="SPEC", help="the dataset")
     parser.add_argument("--index", type=int, metavar="N", help="open this sample first")
     parser.add_argument(
-        "--port", type=_port, metavar="N", help="port (8765, or a free one; 0: any)"
+        "--port",
+        type=_port,
+        metavar="N",
+        help="port; by default 8765, or a free one if that is taken; 0: any free port",
     )
     parser.add_argument(
         "--host",
@@ -63,13 +66,18 @@ def add_browse_commands(commands: Any) -> None:
         help="answer whoever reaches the port, other users of this machine too; by default the "
         "printed URL holds a secret that is asked for",
     )
-    parser.add_argument("--class-names", metavar="FILE", help="names of classes: JSON, or lines")
-    parser.add_argument("--check", metavar="FILE", help="what `wids check --json` printed")
-    parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards and indexes there")
     parser.add_argument(
-        "--no-open", "--no-browser", action="store_true", help="open no browser, print the URL"
+        "--class-names", metavar="FILE", help="file with class names: JSON, or one per line"
     )
-    parser.add_argument("--json", action="store_true", help="print the URL as JSON, nothing else")
+    parser.add_argument("--check", metavar="FILE", help="report written by `wids check --json`")
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder for fetched shards and indexes")
+    parser.add_argument(
+        "--no-open",
+        "--no-browser",
+        action="store_true",
+        help="print the URL and do not open a browser",
+    )
+    parser.add_argument("--json", action="store_true", help="print only the URL, as JSON")
 
 
 def _port(text: str) -> int:

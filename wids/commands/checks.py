@@ -157,7 +157,9 @@ def _add_check(commands: Any) -> None:
         ["wids check train.json", "wids check train.json --no-digest --decode --json"],
     )
     parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("--no-digest", action="store_true", help="read headers only")
+    parser.add_argument(
+        "--no-digest", action="store_true", help="read only headers, and check no digests"
+    )
     parser.add_argument("--decode", action="store_true", help="decode every field")
     add_workers(parser)
     add_json(parser)
@@ -183,8 +185,8 @@ def _add_stats(commands: Any) -> None:
         ["wids stats train.json", "wids stats train.json --values .cls --plot train.png"],
     )
     parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("--values", metavar="EXT", help="count the values of a field")
-    parser.add_argument("--plot", metavar="FILE", help="draw histograms into an image")
+    parser.add_argument("--values", metavar="EXT", help="count the values of this field")
+    parser.add_argument("--plot", metavar="FILE", help="draw histograms into this image")
     add_workers(parser)
     add_json(parser)
 
@@ -200,20 +202,24 @@ def _add_order(commands: Any) -> None:
         ],
     )
     parser.add_argument("spec", metavar="SPEC", help="the dataset")
-    parser.add_argument("--nodes", type=positive, default=1, metavar="N", help="machines (1)")
-    parser.add_argument("--ranks", type=positive, default=1, metavar="N", help="ranks on each (1)")
-    parser.add_argument("--workers", type=int, default=0, metavar="N", help="workers a rank (0)")
     parser.add_argument(
-        "--batch-size", type=positive, default=32, metavar="N", help="of a rank (32)"
+        "--nodes", type=positive, default=1, metavar="N", help="number of machines (1)"
     )
     parser.add_argument(
-        "--cache-shards", type=int, metavar="N", help="shards that a node's cache holds (all)"
+        "--ranks", type=positive, default=1, metavar="N", help="ranks per machine (1)"
+    )
+    parser.add_argument("--workers", type=int, default=0, metavar="N", help="workers per rank (0)")
+    parser.add_argument(
+        "--batch-size", type=positive, default=32, metavar="N", help="batch size of a rank (32)"
+    )
+    parser.add_argument(
+        "--cache-shards", type=int, metavar="N", help="number of shards in a machine's cache (all)"
     )
     parser.add_argument(
         "--partition",
         default="global",
         choices=["contiguous", "fixed", "global", "uniform"],
-        help="how shards are dealt to lanes (global)",
+        help="how shards are distributed over lanes (global)",
     )
     parser.add_argument(
         "--interleave",
@@ -221,12 +227,18 @@ def _add_order(commands: Any) -> None:
         nargs="+",
         default=[16],
         metavar="K",
-        help="shards mixed at once; several values are compared (16)",
+        help="shards mixed at a time; several values are compared (16)",
     )
-    parser.add_argument("--lanes", type=int, metavar="N", help="parts side by side (one a node)")
-    parser.add_argument("--chunksize", type=int, metavar="N", help="samples a chunk (whole shards)")
-    parser.add_argument("--seed", type=int, default=0, metavar="N", help="seed of the order (0)")
-    parser.add_argument("--plot", metavar="FILE", help="write the comparison as a picture")
+    parser.add_argument(
+        "--lanes", type=int, metavar="N", help="parts read in parallel (one per machine)"
+    )
+    parser.add_argument(
+        "--chunksize", type=int, metavar="N", help="samples per chunk (whole shards)"
+    )
+    parser.add_argument(
+        "--seed", type=int, default=0, metavar="N", help="random seed of the order (0)"
+    )
+    parser.add_argument("--plot", metavar="FILE", help="draw the comparison into an image")
     add_json(parser)
 
 
@@ -279,9 +291,13 @@ def _add_cache(commands: Any) -> None:
     parser.add_argument(
         "action", nargs="?", default="list", choices=["list", "verify", "trim", "clear", "path"]
     )
-    parser.add_argument("nbytes", nargs="?", type=int, metavar="BYTES", help="bound for trim")
     parser.add_argument(
-        "--cache-dir", metavar="DIR", help="the folder; else $WIDS_CACHE, else ours"
+        "nbytes", nargs="?", type=int, metavar="BYTES", help="size in bytes to which `trim` evicts"
+    )
+    parser.add_argument(
+        "--cache-dir",
+        metavar="DIR",
+        help="the cache folder; by default $WIDS_CACHE, else that of the user",
     )
     add_json(parser)
 

@@ -63,11 +63,19 @@ def _add_reshard(commands: Any) -> None:
     _add_writing(parser)
     parser.add_argument("--shuffle", type=int, metavar="SEED", help="shuffle all samples")
     chosen = parser.add_mutually_exclusive_group()
-    chosen.add_argument("--range", metavar="FIRST:LAST", help="take these samples only")
-    chosen.add_argument("--indexes", metavar="FILE", help="take the samples listed, one a line")
-    parser.add_argument("--where", metavar="EXT=VALUE", help="take samples with that value only")
-    parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in PATTERN is the name")
-    parser.add_argument("--rekey", action="store_true", help="number the samples anew")
+    chosen.add_argument("--range", metavar="FIRST:LAST", help="copy only samples FIRST to LAST - 1")
+    chosen.add_argument(
+        "--indexes", metavar="FILE", help="copy only the samples in this file, one index per line"
+    )
+    parser.add_argument(
+        "--where", metavar="EXT=VALUE", help="copy only samples whose field EXT has this value"
+    )
+    parser.add_argument(
+        "--split",
+        metavar="NAME=SHARE,...",
+        help="divide the samples; NAME replaces {split} in PATTERN",
+    )
+    parser.add_argument("--rekey", action="store_true", help="replace the keys by numbers")
     _add_concatenated(parser)
     _add_strict(parser)
     add_workers(parser)
@@ -75,22 +83,34 @@ def _add_reshard(commands: Any) -> None:
 
 def _add_writing(parser: Any) -> None:
     """Declare the options of a command that writes shards."""
-    parser.add_argument("-o", "--output", required=True, metavar="PATTERN", help="the new shards")
-    parser.add_argument("--maxcount", type=int, default=100_000, help="samples (%(default)s)")
-    parser.add_argument("--maxsize", type=_nbytes, default="3G", help="bytes (%(default)s)")
-    parser.add_argument("--no-digest", action="store_true", help="note no MD5 and SHA-256")
-    parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
-    parser.add_argument("--resume", action="store_true", help="go on after a crash")
+    parser.add_argument(
+        "-o",
+        "--output",
+        required=True,
+        metavar="PATTERN",
+        help="path of the new shards, with %%06d for their number",
+    )
+    parser.add_argument(
+        "--maxcount", type=int, default=100_000, help="most samples per shard (%(default)s)"
+    )
+    parser.add_argument(
+        "--maxsize", type=_nbytes, default="3G", help="most bytes per shard (%(default)s)"
+    )
+    parser.add_argument("--no-digest", action="store_true", help="do not compute MD5 and SHA-256")
+    parser.add_argument("--sidecars", action="store_true", help="write the tar index of each shard")
+    parser.add_argument("--resume", action="store_true", help="continue a run that was interrupted")
 
 
 def _add_concatenated(parser: Any) -> None:
     parser.add_argument(
-        "--concatenated", action="store_true", help="read archives behind the end of the first, too"
+        "--concatenated",
+        action="store_true",
+        help="also read archives that follow the first one in a tar",
     )
 
 
 def _add_strict(parser: Any) -> None:
-    parser.add_argument("--strict", action="store_true", help="leave nothing out, or fail")
+    parser.add_argument("--strict", action="store_true", help="fail if anything would be left out")
 
 
 def _writer_options(args: Arguments) -> dict[str, Any]:
@@ -215,10 +235,14 @@ def _add_import(commands: Any) -> None:
     )
     _add_writing(parser)
     parser.add_argument(
-        "--from", dest="kind", choices=[each.kind for each in IMPORTERS], help="what SOURCE is"
+        "--from", dest="kind", choices=[each.kind for each in IMPORTERS], help="format of SOURCE"
     )
     parser.add_argument(
-        "--field", action="append", default=[], metavar="COLUMN=EXT", help="column as a field"
+        "--field",
+        action="append",
+        default=[],
+        metavar="COLUMN=EXT",
+        help="write this column as field EXT",
     )
     parser.add_argument(
         "--file", action="append", metavar="COLUMN", help="column with paths of files"
@@ -227,16 +251,20 @@ def _add_import(commands: Any) -> None:
     parser.add_argument(
         "--classes", metavar="NAMES", help="classes in order: a,b,c, a file, or auto (sorted)"
     )
-    parser.add_argument("--split", metavar="NAME", help="which part of the source")
-    parser.add_argument("--pattern", metavar="REGEX", help="what the keys of an LMDB are made of")
+    parser.add_argument("--split", metavar="NAME", help="part of the source to import")
+    parser.add_argument(
+        "--pattern",
+        metavar="REGEX",
+        help="regular expression with groups key and ext for the keys of an LMDB",
+    )
     parser.add_argument(
         "--grouping",
         choices=["adjacent", "shard"],
         default="adjacent",
-        help="members of a sample may lie apart in a tar: shard (%(default)s)",
+        help="shard: members of a sample may be anywhere in a tar (%(default)s)",
     )
     _add_concatenated(parser)
-    parser.add_argument("--rekey", action="store_true", help="number the samples anew")
+    parser.add_argument("--rekey", action="store_true", help="replace the keys by numbers")
     _add_strict(parser)
 
 
@@ -267,7 +295,7 @@ def _add_repair(commands: Any) -> None:
         "copy the whole samples of a damaged shard into a new one",
         ["wids repair train-000017.tar -o repaired/train-000017.tar"],
     )
-    parser.add_argument("shard", metavar="SHARD", help="path or URL of a tar, packed or not")
+    parser.add_argument("shard", metavar="SHARD", help="path or URL of a tar, compressed or not")
     parser.add_argument("-o", "--output", required=True, metavar="NEW", help="the new shard")
     add_json(parser)
 
@@ -310,9 +338,15 @@ def _add_export(commands: Any) -> None:
         ],
     )
     parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("output", metavar="OUTPUT", help="folder, or .csv, .jsonl, .parquet")
     parser.add_argument(
-        "--values", action="append", default=[], metavar="EXT", help="put this field's text in"
+        "output", metavar="OUTPUT", help="folder for files, or a .csv, .jsonl or .parquet table"
+    )
+    parser.add_argument(
+        "--values",
+        action="append",
+        default=[],
+        metavar="EXT",
+        help="add the text of this field as a column",
     )
     _add_strict(parser)
 

@@ -197,8 +197,10 @@ def _add_info(commands: Any) -> None:
         ["wids info train.json", "wids info shards/", "wids info *.json -t"],
     )
     parser.add_argument("filenames", metavar="SPEC", nargs="+", help="specs, shards or patterns")
-    parser.add_argument("-t", "--table", action="store_true", help="one row per spec, tabs between")
-    parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards there")
+    parser.add_argument(
+        "-t", "--table", action="store_true", help="print one row per spec, separated by tabs"
+    )
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder for fetched shards")
     add_json(parser)
 
 
@@ -210,7 +212,7 @@ def _add_ls(commands: Any) -> None:
         ["wids ls train.json", "wids ls train.json 0:10", "wids ls train.json -5:"],
     )
     parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("samples", nargs="?", metavar="INDEX|FIRST:LAST", help="which samples")
+    parser.add_argument("samples", nargs="?", metavar="INDEX|FIRST:LAST", help="samples to list")
     parser.set_defaults(late="samples")
     add_json(parser)
 
@@ -223,9 +225,16 @@ def _add_show(commands: Any) -> None:
         ["wids show train.json 42", "wids show train-000.tar -1", "wids show train.json 42 --json"],
     )
     parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("index", type=int, metavar="INDEX", help="negative: from the end")
+    parser.add_argument(
+        "index",
+        type=int,
+        metavar="INDEX",
+        help="index of the sample; a negative one counts from the end",
+    )
     images = parser.add_mutually_exclusive_group()
-    images.add_argument("--image", action="store_true", help="draw images wherever it goes")
+    images.add_argument(
+        "--image", action="store_true", help="draw images even if the output is not a terminal"
+    )
     images.add_argument("--no-image", action="store_true", help="draw no images")
     add_json(parser)
 
@@ -238,7 +247,12 @@ def _add_cat(commands: Any) -> None:
         ["wids cat train.json 42 .jpg > 42.jpg"],
     )
     parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument("index", type=int, metavar="INDEX", help="negative: from the end")
+    parser.add_argument(
+        "index",
+        type=int,
+        metavar="INDEX",
+        help="index of the sample; a negative one counts from the end",
+    )
     parser.add_argument("field", metavar="FIELD", help="its extension, such as .jpg")
 
 
@@ -252,7 +266,7 @@ def _add_sample(commands: Any) -> None:
     parser.add_argument("filename", metavar="SPEC")
     parser.add_argument("index", nargs="?", metavar="INDEX", help="the first one by default")
     parser.set_defaults(late="index")
-    parser.add_argument("-p", "--python", action="store_true", help="as --raw")
+    parser.add_argument("-p", "--python", action="store_true", help="same as --raw")
     parser.add_argument("-r", "--raw", action="store_true", help="do not decode the fields")
     parser.add_argument("-c", "--cat", metavar="EXT", help="write the bytes of a field")
     parser.add_argument("-w", "--width", type=int, default=250, help="columns (%(default)s)")

@@ -92,7 +92,7 @@ def _build(args: Arguments, shards: list[str]) -> Build:
 
     digests = _chosen_digests(args)
     output = Path("." if args.output == "-" else args.output)
-    # With a base, names count from there, and where the spec lies says nothing about them.
+    # With a base, names are relative to it and not to the folder of the spec.
     folder = None if args.base is not None else output.parent
     journal, started = _journal(args.output), time.time_ns()
     known = _known(output, digests) if args.resume else {}
@@ -265,18 +265,29 @@ def _add_create(commands: Any) -> None:
         ],
     )
     parser.add_argument(
-        "files", nargs="+", help="shards: paths, URLs, folders, brace patterns; - reads a list"
+        "files",
+        nargs="+",
+        help="shards: paths, URLs, folders, brace patterns; - reads them from stdin",
     )
     parser.add_argument(
-        "-o", "--output", default="shardindex.json", help="the spec (%(default)s); - prints it"
+        "-o",
+        "--output",
+        default="shardindex.json",
+        help="path of the spec (%(default)s); - prints it",
     )
-    parser.add_argument("-n", "--name", help="name of the dataset (made of the first shard's)")
-    parser.add_argument("-i", "--info", metavar="FILE", help="file with a description")
     parser.add_argument(
-        "-b", "--base", help="folder or URL that the shards' names count from, when used"
+        "-n", "--name", help="name of the dataset (by default from that of the first shard)"
+    )
+    parser.add_argument(
+        "-i", "--info", metavar="FILE", help="file with a description of the dataset"
+    )
+    parser.add_argument(
+        "-b", "--base", help="base of the spec: the folder or URL to which FILES are relative"
     )
     digests = parser.add_mutually_exclusive_group()
-    digests.add_argument("--no-digest", action="store_true", help="read headers only")
+    digests.add_argument(
+        "--no-digest", action="store_true", help="read only headers, and compute no digests"
+    )
     for field, kind in DIGESTS.items():
         if kind.algorithm != _USUAL_DIGEST:
             digests.add_argument(
@@ -284,14 +295,20 @@ def _add_create(commands: Any) -> None:
                 dest="digest",
                 action="store_const",
                 const=kind.algorithm,
-                help=f"record {field} besides md5sum",
+                help=f"record {field} in addition to md5sum",
             )
-    parser.add_argument("--sidecars", action="store_true", help="write tar indexes beside shards")
-    parser.add_argument("--dali-index", action="store_true", help="write DALI's .idx beside shards")
     parser.add_argument(
-        "--energon-index", action="store_true", help="write Energon's .tar.idx beside shards"
+        "--sidecars", action="store_true", help="write the tar index of each shard as a .widx file"
     )
-    parser.add_argument("--resume", action="store_true", help="skip what OUTPUT has, unchanged")
+    parser.add_argument("--dali-index", action="store_true", help="write an index for DALI, .idx")
+    parser.add_argument(
+        "--energon-index", action="store_true", help="write an index for Energon, .tar.idx"
+    )
+    parser.add_argument(
+        "--resume",
+        action="store_true",
+        help="skip shards that are unchanged since OUTPUT was written",
+    )
     add_workers(parser)
     add_json(parser)
 
@@ -329,7 +346,7 @@ def _add_merge(commands: Any) -> None:
     )
     parser.add_argument("specs", nargs="+", metavar="SPEC")
     parser.add_argument("-o", "--output", required=True, help="the new spec; - prints it")
-    parser.add_argument("-n", "--name", help="name of the dataset (made of OUTPUT's)")
+    parser.add_argument("-n", "--name", help="name of the dataset (by default from that of OUTPUT)")
 
 
 def _add_update(commands: Any) -> None:
@@ -346,15 +363,27 @@ def _add_update(commands: Any) -> None:
     parser.add_argument("-n", "--name", help="set the name")
     parser.add_argument("-i", "--info", help="set the description")
     bases = parser.add_mutually_exclusive_group()
-    bases.add_argument("-b", "--base", help="set the base that relative URLs count from")
+    bases.add_argument("-b", "--base", help="set the folder or URL of relative URLs")
     bases.add_argument(
-        "-B", "--rebase", action="store_true", help="make the shards' common folder the base"
+        "-B",
+        "--rebase",
+        action="store_true",
+        help="set the base to the common folder of the shards",
     )
     folders = parser.add_mutually_exclusive_group()
-    folders.add_argument("-d", "--dir", help="put all shards into this folder or URL")
-    folders.add_argument("-D", "--nodir", action="store_true", help="leave only file names")
+    folders.add_argument(
+        "-d", "--dir", help="replace the folders of all shards by this folder or URL"
+    )
+    folders.add_argument(
+        "-D", "--nodir", action="store_true", help="remove the folders of all shards"
+    )
     keeps = parser.add_mutually_exclusive_group()
     keeps.add_argument("-k", "--keep", action="store_true", default=None, help="set the keep flag")
     keeps.add_argument(
-        "-K", "--nokeep", action="store_false", dest="keep", default=None, help="clear it"
+        "-K",
+        "--nokeep",
+        action="store_false",
+        dest="keep",
+        default=None,
+        help="clear the keep flag",
     )

@@ -63,8 +63,10 @@ def add_json(parser: Any) -> None:
 
 def add_workers(parser: Any) -> None:
     """Declare the options of a command that reads many shards in parallel."""
-    parser.add_argument("--workers", type=positive, metavar="N", help="processes (one per core)")
-    parser.add_argument("--cache-dir", metavar="DIR", help="keep fetched shards there")
+    parser.add_argument(
+        "--workers", type=positive, metavar="N", help="number of processes (one per core)"
+    )
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder for fetched shards")
 
 
 def positive(text: str) -> int:

@@ -149,7 +149,7 @@ class FetchAhead:
 
     def _run(self) -> None:
         try:
-            self._look_anew()
+            self._start_window()
             while not self._closed.is_set():
                 self._waits.follow(*self._sampler.__planner__().course(), self.num_fetched)
                 if not self._advance():
@@ -161,7 +161,7 @@ class FetchAhead:
             if threading.main_thread().is_alive():
                 raise
 
-    def _look_anew(self) -> None:
+    def _start_window(self) -> None:
         """Start a new window at the position of the sampler."""
         room = self._room(self._sampler)
         self._step = 0
@@ -183,7 +183,7 @@ class FetchAhead:
         """Fetch the next shard; return False if there is nothing to do now."""
         step = self._lookahead.step()
         if step is None or step < self._step:
-            self._look_anew()
+            self._start_window()
             return True
         self._step = step
         shard_index = self._window.take(step)

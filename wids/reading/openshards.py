@@ -376,7 +376,7 @@ class OpenShards(dict[int, OpenShard]):
         opened.uses += 1
         return opened
 
-    def open_anew(self, shard_index: int) -> OpenShard:
+    def open_unkept(self, shard_index: int) -> OpenShard:
         """Open a shard without keeping it open."""
         if self._evictable:
             # Dropped, because an evicted file keeps its disk space while it is mapped.
@@ -391,7 +391,7 @@ class OpenShards(dict[int, OpenShard]):
     def __missing__(self, shard_index: int) -> OpenShard:
         self.misses += 1
         self._make_room(self.limit - 1)
-        return self.setdefault(shard_index, self.open_anew(shard_index))
+        return self.setdefault(shard_index, self.open_unkept(shard_index))
 
     def _gives_way(self, error: OSError) -> bool:
         """Drop shards that may hold the exhausted resource; return whether any did."""

@@ -473,7 +473,7 @@ class ShardList:
             path,
             self._pipeline.decoder,
             cache=self.cache,
-            open_shard=self._opened.open_anew,
+            open_shard=self._opened.open_unkept,
             rules=self._opener.rules,
         )
 

@@ -50,9 +50,9 @@ _NO_DATA = {
     b"6": "device or pipe",
 }
 _REFUSED = {
-    b"S": "a sparse file: pack the shard anew without --sparse",
+    b"S": "a sparse file: pack the shard again without --sparse",
     b"M": "the continuation of a file from another volume: join the volumes first",
-    b"N": "a list of long names as GNU tar wrote before 1990: pack the shard anew",
+    b"N": "a list of long names as GNU tar wrote before 1990: pack the shard again",
 }
 
 
@@ -376,7 +376,7 @@ class HeaderWalk:
         elif size:
             raise ValueError(
                 f"expected no data of the directory {name[:80]!r}, found a size of {size}; "
-                "readers disagree on what follows it: pack the shard anew"
+                "readers disagree on what follows it: pack the shard again"
             )
         else:
             # Old (v7) tars have no type for directories.
@@ -484,7 +484,7 @@ class HeaderWalk:
     def _fail(self, position: int, expected: str, found: str) -> NoReturn:
         raise ShardFormatError(
             f"{self._path}: at byte {position}: expected {expected}, found {found}; "
-            "fetch or pack the shard anew"
+            "fetch or pack the shard again"
             + (", or copy its whole samples with wids repair" if position else "")
         )
 

@@ -268,14 +268,14 @@ def parse_filter(text: str) -> Condition:
     """
     if len(text) > _MOST_CHARACTERS:
         raise ValueError(f"filter: expected at most {_MOST_CHARACTERS} characters, got {len(text)}")
-    parser = _Parser(text)
+    parser = _FilterParser(text)
     condition = parser.filter()
     if parser.place != len(text):
         raise parser.refused()
     return condition
 
 
-class _Parser:
+class _FilterParser:
     """Recursive descent, one method a rule of the grammar."""
 
     def __init__(self, text: str) -> None:
