@@ -1,4 +1,4 @@
-"""`__getitems__`: a batch read in the order of storage is what its samples are one by one."""
+"""`__getitems__` reads a batch in the order of storage and returns the samples of its indexes."""
 
 import itertools
 import subprocess
@@ -49,7 +49,7 @@ def plain(value):
     lru_size=st.sampled_from([1, 2, 100]),
 )
 def test_a_batch_is_its_samples(shards, indexes, kind, lru_size):
-    """Any indexes, doubled and negative ones too, give what each of them gives alone."""
+    """Any indexes, also repeated and negative ones, give the samples that each gives alone."""
     dataset = wids.ShardListDataset(shards, transformations=kind, lru_size=lru_size)
     batch = dataset.__getitems__(indexes)
     assert [plain(sample) for sample in batch] == [plain(dataset[index]) for index in indexes]
@@ -57,7 +57,7 @@ def test_a_batch_is_its_samples(shards, indexes, kind, lru_size):
 
 
 def test_doubled_indexes_give_samples_of_their_own(shards):
-    """Who changes one sample of a batch changes no other."""
+    """Repeated indexes give independent samples."""
     dataset = wids.ShardListDataset(shards, transformations="bytes")
     first, second = dataset.__getitems__([3, 3])
     first[".txt"] = None
@@ -72,7 +72,7 @@ class Squared(wids.ShardListDataset):
 
 
 def test_a_subclass_is_asked_for_each_sample(shards):
-    """What a subclass makes of a sample is what a DataLoader gets."""
+    """A batch has the samples of an overridden `__getitem__`."""
     dataset = Squared(shards, transformations="numpy")
     loader = DataLoader(dataset, batch_size=5, collate_fn=list)
     assert list(itertools.chain(*loader)) == [number**2 for number in range(TOTAL)]
@@ -80,14 +80,14 @@ def test_a_subclass_is_asked_for_each_sample(shards):
 
 @pytest.mark.parametrize("index", [TOTAL, -TOTAL - 1])
 def test_an_index_out_of_range_is_named(shards, index):
-    """The message names the index and the length."""
+    """The error names the index and the length."""
     dataset = wids.ShardListDataset(shards)
     with pytest.raises(IndexError, match=f"index {index} .* {TOTAL} samples"):
         dataset.__getitems__([0, index])
 
 
 def test_threads_share_a_dataset(shards):
-    """Many threads that read batches through few open shards get the right ones."""
+    """Many threads read right batches through few open shards."""
     dataset = wids.ShardListDataset(shards, transformations="numpy", lru_size=2)
     batches = [[(7 * i + j) % TOTAL for j in range(9)] for i in range(300)]
     with ThreadPoolExecutor(8) as pool:
@@ -111,7 +111,7 @@ for start in range(0, 60, 10):
 
 
 def test_reading_from_disk_gives_the_same(make_shard):
-    """Batches whose pages have to come from the disk, announced to the kernel or not, are right."""
+    """Batches from a cold disk are right, with and without announcement to the kernel."""
     path = make_shard(
         "a.tar", [{"__key__": f"{i:02d}", ".bin": b"%02d" % i * 50_000} for i in range(60)]
     )
@@ -119,7 +119,7 @@ def test_reading_from_disk_gives_the_same(make_shard):
 
 
 def test_announcing_reads_nothing_and_breaks_nothing(make_shard, shards):
-    """A shard takes announcements of any places; closed and empty ones have nothing to announce."""
+    """Any samples can be announced; closed and empty shards ignore it."""
     shard = wids.Shard(
         make_shard("b.tar", [{"__key__": str(i), ".bin": b"x" * 9000 * i} for i in range(9)])
     )
@@ -134,7 +134,7 @@ def test_announcing_reads_nothing_and_breaks_nothing(make_shard, shards):
 
 
 def test_batches_that_wait_for_nothing_are_soon_not_announced(shards):
-    """Where no page has to come from a disk, the kernel is asked for nothing after a while."""
+    """Batches in memory are soon not announced any more."""
     dataset = wids.ShardListDataset(shards, transformations="bytes")
     list(dataset)
     asked = []

@@ -1,4 +1,4 @@
-"""Batches of samples: what can be stacked is stacked exactly, and nothing else is changed."""
+"""Batches of samples: stacked values are exact, and other values are unchanged."""
 
 import math
 from collections import UserDict, namedtuple
@@ -31,7 +31,7 @@ class Pair(NamedTuple):
 
 
 def equal(one: Any, other: Any) -> bool:
-    """Compare tensors bit for bit, and everything else by type and value."""
+    """Compare tensors bit for bit, and other values by type and value."""
     if isinstance(other, torch.Tensor):
         return one.dtype == other.dtype and torch.equal(
             torch.nan_to_num(one, nan=7.0), torch.nan_to_num(other, nan=7.0)
@@ -41,14 +41,14 @@ def equal(one: Any, other: Any) -> bool:
 
 @given(st.lists(hnp.arrays(st.sampled_from(DTYPES), (2, 3)), min_size=1, max_size=4))
 def test_arrays_are_stacked_as_torch_stacks_them(arrays: list[np.ndarray]) -> None:
-    """Arrays of one type and shape become what torch's own collation makes of them."""
+    """Arrays of one type and shape are stacked as by torch's collation."""
     assume(len({each.dtype for each in arrays}) == 1)
     assert equal(as_tensors(column_of(arrays)), default_collate(arrays))
 
 
 @given(NUMBERS)
 def test_numbers_are_stacked_as_torch_stacks_them(numbers: list[Any]) -> None:
-    """Integers, floats and truth values keep their type; floats keep their 64 bits."""
+    """Integers, floats and booleans keep their type, and floats their 64 bits."""
     found = as_tensors(column_of(numbers))
     assert found.tolist() == pytest.approx(numbers, abs=0, rel=0, nan_ok=True)
     assert equal(found, default_collate(numbers))
@@ -56,7 +56,7 @@ def test_numbers_are_stacked_as_torch_stacks_them(numbers: list[Any]) -> None:
 
 @given(st.lists(st.integers(-(2**70), 2**70), min_size=1))
 def test_no_integer_is_changed(numbers: list[int]) -> None:
-    """Integers that fit no type of 64 bits stay integers of Python."""
+    """Integers beyond 64 bits stay Python integers."""
     found = column_of(numbers)
     assert list(map(int, found)) == numbers
     assert isinstance(found, list) or found.dtype.kind in "iu"
@@ -64,7 +64,7 @@ def test_no_integer_is_changed(numbers: list[int]) -> None:
 
 @given(st.lists(st.integers() | st.floats(allow_nan=False) | st.booleans(), min_size=1))
 def test_numbers_of_several_kinds_stay_a_list(numbers: list[Any]) -> None:
-    """A truth value among integers, or an integer among floats, is not turned into the other."""
+    """Booleans among integers, or integers among floats, stay a list."""
     assume(len(set(map(type, numbers))) > 1)
     found = column_of(numbers)
     assert found == numbers
@@ -88,7 +88,7 @@ def test_numbers_of_several_kinds_stay_a_list(numbers: list[Any]) -> None:
     ids=lambda values: "-".join(type(each).__name__ for each in values),
 )
 def test_what_does_not_stack_stays_a_list(values: list[Any]) -> None:
-    """The same objects are in the batch, in their order."""
+    """Other objects stay in a list, in order."""
     found = column_of(values)
     assert isinstance(found, list)
     assert all(one is other for one, other in zip(found, values, strict=True))
@@ -130,13 +130,13 @@ def test_tuples_inside_of_samples_are_collated_too() -> None:
 
 
 def test_tuples_of_different_lengths_are_refused() -> None:
-    """The message says which lengths there are, and what to do."""
+    """The error names the lengths and a remedy."""
     with pytest.raises(ValueError, match=r"got lengths \[1, 2\]; pass a collate_fn"):
         collate([(1, 2), (3,)])
 
 
 def test_samples_with_different_fields_are_refused() -> None:
-    """The message names the sample, the one it differs from, the fields, and what to do."""
+    """The error names two samples, their fields and a remedy."""
     samples = [
         {"__key__": "a", "__index__": 7, ".jpg": 1, ".txt": 2},
         {"__key__": "b", "__index__": 8, ".jpg": 1, ".cls": 2},
@@ -151,7 +151,7 @@ def test_samples_with_different_fields_are_refused() -> None:
 
 
 def test_collected_errors_have_a_place_in_each_sample() -> None:
-    """A batch in which one sample has errors is a batch, with no errors for the others."""
+    """If one sample has errors, the others get an empty entry for theirs."""
     batch = collate([{"a": 1}, {"a": 2, "__errors__": {".jpg": "torn"}}])
     assert batch["a"].tolist() == [1, 2]
     assert batch["__errors__"] == [{}, {".jpg": "torn"}]
@@ -161,7 +161,7 @@ def test_collected_errors_have_a_place_in_each_sample() -> None:
     st.lists(hnp.arrays(st.sampled_from(DTYPES), st.just((3, 2))), min_size=1, max_size=4),
 )
 def test_batches_in_memory_of_the_caller_hold_the_same(arrays: list[np.ndarray]) -> None:
-    """Arrays are stacked where the allocator says, with the same values."""
+    """Arrays stacked into given memory have the same values."""
     assume(len({each.dtype for each in arrays}) == 1)
     given_out: list[np.ndarray] = []
 
@@ -185,7 +185,7 @@ def test_empty_arrays_need_no_memory() -> None:
 
 
 def test_tensors_share_the_memory_of_arrays_that_can_be_written() -> None:
-    """A read-only array is copied, since a tensor cannot be read-only; the array stays as it is."""
+    """Tensors share the memory of writable arrays and copy read-only ones."""
     array = np.arange(4)
     tensor = as_tensors(array)
     tensor[0] = 9
@@ -208,14 +208,14 @@ def test_tensors_share_the_memory_of_arrays_that_can_be_written() -> None:
     ids=["text", "big endian", "dates", "records"],
 )
 def test_arrays_without_a_tensor_stay_arrays(array: np.ndarray) -> None:
-    """What torch has no type for comes as it is, beside tensors."""
+    """Arrays of types that torch lacks stay arrays."""
     batch = as_tensors({"odd": array, "even": np.zeros(2)})
     assert batch["odd"] is array
     assert torch.is_tensor(batch["even"])
 
 
 def test_every_form_of_batch_gets_tensors() -> None:
-    """Dicts, lists, named tuples and ragged columns are gone through; text is left alone."""
+    """Arrays in dicts, lists, named tuples and ragged columns become tensors."""
     ragged = Ragged(np.arange(5), np.array([0, 2, 5]))
     batch = as_tensors(
         {
@@ -236,21 +236,21 @@ def test_every_form_of_batch_gets_tensors() -> None:
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="tells what happens where there is no GPU")
 def test_without_a_gpu_nothing_is_pinned() -> None:
-    """A batch comes back as it is, where there is nothing to pin it for."""
+    """Without a GPU, a batch is returned unchanged."""
     batch = {"x": torch.zeros(2)}
     assert pin(batch) is batch
 
 
 @given(st.lists(st.floats(width=32), min_size=1))
 def test_scalars_of_numpy_become_an_array_of_their_type(numbers: list[float]) -> None:
-    """Decoded scalars keep their precision."""
+    """Scalars of numpy become an array of their type."""
     found = column_of([np.float32(each) for each in numbers])
     assert found.dtype == np.float32
     assert all(one == other or math.isnan(other) for one, other in zip(found, numbers, strict=True))
 
 
 def test_a_class_that_is_a_named_tuple_is_rebuilt() -> None:
-    """A named tuple of `collections` is one as well."""
+    """A named tuple of `collections` keeps its class."""
     Point = namedtuple("Point", "x y")  # noqa: PYI024 (as users write it)
     point = collate([Point(1, 2), Point(3, 4)])
     assert type(point) is Point

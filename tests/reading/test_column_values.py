@@ -1,4 +1,4 @@
-"""Values in arrays: as few as hold them, and none of them changed."""
+"""Values packed into few arrays are unchanged."""
 
 import math
 
@@ -26,7 +26,7 @@ SIMILAR = st.one_of(
 
 
 def same(one, other):
-    """Equal values; NaN is itself, and True is no 1."""
+    """Compare values; NaN equals NaN, and True differs from 1."""
     if isinstance(one, float) and isinstance(other, float) and math.isnan(one):
         return math.isnan(other)
     truths = isinstance(one, bool) == isinstance(other, bool)
@@ -41,7 +41,7 @@ def taken_apart(column):
 
 @given(SIMILAR)
 def test_packing_changes_no_value(values):
-    """Whatever comes, what was packed is what comes out."""
+    """Packed values equal the original ones, whatever they are."""
     column = taken_apart(pack(values))
     assert len(column) == len(values)
     assert all(map(same, column, values))
@@ -49,7 +49,7 @@ def test_packing_changes_no_value(values):
 
 @given(st.lists(SIMILAR, max_size=4))
 def test_joining_changes_no_value(lists):
-    """Columns of several shards are one behind the other, whatever each of them holds."""
+    """Joined columns have the values of all parts in order."""
     column = taken_apart(join([pack(values) for values in lists]))
     values = [value for each in lists for value in each]
     assert len(column) == len(values)
@@ -58,7 +58,7 @@ def test_joining_changes_no_value(lists):
 
 @given(SIMILAR, st.lists(st.integers(0, 9), unique=True), SCALARS.filter(lambda v: v is not None))
 def test_filling_puts_the_value_where_there_is_none(values, gaps, fill):
-    """The rest stays in order around it."""
+    """The fill value is at the missing indexes, and the others keep their order."""
     missing = sorted(gap for gap in gaps if gap < len(values) + len(gaps))
     missing = [gap for number, gap in enumerate(missing) if gap <= len(values) + number]
     expected = list(values)
@@ -81,7 +81,7 @@ def test_filling_puts_the_value_where_there_is_none(values, gaps, fill):
     ],
 )
 def test_what_fits_an_array_is_one(values, dtype):
-    """Numbers of one kind, and arrays of one type and shape."""
+    """Numbers of one type, and arrays of one type and shape, become an array."""
     column = pack(values)
     assert isinstance(column, np.ndarray)
     assert column.dtype == dtype
@@ -103,19 +103,19 @@ def test_what_fits_an_array_is_one(values, dtype):
     ],
 )
 def test_what_would_be_changed_stays_a_list(values):
-    """Mixed kinds, numbers too large for a float, objects."""
+    """Mixed types, numbers too large for a float, and objects stay a list."""
     assert pack(values) is values
 
 
 def test_arrays_of_one_shape_a_shard_meet_as_ragged():
-    """Each shard has its own length; together they are ragged."""
+    """Arrays whose length differs between shards become a `Ragged`."""
     column = join([np.zeros((3, 2)), np.ones((1, 4))])
     assert isinstance(column, Ragged)
     assert [len(item) for item in column] == [2, 2, 2, 4]
 
 
 def test_ragged_columns_join_to_one():
-    """Slices too, whose memory holds more than they do."""
+    """Slices of ragged columns are joined without their other elements."""
     column = join([RaggedText.of(["a", "bc", "d"])[1:], RaggedText.of(["e"])])
     assert isinstance(column, RaggedText)
     assert list(column) == ["bc", "d", "e"]
@@ -123,7 +123,7 @@ def test_ragged_columns_join_to_one():
 
 
 def test_types_meet_where_all_are_exact():
-    """Small and large integers are large ones, and floats take what they can hold."""
+    """Joined types are the smallest that represent all values exactly."""
     assert join([np.array([1], "i2"), np.array([2], "i8")]).dtype == np.int64
     assert join([np.array([1], "i8"), np.array([0.5])]).dtype == np.float64
     assert isinstance(join([np.array([BIG + 1]), np.array([0.5])]), list)
@@ -132,12 +132,12 @@ def test_types_meet_where_all_are_exact():
 
 
 def test_a_number_fills_a_whole_array():
-    """A sample without a picture gets one of a single value."""
+    """A number as the fill value fills a whole array."""
     column = fill_in(np.ones((2, 3, 3), "u1"), np.array([1]), 0)
     assert column.shape == (3, 3, 3)
     assert column[1].tolist() == [[0] * 3] * 3
 
 
 def test_nothing_is_an_empty_array():
-    """A dataset without samples has columns too."""
+    """A dataset without samples has an empty column."""
     assert len(join([])) == len(join([pack([])])) == 0

@@ -1,4 +1,4 @@
-"""Columns of text and bytes."""
+"""Columns of text and bytes in the table of shards."""
 
 import pickle
 
@@ -11,7 +11,7 @@ from wids.specs.textcolumns import BytesColumn, TextColumn
 
 @given(st.lists(st.binary(max_size=12)))
 def test_a_column_of_bytes_is_the_list_it_was_made_from(rows: list[bytes]) -> None:
-    """Length, items from both ends, slices, iteration and pickling give back the rows."""
+    """Length, items, slices, iteration and pickling give the original rows."""
     column = BytesColumn(rows)
     assert list(column) == rows
     assert [column[row] for row in range(-len(rows), len(rows))] == rows + rows
@@ -21,7 +21,7 @@ def test_a_column_of_bytes_is_the_list_it_was_made_from(rows: list[bytes]) -> No
 
 @given(st.lists(st.text(alphabet=st.characters(codec="utf-8"), max_size=8)))
 def test_a_column_of_text_is_the_list_it_was_made_from(rows: list[str]) -> None:
-    """Any text comes back as it went in."""
+    """Any text is read back unchanged."""
     column = TextColumn(rows)
     assert list(column) == rows
     assert column[::-1] == rows[::-1]
@@ -29,7 +29,7 @@ def test_a_column_of_text_is_the_list_it_was_made_from(rows: list[str]) -> None:
 
 
 def test_undecodable_names_come_back_unchanged() -> None:
-    """Bytes that are no UTF-8 travel as surrogates, as in file names."""
+    """Bytes that are not UTF-8 are read back as surrogates."""
     name = b"caf\xe9.tar".decode("utf-8", "surrogateescape")
     assert TextColumn([name])[0] == name
 
@@ -42,6 +42,6 @@ def test_what_rows_share_is_stored_once() -> None:
 
 @pytest.mark.parametrize("row", [2, -3])
 def test_a_row_out_of_range_is_an_index_error(row: int) -> None:
-    """The error names the row and the bounds."""
+    """A row out of range raises an IndexError with the bounds."""
     with pytest.raises(IndexError, match="lies outside"):
         BytesColumn([b"a", b"b"])[row]

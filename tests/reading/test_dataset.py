@@ -1,4 +1,4 @@
-"""`ShardListDataset`: from a global index to the sample that was stored."""
+"""`ShardListDataset` returns the stored sample for a global index."""
 
 import copy
 import io
@@ -96,7 +96,7 @@ def _absolute(spec: Path) -> str:
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.usefixtures("no_fd_leaks")
 def test_a_dataset_is_a_sequence_however_it_is_opened(spec: Path, way: str) -> None:
-    """Length, each index, its negative twin, both ends, iteration and pickling give the samples."""
+    """Length, indexes from both ends, iteration and pickling give the samples."""
     expected = every_sample(spec)
     with ShardListDataset(WAYS[way](spec), transformations="bytes") as dataset:
         assert len(dataset) == len(expected)
@@ -123,7 +123,7 @@ class Labelled(ShardListDataset):
 
 
 def test_what_a_subclass_adds_travels(spec: Path) -> None:
-    """A copy of a subclass that was read from has its attributes, and reads by itself."""
+    """A pickled copy of a subclass has its attributes and can read."""
     dataset = Labelled(spec)
     expected = list(dataset)
     for other in (pickle.loads(pickle.dumps(dataset)), copy.copy(dataset), copy.deepcopy(dataset)):
@@ -137,7 +137,7 @@ def test_what_a_subclass_adds_travels(spec: Path) -> None:
 
 @pytest.mark.parametrize("start", ["fork", "spawn"])
 def test_views_of_memory_come_out_of_a_worker(spec: Path, start: str) -> None:
-    """A batch of memoryviews reaches the parent of a DataLoader, which else waits for ever."""
+    """A batch of memoryviews reaches the parent of a DataLoader."""
     dataset = ShardListDataset(spec, transformations="memoryview")
     loader = DataLoader(
         dataset, batch_size=3, num_workers=1, collate_fn=list, multiprocessing_context=start
@@ -148,7 +148,7 @@ def test_views_of_memory_come_out_of_a_worker(spec: Path, start: str) -> None:
 
 
 def test_a_sample_says_where_it_comes_from(spec: Path) -> None:
-    """Beside its fields a sample carries key, global index, shard, place in it and dataset."""
+    """A sample has its key, global index, shard, local index and dataset."""
     sample = ShardListDataset(spec)[-1]
     assert sample == {
         "__key__": "s2/0003",
@@ -164,7 +164,7 @@ def test_a_sample_says_where_it_comes_from(spec: Path) -> None:
 
 
 def test_numpy_integers_are_indexes(spec: Path) -> None:
-    """What NumPy and torch count with works, and `__index__` is a Python int."""
+    """Integers of NumPy and torch are indexes, and `__index__` is a Python int."""
     dataset = ShardListDataset(spec)
     for index in (np.int64(4), np.uint8(4), torch.tensor(4)):
         assert type(dataset[index]["__index__"]) is int
@@ -174,7 +174,7 @@ def test_numpy_integers_are_indexes(spec: Path) -> None:
 
 
 def test_names_and_options_reach_the_samples(spec: Path) -> None:
-    """`dataset_name` names the samples' dataset; `options` count for a list as for a JSON."""
+    """`dataset_name` names the dataset of a sample; `options` apply to a list and a JSON."""
     shards = json.loads(_absolute(spec))["shardlist"]
     assert ShardListDataset(spec, dataset_name="mine")[0]["__dataset__"] == "mine"
     listed = ShardListDataset(shards, options={"name": "given"})
@@ -182,7 +182,7 @@ def test_names_and_options_reach_the_samples(spec: Path) -> None:
 
 
 def test_a_loader_can_stack_samples_that_nobody_named(spec: Path) -> None:
-    """The default collate of a DataLoader has no place for None, so every sample has a name."""
+    """Every sample has a dataset name, because a DataLoader cannot collate None."""
     dataset = ShardListDataset(json.loads(_absolute(spec))["shardlist"], fields=[".cls"])
     batch = next(iter(DataLoader(dataset, batch_size=3)))
     assert batch["__dataset__"] == [dataset.dataset_name] * 3
@@ -198,7 +198,7 @@ def test_the_number_of_open_shards_is_an_attribute(spec: Path) -> None:
 
 
 def test_raw_fields_come_copied_or_not(spec: Path) -> None:
-    """Raw fields as bytes are copies, as memoryviews not; both outlive the dataset."""
+    """Raw fields are copied with "bytes" and not with "memoryview"; both outlive the dataset."""
     copied = ShardListDataset(spec, transformations="bytes")[5]
     dataset = ShardListDataset(spec, transformations="memoryview")
     view = dataset[5]
@@ -210,14 +210,14 @@ def test_raw_fields_come_copied_or_not(spec: Path) -> None:
 
 
 def test_without_transformations_fields_are_streams(spec: Path) -> None:
-    """With [] a field is a binary stream, as ever."""
+    """With [] fields are binary streams."""
     dataset = ShardListDataset(spec, transformations=[])
     assert dataset[0][".txt"].read() == b"text 0.0"
     assert dataset[0][".txt"].getvalue() == b"text 0.0"
 
 
 def test_callables_get_streams_and_make_the_sample(spec: Path) -> None:
-    """A callable, or each of a list in turn, turns the raw sample into what the dataset returns."""
+    """Each callable in turn converts the raw sample."""
     one = ShardListDataset(spec, transformations=lambda sample: sample[".cls"].read())
     assert one[0] == b"0"
     chain = [lambda sample: sample[".cls"].read(), int, lambda label: label + 1]
@@ -235,7 +235,7 @@ def test_transforms_are_added_and_assigned(spec: Path) -> None:
 
 
 def test_only_the_fields_asked_for_are_read(spec: Path) -> None:
-    """`fields=` names extensions; others do not appear."""
+    """Only the extensions in `fields=` are in the sample."""
     dataset = ShardListDataset(spec, fields=(".cls",))
     assert {key for key in dataset[0] if key.startswith(".")} == {".cls"}
     assert dataset[0][".cls"] == 0
@@ -244,7 +244,7 @@ def test_only_the_fields_asked_for_are_read(spec: Path) -> None:
 
 
 def test_an_unknown_transformation_is_refused(spec: Path) -> None:
-    """The error names what is allowed."""
+    """The error lists the allowed names."""
     with pytest.raises(
         TypeError, match="'PIL', 'numpy', 'torch', 'bytes', 'memoryview'.* got 'jpeg'"
     ):
@@ -256,7 +256,7 @@ def test_an_unknown_transformation_is_refused(spec: Path) -> None:
 
 @pytest.mark.parametrize("claimed", [2, 5])
 def test_a_wrong_count_in_the_spec_is_found(spec: Path, claimed: int) -> None:
-    """A shard that holds more or fewer samples than promised is never read as if it did not."""
+    """A shard with a number of samples other than in the spec is refused."""
     shards = json.loads(_absolute(spec))["shardlist"]
     shards[0]["nsamples"] = claimed
     dataset = ShardListDataset(shards)
@@ -265,14 +265,14 @@ def test_a_wrong_count_in_the_spec_is_found(spec: Path, claimed: int) -> None:
 
 
 def test_a_missing_shard_is_named(spec: Path) -> None:
-    """The error says which file is not there."""
+    """The error names the missing file."""
     (spec.parent / "train-1.tar").unlink()
     with pytest.raises(OSError, match="train-1.tar"):
         ShardListDataset(spec)[3]
 
 
 def test_a_truncated_shard_is_never_served(spec: Path) -> None:
-    """A shard cut in the middle is an error that names file and offset, for all its samples."""
+    """A truncated shard is an error with file and offset, for all its samples."""
     path = spec.parent / "train-2.tar"
     path.write_bytes(path.read_bytes()[:4200])
     dataset = ShardListDataset(spec)
@@ -283,7 +283,7 @@ def test_a_truncated_shard_is_never_served(spec: Path) -> None:
 def test_a_shard_rewritten_with_its_old_date_is_indexed_anew(
     make_shard: Callable[..., Path],
 ) -> None:
-    """Same size and same modification time, other members: the new names are seen."""
+    """A shard rewritten with the old size and date is indexed again."""
     path = make_shard("a.tar", [{"__key__": "b", ".txt": "1"}])
     before = path.stat()
     assert ShardListDataset(path)[0]["__key__"] == "b"
@@ -295,7 +295,7 @@ def test_a_shard_rewritten_with_its_old_date_is_indexed_anew(
 
 
 def test_errors_of_every_kind_survive_a_worker(spec: Path) -> None:
-    """A DataLoader re-raises a worker's error as what it was, message and all."""
+    """A DataLoader raises the error of a worker with its type and message."""
     shards = json.loads(_absolute(spec))["shardlist"]
     shards[0]["nsamples"] = 99
     loader = DataLoader(ShardListDataset(shards), num_workers=1, batch_size=None)
@@ -307,7 +307,7 @@ def test_errors_of_every_kind_survive_a_worker(spec: Path) -> None:
 
 
 def test_a_batch_is_what_its_samples_are(spec: Path) -> None:
-    """`__getitems__` gives the samples in the order asked for, doubled and negative ones too."""
+    """`__getitems__` returns samples in the requested order, also repeated and negative ones."""
     dataset = ShardListDataset(spec, transformations="bytes")
     indexes = [7, 0, 3, 3, -1, 5]
     assert dataset.__getitems__(indexes) == [dataset[index] for index in indexes]
@@ -316,7 +316,7 @@ def test_a_batch_is_what_its_samples_are(spec: Path) -> None:
 
 
 def test_a_batch_honours_an_overridden_getitem(spec: Path) -> None:
-    """A subclass that overrides `__getitem__` sees its own samples in a DataLoader."""
+    """A DataLoader gets the samples of an overridden `__getitem__`."""
 
     class Labels(ShardListDataset):
         def __getitem__(self, index: int) -> int:
@@ -329,7 +329,7 @@ def test_a_batch_honours_an_overridden_getitem(spec: Path) -> None:
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
-    """Under each start method, after the parent has read already, workers give the same samples."""
+    """Under each start method, workers return the same samples as the parent."""
     dataset = ShardListDataset(spec, transformations=["PIL", key_and_class])
     expected = [dataset[index] for index in range(len(dataset))]
     loader = DataLoader(dataset, batch_size=None, num_workers=2, multiprocessing_context=method)
@@ -337,7 +337,7 @@ def test_workers_read_what_the_parent_reads(spec: Path, method: str) -> None:
 
 
 def test_threads_share_a_dataset(spec: Path) -> None:
-    """Eight threads with one open shard between them read nothing wrong."""
+    """Eight threads with one open shard read right samples."""
     dataset = ShardListDataset(spec, transformations="bytes", lru_size=1)
     expected = list(dataset)
     indexes = [random.Random(3).randrange(len(dataset)) for _ in range(2000)]
@@ -358,7 +358,7 @@ def test_processes_share_a_cache_folder(spec: Path) -> None:
 
 
 def test_it_is_a_torch_dataset(spec: Path) -> None:
-    """With torch installed the class is torch's, and torch's own views work over it."""
+    """With torch installed, the class is a torch Dataset, and torch's views work with it."""
     dataset = ShardListDataset(spec)
     assert isinstance(dataset, Dataset)
     assert Subset(dataset, [4])[0]["__index__"] == 4
@@ -367,7 +367,7 @@ def test_it_is_a_torch_dataset(spec: Path) -> None:
 
 
 def test_the_torch_free_class_gives_the_same_samples(spec: Path) -> None:
-    """What the command line uses and what training uses agree."""
+    """`ShardList` and `ShardListDataset` return the same samples."""
     expected = list(ShardListDataset(spec, transformations="bytes"))
     assert list(ShardList(spec, transformations="bytes")) == expected
 
@@ -376,7 +376,7 @@ def test_the_torch_free_class_gives_the_same_samples(spec: Path) -> None:
 
 
 def test_key_rule_and_grouping_are_passed_on(make_shard: Callable[..., Path]) -> None:
-    """Keys with dots and scattered members read with the options made for them."""
+    """Keys with dots and separated members are read with the given rules."""
     path = make_shard(
         "odd.tar",
         [
@@ -394,7 +394,7 @@ def test_key_rule_and_grouping_are_passed_on(make_shard: Callable[..., Path]) ->
 
 @pytest.mark.parametrize("alone_seconds", [0.0, 3600.0])
 def test_counts_are_the_same_alone_and_by_threads(spec: Path, alone_seconds: float) -> None:
-    """Shards with a sidecar and without are counted right in this thread and in others."""
+    """Shards with and without sidecars are counted the same by one or more threads."""
     shards = [ShardRef(str(spec.with_name(f"train-{number}.tar"))) for number in range(3)]
     rules = IndexRules(key_rule="first_dot", grouping="adjacent", concatenated=False)
     opener = ShardOpener(ShardCache(), rules)
@@ -417,7 +417,7 @@ def test_counts_are_the_same_alone_and_by_threads(spec: Path, alone_seconds: flo
 
 @pytest.fixture
 def concatenated(tmp_path: Path, make_shard: Callable[..., Path]) -> Path:
-    """Write a shard of one sample, and behind its end another archive with two."""
+    """Write a shard of one sample, followed by another archive with two."""
     first = make_shard("first.tar", [{"__key__": "a", ".cls": "1"}])
     rest = make_shard("rest.tar", [{"__key__": key, ".cls": "2"} for key in "bc"])
     path = tmp_path / "both.tar"
@@ -436,7 +436,7 @@ def test_concatenated_archives_are_read_where_asked_for(concatenated: Path) -> N
 
 
 def test_columns_of_concatenated_archives_are_kept_apart(concatenated: Path) -> None:
-    """A column that was kept by one rule is no column by the other."""
+    """A column stored with one rule is not used with the other."""
     for _ in range(2):
         assert ShardListDataset(concatenated, concatenated=True).column(".cls").tolist() == [
             1,
@@ -448,7 +448,7 @@ def test_columns_of_concatenated_archives_are_kept_apart(concatenated: Path) -> 
 
 
 def test_the_header_is_what_the_spec_says_beside_its_shards(spec: Path) -> None:
-    """Own keys of a spec, such as names of classes, are there without listing the shards."""
+    """`header` has the top-level keys of the spec without its shards."""
     document = json.loads(spec.read_text()) | {"class_names": ["cat", "dog"], "name": "pets"}
     spec.write_text(json.dumps(document))
     header = ShardListDataset(spec).header
@@ -458,7 +458,7 @@ def test_the_header_is_what_the_spec_says_beside_its_shards(spec: Path) -> None:
 
 
 def test_fields_that_the_first_shard_lacks_are_warned_of(spec):
-    """A slip in `fields=` would give samples without fields, and no error."""
+    """A name in `fields=` that the first shard lacks gives a warning."""
     with ShardListDataset(spec, fields=[".cls", ".typo"]) as dataset:
         with pytest.warns(WidsWarning, match=r"has '\.typo'; its samples have .*\.cls") as caught:
             assert ".typo" not in dataset[0]
@@ -467,7 +467,7 @@ def test_fields_that_the_first_shard_lacks_are_warned_of(spec):
 
 
 def test_a_transformation_is_told_that_extensions_keep_their_dot(spec):
-    """WebDataset says `sample["cls"]`."""
+    """The KeyError for `sample["cls"]` has a note on the dot."""
     dataset = ShardListDataset(spec, transformations=["PIL", lambda sample: sample["cls"]])
     with pytest.raises(KeyError) as caught:
         dataset[0]

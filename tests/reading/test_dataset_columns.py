@@ -1,4 +1,4 @@
-"""`dataset.column`: one field of all samples, kept for the next time, and never a wrong value."""
+"""`dataset.column`: one field of all samples, stored in the cache and always right."""
 
 import json
 import logging
@@ -54,7 +54,7 @@ def shards(make_shard):
 
 
 def kept(tmp_path):
-    """List the files of columns in the cache folder."""
+    """Return the files of columns in the cache folder."""
     return sorted((tmp_path / "wids-cache").glob("*.column"))
 
 
@@ -75,7 +75,7 @@ COLUMNS = {
 
 @pytest.mark.parametrize("path", COLUMNS, ids=str)
 def test_a_column_is_the_field_of_every_sample(shards, path):
-    """The first time, from what was kept, and in an unpickled dataset: what `dataset[i]` says."""
+    """A column has the fields of `dataset[i]`, computed, stored or unpickled."""
     dataset = ShardListDataset(shards, transformations=SampleDecoder("numpy", decoders={}))
     expected = [sample[path[0]] for sample in dataset]
     for step in path[1:]:
@@ -91,7 +91,7 @@ def test_a_column_is_the_field_of_every_sample(shards, path):
 
 @pytest.mark.parametrize("transformations", ["bytes", "memoryview", [], "PIL", "torch", str])
 def test_columns_are_decoded_whatever_samples_are(shards, transformations):
-    """A dataset of raw fields has columns of numbers, and images are arrays."""
+    """A dataset of raw fields has decoded columns, with images as arrays."""
     dataset = ShardListDataset(shards, transformations=transformations)
     assert dataset.column(".cls").tolist() == [number % 5 for number in range(19)]
     np.testing.assert_array_equal(dataset.column(".png"), PICTURES)
@@ -99,7 +99,7 @@ def test_columns_are_decoded_whatever_samples_are(shards, transformations):
 
 @pytest.mark.usefixtures("no_fd_leaks")
 def test_arrays_can_be_written_to(shards):
-    """They belong to the caller, the kept ones too."""
+    """The arrays are writable, also those from a stored column."""
     for _ in range(2):
         column = ShardListDataset(shards[:1]).column(".cls")
         column += 1
@@ -107,7 +107,7 @@ def test_arrays_can_be_written_to(shards):
 
 
 def test_images_come_at_the_size_of_the_dataset(shards, tmp_path):
-    """Its decoder counts, and is told apart from others when the column is kept."""
+    """Images have the size of the dataset's decoder, and columns of other sizes are separate."""
     for side in (8, 4):
         decode = ImageDecoder("torch", size=Resize((side, side)))
         column = ShardListDataset(shards, transformations=decode).column(".png")
@@ -117,7 +117,7 @@ def test_images_come_at_the_size_of_the_dataset(shards, tmp_path):
 
 
 def test_a_kept_column_reads_no_shard(shards, shard_server):
-    """A second process asks the server for nothing, whole or by range."""
+    """A second process sends no request."""
     rows = []
     for path, length in zip(shards, LENGTHS, strict=True):
         rows.append((shard_server.put(path.name, path.read_bytes()), length))
@@ -136,7 +136,7 @@ def test_a_kept_column_reads_no_shard(shards, shard_server):
 
 
 def test_by_range_only_the_field_is_fetched(make_shard, shard_server):
-    """Fields that lie far apart come by requests of their own, and nothing else of the shard."""
+    """Only the bytes of the field are fetched from a remote shard."""
     samples = [
         {"__key__": f"k{i}", ".bin": random.Random(i).randbytes(500_000), ".cls": str(i)}
         for i in range(8)
@@ -152,7 +152,7 @@ def test_by_range_only_the_field_is_fetched(make_shard, shard_server):
 
 
 def test_one_changed_shard_has_its_column_made_anew(shards, tmp_path, caplog):
-    """The same size and date do not hide a change; the columns of the others stay."""
+    """A changed shard with the same size and date has its column computed again."""
     dataset = ShardListDataset(shards)
     before = dataset.column(".cls")
     files = set(kept(tmp_path))
@@ -168,7 +168,7 @@ def test_one_changed_shard_has_its_column_made_anew(shards, tmp_path, caplog):
 
 
 def test_a_shard_fetched_anew_has_its_column_made_anew(shards, shard_server, tmp_path):
-    """What the spec does not vouch for may be another shard under the same URL."""
+    """A shard without a digest that was fetched again has its column computed again."""
     rows = [(shard_server.put("a.tar", shards[0].read_bytes()), 7)]
     assert ShardListDataset(rows).column(".cls").tolist() == [0, 1, 2, 3, 4, 0, 1]
     changed = shards[0].read_bytes().replace(b"4" + bytes(511), b"9" + bytes(511))
@@ -187,7 +187,7 @@ def test_a_shard_fetched_anew_has_its_column_made_anew(shards, shard_server, tmp
     st.integers(0, 5000) | st.none(),
 )
 def test_a_damaged_column_is_never_believed(shards, tmp_path, path, changes, end):
-    """Whatever became of the file, the values are right, read from the shard again."""
+    """A damaged file of a column is replaced by values from the shard."""
     dataset = ShardListDataset(shards)
     expected = [np.asarray(value).tolist() for value in dataset.column(*path)]
     for file in kept(tmp_path):
@@ -200,7 +200,7 @@ def test_a_damaged_column_is_never_believed(shards, tmp_path, path, changes, end
 
 
 def test_a_column_of_another_field_is_never_believed(shards, tmp_path, caplog):
-    """A file under the name of another one is found out, and the log says so."""
+    """A file with the column of another field is not used, and a log line says so."""
     dataset = ShardListDataset(shards[:1])
     dataset.column(".json", "label")
     (label,) = kept(tmp_path)
@@ -212,7 +212,7 @@ def test_a_column_of_another_field_is_never_believed(shards, tmp_path, caplog):
 
 
 def test_a_missing_field_is_an_error_that_names_it(shards):
-    """Sample, key, shard, and what fields there are; and that `fill` would answer it."""
+    """The error names sample, key, shard, existing fields and `fill`."""
     dataset = ShardListDataset(shards)
     for _ in range(2):
         with pytest.raises(DecodeError) as caught:
@@ -225,7 +225,7 @@ def test_a_missing_field_is_an_error_that_names_it(shards):
 
 
 def test_fill_stands_for_what_is_missing(shards):
-    """A field that some samples lack, a key that none has, and null."""
+    """`fill` replaces missing fields, missing keys and null."""
     dataset = ShardListDataset(shards, decoders={".seldom": lambda data: data.nbytes})
     assert dataset.column(".seldom", fill=0).tolist() == [int(n % 3 > 0) for n in range(19)]
     assert dataset.column(".json", "nothing", fill=0.5).tolist() == [0.5] * 19
@@ -237,7 +237,7 @@ def test_fill_stands_for_what_is_missing(shards):
 
 
 def test_null_is_missing(make_shard):
-    """JSON's null is no value, in a field or as one."""
+    """JSON's null counts as missing."""
     samples = [{"__key__": f"k{i}", ".json": text} for i, text in enumerate(["null", "[1]", "[]"])]
     dataset = ShardListDataset([make_shard("null.tar", samples)])
     assert dataset.column(".json", fill=0) == [0, [1], []]
@@ -246,13 +246,13 @@ def test_null_is_missing(make_shard):
 
 @pytest.fixture
 def damaged(make_shard):
-    """A shard whose sample 1 has a class that is none."""
+    """Make a shard whose sample 1 has a malformed class."""
     classes = ["0", "cat", "2"]
     return [make_shard("a.tar", [{"__key__": f"k{i}", ".cls": c} for i, c in enumerate(classes)])]
 
 
 def test_a_damaged_field_is_answered_as_the_dataset_says(damaged, tmp_path):
-    """Raised by default, replaced by a handler, missing where errors are collected."""
+    """A damaged field is raised, replaced or missing, as `on_error` says."""
     with pytest.raises(DecodeError, match=r"field '\.cls' of sample 1, key 'k1', shard '.*a\.tar'"):
         ShardListDataset(damaged).column(".cls")
     for answer in (class_or_minus_one, {".cls": -1}):
@@ -266,7 +266,7 @@ def test_a_damaged_field_is_answered_as_the_dataset_says(damaged, tmp_path):
 
 
 def test_decoders_of_the_user_count_and_nothing_is_kept(shards, tmp_path):
-    """Nobody knows whether a function is still the same the next time."""
+    """A user's decoder is used, and its column is not stored."""
     dataset = ShardListDataset(shards, decoders={".txt": shouted})
     assert dataset.column(".txt")[3] == "TEXT 3"
     assert kept(tmp_path) == []
@@ -275,13 +275,13 @@ def test_decoders_of_the_user_count_and_nothing_is_kept(shards, tmp_path):
 
 
 def test_an_image_decoder_among_the_decoders_counts(shards):
-    """It makes arrays in a column too, at its size."""
+    """An `ImageDecoder` in `decoders` makes arrays of its size."""
     decoders = {".png": ImageDecoder("PIL", size=Resize((4, 6)))}
     assert ShardListDataset(shards, decoders=decoders).column(".png").shape == (19, 4, 6, 3)
 
 
 def test_a_path_leads_into_arrays_too(make_shard):
-    """By name and place, through whatever holds values."""
+    """A path can have keys and indexes."""
     samples = [
         {"__key__": f"k{i}", ".npz": encode_npz({"a": np.full((2, 2), i)})} for i in range(3)
     ]
@@ -292,13 +292,13 @@ def test_a_path_leads_into_arrays_too(make_shard):
 
 @pytest.mark.parametrize("step", [["a", "b"], {"a": 1}, 0.5, None])
 def test_a_path_is_keys_and_places(shards, step):
-    """One argument each; the error shows how."""
+    """A path given as one argument is an error that shows the right call."""
     with pytest.raises(TypeError, match=r'column\("\.json", "box", 0\)'):
         ShardListDataset(shards).column(".json", step)
 
 
 def test_what_is_as_large_as_the_data_is_not_kept(make_shard, tmp_path):
-    """Pictures in full would fill the disk with a second data set."""
+    """A column of full pictures is not stored."""
     noughts = encode_npy(np.zeros((5 << 20,), np.uint64))
     path = make_shard("big.tar", [{"__key__": f"k{i}", ".npy": noughts} for i in range(2)])
     assert ShardListDataset([path]).column(".npy").shape == (2, 5 << 20)
@@ -306,7 +306,7 @@ def test_what_is_as_large_as_the_data_is_not_kept(make_shard, tmp_path):
 
 
 def test_pickles_are_refused_in_columns_too(make_shard, tmp_path):
-    """And a dataset that allows them leaves nothing for one that does not."""
+    """Pickles are refused, also after a dataset that allows them."""
     path = make_shard("p.tar", [{"__key__": "a", ".pkl": pickle.dumps(3)}])
     assert ShardListDataset([path], allow_pickle=True).column(".pkl").tolist() == [3]
     with pytest.raises(DecodeError, match="allow_pickle=True"):
@@ -315,20 +315,20 @@ def test_pickles_are_refused_in_columns_too(make_shard, tmp_path):
 
 @pytest.mark.parametrize("extension", ["cls", ""])
 def test_an_extension_begins_with_a_dot(shards, extension):
-    """A slip is named before anything is read."""
+    """An extension without a dot is refused at once."""
     with pytest.raises(ValueError, match="begins with a dot"):
         ShardListDataset(shards).column(extension)
 
 
 def test_without_a_cache_folder_columns_are_read_each_time(shards, tmp_path):
-    """Nothing can be kept where the folder is no folder; the values are the same."""
+    """Without a usable cache folder, columns are computed each time."""
     (tmp_path / "file").touch()
     dataset = ShardListDataset(shards, cache_dir=tmp_path / "file")
     assert dataset.column(".cls").tolist() == ShardListDataset(shards).column(".cls").tolist()
 
 
 def test_columns_count_for_the_bound_of_the_folder(shards, tmp_path):
-    """The cache folder stays within its size; what does not fit is read again."""
+    """Stored columns count for the bound of the cache folder."""
     dataset = ShardListDataset(shards, cache_size=200_000)
     for _ in range(2):
         for path in COLUMNS:
@@ -351,14 +351,14 @@ class Columns(Dataset):
 
 
 def test_workers_ask_for_columns_at_once(shards):
-    """Several processes that make the same column neither wait nor meet halves of it."""
+    """Processes that compute the same column at once all get right values."""
     for _ in range(2):
         loader = DataLoader(Columns(ShardListDataset(shards)), batch_size=None, num_workers=2)
         assert [int(value) for value in loader] == [0, 1, 2, 3]
 
 
 def test_a_damaged_value_that_was_only_collected_is_named_as_damaged(make_shard):
-    """With `on_error="collect"` a column that needs a `fill` says why the value is missing."""
+    """With `on_error="collect"`, a column that needs `fill` says why a value is missing."""
     path = make_shard("a.tar", [{"__key__": "a", ".cls": "1"}, {"__key__": "b", ".cls": "x"}])
     dataset = ShardListDataset([path], on_error="collect")
     for _ in range(2):  # made, and kept

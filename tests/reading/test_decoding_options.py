@@ -1,4 +1,4 @@
-"""How a dataset is told to decode: kinds of images, other decoders, answers to damaged fields."""
+"""Options for decoding of a dataset: images, decoders and `on_error`."""
 
 import io
 
@@ -28,7 +28,7 @@ def shards(make_shard):
 
 
 def test_images_come_as_the_dataset_is_told(shards):
-    """PIL by default, arrays, tensors, or whatever an `ImageDecoder` makes of them."""
+    """Images are PIL images by default, or arrays, tensors, or results of an `ImageDecoder`."""
     assert isinstance(ShardListDataset(shards)[0][".png"], Image.Image)
     array = ShardListDataset(shards, transformations="numpy")[0][".png"]
     np.testing.assert_array_equal(array, PICTURES[0])
@@ -41,7 +41,7 @@ def test_images_come_as_the_dataset_is_told(shards):
 
 
 def test_decoded_fields_go_on_to_further_transformations(shards):
-    """What follows a kind of images in a list gets decoded fields."""
+    """A callable after "numpy" in a list gets decoded fields."""
     dataset = ShardListDataset(
         shards, transformations=["torch", lambda sample: (sample[".png"].shape, sample[".cls"])]
     )
@@ -49,7 +49,7 @@ def test_decoded_fields_go_on_to_further_transformations(shards):
 
 
 def test_decoders_of_the_user_replace_those_of_the_table(shards):
-    """A function decodes its extension, None leaves it a stream, and all else stays as it was."""
+    """A function decodes its extension, None leaves a stream, and others are unchanged."""
     dataset = ShardListDataset(shards, decoders={".txt": shouted, ".png": None})
     sample = dataset[0]
     assert (sample[".txt"], sample[".cls"]) == ("TEXT 0", 0)
@@ -66,7 +66,7 @@ ANSWERS = {
 @pytest.mark.parametrize("name", ANSWERS)
 @pytest.mark.parametrize("method", [None, "fork", "spawn"])
 def test_damaged_fields_are_answered_in_every_worker(shards, name, method):
-    """The same answer stands for them in this process, in forked and in spawned workers."""
+    """`on_error` applies in this process and in forked and spawned workers."""
     on_error, answer = ANSWERS[name]
     dataset = ShardListDataset(shards, fields=(".cls",), on_error=on_error)
     workers = 0 if method is None else 2
@@ -83,7 +83,7 @@ def test_damaged_fields_are_answered_in_every_worker(shards, name, method):
 
 @pytest.mark.parametrize("workers", [0, 1])
 def test_an_unanswered_damage_names_its_place(shards, workers):
-    """Index, key, extension and shard stand in the error, from a worker too."""
+    """The error names index, key, extension and shard, also from a worker."""
     dataset = ShardListDataset(shards, fields=(".cls",), on_error={".txt": ""})
     loader = DataLoader(dataset, batch_size=None, num_workers=workers)
     with pytest.raises(DecodeError, match=r"'\.cls' of sample 2, key 'k2', shard '.*0\.tar'"):
@@ -102,13 +102,13 @@ def test_an_unanswered_damage_names_its_place(shards, workers):
     ],
 )
 def test_settings_that_cannot_count_are_refused(shards, options, message):
-    """A slip, or an answer that no decoder would ever ask for, is found at once."""
+    """A setting that can never have an effect is refused."""
     with pytest.raises(ValueError, match=message):
         ShardListDataset(shards, **options)
 
 
 def test_the_settings_outlive_another_choice_of_images(shards):
-    """Transformations that are assigned later decode with the same answers."""
+    """Transformations that are assigned later use the same `on_error`."""
     dataset = ShardListDataset(shards, on_error={".cls": -7})
     dataset.transformations = "numpy"
     assert dataset[2][".cls"] == -7

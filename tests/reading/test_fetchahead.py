@@ -1,4 +1,4 @@
-"""Fetching ahead of a sampler: in its order, within the bound, never in the way of the reader."""
+"""Fetching ahead follows the sampler, stays in the bound, and does not delay readers."""
 
 import gc
 import gzip
@@ -77,14 +77,14 @@ def ahead_of(dataset: ShardList, sampler: Any) -> FetchAhead:
 
 
 def paths(server: ShardServer) -> list[str]:
-    """Name the paths asked for, in order."""
+    """Return the requested paths in order."""
     return [request.path for request in server.requests]
 
 
 def test_shards_come_in_the_order_of_the_sampler(
     remote: OpenRemote, shard_server: ShardServer
 ) -> None:
-    """Without a bound all come, each once, in the order in which they will be read."""
+    """Without a bound, all shards are fetched once in the order of their use."""
     dataset = remote()
     sampler = wids.ShardListSampler(dataset, seed=4)
     expected = list(wids.ShardListSampler(dataset, seed=4))
@@ -99,7 +99,7 @@ def test_shards_come_in_the_order_of_the_sampler(
 def test_no_further_ahead_than_the_bound_allows(
     remote: OpenRemote, shard_server: ShardServer
 ) -> None:
-    """With room for four shards three come; the next one comes when the first is done with."""
+    """With room for four shards, three are fetched, and the next one after the first was read."""
     dataset = remote(room=4)
     sampler = wids.ShardListSampler(dataset, shuffle=False)
     dataset.fetch_ahead(sampler)
@@ -115,7 +115,7 @@ def test_no_further_ahead_than_the_bound_allows(
 def test_nothing_ahead_is_evicted_before_it_is_read(
     remote: OpenRemote, shard_server: ShardServer
 ) -> None:
-    """Over three epochs of a bound of half the data, no shard is fetched twice in an epoch."""
+    """With a bound of half the data, no shard is fetched twice in an epoch."""
     dataset = remote(12, room=6, lru_size=1)
     sampler = wids.ShardListSampler(dataset, seed=1)
     ahead = dataset.fetch_ahead(sampler)
@@ -127,12 +127,12 @@ def test_nothing_ahead_is_evicted_before_it_is_read(
 
 
 def held_nbytes(cache: ShardCache) -> int:
-    """Count what lies in the cache folder."""
+    """Return the size of the cache folder."""
     return sum(path.stat().st_size for path in cache.cache_dir.iterdir() if path.is_file())
 
 
 def test_a_bound_below_two_shards_works(remote: OpenRemote, shard_server: ShardServer) -> None:
-    """With room for one shard or for none, the epoch is right, only slower."""
+    """With room for at most one shard, the epoch is right and slower."""
     for room in (1.5, 0.0):
         dataset = remote(4, room=room, lru_size=1, cache_dir=None)
         sampler = wids.ShardListSampler(dataset, seed=1)
@@ -143,7 +143,7 @@ def test_a_bound_below_two_shards_works(remote: OpenRemote, shard_server: ShardS
 def test_the_next_epoch_begins_to_come_in_this_one(
     remote: OpenRemote, shard_server: ShardServer
 ) -> None:
-    """While the last shards are read, the first ones of the next epoch are fetched."""
+    """The first shards of the next epoch are fetched while the last ones are read."""
     dataset = remote(6, room=4)
     sampler = wids.ShardListSampler(dataset, seed=2)
     dataset.fetch_ahead(sampler)
@@ -156,7 +156,7 @@ def test_the_next_epoch_begins_to_come_in_this_one(
 
 
 def test_a_jump_of_the_sampler_is_followed(remote: OpenRemote, shard_server: ShardServer) -> None:
-    """After `load_state_dict` the shards from there on come."""
+    """After `load_state_dict`, shards are fetched from the new position on."""
     dataset = remote(8, room=2)
     sampler = wids.ShardListSampler(dataset, shuffle=False)
     dataset.fetch_ahead(sampler)
@@ -166,7 +166,7 @@ def test_a_jump_of_the_sampler_is_followed(remote: OpenRemote, shard_server: Sha
 
 
 def test_an_epoch_left_early_and_begun_again(remote: OpenRemote) -> None:
-    """A pass that is given up leaves nothing stuck: the next ones are read to their end."""
+    """After a pass that was left early, later passes read all samples."""
     dataset = remote(6, room=3)
     sampler = wids.ShardListSampler(dataset, seed=1)
     sampler.set_epoch(0)
@@ -182,7 +182,7 @@ def test_an_epoch_left_early_and_begun_again(remote: OpenRemote) -> None:
 def test_readers_find_what_came_and_the_wait_is_told(
     remote: OpenRemote, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A reader slower than the network waits for the first shard alone; a log line says so."""
+    """A slow reader waits only for the first shard, and a log line has the time."""
     dataset = remote(6)
     sampler = wids.ShardListSampler(dataset, seed=1)
     shard_server.faults = Faults(rate=SHARD_NBYTES / 0.1, piece=4096)
@@ -199,7 +199,7 @@ def test_readers_find_what_came_and_the_wait_is_told(
 def test_without_help_the_wait_is_that_of_every_shard(
     remote: OpenRemote, shard_server: ShardServer
 ) -> None:
-    """Where nothing fits ahead, the figure counts each download."""
+    """If nothing can be fetched ahead, the wait counts each download."""
     dataset = remote(4, room=0.0)
     sampler = wids.ShardListSampler(dataset, shuffle=False)
     ahead = dataset.fetch_ahead(sampler)
@@ -211,7 +211,7 @@ def test_without_help_the_wait_is_that_of_every_shard(
 def test_each_epoch_counts_anew(
     remote: OpenRemote, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The second epoch finds all shards here: nobody waits, and its line says so."""
+    """In the second epoch, all shards are cached and the wait is zero."""
     dataset = remote(3)
     sampler = wids.ShardListSampler(dataset)
     shard_server.faults = Faults(rate=SHARD_NBYTES / 0.1, piece=4096)
@@ -228,7 +228,7 @@ def test_each_epoch_counts_anew(
 def test_failures_are_left_to_the_reader(
     remote: OpenRemote, shard_server: ShardServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A shard that cannot be had is skipped and logged; who reads it gets the error."""
+    """A shard that cannot be fetched is logged, and its reader gets the error."""
     dataset = remote(4)
     del shard_server.files["/1.tar"]
     sampler = wids.ShardListSampler(dataset, shuffle=False)
@@ -240,7 +240,7 @@ def test_failures_are_left_to_the_reader(
 
 
 def test_closing_gives_up_the_download(remote: OpenRemote, shard_server: ShardServer) -> None:
-    """`close` ends the thread in the middle of a shard and leaves no part; reading still works."""
+    """`close` aborts a download and removes its file, and reading still works."""
     dataset = remote(3)
     shard_server.faults = Faults(rate=50_000, piece=2048)
     sampler = wids.ShardListSampler(dataset)
@@ -257,7 +257,7 @@ def test_closing_gives_up_the_download(remote: OpenRemote, shard_server: ShardSe
 def test_closing_waits_for_no_server_that_is_busy(
     remote: OpenRemote, shard_server: ShardServer
 ) -> None:
-    """Where the thread waits to ask again, `close` ends it, and nothing is asked again."""
+    """`close` ends the thread while it waits for the next attempt."""
     dataset = remote(1)
     shard_server.faults = Faults(status=503, retry_after="3600")
     sampler = wids.ShardListSampler(dataset)
@@ -272,7 +272,7 @@ def test_closing_waits_for_no_server_that_is_busy(
 def test_closing_does_not_wait_for_a_silent_server(
     remote: OpenRemote, shard_server: ShardServer, faults: Faults
 ) -> None:
-    """The download under way is aborted, however patient its fetcher, and no thread is left."""
+    """`close` aborts a download from a silent server."""
     shard_server.faults = faults
     dataset = remote(2)
     patient = FetchPolicy(header_timeout_seconds=3600.0, stall_timeout_seconds=3600.0)
@@ -287,7 +287,7 @@ def test_closing_does_not_wait_for_a_silent_server(
 def test_an_eviction_right_after_the_fetch_ends_nothing(
     remote: OpenRemote, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A shard that another process takes away at once is left to its reader; the others come."""
+    """After another process evicts a new shard, the others are still fetched."""
     prepare = ShardCache.prepare
 
     def prepare_in_vain(cache: ShardCache, shard: ShardRef, **options: Any) -> Path:
@@ -310,7 +310,7 @@ def threads_ahead() -> list[threading.Thread]:
 
 
 def test_a_forgotten_sampler_ends_the_thread(remote: OpenRemote) -> None:
-    """Nothing need be closed: with the sampler goes the thread that followed it."""
+    """The thread ends when its sampler is freed."""
     dataset = remote(3)
     sampler = wids.ShardListSampler(dataset)
     ahead = dataset.fetch_ahead(sampler)
@@ -321,7 +321,7 @@ def test_a_forgotten_sampler_ends_the_thread(remote: OpenRemote) -> None:
 
 
 def test_a_new_sampler_takes_the_place_of_the_old(remote: OpenRemote) -> None:
-    """One thread a dataset: the second call ends what the first began."""
+    """A second call ends the thread of the first one."""
     dataset = remote(3)
     samplers = [wids.ShardListSampler(dataset) for _ in range(2)]
     first = dataset.fetch_ahead(samplers[0])
@@ -333,7 +333,7 @@ def test_a_new_sampler_takes_the_place_of_the_old(remote: OpenRemote) -> None:
 
 
 def test_local_shards_need_no_thread(make_shard: Callable[..., Path]) -> None:
-    """A dataset that lies here has nothing to fetch."""
+    """A local dataset starts no thread."""
     path = make_shard("a.tar", [{"__key__": "0", ".txt": b"x"}])
     with ShardList([path]) as dataset:
         ahead = dataset.fetch_ahead(wids.ShardListSampler(dataset))
@@ -375,7 +375,7 @@ def test_what_is_to_come_counts_as_used(remote: OpenRemote) -> None:
 def test_shards_under_names_of_the_user(
     remote: OpenRemote, shard_server: ShardServer, tmp_path: Path
 ) -> None:
-    """With `localname` they come to the places it names, where nothing is ever evicted."""
+    """With `localname`, shards are fetched to the user's paths and never evicted."""
     dataset = remote(4, room=1, localname=lambda url: tmp_path / "mine" / url.rpartition("/")[2])
     sampler = wids.ShardListSampler(dataset)
     dataset.fetch_ahead(sampler)
@@ -383,7 +383,7 @@ def test_shards_under_names_of_the_user(
 
 
 def test_a_dataset_travels_without_its_thread(remote: OpenRemote) -> None:
-    """A copy in another process fetches nothing ahead, and its waits are not counted here."""
+    """A pickled copy fetches nothing ahead."""
     dataset = remote(3)
     sampler = wids.ShardListSampler(dataset)
     ahead = dataset.fetch_ahead(sampler)
@@ -396,7 +396,7 @@ def test_a_dataset_travels_without_its_thread(remote: OpenRemote) -> None:
 def test_a_folder_that_may_only_be_read(
     remote: OpenRemote, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing can be written, what is there is read and nobody waits."""
+    """With a read-only cache folder, cached shards are read."""
     dataset = remote(2)
     sampler = wids.ShardListSampler(dataset)
     read_all(dataset, sampler)
@@ -415,7 +415,7 @@ def test_a_folder_that_may_only_be_read(
 
 
 def test_what_cannot_look_ahead_is_refused(remote: OpenRemote) -> None:
-    """The error says what to do instead."""
+    """A sampler of another library is refused with a remedy."""
     dataset = remote(2)
     with pytest.raises(TypeError, match="DistributedShardSampler; got list"):
         dataset.fetch_ahead([1, 2, 3])
@@ -450,7 +450,7 @@ print(sorted(set(sys.modules) - set(before)))
 
 
 def test_the_thread_imports_nothing(shard_server: ShardServer, tmp_path: Path) -> None:
-    """A worker that is forked in the middle of an import would wait for that module for ever."""
+    """The thread imports no module, since a fork during an import would block the worker."""
     zstandard = pytest.importorskip("zstandard")
     shard = tar_of(NSAMPLES)
     urls = [
@@ -467,7 +467,7 @@ def test_the_thread_imports_nothing(shard_server: ShardServer, tmp_path: Path) -
 def test_ranks_of_a_machine_share_what_came(
     remote: OpenRemote, shard_server: ShardServer, tmp_path: Path, room: int | None
 ) -> None:
-    """Two ranks over the same shards: one of them fetches each, and the epochs are exact."""
+    """Two ranks fetch each shard once, and their epochs are exact."""
     dataset = remote(10)
     rows = [(url, NSAMPLES) for url in dataset.shards.urls]
     bound = room and room * CACHED_NBYTES + MARGIN_NBYTES
@@ -495,7 +495,7 @@ def test_ranks_of_a_machine_share_what_came(
 def test_workers_find_what_the_main_process_fetched(
     remote: OpenRemote, shard_server: ShardServer
 ) -> None:
-    """Under a plain DataLoader with workers: exact epochs, hardly a shard fetched by a worker."""
+    """Workers of a DataLoader find nearly all shards in the cache."""
     data = pytest.importorskip("torch.utils.data")
     dataset = remote(10, room=5, lru_size=2)
     sampler = wids.ShardListSampler(dataset, seed=5)
@@ -520,7 +520,7 @@ def test_workers_find_what_the_main_process_fetched(
 
 
 def indexes_of(samples: list[dict[str, Any]]) -> list[int]:
-    """Collate a batch into its indexes, after a little work."""
+    """Collate a batch to its indexes, after a short pause."""
     time.sleep(0.01)
     return [sample["__index__"] for sample in samples]
 
@@ -528,7 +528,7 @@ def indexes_of(samples: list[dict[str, Any]]) -> list[int]:
 def test_an_error_in_the_loop_leaves_all_in_order(
     remote: OpenRemote, shard_server: ShardServer, no_fd_leaks: None
 ) -> None:
-    """A training loop that fails leaves the block with the thread ended and nothing open."""
+    """After an error in the training loop, the thread has ended and nothing is open."""
     dataset = remote(5)
     sampler = wids.ShardListSampler(dataset)
 
@@ -568,14 +568,14 @@ def open_mixed(shard_server: ShardServer, tmp_path: Path) -> Iterator[OpenRemote
 
 
 def expected_bytes(index: int) -> bytes:
-    """Return the field of a sample, cut out of the tar by hand: a header and four blocks each."""
+    """Return the field of a sample, cut out of the tar by its offset."""
     number, local_index = divmod(index, NSAMPLES)
     start = local_index * 5 * 512 + 512
     return tar_of(NSAMPLES, seed=number)[start : start + 2000]
 
 
 def test_a_bound_too_small_for_what_is_mixed_is_warned_of(open_mixed: OpenRemote) -> None:
-    """The warning comes before the first sample and names a bound and an interleave that do."""
+    """A warning before the first sample names a sufficient bound and interleave."""
     dataset = open_mixed(4 * CACHED_NBYTES)
     sampler = wids.ShardListSampler(dataset, interleave=MIXED)
     with pytest.warns(UserWarning, match="are evicted while they are in use") as caught:
@@ -596,7 +596,7 @@ def test_a_bound_too_small_for_what_is_mixed_is_warned_of(open_mixed: OpenRemote
 def test_epochs_under_a_bound_that_is_too_small_are_exact(
     open_mixed: OpenRemote, interleave: int
 ) -> None:
-    """While one thread fetches and another reads: every sample once, right, within the bound."""
+    """With a bound that is too small, every sample is read once and right."""
     bound = 3 * CACHED_NBYTES + MARGIN_NBYTES
     dataset = open_mixed(bound)
     sampler = wids.ShardListSampler(dataset, seed=3, interleave=interleave)

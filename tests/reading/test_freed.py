@@ -1,4 +1,4 @@
-"""A dataset that is deleted gives back its maps and descriptors at once, without the collector."""
+"""A deleted dataset releases its maps and descriptors at once, without the garbage collector."""
 
 import gc
 import time
@@ -21,7 +21,7 @@ Use = Callable[[wids.ShardListDataset], object]
 
 @pytest.fixture
 def folder(make_shard: Callable[..., Path], tmp_path: Path) -> Path:
-    """Write shards with sidecars in a folder of their own."""
+    """Write shards with sidecars into a folder."""
     for number in range(NSHARDS):
         samples = [
             {"__key__": f"{number}-{i}", ".txt": "x" * 3000, ".cls": str(i)}
@@ -34,7 +34,7 @@ def folder(make_shard: Callable[..., Path], tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_collector() -> Iterator[None]:
-    """Turn the garbage collector off, after it has taken what others left."""
+    """Turn the garbage collector off after a collection."""
     gc.collect()
     gc.disable()
     yield
@@ -42,7 +42,7 @@ def no_collector() -> Iterator[None]:
 
 
 def held_files(folder: Path) -> Counter[str]:
-    """Count the descriptors and maps of this process that hold a file below a folder."""
+    """Return the number of descriptors and maps of files below a folder."""
     held: Counter[str] = Counter()
     for link in Path("/proc/self/fd").iterdir():
         try:
@@ -58,7 +58,7 @@ def held_files(folder: Path) -> Counter[str]:
 
 
 def soon_let_go(folder: Path) -> bool:
-    """Wait until nothing below a folder is held, not even by what brings a shard to the disk."""
+    """Wait until no file below a folder is open or mapped."""
     deadline = time.monotonic() + 30
     while held_files(folder) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -95,7 +95,7 @@ USES = (read_alone, read_in_batches, gather, read_column, load, look)
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("use", USES)
 def test_local_shards_are_let_go(folder: Path, tmp_path: Path, use: Use) -> None:
-    """After any use of local shards nothing of them stays open or mapped."""
+    """After any use of local shards, none stays open or mapped."""
     dataset = wids.ShardListDataset(str(folder))
     dataset[0]
     assert held_files(folder)
@@ -118,7 +118,7 @@ def serve(folder: Path, server: ShardServer) -> list[tuple[str, int]]:
 def test_remote_shards_are_let_go(
     folder: Path, tmp_path: Path, shard_server: ShardServer, remote: str, use: Use
 ) -> None:
-    """After any use of remote shards nothing of the cache folder stays open or mapped."""
+    """After any use of remote shards, no cached file stays open or mapped."""
     dataset = wids.ShardListDataset(
         serve(folder, shard_server), cache_dir=tmp_path / "cache", remote=remote
     )
@@ -133,7 +133,7 @@ def test_remote_shards_are_let_go(
 def test_nothing_stays_after_fetching_ahead(
     folder: Path, tmp_path: Path, shard_server: ShardServer
 ) -> None:
-    """Once fetching ahead was closed, a deleted dataset leaves nothing behind."""
+    """After `close` of fetching ahead, a deleted dataset releases everything."""
     dataset = wids.ShardListDataset(serve(folder, shard_server), cache_dir=tmp_path / "cache")
     sampler = wids.ChunkedSampler(range(len(dataset)), chunksize=2)
     ahead = dataset.fetch_ahead(sampler)
@@ -147,7 +147,7 @@ def test_nothing_stays_after_fetching_ahead(
 @pytest.mark.usefixtures("no_collector")
 @pytest.mark.parametrize("used", [0, 1, NSHARDS * NSAMPLES])
 def test_a_used_sampler_lets_its_dataset_go(folder: Path, tmp_path: Path, used: int) -> None:
-    """A sampler holds its dataset no longer than it is held itself, however far its pass came."""
+    """A dataset is freed with its sampler, at any position of a pass."""
     dataset = wids.ShardListDataset(str(folder))
     sampler = wids.ShardListSampler(dataset)
     for index in islice(sampler, used):

@@ -1,4 +1,4 @@
-"""Batches of one field: `gather` and `gather_bytes` against reading the samples one by one."""
+"""`gather` and `gather_bytes` return the same fields as reading samples one by one."""
 
 import io
 from concurrent.futures import ThreadPoolExecutor
@@ -66,7 +66,7 @@ def same(one, other):
     lru_size=st.sampled_from([1, 100]),
 )
 def test_a_gathered_field_is_that_of_the_samples(shards, indexes, extension, lru_size):
-    """Any indexes, in any order and doubled, give row by row what each sample has."""
+    """Any indexes, in any order and repeated, give the fields of their samples."""
     dataset = wids.ShardListDataset(shards, transformations="numpy", lru_size=lru_size)
     gathered = dataset.gather(indexes, extension)
     expected = [dataset[index][extension] for index in indexes]
@@ -82,7 +82,7 @@ def test_a_gathered_field_is_that_of_the_samples(shards, indexes, extension, lru
     lru_size=st.sampled_from([1, 100]),
 )
 def test_gathered_bytes_are_those_of_the_samples(shards, indexes, extension, lru_size):
-    """One buffer holds the raw fields one behind the other, and the offsets cut them apart."""
+    """The buffer has all raw fields, and the offsets separate them."""
     dataset = wids.ShardListDataset(shards, transformations="bytes", lru_size=lru_size)
     gathered = dataset.gather_bytes(indexes, extension)
     expected = [dataset[index][extension] for index in indexes]
@@ -92,7 +92,7 @@ def test_gathered_bytes_are_those_of_the_samples(shards, indexes, extension, lru
 
 
 def test_a_batch_of_arrays_and_numbers_is_one_array(shards):
-    """Fields of one shape come as one array of it, class numbers as int64."""
+    """Fields of one shape become one array, and classes an int64 array."""
     dataset = wids.ShardListDataset(shards)
     arrays = dataset.gather([9, 3], ".fixed.npy")
     assert (arrays.shape, arrays.dtype, arrays[0, 0, 0]) == ((2, 2, 3), np.int16, 9)
@@ -103,7 +103,7 @@ def test_a_batch_of_arrays_and_numbers_is_one_array(shards):
 
 
 def test_what_is_gathered_belongs_to_the_caller(shards):
-    """A batch can be written to, and the next one is not touched by it."""
+    """A batch is writable and independent of later batches."""
     dataset = wids.ShardListDataset(shards)
     batch = dataset.gather([1, 2], ".fixed.npy")
     batch[:] = 0
@@ -130,7 +130,7 @@ def test_columns_and_gathering_agree(shards):
     ],
 )
 def test_class_numbers_of_any_spelling(make_shard, classes, expected):
-    """Signs, white space, digits of other scripts and long numbers read as Python reads them."""
+    """Class numbers are parsed as by Python's int."""
     samples = [{"__key__": str(i), ".cls": text} for i, text in enumerate(classes)]
     dataset = wids.ShardListDataset([make_shard("a.tar", samples)])
     assert list(dataset.gather([0, 1, 2], ".cls")) == expected
@@ -138,7 +138,7 @@ def test_class_numbers_of_any_spelling(make_shard, classes, expected):
 
 @pytest.mark.parametrize("text", ["", "1\0", "x", "1 2"])
 def test_what_is_no_class_number_is_named(make_shard, text):
-    """The message names index, key, field and shard, as reading the sample does."""
+    """The error names index, key, field and shard."""
     path = make_shard("a.tar", [{"__key__": str(i), ".cls": "1"} for i in range(3)])
     path = make_shard("b.tar", [{"__key__": "good", ".cls": "1"}, {"__key__": "bad", ".cls": text}])
     dataset = wids.ShardListDataset([path])
@@ -147,7 +147,7 @@ def test_what_is_no_class_number_is_named(make_shard, text):
 
 
 def test_a_decoder_of_the_user_and_a_placeholder_count(make_shard):
-    """What the dataset was told about a field holds for batches of it, too."""
+    """`decoders` and `on_error` apply to batches, too."""
     path = make_shard("a.tar", [{"__key__": "0", ".cls": "x"}, {"__key__": "1", ".cls": "1"}])
     placeholder = wids.ShardListDataset([path], on_error={".cls": -1})
     assert placeholder.gather([0, 1, 0], ".cls").tolist() == [-1, 1, -1]
@@ -156,7 +156,7 @@ def test_a_decoder_of_the_user_and_a_placeholder_count(make_shard):
 
 
 def test_a_damaged_array_among_good_ones_is_named(make_shard):
-    """A file that is cut short is found, whatever its neighbours in the shard hold."""
+    """A truncated array among good ones is an error that names it."""
     whole = npy(np.arange(40))
     samples = [{"__key__": str(i), ".npy": whole[: len(whole) - 8 * (i == 2)]} for i in range(4)]
     dataset = wids.ShardListDataset([make_shard("a.tar", samples)])
@@ -166,7 +166,7 @@ def test_a_damaged_array_among_good_ones_is_named(make_shard):
 
 
 def test_arrays_of_any_kind_are_what_numpy_loads(make_shard):
-    """Memory orders, byte orders, sizes of nothing and records come as reading one by one."""
+    """Arrays of any memory order, byte order, size and type are those that numpy loads."""
     kinds = [
         np.asfortranarray(np.arange(6).reshape(2, 3)), np.arange(3, dtype=">i4"), np.array(5),
         np.zeros((0, 3)), np.array([(1, 2.0)], "i4,f8"), np.array(["a", "bc"]), np.bool_([1, 0]),
@@ -182,7 +182,7 @@ def test_arrays_of_any_kind_are_what_numpy_loads(make_shard):
 
 
 def test_an_object_array_is_refused(make_shard):
-    """No batch unpickles anything."""
+    """An array of objects is refused."""
     array = npy(np.array([1, "a"], object))
     dataset = wids.ShardListDataset([make_shard("a.tar", [{"__key__": "0", ".npy": array}])])
     with pytest.raises(DecodeError, match="allow_pickle"):
@@ -190,7 +190,7 @@ def test_an_object_array_is_refused(make_shard):
 
 
 def test_a_missing_field_is_named(make_shard):
-    """The message says which sample lacks which field, and what it has."""
+    """The error names the sample, the missing field and the existing ones."""
     path = make_shard("a.tar", [{"__key__": "0", ".cls": "1"}, {"__key__": "1", ".txt": "1"}])
     dataset = wids.ShardListDataset([path])
     for gather in (dataset.gather, dataset.gather_bytes):
@@ -200,14 +200,14 @@ def test_a_missing_field_is_named(make_shard):
 
 @pytest.mark.parametrize("indexes", [[TOTAL], [0, -TOTAL - 1], np.array([TOTAL])])
 def test_an_index_out_of_range_is_named(shards, indexes):
-    """Nothing is gathered from beyond the ends."""
+    """An index out of range is an error that names it."""
     with pytest.raises(IndexError, match=f"out of range for a dataset of {TOTAL} samples"):
         wids.ShardListDataset(shards).gather(indexes, ".cls")
 
 
 @pytest.mark.parametrize("indexes", [[0.0], np.array([0.5]), ["0"], [None], np.array([[1, 2]])])
 def test_what_is_no_index_is_refused(shards, indexes):
-    """Numbers with a fraction, texts and tables are no list of indexes."""
+    """Fractions, texts and tables are refused as indexes."""
     with pytest.raises(TypeError):
         wids.ShardListDataset(shards).gather(indexes, ".cls")
 
@@ -216,18 +216,18 @@ def test_what_is_no_index_is_refused(shards, indexes):
     "indexes", [np.array([3, -1], np.int8), np.array([3, 107], np.uint64), range(3, 108, 104)]
 )
 def test_indexes_of_any_integer_type(shards, indexes):
-    """Arrays of small and unsigned integers and ranges serve as indexes."""
+    """Arrays of any integer type and ranges are accepted as indexes."""
     assert wids.ShardListDataset(shards).gather(indexes, ".cls").tolist() == [21, 7 * (TOTAL - 1)]
 
 
 def test_no_indexes_give_an_empty_batch(shards):
-    """An empty batch is no error."""
+    """No indexes give an empty batch."""
     dataset = wids.ShardListDataset(shards)
     assert len(dataset.gather([], ".cls")) == len(dataset.gather_bytes([], ".txt")) == 0
 
 
 def test_remote_shards_are_gathered_by_range(shards, shard_server):
-    """Fields of shards that stay on a server come by byte range, the others don't."""
+    """Only the requested fields of remote shards are fetched."""
     rows = []
     for path, length in zip(shards, LENGTHS, strict=True):
         sidecar = path.with_name(path.name + ".widx")
@@ -245,7 +245,7 @@ def test_remote_shards_are_gathered_by_range(shards, shard_server):
 
 
 def test_threads_gather_from_one_dataset(shards):
-    """Batches read by many threads through a few open shards are right."""
+    """Many threads read right batches through few open shards."""
     dataset = wids.ShardListDataset(shards, lru_size=2)
     batches = [[(13 * i + j) % TOTAL for j in range(7)] for i in range(300)]
     with ThreadPoolExecutor(8) as pool:
@@ -255,7 +255,7 @@ def test_threads_gather_from_one_dataset(shards):
 
 
 def test_a_field_at_the_very_end_of_its_shard(make_shard):
-    """Where a shard ends right behind a short field, the fields are read one by one."""
+    """Short fields at the end of a shard are read one by one."""
     path = make_shard("a.tar", [{"__key__": "0", ".cls": "1" * 17}, {"__key__": "1", ".cls": "7"}])
     shard = wids.Shard(path)
     spans = shard.index.find_spans(np.arange(2), (".cls",))[:, 0]
@@ -266,7 +266,7 @@ def test_a_field_at_the_very_end_of_its_shard(make_shard):
 
 @pytest.mark.parametrize("lru_size", [1, 100])
 def test_samples_of_a_batch_come_in_the_order_of_storage(shards, lru_size):
-    """Each names its place in the batch, and where it lies, however few shards may be open."""
+    """Samples come in the order of storage with their slot in the batch."""
     indexes = [107, 3, 50, 3, 95, 0]
     with wids.ShardListDataset(shards, lru_size=lru_size) as dataset:
         found = [

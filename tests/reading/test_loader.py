@@ -1,4 +1,4 @@
-"""`wids.Loader`: the samples, order and state of a DataLoader, made by threads that always end."""
+"""`wids.Loader` has the samples, order and state of a DataLoader, and its threads always end."""
 
 import gc
 import io
@@ -61,7 +61,7 @@ def shards(make_shard):
 
 @pytest.fixture(autouse=True)
 def _no_thread_leaks():
-    """Fail a test that leaves a thread of a loader behind."""
+    """Fail a test that leaves a thread of a loader."""
     yield
     gc.collect()
     threads = [each for each in threading.enumerate() if each.name.startswith("wids-load")]
@@ -71,12 +71,12 @@ def _no_thread_leaks():
 
 
 def flat(loader):
-    """Run an epoch; return all indexes."""
+    """Return all indexes of an epoch."""
     return list(itertools.chain(*indexes_of(loader)))
 
 
 def indexes_of(loader):
-    """Run an epoch; return the indexes of each batch."""
+    """Return the indexes of each batch of an epoch."""
     return [batch["__index__"].tolist() for batch in loader]
 
 
@@ -101,7 +101,7 @@ def plain(value):
 def test_batches_hold_what_the_samples_hold(  # noqa: PLR0917 (drawn by name)
     shards, kind, batch_size, num_workers, tensors, reuse, seed
 ):
-    """Field by field, whatever the settings, a batch equals `dataset[index]` for its indexes."""
+    """A batch equals the samples of its indexes, with all settings."""
     dataset = wids.ShardListDataset(shards, transformations=kind)
     loader = wids.Loader(
         dataset, batch_size, shuffle=True, seed=seed, num_workers=num_workers, tensors=tensors,
@@ -133,7 +133,7 @@ def test_batches_hold_what_the_samples_hold(  # noqa: PLR0917 (drawn by name)
 def test_order_and_length_are_those_of_a_dataloader(  # noqa: PLR0917 (drawn by name)
     shards, batch_size, drop_last, num_workers, prefetch_factor, seed
 ):
-    """With one sampler, both loaders yield the same indexes in the same batches, epoch by epoch."""
+    """With one sampler, both loaders yield the same batches in each epoch."""
     dataset = wids.ShardListDataset(shards, transformations="bytes")
     ours = wids.Loader(
         dataset,
@@ -158,7 +158,7 @@ def test_order_and_length_are_those_of_a_dataloader(  # noqa: PLR0917 (drawn by 
 
 
 def test_what_a_batch_is_made_of(shards):
-    """Raw fields are one buffer with offsets; numbers and arrays are tensors; text is a list."""
+    """Raw fields are one buffer with offsets, numbers and arrays are tensors, text is a list."""
     raw = next(iter(wids.Loader(wids.ShardListDataset(shards, transformations="bytes"), 3)))
     assert list(raw) == ["__key__", "__index__", ".cls", ".npy", ".ragged.npy", ".txt", ".json"]
     assert isinstance(raw[".txt"], Ragged)
@@ -175,13 +175,13 @@ def test_what_a_batch_is_made_of(shards):
 
 
 def test_only_the_fields_asked_for(shards):
-    """The fields of the dataset are the fields of its batches."""
+    """Batches have only the fields of the dataset."""
     dataset = wids.ShardListDataset(shards, fields=(".cls", ".npy"))
     assert set(next(iter(wids.Loader(dataset, 4)))) == {"__key__", "__index__", ".cls", ".npy"}
 
 
 def test_transformations_run_in_the_threads_and_are_collated(shards):
-    """What the user makes of samples comes as a DataLoader would stack it."""
+    """Transformed samples are collated as by a DataLoader."""
     names = set()
 
     def transform(sample):
@@ -199,21 +199,21 @@ def test_transformations_run_in_the_threads_and_are_collated(shards):
 
 
 def test_a_collate_fn_gets_the_samples(shards):
-    """With a collate_fn its result is the batch, as in a DataLoader."""
+    """The result of `collate_fn` is the batch."""
     dataset = wids.ShardListDataset(shards, transformations="bytes")
     loader = wids.Loader(dataset, 8, collate_fn=len, num_workers=2)
     assert list(loader) == [8, 8, 8, 8, 6]
 
 
 def test_any_map_style_dataset_will_do():
-    """A list, or torch's own datasets, can be loaded too."""
+    """A list, or a torch dataset, can be loaded."""
     assert torch.cat(list(wids.Loader(list(range(9)), 4))).tolist() == list(range(9))
     dataset = torch.utils.data.TensorDataset(torch.arange(6))
     assert [column.tolist() for (column,) in wids.Loader(dataset, 4)] == [[0, 1, 2, 3], [4, 5]]
 
 
 def test_batch_samplers(shards):
-    """Lists of indexes from outside are the batches."""
+    """A batch sampler gives the indexes of each batch."""
     dataset = wids.ShardListDataset(shards)
     batches = BatchSampler(SequentialSampler(dataset), 7, drop_last=True)
     loader = wids.Loader(dataset, batch_sampler=batches)
@@ -222,7 +222,7 @@ def test_batch_samplers(shards):
 
 
 def test_epochs_differ_and_can_be_set(shards):
-    """Shuffled passes differ from one to the next, and an epoch that is set comes back."""
+    """Shuffled epochs differ, and `set_epoch` repeats an epoch."""
     loader = wids.Loader(wids.ShardListDataset(shards), 5, shuffle=True, seed=1)
     first, second = indexes_of(loader), indexes_of(loader)
     assert first != second
@@ -236,7 +236,7 @@ def test_epochs_differ_and_can_be_set(shards):
 
 
 def test_batches_that_are_kept_do_not_change(shards):
-    """Memory is used again only when nobody looks at it: a list of all batches is right."""
+    """Batches that are kept do not change."""
     dataset = wids.ShardListDataset(shards, transformations="bytes")
     for _ in range(3):
         batches = list(wids.Loader(dataset, 4, num_workers=2))
@@ -245,14 +245,14 @@ def test_batches_that_are_kept_do_not_change(shards):
 
 
 def test_parts_of_a_batch_keep_their_memory(shards):
-    """A row that outlives its batch stays what it was."""
+    """A row keeps its memory after its batch is freed."""
     dataset = wids.ShardListDataset(shards, transformations="bytes")
     rows = [batch[".txt"][0] for batch in wids.Loader(dataset, 1, num_workers=2)]
     assert [bytes(row.tolist()) for row in rows] == [b"text %d" % i for i in range(TOTAL)]
 
 
 def test_memory_of_batches_is_used_again(make_shard):
-    """A loop that drops each batch goes round in a few buffers."""
+    """A loop that drops each batch uses few buffers."""
     path = make_shard("a.tar", [{"__key__": str(i), ".bin": b"x" * 9000} for i in range(200)])
     dataset = wids.ShardListDataset([path], transformations="bytes")
     loader = wids.Loader(dataset, 2, num_workers=1, tensors=False)
@@ -262,7 +262,7 @@ def test_memory_of_batches_is_used_again(make_shard):
 
 
 def test_arrays_without_torch(shards):
-    """On a machine without torch batches are numpy arrays, and nothing is missed."""
+    """Without torch, batches are numpy arrays."""
     code = f"""
 import sys
 sys.modules["torch"] = None
@@ -280,7 +280,7 @@ print(sum(len(batch[".cls"]) for batch in batches))
 
 
 def test_an_error_keeps_its_type_and_says_which_sample(shards):
-    """What a transformation raises in a thread arrives as it is, with index, key and shard."""
+    """An error of a transformation keeps its type and names index, key and shard."""
 
     def fail(sample):
         if sample["__index__"] == 11:
@@ -308,7 +308,7 @@ def test_a_damaged_field_is_named(make_shard):
 
 
 def test_answers_to_damaged_fields_hold_in_batches(make_shard):
-    """Placeholders stand in the column, and what is collected stands in `__errors__`."""
+    """Placeholders are in the column, and collected errors in `__errors__`."""
     samples = [{"__key__": f"k{i}", ".cls": "x" if i == 2 else str(i)} for i in range(4)]
     path = make_shard("a.tar", samples)
     filled = wids.ShardListDataset([path], on_error={".cls": -1})
@@ -321,7 +321,7 @@ def test_answers_to_damaged_fields_hold_in_batches(make_shard):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_handler_of_errors_sees_in_a_batch_what_it_sees_in_a_sample(make_shard, num_workers):
-    """A function as `on_error` gets the whole raw sample, wherever its field is decoded."""
+    """A function as `on_error` gets the whole raw sample."""
     samples = [{"__key__": f"k{i}", ".cls": "x" if i == 2 else str(i), ".txt": f"{10 * i}"}
                for i in range(4)]  # fmt: skip
     seen = []
@@ -342,7 +342,7 @@ def test_a_handler_of_errors_sees_in_a_batch_what_it_sees_in_a_sample(make_shard
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_a_handler_that_fails_says_at_which_sample(make_shard, num_workers):
-    """What `on_error` raises arrives with index, key and shard, from a batch too."""
+    """An error in `on_error` names index, key and shard."""
     path = make_shard("a.tar", [{"__key__": f"k{i}", ".cls": "x"} for i in range(4)])
 
     def handler(error, extension, sample):
@@ -364,7 +364,7 @@ def test_a_handler_that_fails_says_at_which_sample(make_shard, num_workers):
 
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_stop_iteration_from_a_dataset_does_not_end_the_epoch_in_silence(num_workers):
-    """It is an error, as in a generator: else the samples behind it would be missing unnoticed."""
+    """StopIteration from a dataset becomes an error."""
 
     class Exhausted(list):
         def __getitem__(self, index):
@@ -377,7 +377,7 @@ def test_stop_iteration_from_a_dataset_does_not_end_the_epoch_in_silence(num_wor
 
 
 def test_samples_with_other_fields_are_named(make_shard):
-    """A batch of samples that differ in their fields is an error that says in which."""
+    """A batch of samples with different fields is an error that names them."""
     path = make_shard("a.tar", [{"__key__": "a", ".cls": "1"}, {"__key__": "b", ".txt": "x"}])
     for kind in ("bytes", "numpy"):
         with pytest.raises(ValueError, match=r"sample 1, key 'b'.*\.cls, \.txt"):
@@ -385,7 +385,7 @@ def test_samples_with_other_fields_are_named(make_shard):
 
 
 def test_a_sampler_that_fails_is_heard_in_its_turn(shards):
-    """Batches before the failure come out, then the error, then nothing."""
+    """Batches before the error of a sampler are yielded first."""
 
     def sampler():
         yield from range(8)
@@ -400,13 +400,13 @@ def test_a_sampler_that_fails_is_heard_in_its_turn(shards):
 
 
 def test_an_index_out_of_range_is_an_error(shards):
-    """An index that the dataset does not have is named."""
+    """An index out of range is an error that names it."""
     with pytest.raises(IndexError, match=f"index {TOTAL} is out of range"):
         list(wids.Loader(wids.ShardListDataset(shards), 2, sampler=[0, TOTAL], num_workers=2))
 
 
 def test_a_timeout_can_be_waited_for_again():
-    """A batch that takes too long raises TimeoutError, and comes when it is ready."""
+    """After a TimeoutError, the batch can be read later."""
     ready = threading.Event()
 
     class Slow(list):
@@ -439,7 +439,7 @@ def test_a_timeout_can_be_waited_for_again():
     ],
 )
 def test_arguments_out_of_range_are_refused(options, message):
-    """The message names the argument, when the loader is made."""
+    """A wrong argument is refused by name when the loader is made."""
     with pytest.raises(ValueError, match=message):
         wids.Loader([1, 2, 3], **options)
 
@@ -447,7 +447,7 @@ def test_arguments_out_of_range_are_refused(options, message):
 @pytest.mark.parametrize("name", ["batch_size", "num_workers", "prefetch_factor"])
 @pytest.mark.parametrize("value", [1.5, "2"])
 def test_counts_that_are_none_are_refused_by_name(name, value):
-    """A number that is no integer is refused at once, and not cut down to one."""
+    """A count that is no integer is refused."""
     with pytest.raises(TypeError, match=f"{name}: expected an integer, got {value!r}"):
         wids.Loader([1, 2, 3], **{name: value})
 
@@ -460,7 +460,7 @@ def threads_of_loaders():
 
 
 def test_leaving_the_loop_ends_the_threads(shards):
-    """After a break, an exception or close, no thread is left, though the loader lives on."""
+    """After a break, an exception or `close`, no thread is left."""
     loader = wids.Loader(wids.ShardListDataset(shards), 2, num_workers=3)
     for _ in loader:
         assert len(threads_of_loaders()) == 3
@@ -482,7 +482,7 @@ def test_leaving_the_loop_ends_the_threads(shards):
 
 
 def test_a_cycle_of_garbage_ends_the_threads(shards):
-    """An iterator that only the garbage collector finds ends, too."""
+    """The threads end when the garbage collector frees their iterator."""
     loader = wids.Loader(wids.ShardListDataset(shards), 2, num_workers=2)
     cycle = [iter(loader)]
     cycle.append(cycle)
@@ -493,7 +493,7 @@ def test_a_cycle_of_garbage_ends_the_threads(shards):
 
 
 def test_passes_side_by_side_do_not_mix(shards):
-    """Two passes over one loader each yield their own epoch."""
+    """Two concurrent passes over a loader each yield their own epoch."""
     loader = wids.Loader(wids.ShardListDataset(shards), 4, num_workers=2)
     pairs = zip(loader, loader, strict=True)
     for one, other in pairs:
@@ -501,7 +501,7 @@ def test_passes_side_by_side_do_not_mix(shards):
 
 
 def test_a_forked_child_is_told_to_begin_anew(shards):
-    """The child of a fork gets an error from the parent's iterator, and batches from its own."""
+    """In a forked child, the parent's iterator is an error, and a new one works."""
     loader = wids.Loader(wids.ShardListDataset(shards), 4, num_workers=2)
     begun = iter(loader)
     next(begun)
@@ -531,7 +531,7 @@ next(begun)
 
 
 def test_a_process_ends_with_a_pass_under_way(shards):
-    """A script that simply ends, or fails, in the middle of a pass ends at once and cleanly."""
+    """A process that ends or fails during a pass ends at once."""
     run = [sys.executable, "-c", SCRIPT, *map(str, shards)]
     done = subprocess.run(run, capture_output=True, text=True, timeout=300, check=True)
     assert (done.stdout, done.stderr) == ("", "")
@@ -540,7 +540,7 @@ def test_a_process_ends_with_a_pass_under_way(shards):
 
 
 def test_ctrl_c_while_waiting_for_a_batch_ends_the_process(shards):
-    """The signal interrupts the wait, and the process ends with KeyboardInterrupt."""
+    """Ctrl-C during a wait ends the process with KeyboardInterrupt."""
     # Whoever runs the tests in the background of a shell has the signal ignored, by all children.
     wait = """
 import signal, time
@@ -566,7 +566,7 @@ for batch in wids.Loader(Slow(range(1000)), 100, num_workers=1, tensors=False): 
 
 
 def test_descriptors_are_given_back(shards, no_fd_leaks):
-    """Passes, whole and left early, leave no descriptor behind."""
+    """Complete and incomplete passes leave no descriptor open."""
     with wids.ShardListDataset(shards, transformations="bytes") as dataset:
         for _ in range(3):
             list(wids.Loader(dataset, 4, num_workers=2))
@@ -574,7 +574,7 @@ def test_descriptors_are_given_back(shards, no_fd_leaks):
 
 
 def test_a_loader_pickles(shards):
-    """A loader can be sent to another process, between passes."""
+    """A loader can be pickled between passes."""
     loader = wids.Loader(wids.ShardListDataset(shards), 4, shuffle=True, seed=3)
     assert indexes_of(pickle.loads(pickle.dumps(loader))) == indexes_of(loader)
 
@@ -593,7 +593,7 @@ def test_a_loader_pickles(shards):
 def test_a_restored_loader_goes_on_where_it_was(  # noqa: PLR0917 (drawn by name)
     shards, batch_size, steps, num_workers, drop_last, other_size
 ):
-    """Stopped after any number of batches over two epochs, the rest comes and nothing twice."""
+    """A restored loader yields exactly the remaining batches."""
     dataset = wids.ShardListDataset(shards, fields=(".cls",))
 
     def make(size=batch_size):
@@ -630,7 +630,7 @@ def test_a_restored_loader_goes_on_where_it_was(  # noqa: PLR0917 (drawn by name
 
 
 def test_a_state_before_the_first_batch_is_the_start(shards):
-    """However far the threads have read ahead, what nobody got has not been used."""
+    """Prefetched batches do not count in the state."""
     dataset = wids.ShardListDataset(shards)
     loader = wids.Loader(dataset, 50, shuffle=True, num_workers=2)
     begun = iter(loader)
@@ -641,7 +641,7 @@ def test_a_state_before_the_first_batch_is_the_start(shards):
 
 
 def test_states_of_ranks_fit_together(shards):
-    """Four ranks stop, and six go on with exactly what is left."""
+    """After four ranks stop, six ranks read exactly the remaining samples."""
     dataset = wids.ShardListDataset(shards)
     seen = []
     for rank in range(4):
@@ -659,7 +659,7 @@ def test_states_of_ranks_fit_together(shards):
 
 
 def test_a_sampler_without_state_is_refused(shards):
-    """A position that could not be restored is not pretended to be one."""
+    """The state of a sampler without state is refused."""
     dataset = wids.ShardListDataset(shards)
     for options in ({"sampler": SequentialSampler(dataset)}, {"batch_sampler": [[1], [2]]}):
         loader = wids.Loader(dataset, **options)
@@ -671,7 +671,7 @@ def test_a_sampler_without_state_is_refused(shards):
 
 @pytest.mark.parametrize("state", [{}, {"epoch": 1}, {"sampler": {}}])
 def test_what_is_no_state_is_refused(shards, state):
-    """The message says what was expected."""
+    """A malformed state is refused with the expected form."""
     with pytest.raises(ValueError, match="state"):
         wids.Loader(wids.ShardListDataset(shards)).load_state_dict(state)
 
@@ -680,7 +680,7 @@ def test_what_is_no_state_is_refused(shards, state):
 
 
 def test_many_loaders_at_once(shards):
-    """Eight loaders over one dataset, each with threads of its own, all yield everything."""
+    """Eight loaders over one dataset each yield all samples."""
     dataset = wids.ShardListDataset(shards, transformations="numpy", lru_size=2)
     sums = []
 

@@ -1,4 +1,4 @@
-"""From a global index to a shard and a place in it."""
+"""`Locator` maps a global index to a shard and a local index."""
 
 import pickle
 
@@ -11,7 +11,7 @@ from wids.reading.openshards import Locator
 
 
 def place_by_counting(lengths: list[int], index: int) -> tuple[int, int]:
-    """Walk over all shards: the slow way that cannot be wrong."""
+    """Find a sample by counting through all shards."""
     for shard_index, length in enumerate(lengths):
         if index < length:
             return shard_index, index
@@ -21,7 +21,7 @@ def place_by_counting(lengths: list[int], index: int) -> tuple[int, int]:
 
 @given(st.lists(st.integers(0, 9), min_size=1, max_size=40))
 def test_every_index_lies_where_counting_finds_it(lengths: list[int]) -> None:
-    """Each index and its negative twin map to the shard and place that counting gives."""
+    """Each index, also a negative one, is where counting finds it."""
     locator = Locator(np.array(lengths))
     total = sum(lengths)
     assert locator.total == total
@@ -32,7 +32,7 @@ def test_every_index_lies_where_counting_finds_it(lengths: list[int]) -> None:
 
 @given(st.integers(5000, 9000), st.integers(0, 2**32), st.sampled_from([1, 3, 2000]))
 def test_many_shards_are_found_like_few(num_shards: int, seed: int, longest: int) -> None:
-    """Beyond some thousand shards another structure is used; NumPy's search agrees with it."""
+    """With many shards, the table finds the same as NumPy's search."""
     rng = np.random.default_rng(seed)
     lengths = rng.integers(0, longest, num_shards) * (rng.random(num_shards) < 0.5)
     lengths[-1] = 1
@@ -45,7 +45,7 @@ def test_many_shards_are_found_like_few(num_shards: int, seed: int, longest: int
 
 @pytest.mark.parametrize("index", [3, -4, 10**20])
 def test_an_index_out_of_range_names_itself_and_the_length(index: int) -> None:
-    """The error says which index was asked for and how many samples there are."""
+    """The error names the index and the number of samples."""
     with pytest.raises(IndexError, match=f"index {index} is out of range .* of 3 samples"):
         Locator(np.array([1, 2]))(index)
 

@@ -1,4 +1,4 @@
-"""From a spec's entry to an open shard, while others remove what is there."""
+"""Opening of shards while other processes remove them."""
 
 import hashlib
 import io
@@ -28,7 +28,7 @@ NSAMPLES = 10
 
 
 class RobbedCache(ShardCache):
-    """A cache from which each shard is removed as soon as it was given out, so many times."""
+    """A cache whose shards are removed a number of times right after `get`."""
 
     robberies = 0
 
@@ -50,7 +50,7 @@ def cache(tmp_path: Path) -> RobbedCache:
 def test_a_shard_removed_before_it_was_opened_is_fetched_again(
     cache: RobbedCache, shard_server: ShardServer, robberies: int
 ) -> None:
-    """The reader gets its samples and never hears of it."""
+    """A shard that was removed before it was opened is fetched again."""
     url = shard_server.put("a.tar", tar_of(NSAMPLES))
     cache.robberies = robberies
     assert len(ShardOpener(cache, RULES).open(ShardRef(url))) == NSAMPLES
@@ -58,7 +58,7 @@ def test_a_shard_removed_before_it_was_opened_is_fetched_again(
 
 
 def test_it_is_not_tried_for_ever(cache: RobbedCache, shard_server: ShardServer) -> None:
-    """Where shards vanish each time, the reader is told that the file is not there."""
+    """If the shard is removed each time, the error says that the file is missing."""
     url = shard_server.put("a.tar", tar_of(NSAMPLES))
     cache.robberies = 100
     with pytest.raises(FileNotFoundError):
@@ -77,7 +77,7 @@ def damaged() -> bytes:
 def test_a_shard_that_came_damaged_is_fetched_once_more(
     cache: RobbedCache, shard_server: ShardServer, told: str
 ) -> None:
-    """Nothing was promised of its bytes, so the damage may have come on the way."""
+    """A damaged shard without a digest is fetched once more."""
     bad = damaged() if told == "by its headers" else tar_of(NSAMPLES - 1)
     url = shard_server.put("a.tar", bad)
     cache.get(url)
@@ -90,7 +90,7 @@ def test_a_shard_that_came_damaged_is_fetched_once_more(
 def test_a_shard_that_came_damaged_twice_is_an_error(
     cache: RobbedCache, shard_server: ShardServer
 ) -> None:
-    """The error says so, and the shard is not fetched a third time, whoever opens it again."""
+    """A shard that is damaged twice is an error and not fetched again."""
     url = shard_server.put("a.tar", damaged())
     for message in ("checksum.*damaged each time", "checksum"):
         with pytest.raises(ShardFormatError, match=message):
@@ -101,7 +101,7 @@ def test_a_shard_that_came_damaged_twice_is_an_error(
 def test_a_damaged_shard_with_the_promised_digest_is_not_fetched_again(
     cache: RobbedCache, shard_server: ShardServer
 ) -> None:
-    """It is damaged where it comes from: the error is given at once."""
+    """A damaged shard with the right digest is an error at once."""
     url = shard_server.put("a.tar", damaged())
     md5sum = hashlib.md5(damaged()).hexdigest()
     with pytest.raises(ShardFormatError, match="checksum"):
@@ -110,14 +110,14 @@ def test_a_damaged_shard_with_the_promised_digest_is_not_fetched_again(
 
 
 def test_a_local_shard_that_is_missing_is_an_error_at_once(tmp_path: Path) -> None:
-    """There is nothing to fetch it from."""
+    """A missing local shard is an error at once."""
     with pytest.raises(OSError, match="No such file"):
         ShardOpener(ShardCache(tmp_path / "cache"), RULES).open(ShardRef(str(tmp_path / "a.tar")))
 
 
 @pytest.mark.parametrize("name", ["pipe.tar", "pipe.tar.gz"])
 def test_a_pipe_is_an_error_and_not_waited_for(tmp_path: Path, name: str) -> None:
-    """What lies in a folder under a shard's name and is no file ends with an error at once."""
+    """A pipe in place of a shard is an error at once."""
     os.mkfifo(tmp_path / name)
     with pytest.raises(FetchError, match="expected a regular file"):
         ShardList(str(tmp_path))
@@ -126,7 +126,7 @@ def test_a_pipe_is_an_error_and_not_waited_for(tmp_path: Path, name: str) -> Non
 def test_processes_read_right_while_shards_are_removed_under_them(
     tmp_path: Path, shard_server: ShardServer
 ) -> None:
-    """Four readers, and somebody who removes shard after shard, locked or not: no error."""
+    """Four readers read right while shards are removed."""
     digests = {}
     for number in range(6):
         shard = tar_of(NSAMPLES, seed=number)
@@ -149,7 +149,7 @@ def test_processes_read_right_while_shards_are_removed_under_them(
 def test_a_shard_is_indexed_once_whatever_lies_beside_it(
     make_shard: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, obstacle: str
 ) -> None:
-    """A sidecar of no use that cannot be replaced does not make each process read all headers."""
+    """A useless sidecar that cannot be replaced is not made again by each process."""
     path = make_shard("a.tar", [{"__key__": f"{i}.x", ".txt": str(i)} for i in range(3)])
     beside = path.with_name(path.name + SIDECAR_SUFFIX)
     if obstacle == "a folder":
@@ -174,7 +174,7 @@ def test_a_shard_is_indexed_once_whatever_lies_beside_it(
 def test_evicted_shards_do_not_stay_mapped(
     shard_server: ShardServer, tmp_path: Path, make_shard: Callable[..., Path]
 ) -> None:
-    """Under a bound, what an epoch leaves behind gives its space back to the disk."""
+    """Evicted shards are unmapped and free their disk space."""
     rows = [(shard_server.put(f"{i}.tar", tar_of(NSAMPLES, seed=i)), NSAMPLES) for i in range(12)]
     bound = 3 * (len(tar_of(NSAMPLES)) + 3000) + 20_000
     with ShardList(rows, cache_dir=tmp_path / "cache", cache_size=bound) as dataset:
@@ -201,7 +201,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_bound_holds_on_a_disk_that_has_no_more(
     shard_server: ShardServer, small_disk: Path
 ) -> None:
-    """With a disk little larger than the bound, what is mapped and evicted makes way in time."""
+    """On a disk little larger than the bound, evicted shards are unmapped in time."""
     rows = [(shard_server.put(f"{i}.tar", tar_of(400, seed=i)), 400) for i in range(6)]
     with ShardList(
         rows, cache_dir=small_disk, cache_size=2_300_000, transformations="bytes"
@@ -214,7 +214,7 @@ def test_a_bound_holds_on_a_disk_that_has_no_more(
 def test_a_full_disk_is_an_error_that_leaves_all_whole(
     shard_server: ShardServer, small_disk: Path
 ) -> None:
-    """The third shard finds no space: the error says where and how much; the rest still reads."""
+    """A full disk is an error with folder and sizes, and cached shards stay readable."""
     rows = [(shard_server.put(f"{i}.tar", tar_of(400, seed=i)), 400) for i in range(4)]
     with ShardList(rows, cache_dir=small_disk, transformations="bytes") as dataset:
         assert [dataset[index]["__index__"] for index in (0, 400)] == [0, 400]

@@ -1,4 +1,4 @@
-"""The bounded set of shards that a process keeps open."""
+"""`OpenShards` keeps a bounded number of shards open."""
 
 import errno
 import resource
@@ -15,14 +15,14 @@ from wids.reading.openshards import OpenShards, default_max_open_shards
 
 @dataclass
 class Opened:
-    """What stands for an open shard."""
+    """A stand-in for an open shard."""
 
     number: int
     uses: int = 0
 
 
 def use(opened: OpenShards[Opened], shard_index: int) -> int:
-    """Ask for a shard as a reader does, and say which one came."""
+    """Use a shard as a reader does, and return its number."""
     shard = opened[shard_index]
     shard.uses += 1
     return shard.number
@@ -30,7 +30,7 @@ def use(opened: OpenShards[Opened], shard_index: int) -> int:
 
 @given(st.integers(1, 5), st.lists(st.integers(0, 9), max_size=60))
 def test_any_access_returns_the_right_shard_within_the_bound(limit: int, asked: list[int]) -> None:
-    """Whatever is asked in whatever order comes back right, and never too many stay open."""
+    """Any sequence of accesses returns the right shards within the bound."""
     opened = OpenShards(limit, open_shard=Opened)
     for shard_index in asked:
         assert use(opened, shard_index) == shard_index
@@ -40,7 +40,7 @@ def test_any_access_returns_the_right_shard_within_the_bound(limit: int, asked: 
 
 
 def test_what_is_used_again_and_again_stays_open() -> None:
-    """A shard in steady use survives others passing through."""
+    """A shard in steady use stays open."""
     opened = OpenShards(3, open_shard=Opened)
     for passing in range(1, 20):
         use(opened, 0)
@@ -50,7 +50,7 @@ def test_what_is_used_again_and_again_stays_open() -> None:
 
 
 def test_a_failure_to_open_is_passed_on_and_not_remembered() -> None:
-    """The next access tries again."""
+    """After an error, the next access tries again."""
     outcomes = iter([OSError("gone"), Opened(0)])
 
     def open_shard(_: int) -> Opened:
@@ -66,7 +66,7 @@ def test_a_failure_to_open_is_passed_on_and_not_remembered() -> None:
 
 
 def test_running_out_of_descriptors_closes_others_and_tries_again() -> None:
-    """Where the process has no descriptor left, half of the open shards make room."""
+    """Without free descriptors, half of the open shards are dropped."""
     full = {7}
 
     def open_shard(shard_index: int) -> Opened:
@@ -82,7 +82,7 @@ def test_running_out_of_descriptors_closes_others_and_tries_again() -> None:
 
 
 def test_useless_shards_go_once_they_are_idle() -> None:
-    """One that was used since the last time is spared once; the others stay."""
+    """Useless shards are dropped, and recently used ones later."""
     opened = OpenShards(8, open_shard=Opened)
     for shard_index in (0, 1, 2, 1):
         use(opened, shard_index)
@@ -95,7 +95,7 @@ def test_useless_shards_go_once_they_are_idle() -> None:
 
 
 def test_threads_that_share_it_get_right_shards() -> None:
-    """Many threads missing at once, with evictions, each see the shard that they asked for."""
+    """Many threads get the right shards despite concurrent evictions."""
     opened = OpenShards(2, open_shard=Opened)
     with ThreadPoolExecutor(8) as pool:
         asked = [i % 7 for i in range(4000)]
@@ -103,7 +103,7 @@ def test_threads_that_share_it_get_right_shards() -> None:
 
 
 def test_uses_are_counted_whatever_became_of_the_shards() -> None:
-    """Shards that were dropped, or forgotten all at once, count like those that are open."""
+    """Uses of dropped shards are counted."""
     opened = OpenShards(2, open_shard=Opened)
     for shard_index in (0, 1, 2, 0, 3):
         use(opened, shard_index)
@@ -113,7 +113,7 @@ def test_uses_are_counted_whatever_became_of_the_shards() -> None:
 
 
 def test_a_limit_below_one_is_refused() -> None:
-    """At least one shard has to be open to be read."""
+    """A limit below one is refused."""
     with pytest.raises(ValueError, match="limit of 0"):
         OpenShards(0, open_shard=Opened)
 
@@ -122,6 +122,6 @@ def test_a_limit_below_one_is_refused() -> None:
 def test_the_default_limit_leaves_descriptors_for_others(
     monkeypatch: pytest.MonkeyPatch, descriptors: int, expected: int
 ) -> None:
-    """A quarter of what the process may open, at two a shard."""
+    """The default limit uses a quarter of the descriptors, two per shard."""
     monkeypatch.setattr(resource, "getrlimit", lambda _: (descriptors, descriptors))
     assert default_max_open_shards() == expected

@@ -1,4 +1,4 @@
-"""A parallel map in order: results, errors and threads, whatever ends it."""
+"""`OrderedMap` returns results in order, and its threads always end."""
 
 import gc
 import itertools
@@ -24,7 +24,7 @@ def loader_threads() -> set[threading.Thread]:
 @settings(max_examples=40)
 @given(st.lists(st.integers()), st.integers(1, 4), st.integers(1, 8))
 def test_results_are_those_of_map(tasks: list[int], num_threads: int, ahead: int) -> None:
-    """In the order of the tasks, however many threads there are and however far they are ahead."""
+    """Results are in the order of the tasks for any number of threads."""
     results = OrderedMap(str, iter(tasks), num_threads=num_threads, ahead=ahead)
     assert list(results) == list(map(str, tasks))
 
@@ -32,7 +32,7 @@ def test_results_are_those_of_map(tasks: list[int], num_threads: int, ahead: int
 @settings(max_examples=40)
 @given(st.lists(st.integers(-3, 3)), st.integers(1, 3))
 def test_an_error_stands_in_the_place_of_its_result(tasks: list[int], num_threads: int) -> None:
-    """The results before and behind it can all be had."""
+    """An error replaces its result, and the other results can be read."""
     found: list[int | str] = []
     results = OrderedMap(lambda task: 12 // task, iter(tasks), num_threads=num_threads, ahead=3)
     for _ in tasks:
@@ -46,7 +46,7 @@ def test_an_error_stands_in_the_place_of_its_result(tasks: list[int], num_thread
 
 
 def test_no_more_tasks_are_taken_than_are_wanted_ahead() -> None:
-    """A stream without an end is read as far as results were asked for, and a little more."""
+    """An endless stream is read only a little ahead."""
     taken: list[int] = []
 
     def stream() -> Iterator[int]:
@@ -62,7 +62,7 @@ def test_no_more_tasks_are_taken_than_are_wanted_ahead() -> None:
 
 
 def test_tasks_are_taken_in_the_thread_that_asks() -> None:
-    """A sampler need not be safe for threads; the function runs in others."""
+    """Tasks are taken in the reading thread, and the function runs in others."""
     takers: set[int] = set()
 
     def stream() -> Iterator[int]:
@@ -77,7 +77,7 @@ def test_tasks_are_taken_in_the_thread_that_asks() -> None:
 
 
 def test_an_error_of_the_stream_comes_when_it_is_its_turn() -> None:
-    """The results before it are not lost; behind it there is nothing."""
+    """An error of the stream is raised after all earlier results."""
 
     def stream() -> Iterator[int]:
         yield from (1, 2)
@@ -92,7 +92,7 @@ def test_an_error_of_the_stream_comes_when_it_is_its_turn() -> None:
 
 
 def test_a_result_that_is_late_can_be_waited_for_again() -> None:
-    """The timeout is an error that says so, and loses nothing."""
+    """After a timeout, the result can be read later."""
     gate = threading.Event()
 
     def late(task: int) -> int:
@@ -116,7 +116,7 @@ def test_a_result_that_is_late_can_be_waited_for_again() -> None:
 
 @pytest.mark.parametrize("end", ["exhausted", "closed", "forgotten"])
 def test_threads_end_with_the_map(end: str) -> None:
-    """At the last result, on `close`, and when nobody holds it any more."""
+    """The threads end after the last result, on `close`, and when the map is freed."""
     before = loader_threads()
     results = OrderedMap(abs, iter(range(10)), num_threads=3, ahead=4)
     threads = loader_threads() - before
@@ -142,7 +142,7 @@ class Batch:
 
 
 def test_results_live_no_longer_than_the_caller_needs_them() -> None:
-    """Neither the map nor its threads keep a batch that was given out."""
+    """Neither the map nor its threads keep a result that was returned."""
     results = OrderedMap(lambda _: Batch(), iter(range(3)), num_threads=1, ahead=1)
     batch = next(results)
     watched = weakref.ref(batch)
@@ -155,7 +155,7 @@ def test_results_live_no_longer_than_the_caller_needs_them() -> None:
 
 
 def test_an_error_keeps_no_frame_alive() -> None:
-    """What the failing function held is freed with the error."""
+    """Objects of the failing function are freed with the error."""
     watched: list[weakref.ref[Batch]] = []
 
     def fails(_task: int) -> None:
@@ -173,7 +173,7 @@ def test_an_error_keeps_no_frame_alive() -> None:
 
 
 def test_a_map_from_before_a_fork_says_so() -> None:
-    """The threads stayed in the parent; the child is told rather than kept waiting."""
+    """After a fork, the child gets an error."""
     results = OrderedMap(abs, iter(range(100)), num_threads=2, ahead=4)
     next(results)
     reader, writer = os.pipe()
@@ -195,7 +195,7 @@ def test_a_map_from_before_a_fork_says_so() -> None:
 
 
 def test_a_process_ends_while_a_task_hangs() -> None:
-    """Threads that wait for a server that is gone keep no interpreter alive."""
+    """A process ends although a task hangs."""
     code = (
         "import threading\n"
         "from wids.reading.orderedmap import OrderedMap\n"

@@ -1,4 +1,4 @@
-"""The pipeline from raw fields to a sample, without any shard."""
+"""`Pipeline` makes a sample from raw fields."""
 
 import pickle
 from typing import Any
@@ -13,18 +13,18 @@ LABELS = {"__key__": "a", "__index__": 3, "__shard__": "https://host/a.tar?token
 
 
 def raw_sample() -> dict[str, Any]:
-    """Return a sample as a shard gives it, with its labels."""
+    """Return a raw sample with its labels."""
     return {**LABELS, ".txt": memoryview(b"one"), ".cls": memoryview(b"7")}
 
 
 def test_decoding_makes_values() -> None:
-    """A way to decode makes a value of each field."""
+    """A decoding transformation decodes each field."""
     sample = Pipeline("PIL", SampleDecoder()).finish(raw_sample())
     assert (sample[".txt"], sample[".cls"]) == ("one", 7)
 
 
 def test_callables_get_streams_and_follow_each_other() -> None:
-    """Users' functions read binary streams, as in 0.1.11, and each gets what the last returned."""
+    """Callables get binary streams, and each gets the result of the one before."""
     pipeline = Pipeline([lambda sample: sample[".txt"].read(), len], SampleDecoder())
     assert pipeline.finish(raw_sample()) == 3
 
@@ -42,7 +42,7 @@ def test_callables_get_streams_and_follow_each_other() -> None:
 def test_how_batches_are_made_follows_from_the_transformations(
     transformations: Any, kind: str, copies: bool
 ) -> None:
-    """Fields can be gathered where they stay raw or are decoded, and nothing else is done."""
+    """Batches are made by fields only if fields stay raw or are only decoded."""
     pipeline = Pipeline(transformations, SampleDecoder())
     assert (pipeline.batch_kind, pipeline.copies) == (kind, copies)
     pipeline.transformations.append(len)
@@ -50,12 +50,12 @@ def test_how_batches_are_made_follows_from_the_transformations(
 
 
 def test_collected_errors_belong_to_whole_samples() -> None:
-    """A decoder that collects errors makes batches sample by sample."""
+    """With collected errors, batches are made sample by sample."""
     assert Pipeline("PIL", SampleDecoder(on_error="collect")).batch_kind == "samples"
 
 
 def test_an_error_names_the_sample_and_no_credentials() -> None:
-    """Users' errors keep their type and get a note; those of decoders name the field."""
+    """Errors keep their type and name the sample without credentials."""
     with pytest.raises(ZeroDivisionError) as caught:
         Pipeline(lambda sample: 1 // 0, SampleDecoder()).finish(raw_sample())
     assert caught.value.__notes__ == [
@@ -66,7 +66,7 @@ def test_an_error_names_the_sample_and_no_credentials() -> None:
 
 
 def test_other_transformations_keep_fields_and_decoder() -> None:
-    """A pipeline is made anew for other transformations, and the old one stays as it was."""
+    """`with_transformations` keeps fields and decoder and does not change the original."""
     first = Pipeline("PIL", SampleDecoder(on_error={".cls": -1}), [".cls"])
     second = first.with_transformations(["PIL", lambda sample: sample[".cls"]])
     assert second.finish({**LABELS, ".cls": memoryview(b"x")}) == -1
@@ -75,19 +75,19 @@ def test_other_transformations_keep_fields_and_decoder() -> None:
 
 @pytest.mark.parametrize("transformations", ["gif", [3], ["bytes"]])
 def test_what_is_no_transformation_is_refused(transformations: Any) -> None:
-    """The message names what there is."""
+    """An unknown transformation is an error that lists the known ones."""
     with pytest.raises(TypeError, match="expected a callable or one of"):
         Pipeline(transformations, SampleDecoder())
 
 
 def test_a_field_begins_with_a_dot() -> None:
-    """An extension without its dot would never be found."""
+    """A field without a leading dot is refused."""
     with pytest.raises(ValueError, match="starts with a dot, got 'txt'"):
         Pipeline("PIL", SampleDecoder(), ["txt"])
 
 
 def test_a_pickled_pipeline_does_the_same() -> None:
-    """Workers get the pipeline of their dataset."""
+    """A pickled pipeline gives the same samples."""
     pipeline = pickle.loads(pickle.dumps(Pipeline("numpy", SampleDecoder(), ".txt")))
     assert (pipeline.fields, pipeline.batch_kind) == ((".txt",), "decoded")
     assert pipeline.finish(raw_sample())[".txt"] == "one"

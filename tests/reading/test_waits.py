@@ -1,4 +1,4 @@
-"""How long readers wait: noted by many threads, counted once."""
+"""`WaitLog` records waits of many threads and counts overlapping time once."""
 
 from concurrent.futures import ThreadPoolExecutor
 
@@ -12,7 +12,7 @@ SPANS = st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=12)
 
 @given(SPANS, st.integers(0, 60))
 def test_time_covered_is_counted_once(spans: list[tuple[int, int]], since: int) -> None:
-    """As many seconds as there are with some span over them, from the given time on."""
+    """Overlapping spans are counted once, from the given time on."""
     pairs = [(began, began + length) for began, length in spans]
     seconds = {second for began, ended in pairs for second in range(began, ended)}
     expected = sum(second >= since for second in seconds)
@@ -20,7 +20,7 @@ def test_time_covered_is_counted_once(spans: list[tuple[int, int]], since: int) 
 
 
 def test_notes_of_many_threads_are_all_there() -> None:
-    """Four threads note at once, and no wait is lost."""
+    """No wait of four concurrent threads is lost."""
     waits = WaitLog()
 
     def note_many(number: int) -> None:
@@ -34,7 +34,7 @@ def test_notes_of_many_threads_are_all_there() -> None:
 
 
 def test_what_takes_no_time_is_no_wait() -> None:
-    """Opening a shard that is there is not noted."""
+    """Very short waits are not recorded."""
     waits = WaitLog()
     waits.note(5.0, 5.0005)
     assert waits.seconds(0.0) == 0.0

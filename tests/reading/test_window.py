@@ -1,4 +1,4 @@
-"""The window of coming shards: in order, within its room, never stuck, never ahead without end."""
+"""The window of shards to fetch ahead: in order, bounded and never stuck."""
 
 from collections.abc import Sequence
 
@@ -12,12 +12,12 @@ from wids.reading.fetchahead import Window
 def window_of(
     visits: Sequence[Visit], *, room: int | None, nbytes: int = 10, most: int = 100
 ) -> Window:
-    """Make a window over visits that come one to a block."""
+    """Make a window over visits in blocks of one."""
     return Window(iter([[visit] for visit in visits]), lambda _: nbytes, room, most)
 
 
 def taken(window: Window, step: int) -> list[int]:
-    """Take in all that there is room for."""
+    """Take all shards for which there is room."""
     return list(iter(lambda: window.take(step), None))
 
 
@@ -25,12 +25,12 @@ ONE_BY_ONE = [Visit(shard, 10 * shard, 10 * shard + 9) for shard in range(8)]
 
 
 def test_all_come_where_there_is_no_bound() -> None:
-    """Without a bound everything is taken in, in the order of need."""
+    """Without a bound, all shards are taken in order."""
     assert taken(window_of(ONE_BY_ONE, room=None), step=0) == list(range(8))
 
 
 def test_room_is_kept_for_those_who_lag_behind() -> None:
-    """A quarter of the room stays free; it moves on with the steps."""
+    """A quarter of the room stays free at each step."""
     window = window_of(ONE_BY_ONE, room=40)
     assert taken(window, 0) == [0, 1, 2]
     assert taken(window, 9) == []
@@ -40,21 +40,21 @@ def test_room_is_kept_for_those_who_lag_behind() -> None:
 
 
 def test_one_comes_ahead_if_it_fits_at_all() -> None:
-    """With room for two, the present one and the next are here; with room for one, that one."""
+    """With room for two shards, one is taken ahead; with room for one, none."""
     assert taken(window_of(ONE_BY_ONE, room=20), 0) == [0, 1]
     one = window_of(ONE_BY_ONE, room=19)
     assert (taken(one, 0), taken(one, 10)) == ([0], [1])
 
 
 def test_a_shard_too_large_for_the_room_is_passed_over() -> None:
-    """It is left to its reader; what comes after it is taken in when its time has passed."""
+    """A shard larger than the room is skipped."""
     sizes = {0: 10, 1: 1000, 2: 10}
     window = Window(iter([ONE_BY_ONE[:3]]), sizes.__getitem__, 40, 100)
     assert (taken(window, 0), taken(window, 15), taken(window, 20)) == ([0], [], [2])
 
 
 def test_a_shard_needed_again_keeps_its_room() -> None:
-    """What comes again soon is neither taken in twice nor let go of in between."""
+    """A shard that is needed again soon stays in the window."""
     visits = [Visit(0, 0, 9), Visit(1, 5, 14), Visit(0, 12, 30), Visit(2, 31, 40)]
     window = window_of(visits, room=40)
     assert taken(window, 0) == [0, 1, 2]
@@ -64,12 +64,12 @@ def test_a_shard_needed_again_keeps_its_room() -> None:
 
 
 def test_a_jump_forward_skips_what_was_passed() -> None:
-    """Shards whose time has passed are not taken in any more."""
+    """Shards whose steps have passed are not taken."""
     assert taken(window_of(ONE_BY_ONE, room=40), step=45) == [4, 5, 6]
 
 
 def test_the_number_is_bounded_too() -> None:
-    """However small the shards, no more than so many are held; the rest is not even looked at."""
+    """The number of shards is bounded, and later ones are not looked up."""
     asked = []
 
     def visits():
@@ -89,7 +89,7 @@ def test_the_number_is_bounded_too() -> None:
     strides=st.lists(st.integers(0, 15), max_size=30),
 )
 def test_the_room_is_never_passed(sizes: list[int], room: int, strides: list[int]) -> None:
-    """Whatever the sizes and the pace, what is held fits; in the end all that fit were taken in."""
+    """The room is never exceeded, and all shards that fit are taken."""
     visits = [Visit(shard, 10 * shard, 10 * shard + 9) for shard in range(len(sizes))]
     window = Window(iter([visits]), sizes.__getitem__, room, most=100)
     step, came = 0, []
