@@ -441,7 +441,7 @@ class ShardList:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
         hashes = [np.empty(0, np.uint64)]
         for number in np.flatnonzero(self.shards.nsamples).tolist():
-            columns = self._opened.open_anew(number).shard.index.columns()
+            columns = self._opened.open_unkept(number).shard.index.columns()
             hashes.append(hash_packed(columns.key_bytes, columns.key_starts))
         return np.concatenate(hashes)
 
