@@ -66,6 +66,12 @@ class CostPlan:
         first, stop = start.first, start.first + start.n
         if not self._each_once:
             first, stop = 0, len(sampler.dataset)
+        # A longer column would be looked up without a word, and is that of another dataset.
+        if hasattr(sampler.dataset, "__len__") and len(costs) != len(sampler.dataset):
+            raise ValueError(
+                f"cost must be a number for each of {len(sampler.dataset)} samples of the dataset, "
+                f"got {len(costs)}; pass the column of the dataset that the sampler draws from"
+            )
         self._pools = CostPools(costs, max_cost, most, first, stop)
         self._needs: dict[OrderState, int] = {}
 
