@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from wids.tar.tarindex import TarIndex as TarIndex
     from wids.tools.reshard import reshard as reshard
     from wids.views.dataset import ShardListDataset as ShardListDataset
+    from wids.views.dataset import open_view as open_view
     from wids.views.mixture import Mixture as Mixture
     from wids.views.viewable import Concatenation as Concatenation
     from wids.views.viewable import View as View
@@ -115,6 +116,7 @@ _HOME_OF = {
     "encode_field": "codecs.formats",
     "index_shard": "specs.build",
     "open_huggingface": "importing.huggingface",
+    "open_view": "views.dataset",
     "order_report": "ordering.orderreport",
     "random_seed": "ordering.randomseeds",
     "read_foreign_index": "tar.foreign",

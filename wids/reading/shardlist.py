@@ -164,6 +164,8 @@ class ShardList:
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
         )
         self.dataset_name = dataset_name or spec.name or name_of(shards, spec.shards.urls)
+        located = isinstance(shards, str | os.PathLike) and base is None
+        self.source = os.fspath(shards) if located else None
         self.base, self._header = spec.base, spec.header | {"name": spec.name}
         self.cache = ShardCache(
             cache_dir,

@@ -350,7 +350,8 @@ def _check_version(document: dict[str, Any], source: str) -> None:
     # In Python `True == 1`, but JSON's true is no version number.
     if version != 1 or isinstance(version, bool):
         raise SpecError(
-            f"{source}: wids_version: expected 1, found {version!r}; a newer wids may read it"
+            f"{source}: wids_version: expected 1, found {version!r}; a saved view, which has "
+            "version 2, is opened by wids.open_view, others by a newer wids"
         )
 
 

@@ -7,10 +7,10 @@ that they never wait for `import torch`, which takes seconds.
 
 from typing import TYPE_CHECKING, Any
 
-from wids.reading.shardlist import ShardList
-from wids.views.viewable import Viewable
+from wids.views.opening import open_samples
+from wids.views.viewable import ViewableShards
 
-__all__ = ["ShardListDataset"]
+__all__ = ["ShardListDataset", "open_view"]
 
 if TYPE_CHECKING:
     from torch.utils.data import Dataset
@@ -26,7 +26,7 @@ else:
                 return cls
 
 
-class ShardListDataset(ShardList, Viewable, Dataset[Any]):  # type: ignore[misc]  # the `+` of views
+class ShardListDataset(ViewableShards, Dataset[Any]):  # type: ignore[misc]  # the `+` of views
     """A map-style dataset over tar shards: `len(dataset)`, `dataset[index]`.
 
     A slice, a list of indexes or a mask in place of the index gives a view; so do the methods
@@ -51,5 +51,29 @@ class ShardListDataset(ShardList, Viewable, Dataset[Any]):  # type: ignore[misc]
     (2, '0002', 'text 0002', 7)
     """
 
-    def _view(self, chosen: Any) -> Any:
-        return self.select(chosen)
+
+def open_view(path: Any, **options: Any) -> Any:
+    """Open a view that was saved, with the datasets that it was made of.
+
+    Args:
+        path: Path or URL of the document that `save` wrote, or that was written by hand. What is
+            no saved view is opened as a dataset.
+        options: For every dataset that is opened, as `ShardListDataset` takes them.
+
+    Returns:
+        A `View`, a `Concatenation` or another sequence of samples, as it was saved.
+
+    Raises:
+        SpecError: It cannot be read, or its dataset is not the one that was chosen from.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
+    ...     for number in range(5):
+    ...         writer.write({"__key__": f"{number}", ".cls": number})
+    >>> wids.ShardListDataset(folder).filter(".cls >= 2").save(f"{folder}/some.json")
+    >>> view = open_view(f"{folder}/some.json")
+    >>> [sample[".cls"] for sample in view], view.made
+    ([2, 3, 4], ("filter('.cls >= 2')",))
+    """
+    return open_samples(path, ShardListDataset, **options)

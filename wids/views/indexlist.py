@@ -349,7 +349,7 @@ class IndexList:
             return IndexList, (self.kind, self.arrays, self.count, self.ascending)
         if self._path is None or not self._path.exists():
             self._share()
-        return _mapped, (str(self._path),)
+        return _mapped, (str(self._path), self.count)
 
     def _share(self) -> None:
         """Write the arrays to a file for other processes, and map it here too."""
@@ -363,16 +363,22 @@ class IndexList:
         self.at = self._form.at
 
 
-def _mapped(path: str) -> IndexList:
+def _mapped(path: str, count: int) -> IndexList:
     """Unpickle a list that lies in a file."""
     try:
-        return IndexList.load(Path(path))
+        loaded = IndexList.load(Path(path))
     except OSError as error:
         raise WidsError(
             f"{path}: the chosen indexes of a view lie in this file, which is gone ({error}); a "
             "pickled view is for processes that run beside the one that made it: to keep a view, "
             "or to send it to another machine, call its save()"
         ) from error
+    if len(loaded) != count:
+        raise WidsError(
+            f"{path}: expected {count} chosen indexes, found {len(loaded)}: the file was written "
+            "anew since the view was pickled; open the saved view again"
+        )
+    return loaded
 
 
 def _remove(path: Path, pid: int) -> None:

@@ -26,11 +26,13 @@ from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
 from wids.reading import describe
 from wids.reading.openshards import checked_position, checked_positions
+from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain
 from wids.views.filtering import column_named, holding
 from wids.views.indexlist import IndexList
 from wids.views.joining import Pairing, are_aligned, matching_rows
 from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, read_keys
+from wids.views.saved import save_view
 from wids.views.selection import Mapped, Selection
 from wids.views.splitting import by_exact_share, by_hash, hash_values, seeded, shuffled_ranks
 
@@ -48,7 +50,7 @@ if TYPE_CHECKING:
 else:
     _Sequence = object
 
-__all__ = ["Concatenation", "Join", "MappedView", "View", "Viewable", "concat"]
+__all__ = ["Concatenation", "Join", "MappedView", "View", "Viewable", "ViewableShards", "concat"]
 
 # Apart from all that orders derive from a seed.
 _TAKEN = 0x74616B65
@@ -98,7 +100,9 @@ class Viewable(_Sequence):
         >>> list(view), list(view[1:]), list(view[[True, False, True]])
         (['d', 'a', 'a'], ['a', 'a'], ['d', 'a'])
         """
-        return self._chosen(_index_list(chosen, len(self)))
+        rows = _index_list(chosen, len(self))
+        words = f"[{chosen.start}:{chosen.stop}:{chosen.step}]" if isinstance(chosen, slice) else ""
+        return self._chosen(rows, words or f"select({len(rows)} samples)")
 
     def take(self, num_samples: int, seed: int = 0) -> View:
         """Return the view of some samples drawn at random, in storage order.
@@ -116,7 +120,7 @@ class Viewable(_Sequence):
         places = np.arange(num_samples, dtype=np.int64)
         if num_samples < total:
             places = np.sort(permute(places, total, derive_key(seed, _TAKEN)))
-        return self._chosen(IndexList.of(places))
+        return self._chosen(IndexList.of(places), f"take({num_samples}, seed={seed})")
 
     def filter(self, condition: str | Callable[..., Any], *columns: str) -> View:
         """Return the view of the samples that fulfil a condition, in their order.
@@ -131,14 +135,16 @@ class Viewable(_Sequence):
                 something else.
         """
         if isinstance(condition, str):
-            return self.select(holding(self, condition))
+            rows = IndexList.of(np.flatnonzero(holding(self, condition)))
+            return self._chosen(rows, f"filter({condition!r})")
         mask = np.asarray(condition(*(self._column_named(name) for name in columns)))
         if mask.dtype != np.bool_ or mask.shape != (len(self),):
             raise ValueError(
                 f"filter: expected a truth value for each of {len(self)} samples from the "
                 f"function, got {mask.dtype} of shape {mask.shape}"
             )
-        return self.select(mask)
+        names = ", ".join(["function", *map(repr, columns)])
+        return self._chosen(IndexList.of(np.flatnonzero(mask)), f"filter({names})")
 
     def sort_by(self, column: str, *, descending: bool = False) -> View:
         """Return the view of all samples in the order of a column; equal ones keep their order.
@@ -160,7 +166,8 @@ class Viewable(_Sequence):
             order = np.argsort(array[::-1] if descending else array, kind="stable")
         except TypeError as error:
             raise ValueError(f"sort_by: {column!r}: {error}") from error
-        return self._chosen(IndexList.of((len(self) - 1 - order)[::-1] if descending else order))
+        order = (len(self) - 1 - order)[::-1] if descending else order
+        return self._chosen(IndexList.of(order), f"sort_by({column!r}, descending={descending})")
 
     def split(
         self, *, seed: int = 0, by: Any = "key", stratify: str | None = None, **parts: float
@@ -200,7 +207,14 @@ class Viewable(_Sequence):
                 "split: groups have samples of several classes: give either groups (by=) or "
                 "stratify="
             )
-        return {name: self.select(numbers == part) for part, name in enumerate(parts)}
+        how = f"seed={seed}, by={by if isinstance(by, str) else 'groups'!r}, stratify={stratify!r}"
+        shares = ", ".join(f"{name}={share}" for name, share in parts.items())
+        return {
+            name: self._chosen(
+                IndexList.of(np.flatnonzero(numbers == part)), f"split({how}, {shares})[{name!r}]"
+            )
+            for part, name in enumerate(parts)
+        }
 
     def _group_hashes(self, by: Any) -> npt.NDArray[np.uint64]:
         if isinstance(by, str):
@@ -286,7 +300,7 @@ class Viewable(_Sequence):
                 f"select_keys: samples {first} and {second} both have the key "
                 f"{wanted[rows[twice[0]]]!r}; choose by select(), or leave one out by exclude()"
             )
-        return self._chosen(IndexList.of(places))
+        return self._chosen(IndexList.of(places), f"select_keys({len(wanted)} keys)")
 
     def exclude(
         self, unwanted: Any, *, column: str = "key", missing: Literal["error", "drop"] = "error"
@@ -310,7 +324,8 @@ class Viewable(_Sequence):
             rows, places = self._pairs(keys, column)
             self._check_found(keys, rows, missing)
             mask[places] = False
-        return self.select(mask)
+        rows = IndexList.of(np.flatnonzero(mask))
+        return self._chosen(rows, f"exclude({len(self) - len(rows)} samples)")
 
     def _pairs(self, wanted: list[str], column: str) -> tuple[Any, Any]:
         """Return rows of the wanted keys and the samples that have them."""
@@ -416,10 +431,34 @@ class Viewable(_Sequence):
         kind = type(self).__name__
         return describe.page_of(self, DatasetFacts(kind, repr(self), len(self), shards, None))
 
-    def _chosen(self, rows: IndexList) -> View:
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write a document that names the dataset and what was chosen of it.
+
+        `wids.open_view` opens it, on another machine too, and checks that the dataset is still the
+        one that was chosen from. It takes some kilobytes, and a file beside it of mostly less than
+        2 bytes a sample, or 4 where they are in an order of their own.
+
+        Args:
+            path: Of the document; it ends in `.json`.
+
+        Raises:
+            ValueError: The path ends in something else.
+            TypeError: The view has a function or weights.
+            OSError: It cannot be written.
+        """
+        save_view(self, path, getattr(self, "made", ()))
+
+    def _chosen(self, rows: IndexList, made: str) -> View:
         if isinstance(self, View):
-            return View(self.base, self.rows.chosen(rows))
-        return View(self, rows)
+            return View(self.base, self.rows.chosen(rows), (*self.made, made))
+        return View(self, rows, (made,))
+
+
+class ViewableShards(ShardList, Viewable):
+    """A `ShardList` with the methods that make views: for those who do without torch."""
+
+    def _view(self, chosen: Any) -> Any:
+        return self.select(chosen)
 
 
 class View(Selection, Viewable):
@@ -431,12 +470,14 @@ class View(Selection, Viewable):
     Attributes:
         base: The sequence that was chosen from.
         rows: The indexes that were chosen.
+        made: Words that say how, one for each choice.
     """
 
-    __slots__ = ("_at", "_count", "_read", "base", "rows")
+    __slots__ = ("_at", "_count", "_read", "base", "made", "rows")
 
-    def __init__(self, base: SampleSequence, rows: IndexList) -> None:
+    def __init__(self, base: SampleSequence, rows: IndexList, made: Sequence[str] = ()) -> None:
         super().__init__(base, rows)
+        self.made = tuple(made)
         self._at, self._count, self._read = rows.at, rows.count, base.read_as
 
     def __getitem__(self, index: Any) -> Any:
@@ -453,13 +494,13 @@ class View(Selection, Viewable):
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> View:
         """Return the same view of samples that are read with other options."""
-        return View(self.base.with_options(**options), self.rows)
+        return View(self.base.with_options(**options), self.rows, self.made)
 
     def __repr__(self) -> str:
         return f"View({len(self)} samples of {self.base!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return View, (self.base, self.rows)
+        return View, (self.base, self.rows, self.made)
 
 
 class MappedView(Mapped, Viewable):

@@ -1,0 +1,212 @@
+"""Saved views: opened again, elsewhere too, and refused when their base has changed."""
+
+import json
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from helpers.server import ShardServer
+
+import wids
+from wids.views.opening import open_samples
+
+COUNT = 3000
+KEYS = [f"k{number:04d}" for number in range(COUNT)]
+
+
+@pytest.fixture
+def folder(make_shard: Callable[..., Path]) -> Path:
+    """Write three shards and their spec into a folder."""
+    rows = []
+    for shard in range(3):
+        numbers = range(1000 * shard, 1000 * shard + 1000)
+        samples = [{"__key__": KEYS[n], ".cls": str(n % 10)} for n in numbers]
+        path = make_shard(f"data/s{shard}.tar", samples)
+        rows.append({"url": path.name, "nsamples": 1000})
+    (path.parent / "train.json").write_text(json.dumps({"wids_version": 1, "shardlist": rows}))
+    return path.parent
+
+
+def keys(samples: Any) -> list[str]:
+    return samples.keys_at(np.arange(len(samples)))
+
+
+def edited(path: Path, **changes: Any) -> Path:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return path
+
+
+CHOICES: dict[str, Callable[[Any], Any]] = {
+    "range": lambda dataset: dataset[10:2000:3],
+    "list": lambda dataset: dataset[[7, 7, 2999]],
+    "dense": lambda dataset: dataset.filter(".cls != 4"),
+    "thin": lambda dataset: dataset.take(150, 1),
+    "any order": lambda dataset: dataset.sort_by(".cls")[:2500],
+    "two": lambda dataset: wids.concat([dataset.take(300), dataset[5:]], names=["a", "b"]).take(
+        500
+    ),
+    "whole": lambda dataset: dataset,
+    "join": lambda dataset: dataset.take(200).join(
+        dataset[::-1], rename={".cls": ".other"}, missing="drop"
+    ),
+}
+
+
+@pytest.mark.parametrize("choice", CHOICES)
+def test_what_is_saved_is_opened(folder: Path, choice: str, tmp_path: Path) -> None:
+    """The same samples, in the same order; where the folders were moved, and from a server."""
+    view = CHOICES[choice](wids.ShardListDataset(folder / "train.json"))
+    view.save(folder / "clean.json")
+    opened = wids.open_view(folder / "clean.json")
+    assert keys(opened) == keys(view)
+    assert opened[-1] == view[-1]
+    assert opened[0]["__dataset__"] == view[0]["__dataset__"]
+    moved = tmp_path / "elsewhere"
+    shutil.move(folder, moved)
+    assert keys(wids.open_view(str(moved / "clean.json"), transformations="bytes")) == keys(view)
+    for file in moved.iterdir():
+        assert file.suffix == ".tar" or file.stat().st_size < 11000
+
+
+def test_a_view_is_opened_from_a_server(folder: Path, shard_server: ShardServer) -> None:
+    """Documents, indexes and shards may all lie on one."""
+    view = wids.ShardListDataset(folder / "train.json").take(300, 5)
+    view.save(folder / "some.json")
+    for file in folder.iterdir():
+        url = shard_server.put(file.name, file.read_bytes())
+    url = url.rpartition("/")[0] + "/some.json"
+    assert keys(wids.open_view(url)) == keys(view)
+    document = json.loads((folder / "some.json").read_text())
+    document["base"]["spec"] = (folder / "train.json").as_uri()
+    url = shard_server.put("sly.json", json.dumps(document).encode())
+    with pytest.raises(wids.SpecError, match="allow_local"):
+        wids.open_view(url)
+
+
+def test_the_document_says_how_it_was_made(folder: Path) -> None:
+    """Words of each choice stand in it, and with the view that is opened."""
+    dataset = wids.ShardListDataset(folder / "train.json")
+    view = dataset.filter(".cls in (1, 2)").split(seed=3, train=0.5, val=0.5)["val"][2:]
+    view.save(folder / "val.json")
+    document = json.loads((folder / "val.json").read_text())
+    assert document["wids_version"] == 2
+    assert document["nsamples"] == len(view)
+    assert document["base"]["spec"] == "train.json"
+    assert document["made"][0] == "filter('.cls in (1, 2)')"
+    assert "['val']" in document["made"][1]
+    assert wids.open_view(folder / "val.json").made == view.made
+    assert repr(view.made[2]) == "'[2:None:None]'"
+
+
+def test_a_list_of_shards_is_written_into_the_document(folder: Path) -> None:
+    """A dataset without a spec of its own is named by its shards, and by how they are grouped."""
+    shards = sorted(map(str, folder.glob("*.tar")))
+    wids.ShardListDataset(shards, grouping="shard")[5:].save(folder / "rest.json")
+    document = json.loads((folder / "rest.json").read_text())
+    assert [row["url"] for row in document["base"]["shardlist"]] == ["s0.tar", "s1.tar", "s2.tar"]
+    opened = wids.open_view(folder / "rest.json")
+    assert keys(opened) == KEYS[5:]
+    assert opened.base.index_rules["grouping"] == "shard"
+
+
+def test_a_changed_base_is_refused(folder: Path) -> None:
+    """Another number of samples, another order or other names are not what was chosen from."""
+    wids.ShardListDataset(folder / "train.json")[::-1].save(folder / "back.json")
+    spec = json.loads((folder / "train.json").read_text())
+    for shardlist in (spec["shardlist"][:2], spec["shardlist"][::-1]):
+        (folder / "train.json").write_text(json.dumps(spec | {"shardlist": shardlist}))
+        with pytest.raises(wids.SpecError, match=r"train\.json is not the dataset .* choose anew"):
+            wids.open_view(folder / "back.json")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"indexes": {"range": [0, 9, 0]}}, "range"),
+        ({"indexes": {"range": [0, 3001, 1]}}, "outside the 3000"),
+        ({"indexes": {"list": [0.5]}}, "a list"),
+        ({"indexes": {"list": [-1]}}, "outside"),
+        ({"indexes": {"file": "none.indexes"}}, "No such file"),
+        ({"indexes": {"file": "train.json"}}, "no file of arrays"),
+        ({"indexes": {"file": 3}}, "expected a location"),
+        ({"indexes": {"file": "thin.indexes", "nsamples": 3}}, "expected 3"),
+        ({"indexes": 7}, "expected an object"),
+        ({"base": 7}, "expected a location"),
+        ({"base": {}}, "found nothing"),
+        ({"base": "bad.json"}, "more than 8 deep"),
+        ({"append": 7}, "append"),
+        ({"nsamples": 2}, "expected 2 samples, found 300"),
+        ({"exclude": "none.txt"}, "exclude: .*No such file"),
+    ],
+)
+def test_a_malformed_document_is_an_error(folder: Path, changes: Any, message: str) -> None:
+    """Whatever stands in it, the message names the document and what is wrong."""
+    dataset = wids.ShardListDataset(folder / "train.json")
+    dataset.take(300).save(folder / "thin.json")
+    shutil.copy(folder / "thin.json", folder / "bad.json")
+    edited(folder / "bad.json", **changes)
+    with pytest.raises((wids.SpecError, TypeError), match=message):
+        wids.open_view(folder / "bad.json")
+
+
+def test_a_damaged_file_of_indexes_is_refused(folder: Path) -> None:
+    """One byte more or less in it is noticed before a sample is read."""
+    wids.ShardListDataset(folder / "train.json").take(300).save(folder / "thin.json")
+    file = folder / "thin.indexes"
+    data = bytearray(file.read_bytes())
+    data[-3] ^= 1
+    file.write_bytes(data)
+    with pytest.raises(wids.SpecError, match="damaged"):
+        wids.open_view(folder / "thin.json")
+
+
+def test_overlays_change_a_dataset(folder: Path, make_shard: Callable[..., Path]) -> None:
+    """A document of a few lines leaves samples out, replaces fields, and appends a dataset."""
+    make_shard("data/fix.tar", [{"__key__": "k0007", ".cls": "77", ".txt": "new"}])
+    make_shard("data/more.tar", [{"__key__": "m1", ".cls": "5"}])
+    (folder / "opted-out.txt").write_text("k0001\nk0002\nsomebody-else\n")
+    document = {
+        "wids_version": 2,
+        "base": "train.json",
+        "exclude": "opted-out.txt",
+        "patch": "fix.tar",
+        "append": ["more.tar"],
+    }
+    (folder / "v2.json").write_text(json.dumps(document))
+    opened = wids.open_view(folder / "v2.json")
+    assert keys(opened) == ["k0000", *KEYS[3:], "m1"]
+    assert opened.get("k0007")[".cls"] == 77
+    assert opened.get("k0007")[".txt"] == "new"
+    assert opened.get("k0008")[".cls"] == 8
+    assert opened[-1][".cls"] == 5
+    edited(folder / "v2.json", exclude=["k0000"], patch=None, append=None, base="v1.json")
+    (folder / "v1.json").write_text(json.dumps(document))
+    assert keys(wids.open_view(folder / "v2.json")) == [*KEYS[3:], "m1"]
+
+
+def test_what_has_a_function_is_not_saved(folder: Path) -> None:
+    """A function or weights have no place in a document; nothing is written."""
+    dataset = wids.ShardListDataset(folder / "train.json")
+    for wrong in (dataset.map(dict), wids.Mixture([dataset, dataset], [1, 2])):
+        with pytest.raises(TypeError, match="cannot be saved"):
+            wrong[::2].save(folder / "wrong.json")
+    with pytest.raises(ValueError, match=r"\.json"):
+        dataset[:3].save(folder / "wrong")
+    assert not list(folder.glob("wrong*"))
+
+
+def test_readers_of_version_1_refuse_it(folder: Path) -> None:
+    """A view that is opened as a dataset is an error which says what opens it."""
+    wids.ShardListDataset(folder / "train.json")[:3].save(folder / "few.json")
+    with pytest.raises(wids.SpecError, match=r"wids\.open_view"):
+        wids.ShardListDataset(folder / "few.json")
+    assert len(wids.open_view(folder)) == COUNT
+    assert len(open_samples([str(folder / "s1.tar")])) == 1000
+    with pytest.raises(wids.SpecError):
+        wids.open_view(folder / "none.json")
+    (folder / "no-base.json").write_text('{"wids_version": 2}')
+    with pytest.raises(wids.SpecError, match="'base'"):
+        wids.open_view(folder / "no-base.json")

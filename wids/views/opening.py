@@ -1,0 +1,250 @@
+"""Opening of saved views, and of whatever a location names: a view or a dataset."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.urls import base_name, display_url, is_local, local_path
+from wids.errors import SpecError
+from wids.fetching.fetch import open_url
+from wids.specs.locations import folder_of, join
+from wids.specs.sources import find_shards, read_document
+from wids.views.joining import matching_rows
+from wids.views.keytable import KeyTable, read_keys
+from wids.views.saved import INDEX_RULES, VERSION, digest_of, indexes_from
+from wids.views.viewable import Join, View, Viewable, ViewableShards, concat
+
+if TYPE_CHECKING:
+    from wids.views.indexlist import IndexList
+
+__all__ = ["Open", "open_samples"]
+
+Open = Callable[..., Viewable]
+
+_VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
+_MOST_NESTED = 8  # documents and bases, one in the other
+
+
+def open_samples(source: Any, make: Open = ViewableShards, **options: Any) -> Any:
+    """Open a saved view or a dataset.
+
+    Args:
+        source: Path or URL of a saved view; or whatever a dataset can be made of.
+        make: Makes the dataset, from its source and options.
+        options: For every dataset that is opened.
+
+    Raises:
+        SpecError: There is none, it is malformed, or its base has changed since it was saved.
+    """
+    return _Opener(make, options).open(source, 0)
+
+
+class _Opener:
+    """Opens documents, and the datasets that they name, with the same options.
+
+    Args:
+        make: Makes a dataset.
+        options: For every one.
+    """
+
+    def __init__(self, make: Open, options: dict[str, Any]) -> None:
+        self._make = make
+        self._options = options
+
+    def open(self, source: Any, depth: int) -> Any:
+        """Open what a location names."""
+        document = _saved_document(source)
+        if document is None:
+            return self._make(source, **self._options)
+        return self.base(document, os.fspath(source), depth)
+
+    def base(self, node: Any, home: str, depth: int) -> Any:
+        """Open a base as documents name it.
+
+        Args:
+            node: A location, or an object.
+            home: The document that holds it.
+            depth: How many others that one lies in.
+        """
+        where = display_url(home)
+        if depth > _MOST_NESTED:
+            raise SpecError(f"{where}: saved views nest more than {_MOST_NESTED} deep")
+        if isinstance(node, str):
+            return self.open(self._located(node, home), depth + 1)
+        if not isinstance(node, dict):
+            raise SpecError(f"{where}: base: expected a location or an object, found {node!r:.60}")
+        if "base" in node:
+            return self._chosen(node, home, depth)
+        if isinstance(node.get("concat"), list) and node["concat"]:
+            parts = [self.base(part, home, depth + 1) for part in node["concat"]]
+            return concat(parts, node.get("names"))
+        if isinstance(node.get("join"), list) and len(node["join"]) == 2:
+            left, right = (self.base(side, home, depth + 1) for side in node["join"])
+            _check_count(right, len(left), where)
+            return Join(left, right, node.get("rename") or {}, replace=bool(node.get("replace")))
+        return self._dataset(node, home, depth)
+
+    def _dataset(self, node: dict[str, Any], home: str, depth: int) -> Any:
+        where = display_url(home)
+        rules = {name: node[name] for name in INDEX_RULES if name in node}
+        opener = _Opener(self._make, self._options | rules)
+        if "spec" in node:
+            named = node["spec"]
+            dataset = opener.open(self._located(named, home), depth + 1)
+        elif isinstance(node.get("shardlist"), list):
+            rows = [
+                {**row, "url": self._located(row.get("url"), home)} for row in node["shardlist"]
+            ]
+            named = f"{len(rows)} shards"
+            dataset = self._make(rows, **self._options, **rules)
+        else:
+            raise SpecError(
+                f"{where}: base: expected 'spec', 'shardlist', 'concat', 'join' or 'base', found "
+                f"{', '.join(map(repr, node)) or 'nothing'}"
+            )
+        shards = getattr(dataset, "shards", None)
+        changed = len(dataset) != node.get("nsamples", len(dataset)) or (
+            "digest" in node and shards is not None and digest_of(shards) != node["digest"]
+        )
+        if changed:
+            raise SpecError(
+                f"{where}: {display_url(str(named))} is not the dataset that was chosen from: it "
+                f"had {node.get('nsamples')} samples, and has {len(dataset)}, or its shards have "
+                "other names or counts; choose anew, or restore the dataset"
+            )
+        return dataset
+
+    def _chosen(self, node: dict[str, Any], home: str, depth: int) -> Any:
+        """Apply what a document chooses, leaves out, replaces and appends."""
+        where = display_url(home)
+        samples = self.base(node["base"], home, depth + 1)
+        if node.get("indexes") is not None:
+            samples = samples.select(self._indexes(node["indexes"], len(samples), home))
+        if node.get("exclude") is not None:
+            unwanted = node["exclude"]
+            if isinstance(unwanted, str):
+                unwanted = self._keys(unwanted, home)
+            samples = samples.exclude(unwanted, missing="drop")
+        for patch in _as_list(node.get("patch"), where, "patch"):
+            samples = patched(samples, self.base(patch, home, depth + 1))
+        added = _as_list(node.get("append"), where, "append")
+        if added:
+            samples = concat([samples, *(self.base(each, home, depth + 1) for each in added)])
+        _check_count(samples, node.get("nsamples", len(samples)), where)
+        if isinstance(samples, View) and isinstance(node.get("made"), list):
+            return View(samples.base, samples.rows, list(map(str, node["made"])))
+        return samples
+
+    def _indexes(self, node: Any, total: int, home: str) -> IndexList:
+        where = display_url(home)
+        if not isinstance(node, Mapping):
+            raise SpecError(f"{where}: indexes: expected an object, found {node!r:.60}")
+        try:
+            if "file" not in node:
+                rows = indexes_from(node, None, where)
+            else:
+                location = self._located(node["file"], home)
+                with _local_copy(location) as path:
+                    rows = indexes_from(node, path, where)
+            rows.check(total)
+        except (ValueError, OSError) as error:
+            raise SpecError(f"{where}: indexes: {error}") from error
+        return rows
+
+    def _keys(self, named: str, home: str) -> list[str]:
+        location = self._located(named, home)
+        try:
+            with _local_copy(location) as path:
+                return read_keys(path)
+        except OSError as error:
+            raise SpecError(f"{display_url(home)}: exclude: {error}") from error
+
+    def _located(self, named: Any, home: str) -> str:
+        """Return a location that a document names, resolved against its folder."""
+        where = display_url(home)
+        if not isinstance(named, str) or not named:
+            raise SpecError(f"{where}: expected a location, found {named!r:.60}")
+        location = join(folder_of(home), named)
+        if is_local(location) and not (is_local(home) or self._options.get("allow_local")):
+            raise SpecError(
+                f"{where}: {location!r} is a file of this machine, which a document from a server "
+                "may not name; allow_local=True permits it"
+            )
+        return location
+
+
+def patched(samples: Any, patch: Any) -> Any:
+    """Return samples of which some have the fields of a patch, found by their keys.
+
+    Args:
+        samples: All samples.
+        patch: Has some of their keys; its fields take the place of theirs.
+    """
+    rows, places = matching_rows(samples, patch, KeyTable(patch.key_hashes()))
+    joined = Join(samples.select(rows), patch.select(places), {}, replace=True)
+    others = np.setdiff1d(np.arange(len(samples)), rows)
+    if not len(others):
+        return joined
+    order = np.argsort(np.concatenate([rows, others]), kind="stable")
+    return concat([joined, samples.select(others)]).select(order)
+
+
+@contextmanager
+def _local_copy(location: str) -> Iterator[Path]:
+    """Context manager of a file of this machine with the content of a location."""
+    if is_local(location):
+        yield local_path(location)
+        return
+    with tempfile.TemporaryDirectory(prefix="wids-indexes-") as folder:
+        # What is mapped stays readable when the file is gone.
+        path = Path(folder, base_name(location))
+        path.write_bytes(open_url(location))
+        yield path
+
+
+def _saved_document(source: Any) -> dict[str, Any] | None:
+    """Return the document of a saved view; None if a location names anything else."""
+    if not isinstance(source, str | os.PathLike):
+        return None
+    location = os.fspath(source)
+    if not base_name(location).endswith(".json") or find_shards(location) is not None:
+        return None
+    text = read_document(location)
+    if _VERSION.search(text) is None:  # a spec may have megabytes, which its reader keeps parsed
+        return None
+    try:
+        document = json.loads(text)
+    except ValueError:  # whoever parses specs says what is wrong
+        return None
+    version = document.get("wids_version") if isinstance(document, dict) else None
+    if version != VERSION:
+        return None
+    if "base" not in document:
+        raise SpecError(f"{display_url(location)}: expected a 'base', found none")
+    return dict(document)
+
+
+def _as_list(value: Any, where: str, name: str) -> list[Any]:
+    if value is None:
+        return []
+    found = value if isinstance(value, list) else [value]
+    if not all(isinstance(each, str | dict) for each in found):
+        raise SpecError(f"{where}: {name}: expected locations, found {value!r:.60}")
+    return found
+
+
+def _check_count(samples: Any, expected: Any, where: str) -> None:
+    if len(samples) != expected:
+        raise SpecError(
+            f"{where}: expected {expected} samples, found {len(samples)}: what it was made of has "
+            "changed; make it anew"
+        )

@@ -1,0 +1,176 @@
+"""Saved views: a small JSON document that names a dataset and what was chosen of it.
+
+    {"wids_version": 2, "name": "clean", "nsamples": 57, "made": ["filter('.cls == 3')"],
+     "base": {"spec": "train.json", "nsamples": 100, "digest": "..."},
+     "indexes": {"file": "clean.indexes", "nsamples": 57}}
+
+A base is the location of a dataset, or one of these objects:
+
+    {"spec" or "shardlist", "nsamples", "digest"}    a dataset, and what it was when it was saved
+    {"concat": [bases], "names"}                     several, one after the other
+    {"join": [left, right], "rename", "replace"}     two side by side
+    {"base", "indexes", "exclude", "patch", "append"}    chosen samples of one; all but the first
+                                                     may be left out, and are applied in this order
+
+Readers of version 1 refuse such a document, which they would otherwise read as all samples.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.files import write_output
+from wids.base.urls import base_name
+from wids.reading.shardlist import ShardList
+from wids.specs.newspec import name_in_spec
+from wids.views.concatenation import Chain
+from wids.views.indexlist import IndexList
+from wids.views.joining import Pairing
+from wids.views.selection import Mapped, Selection
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from wids.specs.shardtable import ShardTable
+
+__all__ = ["INDEX_RULES", "VERSION", "digest_of", "indexes_from", "save_view"]
+
+VERSION = 2
+# So many indexes stand in the document itself.
+_MOST_INLINE = 100
+# What decides which samples there are in a shard, and what it is where nothing is said.
+INDEX_RULES = {"key_rule": "first_dot", "grouping": "adjacent", "concatenated": False}
+
+
+def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = ()) -> None:
+    """Write a view as a document, and its indexes beside it.
+
+    Args:
+        samples: The view.
+        path: Of the document, which ends in `.json`; files of indexes get its name.
+        made: Words that say how it was made.
+
+    Raises:
+        TypeError: It has a part that no document can name.
+        ValueError: The path does not end in `.json`.
+        OSError: It cannot be written.
+    """
+    target = Path(path)
+    if target.suffix != ".json":
+        raise ValueError(f"{target}: expected a name that ends in .json")
+    node = _Writer(target).node(samples)
+    if "base" not in node:
+        node = {"base": node}
+    document = {
+        "wids_version": VERSION,
+        "name": target.stem,
+        "nsamples": len(samples),
+        "made": list(made),
+        **node,
+    }
+    # Last, so that a document never names a file that is not there yet.
+    write_output(target, f"{json.dumps(document, indent=2)}\n".encode())
+
+
+class _Writer:
+    """Writes the parts of a view, and the files of indexes beside the document."""
+
+    def __init__(self, target: Path) -> None:
+        self._target = target
+        self._num_files = 0
+
+    def node(self, samples: Any) -> dict[str, Any]:
+        """Return what stands for a sequence in a document."""
+        if isinstance(samples, Mapped):
+            raise TypeError(
+                "save: a function cannot be saved: save the view before map(), and map what is "
+                "opened"
+            )
+        if isinstance(samples, Selection):
+            return {"base": self.node(samples.base), "indexes": self._indexes(samples.rows)}
+        if isinstance(samples, Chain) and not hasattr(samples, "part_lengths"):
+            names = {} if samples.names is None else {"names": samples.names}
+            return {"concat": [self.node(part) for part in samples.parts], **names}
+        if isinstance(samples, Pairing):
+            sides = [self.node(samples.left), self.node(samples.right)]
+            return {"join": sides, "rename": samples.rename, "replace": samples.replace}
+        if isinstance(samples, ShardList):
+            return self._dataset(samples)
+        raise TypeError(
+            f"save: a {type(samples).__name__} cannot be saved: save the datasets and views that "
+            "it is made of"
+        )
+
+    def _dataset(self, dataset: ShardList) -> dict[str, Any]:
+        folder = str(self._target.absolute().parent)
+        rules: dict[str, Any] = {**dataset.index_rules}
+        node: dict[str, Any] = {
+            "nsamples": len(dataset),
+            "digest": digest_of(dataset.shards),
+            **{name: rules[name] for name, usual in INDEX_RULES.items() if rules[name] != usual},
+        }
+        if dataset.source is not None:
+            return {"spec": name_in_spec(dataset.source, folder), **node}
+        rows = [dict(shard) for shard in dataset.shards]
+        return {
+            "shardlist": [row | {"url": name_in_spec(row["url"], folder)} for row in rows],
+            **node,
+        }
+
+    def _indexes(self, rows: IndexList) -> dict[str, Any]:
+        if rows.kind == "range":
+            return {"range": rows.arrays["bounds"].tolist()}
+        if len(rows) <= _MOST_INLINE:
+            return {"list": rows.array().tolist()}
+        number = f".{self._num_files}" if self._num_files else ""
+        path = self._target.with_name(f"{self._target.stem}{number}.indexes")
+        self._num_files += 1
+        rows.save(path)
+        return {"file": path.name, "nsamples": len(rows)}
+
+
+def digest_of(shards: ShardTable) -> str:
+    """Return a digest of what shards a dataset has, in which order, with how many samples each.
+
+    Their folders do not count, so that it is the same on another machine.
+    """
+    digest = hashlib.sha256()
+    for url, nsamples in zip(shards.urls, shards.nsamples.tolist(), strict=True):
+        digest.update(f"{base_name(url)} {nsamples}\n".encode("utf-8", "surrogateescape"))
+    return digest.hexdigest()
+
+
+def indexes_from(node: Any, path: Path | None, where: str) -> IndexList:
+    """Return the indexes that a document holds, or that lie in a file beside it.
+
+    Args:
+        node: Its `indexes`.
+        path: The file, for indexes in one.
+        where: The document, for messages.
+
+    Raises:
+        ValueError: They are malformed.
+        OSError: The file cannot be read.
+    """
+    if path is not None:
+        loaded = IndexList.load(path)
+        if len(loaded) != node.get("nsamples"):
+            raise ValueError(
+                f"{where}: expected {node.get('nsamples')} indexes, {path} holds {len(loaded)}"
+            )
+        return loaded
+    numbers = node.get("range", node.get("list"))
+    whole = isinstance(numbers, list) and all(type(number) is int for number in numbers)
+    if not whole or ("range" in node and (len(numbers) != 3 or numbers[2] == 0)):
+        raise ValueError(
+            f"{where}: indexes: expected a range, a list or a file, found {node!r:.80}"
+        )
+    if "range" in node:
+        return IndexList.over(range(*numbers))
+    return IndexList.of(np.array(numbers, np.int64))
