@@ -282,7 +282,7 @@ def test_samples_read_one_by_one_without_workers_are_warned_of(dataset, size):
 
 
 def test_parts_of_a_mixture_know_the_epoch(dataset):
-    """What a mixture reads of each part is of the epoch of the batch."""
+    """What a mixture reads has the seeds of the epoch and of its own indexes, in every part."""
     mixture = wids.Mixture([dataset, dataset], num_samples=80)
     sampler = DistributedShardSampler(mixture, seed=5)
     batches = BatchSampler(sampler, 8)
@@ -292,10 +292,13 @@ def test_parts_of_a_mixture_know_the_epoch(dataset):
             dataset, batch_sampler=BatchSampler(DistributedShardSampler(dataset, seed=5), 8)
         )
     )
-    assert first == plain
-    assert not set(first.values()) & set(
-        seeds_of(DataLoader(mixture, batch_sampler=batches)).values()
-    )
+    # The indexes of the first part are its own; a sample that is in both parts has two seeds.
+    assert sorted(first) == list(range(80))
+    assert {index: first[index] for index in range(40)} == plain
+    assert len(set(first.values())) == 80
+    again = seeds_of(DataLoader(mixture, batch_sampler=batches))
+    assert sorted(again) == sorted(first)
+    assert not set(first.values()) & set(again.values())
 
 
 def test_a_resumed_epoch_has_its_seeds(dataset):
