@@ -196,7 +196,7 @@ class ApiHandlers:
 
         Returns:
             `error`, None if the field could be drawn; `labels` and `value_range`, as
-            `wids.display.pixels.Drawing` has them, with the names of classes.
+            `wids.display.pixels.ArrayDrawing` has them, with the names of classes.
         """
         located = self.reader.locate(_number(query, "i", 0))
         number = _number(query, "f", 0)

@@ -2,7 +2,7 @@
 
 Class-index masks, depth maps and 16-bit images look black if their values are taken for grey
 levels. So masks with few values are drawn with one colour per value, and other arrays are stretched
-over all grey levels. A `Drawing` states which value has which colour or level.
+over all grey levels. A `ArrayDrawing` states which value has which colour or level.
 """
 
 import colorsys
@@ -17,7 +17,7 @@ __all__ = [
     "MAX_DARK",
     "MAX_UNNAMED_LABELS",
     "VOID",
-    "Drawing",
+    "ArrayDrawing",
     "Label",
     "draw_array",
     "draw_labels",
@@ -56,7 +56,7 @@ class Label(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Drawing:
+class ArrayDrawing:
     """Pixels to show, and their meaning.
 
     Attributes:
@@ -103,7 +103,7 @@ def _layout(shape: tuple[int, ...]) -> tuple[int, int, int, bool] | None:
     return None
 
 
-def draw_array(array: np.ndarray, side: int, *, named_labels: bool = False) -> Drawing:
+def draw_array(array: np.ndarray, side: int, *, named_labels: bool = False) -> ArrayDrawing:
     """Draw an array.
 
     Args:
@@ -132,7 +132,7 @@ def every_nth(values: np.ndarray, side: int) -> np.ndarray:
     return values[::step, ::step]
 
 
-def draw_values(values: np.ndarray, *, named_labels: bool = False) -> Drawing:
+def draw_values(values: np.ndarray, *, named_labels: bool = False) -> ArrayDrawing:
     """Draw values as a label map if they are one, else as grey levels or colours.
 
     Args:
@@ -147,7 +147,7 @@ def draw_values(values: np.ndarray, *, named_labels: bool = False) -> Drawing:
         return draw_labels(values, found)
     low, high = _extent(values) or (0.0, 0.0)
     kept = values.dtype == np.uint8 or (low, high) in _KEPT_RANGES
-    return Drawing(levels(values), value_range=None if kept else (low, high))
+    return ArrayDrawing(levels(values), value_range=None if kept else (low, high))
 
 
 def names_labels(extension: str) -> bool:
@@ -187,7 +187,7 @@ def label_values(values: np.ndarray, *, named_labels: bool) -> np.ndarray | None
 
 def draw_labels(
     values: np.ndarray, found: np.ndarray, colours: np.ndarray | None = None
-) -> Drawing:
+) -> ArrayDrawing:
     """Draw a label map.
 
     Args:
@@ -206,7 +206,7 @@ def draw_labels(
             found.tolist(), colours.tolist(), counts.tolist(), strict=True
         )
     )
-    return Drawing(colours[places], labels)
+    return ArrayDrawing(colours[places], labels)
 
 
 def _colour_of(value: int) -> tuple[int, int, int]:

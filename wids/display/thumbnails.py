@@ -22,7 +22,7 @@ from wids.display.pixels import (
     MAX_DARK,
     MAX_UNNAMED_LABELS,
     VOID,
-    Drawing,
+    ArrayDrawing,
     Label,
     draw_array,
     draw_labels,
@@ -69,7 +69,7 @@ class Thumbnail:
         data: The encoded bytes.
         width: Pixels.
         height: Pixels.
-        labels: Legend of a label map; see `wids.display.pixels.Drawing`.
+        labels: Legend of a label map; see `wids.display.pixels.ArrayDrawing`.
         value_range: Values that are drawn black and white if the values were stretched.
     """
 
@@ -146,7 +146,7 @@ def _of_array(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
 
 
 def _of_sound(_extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
-    return _of_drawing(Drawing(draw_wave(data, size)), size)
+    return _of_drawing(ArrayDrawing(draw_wave(data, size)), size)
 
 
 def _of_film(extension: str, data: bytes | memoryview, size: int) -> Thumbnail:
@@ -190,7 +190,7 @@ def _of_large(image: Any, size: int, mode: str) -> Thumbnail:
     return _encoded(turned.resize(wanted), lossless=mode == "RGBA")
 
 
-def _drawing_of(image: Any, size: int, *, named_labels: bool) -> Drawing | None:
+def _drawing_of(image: Any, size: int, *, named_labels: bool) -> ArrayDrawing | None:
     """Draw an image whose values are data (label map, 16 bits, floats); None for other images."""
     if image.mode.startswith(("I", "F")):  # Pillow would clip these values at 255
         values = every_nth(np.asarray(image), min(2 * size, MAX_SIDE))
@@ -225,7 +225,7 @@ def _shown_mode(image: Any) -> str:
     return "L" if image.mode in {"1", "L"} else "RGB"
 
 
-def _of_drawing(drawing: Drawing, size: int) -> Thumbnail:
+def _of_drawing(drawing: ArrayDrawing, size: int) -> Thumbnail:
     pil = load("PIL.Image", "pillow")
     image = pil.fromarray(np.ascontiguousarray(drawing.pixels))
     _, wanted = _Fit(size).frame(*image.size)
