@@ -139,3 +139,34 @@ def test_keys_that_a_pattern_leaves_out_are_counted(tmp_path: Path, capsys) -> N
     assert main(command) == 0
     assert "keys that do not match the pattern: 1, such as other" in capsys.readouterr().err
     assert main([*command, "--strict"]) == 1
+
+
+def test_pictures_are_samples_whatever_their_keys(tmp_path: Path, capsys) -> None:
+    """Words such as `length` may be keys of pictures; other keys about the database are counted."""
+    rows = {"len": JPEG, "length": b"3", "__x__": JPEG, "__meta__": b"{}", "__keys__": b"k"}
+    path = make(tmp_path / "db", rows)
+    assert main(["import", str(path), "-o", str(tmp_path / "x-%d.tar")]) == 0
+    assert "keys that describe the whole database: 1, such as __meta__" in capsys.readouterr().err
+    with wids.ShardListDataset(tmp_path / "x.json", transformations="bytes") as dataset:
+        assert [sample["__key__"] for sample in dataset] == ["__x__", "len"]
+    assert main(["import", str(path), "-o", str(tmp_path / "y-%d.tar"), "--strict"]) == 1
+    assert "__meta__: would be left out" in capsys.readouterr().err
+
+
+def test_keys_that_become_one_text_are_refused(tmp_path: Path) -> None:
+    """A byte that is no UTF-8 and its escape are two keys, of which none replaces the other."""
+    path = tmp_path / "db"
+    with library.open(str(path), map_size=1 << 20) as database, database.begin(write=True) as view:
+        view.put(b"a\xff", JPEG)
+        view.put(rb"a\xff", JPEG)
+    with pytest.raises(ValueError, match=r"db: the keys .* are the same text; rename one"):
+        open_lmdb([path])
+
+
+def test_a_key_that_cannot_be_found_again_is_damage(tmp_path: Path) -> None:
+    """Behind a key that was overwritten a search does not find the keys that the page lists."""
+    path = make(tmp_path / "db", {f"{number:04}": JPEG for number in range(9)})
+    data = (path / "data.mdb").read_bytes()
+    (path / "data.mdb").write_bytes(data.replace(b"0001", b"9999"))
+    with pytest.raises(ValueError, match="db: is damaged: it lists b'0002', and has it not"):
+        list(open_lmdb([path]).samples)

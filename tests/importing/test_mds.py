@@ -222,6 +222,26 @@ def test_brotli_and_snappy_are_unpacked(tmp_path: Path, packed: str) -> None:
         samples_of(tmp_path)
 
 
+def test_pictures_that_are_none_are_counted(tmp_path: Path, capsys) -> None:
+    """A page of a server in a column of pictures stays as it is, is listed, and is not strict."""
+    write_mds(tmp_path / "mds", "jpeg", b"<html>no picture</html>")
+    command = ["import", str(tmp_path / "mds"), "-o", str(tmp_path / "x-%d.tar")]
+    assert main(command) == 0
+    assert "pictures of the column 'x', whose bytes are something else" in capsys.readouterr().err
+    assert main([*command[:-1], str(tmp_path / "y-%d.tar"), "--strict"]) == 1
+    assert "would be left out" in capsys.readouterr().err
+    assert not list(tmp_path.glob("y*"))
+
+
+def test_other_files_in_the_folder_are_no_longer_strict(tmp_path: Path, capsys) -> None:
+    """With --strict a file that the index does not know is an error, before anything is written."""
+    shutil.copytree(WRITTEN / "plain", tmp_path / "mds")
+    (tmp_path / "mds" / "labels.csv").write_text("a,b")
+    command = ["import", str(tmp_path / "mds"), "-o", str(tmp_path / "x-%d.tar"), "--strict"]
+    assert main(command) == 1
+    assert "labels.csv: would be left out (files of another kind)" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("mode", ["CMYK", "F", "YCbCr", "LAB", "L", "I;16"])
 def test_raw_images_of_every_mode_keep_their_pixels(tmp_path: Path, mode: str) -> None:
     """Where PNG lacks the mode, the field is a TIFF; pixels and mode are those that were kept."""

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 __all__ = ["open_lmdb"]
 
-_ABOUT_ALL = re.compile(r"__.*__|num-samples|length|len")  # keys that speak of the whole database
+# Keys that describe the whole database: those whose meaning is known, and those named like them.
+_ABOUT_ALL = {"num-samples", "length", "len", "__len__", "__keys__"}
+_SPECIAL = re.compile(r"__.*__")
 _NUM_SAMPLES = b"num-samples"
 _OCR_KEY = re.compile(r"(?P<ext>[A-Za-z_]+)-(?P<key>\d{9})")
 _MOST_NAMED = 128  # databases in one file
@@ -48,7 +50,7 @@ def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = Non
         `image-000000001` and `label-000000001`, as text recognition uses them, are the fields of
         one sample, the label as `.txt`. Of other keys, what stands behind the first dot is the
         extension; a key without a dot is a sample, whose one extension is what the value looks
-        like. Keys that speak of the database (`num-samples`, `__len__`) are no samples.
+        like. Keys that describe the database (`num-samples`, `__len__`) are no samples.
 
     Raises:
         ModuleNotFoundError: lmdb is not installed.
@@ -59,7 +61,7 @@ def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = Non
     omissions = Omissions(strict=options.strict)
     fields = dict(options.fields)
     try:
-        keys = _keys(library, path)
+        keys = _keys(library, path, omissions)
         pattern = options.pattern
         if pattern is None and keys and all(map(_OCR_KEY.fullmatch, keys)):
             pattern, fields = _OCR_KEY.pattern, {"label": "txt", "image": ""} | fields
@@ -139,12 +141,26 @@ def _refuse_named(library: Any, database: Any, view: Any, path: Path) -> None:
         )
 
 
-def _keys(library: Any, path: Path) -> dict[str, bytes]:
+def _keys(library: Any, path: Path, omissions: Omissions) -> dict[str, bytes]:
     """Map each key that belongs to a sample, as text, to its bytes."""
+    keys: dict[str, bytes] = {}
     with _reading(library, path) as view:
-        raw = list(view.cursor().iternext(keys=True, values=False))
-    named = {each.decode("utf-8", "backslashreplace"): each for each in raw}
-    return {name: each for name, each in named.items() if not _ABOUT_ALL.fullmatch(name)}
+        # Without the values, which may be larger than the memory.
+        for raw in view.cursor().iternext(keys=True, values=False):
+            name = raw.decode("utf-8", "backslashreplace")
+            special = name in _ABOUT_ALL or _SPECIAL.fullmatch(name)
+            # A picture is a sample, whatever its key.
+            if special and sniffed(view.get(raw) or b"").suffix == ".bin":
+                if name not in _ABOUT_ALL:
+                    omissions.add("keys that describe the whole database", name)
+            elif name in keys:
+                raise ValueError(
+                    f"{path}: the keys {keys[name]!r:.60} and {raw!r:.60} are the same text; "
+                    "rename one of them"
+                )
+            else:
+                keys[name] = raw
+    return keys
 
 
 def _entries(

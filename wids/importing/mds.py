@@ -21,6 +21,7 @@ import numpy as np
 from PIL import Image
 
 from wids.base.decompression import DecompressionError, allowed_nbytes, decompress
+from wids.base.omissions import Omissions
 from wids.codecs.formats import encode_field
 from wids.importing.layout import Blob, Layout, is_label, sniffed
 from wids.importing.options import Imported, ImportOptions
@@ -87,8 +88,10 @@ def open_mds(sources: Sequence[str | Path], options: ImportOptions | None = None
     if any(shard.columns != columns for shard in shards):
         raise ValueError(f"{folder}: its shards have different columns; import them one by one")
     kinds = {name: _kind_of(name, encoding, str(folder)) for name, encoding, _ in columns}
-    layout = Layout(kinds, options.fields, options.key, str(folder))
-    return Imported(_samples(shards, layout), total=sum(shard.nsamples for shard in shards))
+    omissions = Omissions(strict=options.strict)
+    layout = Layout(kinds, options.fields, options.key, str(folder), omissions)
+    total = sum(shard.nsamples for shard in shards)
+    return Imported(_samples(shards, layout), total=total, omissions=omissions)
 
 
 def _samples(shards: Sequence[_Shard], layout: Layout) -> Iterator[dict[str, Any]]:
