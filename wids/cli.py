@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 import wids
 from wids.commands.browse import add_browse_commands
 from wids.commands.checks import add_check_commands
+from wids.commands.choose import add_choose_commands
 from wids.commands.copy import add_copy_commands
 from wids.commands.look import add_look_commands
 from wids.commands.make import add_make_commands
@@ -37,6 +38,7 @@ Random access to the samples of WebDataset tar shards.
 
 Wherever a command takes SPEC, it takes a JSON shard-spec (path or URL), a single .tar, a folder
 of shards, or a pattern such as 'train-{000..146}.tar' (quoted, so that the shell leaves it alone).
+Commands that read samples take what `wids select` saved, too.
 """
 EXAMPLES = """\
 examples:
@@ -119,6 +121,7 @@ def _make_parser() -> argparse.ArgumentParser:
         add_look_commands,
         add_browse_commands,
         add_check_commands,
+        add_choose_commands,
         add_copy_commands,
     ):
         add(commands)

@@ -146,7 +146,7 @@ WRONG_DATA = [
     ("reshard a.json -o o-%d.tar --range 9:12", ["nothing was written; check --range 9:12"]),
     ("reshard a.json -o o-%d.tar --indexes no.txt", ["no.txt: No such file"]),
     ("reshard a.json -o o-%d.tar --indexes numbers.txt", ["numbers.txt", "seven"]),
-    ("reshard a.json -o o-%d.tar --where cls", ["--where: expected EXT=VALUE such as .cls=3"]),
+    ("reshard a.json -o o-%d.tar --where cls", ["filter: expected a comparison such as .cls == 3"]),
     ("reshard a.json -o o-%d.tar --where .cls=9", ["nothing was written; check --where .cls=9"]),
     ("reshard a.json -o o-%d.tar --split a=1,b=1", ["--split needs {split} in the pattern"]),
     ("reshard a.json -o {split}-%d.tar --split a", ["--split", "'a'"]),

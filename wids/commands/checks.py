@@ -269,11 +269,12 @@ def order(args: Arguments) -> int:
 
 
 def _lengths(source: str) -> Sequence[int]:
-    from wids.reading.shardlist import ShardList
+    from wids.views.opening import open_samples
 
     # The dataset, not the spec alone: it counts the shards of which the spec does not.
-    with ShardList(source, transformations="memoryview") as samples:
-        return samples.lengths
+    with open_samples(source, transformations="memoryview") as samples:
+        lengths: Sequence[int] = samples.lengths
+        return lengths
 
 
 def _add_cache(commands: Any) -> None:

@@ -8,6 +8,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from wids.commands.choose import shares_of
 from wids.commands.terminal import (
     DONE,
     FAULTY,
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from wids.importing.options import Imported
-    from wids.reading.samplesequence import ShardedSequence
     from wids.tools.reshard import Resharded
+    from wids.views.viewable import ViewableShards
     from wids.writing.shardwriter import ShardWriter
 
 __all__ = ["add_copy_commands"]
@@ -353,24 +354,14 @@ def _add_export(commands: Any) -> None:
 
 def reshard(args: Arguments) -> int:
     """Copy samples into new shards."""
-    from wids.reading.shardlist import ShardList
-    from wids.specs.merging import merged_header
-    from wids.specs.sources import load_spec
     from wids.tools import reshard as resharding
 
     _keep_specs(args)
-    specs = [(source, load_spec(source)) for source in args.specs]
-    shards = [shard for _, spec in specs for shard in spec.shards]
-    header = merged_header({source: spec.header for source, spec in specs})
     code = DONE
     lines: dict[str, None] = {}  # parts of a split read the same shards, mostly
-    options = {
-        "cache_dir": args.cache_dir,
-        "concatenated": args.concatenated,
-        "options": header,  # the spec's top-level keys
-    }
-    with ShardList(shards, transformations=[], **options) as dataset:
-        indexes = _chosen(args, dataset)
+    dataset, view = _opened(args)
+    with dataset:
+        indexes = _chosen(args, dataset, view)
         if args.shuffle is not None:
             indexes = resharding.shuffled(indexes, args.shuffle)
         parts = _parts(args, indexes)
@@ -393,6 +384,38 @@ def reshard(args: Arguments) -> int:
             lines |= dict.fromkeys(done.omissions.lines())
     _list_omissions(lines)
     return code
+
+
+def _opened(args: Arguments) -> tuple[ViewableShards, Any]:
+    """Open the shards that are read, and the samples of them that take part."""
+    from wids.specs.merging import merged_header
+    from wids.specs.sources import load_spec
+    from wids.views.opening import is_saved_view, open_samples
+    from wids.views.viewable import ViewableShards
+
+    options: dict[str, Any] = {"cache_dir": args.cache_dir, "concatenated": args.concatenated}
+    saved = [source for source in args.specs if is_saved_view(source)]
+    if saved and len(args.specs) > 1:
+        raise ValueError(
+            f"{saved[0]}: a saved view is resharded alone; to join several, save a view that "
+            "appends them"
+        )
+    if saved:
+        view = open_samples(saved[0], transformations=[], **options)
+        if isinstance(view, ViewableShards):
+            return view, view
+        if not isinstance(getattr(view, "base", None), ViewableShards):
+            raise ValueError(
+                f"{saved[0]}: expected chosen samples of one dataset, got {type(view).__name__}: "
+                "reshard its parts"
+            )
+        return view.base, view
+    specs = [(source, load_spec(source)) for source in args.specs]
+    shards = [shard for _, spec in specs for shard in spec.shards]
+    header = merged_header({source: spec.header for source, spec in specs})
+    # The spec's top-level keys.
+    dataset = ViewableShards(shards, transformations=[], options=header, **options)
+    return dataset, dataset
 
 
 def _hint(args: Arguments) -> str:
@@ -432,29 +455,28 @@ def _report_reshard(pattern: str, done: Resharded, nsamples: int) -> int:
     return DONE
 
 
-def _chosen(args: Arguments, dataset: ShardedSequence) -> NDArray[np.int64]:
-    """Return the indexes of the selected samples, in order."""
+def _chosen(args: Arguments, dataset: ViewableShards, view: Any) -> NDArray[np.int64]:
+    """Return the indexes of the selected samples among those of the dataset, in order."""
     import numpy as np
 
-    from wids.tools.reshard import matching
-
-    indexes = np.arange(len(dataset), dtype=np.int64)
     if args.range is not None:
         match = re.fullmatch(r"(-?\d+)?:(-?\d+)?", args.range)
         if match is None:
             raise ValueError(f"--range: expected [first, last) such as 0:100, got {args.range!r}")
-        indexes = indexes[slice(*(None if text is None else int(text) for text in match.groups()))]
+        view = view[slice(*(None if text is None else int(text) for text in match.groups()))]
     elif args.indexes is not None:
         lines = Path(args.indexes).read_text(encoding="utf-8").split()
         for line in lines:
             if re.fullmatch(r"-?\d+", line) is None:
                 raise ValueError(f"{args.indexes}: expected one index a line, found {line!r:.60}")
-        indexes = np.array([int(line) for line in lines], np.int64)
+        view = view.select([int(line) for line in lines])
     if args.where is not None:
-        extension, equals, value = args.where.partition("=")
-        if not equals:
-            raise ValueError(f"--where: expected EXT=VALUE such as .cls=3, got {args.where!r}")
-        indexes = matching(dataset, indexes, f".{extension.lstrip('.')}", value)
+        # `cls=3` is `.cls=3`, as it was when one value was all that could be asked for.
+        dotless = re.match(r"\w+\s*==?(?!=)", args.where) and not args.where.startswith("key")
+        view = view.filter(f".{args.where}" if dotless else args.where)
+    if view is dataset:
+        return np.arange(len(dataset), dtype=np.int64)
+    indexes: NDArray[np.int64] = view.rows.array()
     return indexes
 
 
@@ -469,27 +491,7 @@ def _parts(args: Arguments, indexes: NDArray[np.int64]) -> dict[str, NDArray[np.
 
 def _shares(args: Arguments) -> dict[str, float]:
     """Return a dict from each output pattern to its share of the samples."""
-    if args.split is None:
-        return {args.output: 1.0}
-    if "{split}" not in args.output:
-        raise ValueError(f"--split needs {{split}} in the pattern, got {args.output!r}")
-    shares: dict[str, float] = {}
-    for part in args.split.split(","):
-        name, _, share = part.partition("=")
-        pattern = args.output.replace("{split}", name)
-        if not name or re.fullmatch(r"\d*\.?\d+|\d+\.", share) is None or pattern in shares:
-            raise ValueError(
-                f"--split: expected different names with a share each, such as train=0.9,val=0.1, "
-                f"got {part!r} in {args.split!r}"
-            )
-        shares[pattern] = float(share)
-    if len(shares) == 1:
-        # Shares count relative to their sum: one alone is everything, which nobody asks for.
-        raise ValueError(
-            f"--split: one part alone takes all samples, got {args.split!r}; name the rest, too, "
-            "such as train=0.1,rest=0.9"
-        )
-    return shares
+    return {args.output: 1.0} if args.split is None else shares_of(args.split, args.output)
 
 
 def _nbytes(text: str) -> int:

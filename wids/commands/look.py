@@ -18,8 +18,7 @@ from wids.commands.terminal import (
 )
 
 if TYPE_CHECKING:
-    from wids.reading.samplesequence import ShardedSequence
-    from wids.reading.shardlist import ShardList
+    from wids.reading.samplesequence import SampleSequence
 
 __all__ = ["add_look_commands"]
 
@@ -89,12 +88,9 @@ def _ls_samples(args: Arguments) -> int:
     return DONE
 
 
-def _sample_row(dataset: ShardedSequence, index: int) -> dict[str, Any]:
+def _sample_row(dataset: SampleSequence, index: int) -> dict[str, Any]:
     # From the tar index alone: no field is read to tell its size.
-    shard, place, _ = dataset.locate_sample(index)
-    key, extensions, spans = shard.index.locate(place)
-    fields = dict(zip(extensions, spans[1::2], strict=True))
-    return {"index": index, "key": key, "fields": fields}
+    return {"index": index, "key": dataset.key_at(index), "fields": dataset.field_sizes(index)}
 
 
 def _parse_range(text: str, total: int) -> range:
@@ -165,10 +161,10 @@ def _write_field(sample: dict[str, Any], field: str) -> None:
 def sample(args: Arguments) -> int:
     """Print one sample as the old `widsindex sample` did."""
     from wids.base.text import clean
-    from wids.reading.shardlist import ShardList
+    from wids.views.opening import open_samples
 
     raw = args.raw or args.python or args.cat is not None
-    with ShardList(args.filename, transformations="bytes" if raw else "PIL") as dataset:
+    with open_samples(args.filename, transformations="bytes" if raw else "PIL") as dataset:
         note(f"dataset size: {len(dataset)}")
         found = dataset[int(args.index or 0)]
     if args.cat is not None:
@@ -181,12 +177,12 @@ def sample(args: Arguments) -> int:
     return DONE
 
 
-def _open_raw(spec: str) -> ShardList:
-    from wids.reading.shardlist import ShardList
+def _open_raw(spec: str) -> Any:
+    from wids.views.opening import open_samples
 
     # A look at one sample of a remote shard that has a sidecar fetches that sample, not gigabytes.
     # Bytes, as `cat` must write what is stored, and `show` knows kinds by itself.
-    return ShardList(spec, transformations="bytes", remote="range")
+    return open_samples(spec, transformations="bytes", remote="range")
 
 
 def _add_info(commands: Any) -> None:

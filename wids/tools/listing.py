@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.text import clean, format_nbytes
-from wids.base.urls import display_url, is_local, local_path
+from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import WidsError
 from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
+from wids.views.opening import is_saved_view, open_samples
 
 if TYPE_CHECKING:
     import os
@@ -36,18 +37,43 @@ def dataset_facts(source: str, cache_dir: str | os.PathLike[str] | None = None) 
 
     Returns:
         What `wids info --json` prints: as `spec_facts`, and the `fields` of the first shard, None
-        where only fetching it would tell.
+        where only fetching it would tell; of a saved view also how it was `made`.
 
     Raises:
         WidsError: The spec is malformed, or a shard that has to be counted cannot be read.
         OSError: A shard that has to be counted cannot be opened.
     """
+    if is_saved_view(source):
+        with open_samples(source, transformations=[], remote="range", cache_dir=cache_dir) as view:
+            return _view_facts(view, source)
     spec = load_spec(source)
     if (spec.shards.nsamples != UNKNOWN).all():
         return {**spec_facts(spec, source), "fields": _first_fields(spec, cache_dir)}
     with ShardList(spec.shards, transformations=[], remote="range", cache_dir=cache_dir) as counted:
         spec = DatasetSpec(counted.shards, name=spec.name, base=spec.base, header=spec.header)
         return {**spec_facts(spec, source), "fields": _fields_of(counted)}
+
+
+def _view_facts(view: Any, source: str) -> dict[str, Any]:
+    """Return the totals of a view; how many bytes its samples have is not known."""
+    num_shards = sum(length > 0 for length in view.lengths)
+    ends = [display_url(view.locate(place).shard.url) for place in (0, -1) if len(view)]
+    return {
+        "source": display_url(source),
+        "name": base_name(source).removesuffix(".json"),
+        "info": None,
+        "base": repr(view),
+        "num_shards": num_shards,
+        "nsamples": len(view),
+        "filesize": 0,
+        "shards_without_nsamples": 0,
+        "shards_without_filesize": num_shards,
+        "first_shard": ends[0] if ends else None,
+        "last_shard": ends[-1] if ends else None,
+        "datasets": [],
+        "fields": sorted(view.field_sizes(0)) if len(view) else None,
+        "made": list(getattr(view, "made", ())),
+    }
 
 
 def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -> list[str] | None:
@@ -136,6 +162,8 @@ def spec_lines(facts: dict[str, Any]) -> list[str]:
         "first shard": facts["first_shard"],
         "last shard": facts["last_shard"],
     }
+    if facts.get("made"):
+        lines["made by"] = ", then ".join(facts["made"])
     if facts["datasets"]:
         lines["datasets"] = ", ".join(facts["datasets"])
     return [f"{label:>16}: {clean(value)}" for label, value in lines.items()]

@@ -13,7 +13,6 @@ import numpy as np
 from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
 from wids.base.processes import run_each
-from wids.base.progress import progress
 from wids.ordering.permute import derive_key, permute
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.merging import merged_header
@@ -26,7 +25,7 @@ from wids.writing.shardfile import ShardOptions, shard_options, warn_of_older
 from wids.writing.shardwriter import ShardWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from concurrent.futures import Executor
 
     from numpy.typing import NDArray
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Resharded",
-    "matching",
     "reshard",
     "shuffled",
     "spec_path_for",
@@ -224,27 +222,6 @@ def split_order(
     return dict(zip(fractions, np.split(indexes, ends[:-1]), strict=True))
 
 
-def matching(
-    dataset: ShardedSequence, indexes: NDArray[np.int64], extension: str, value: str
-) -> NDArray[np.int64]:
-    """Return the indexes of the samples in which a field has a given value.
-
-    Args:
-        dataset: The dataset.
-        indexes: Indexes of the samples to compare; int64, shape `(n,)`.
-        extension: The field, such as ".cls"; samples without it are left out.
-        value: Its content as text, without surrounding white space.
-    """
-    wanted = value.encode()
-    kept = []
-    for index in _shown(indexes, "choosing"):
-        shard, local_index, _ = dataset.locate_sample(index)
-        data = shard.read(local_index, fields=(extension,)).get(extension)
-        if data is not None and bytes(data).strip() == wanted:
-            kept.append(index)
-    return np.array(kept, np.int64)
-
-
 def spec_path_for(pattern: str) -> str:
     """Return the path of the spec that belongs to shards of a pattern.
 
@@ -253,7 +230,3 @@ def spec_path_for(pattern: str) -> str:
     """
     stem = re.sub(r"[-_.]?%0?\d*d\.tar$", "", pattern)
     return f"{stem}shards.json" if not stem or stem.endswith("/") else f"{stem}.json"
-
-
-def _shown(indexes: NDArray[np.int64], desc: str) -> Iterator[int]:
-    return progress(indexes.tolist(), total=len(indexes), desc=desc, unit="sample")

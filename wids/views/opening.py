@@ -26,7 +26,7 @@ from wids.views.viewable import Join, View, Viewable, ViewableShards, concat
 if TYPE_CHECKING:
     from wids.views.indexlist import IndexList
 
-__all__ = ["Open", "open_samples"]
+__all__ = ["Open", "is_saved_view", "open_samples"]
 
 Open = Callable[..., Viewable]
 
@@ -46,6 +46,11 @@ def open_samples(source: Any, make: Open = ViewableShards, **options: Any) -> An
         SpecError: There is none, it is malformed, or its base has changed since it was saved.
     """
     return _Opener(make, options).open(source, 0)
+
+
+def is_saved_view(source: Any) -> bool:
+    """Return whether a location is that of a saved view."""
+    return _saved_document(source) is not None
 
 
 class _Opener:

@@ -1,0 +1,151 @@
+"""`wids select`, `wids diff`, and the commands that take what they save, as a user types them."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import wids
+from wids.cli import main
+
+KEYS = [f"k{number:02d}" for number in range(40)]
+
+
+@pytest.fixture(autouse=True)
+def folder(make_shard: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make four shards of ten samples and their spec, in the working directory."""
+    for shard in range(4):
+        samples = [
+            {
+                "__key__": KEYS[n],
+                ".cls": str(n % 4),
+                ".json": f'{{"uid": "u{n}", "w": {100 - n}}}',
+                ".txt": f"text {n}",
+            }
+            for n in range(10 * shard, 10 * shard + 10)
+        ]
+        path = make_shard(f"set/{shard}.tar", samples)
+    monkeypatch.chdir(path.parent)
+    assert main(["create", "0.tar", "1.tar", "2.tar", "3.tar", "-o", "all.json"]) == 0
+    return path.parent
+
+
+def keys(name: str) -> list[str]:
+    return list(wids.open_view(name).keys)
+
+
+@pytest.mark.parametrize(
+    ("options", "chosen"),
+    [
+        (["--where", ".cls in (1, 3) and .json:w > 90"], [1, 3, 5, 7, 9]),
+        (["--keys", "keys.txt"], [21, 3]),
+        (["--exclude", "keys.txt"], [n for n in range(40) if n not in {3, 21}]),
+        (["--keys", "uids.txt", "--column", ".json:uid"], [7, 0]),
+        (["--keys", "some.txt", "--ignore-missing"], [5]),
+        (["--where", ".json:w >= 95", "--sort-by", ".json:w"], [5, 4, 3, 2, 1, 0]),
+        (["--where", ".cls == 2", "--take", "10"], [n for n in range(40) if n % 4 == 2]),
+    ],
+)
+def test_samples_are_selected(folder: Path, options: list[str], chosen: list[int]) -> None:
+    """What each option chooses stands in the view that is written."""
+    (folder / "keys.txt").write_text("k21\nk03\n")
+    (folder / "uids.txt").write_text("u7\nu0\n")
+    (folder / "some.txt").write_text("k05\nnobody\n")
+    assert main(["select", "all.json", *options, "-o", "some.json"]) == 0
+    assert keys("some.json") == [KEYS[n] for n in chosen]
+
+
+def test_a_split_writes_a_view_a_part(capsys: pytest.CaptureFixture[str]) -> None:
+    """The name of the part stands in its file's name; parts are disjoint and together all."""
+    split = ["--split", "fit=.75,val=.25", "--stratify", ".cls", "-o", "part-{split}.json"]
+    assert main(["select", "all.json", *split]) == 0
+    fit, val = keys("part-fit.json"), keys("part-val.json")
+    assert (len(fit), len(val)) == (32, 8)
+    assert sorted(fit + val) == KEYS
+    assert "part-val.json: 8 of 40 samples" in capsys.readouterr().err
+    # A view of a view.
+    assert main(["select", "part-val.json", "--take", "3", "--seed", "5", "-o", "few.json"]) == 0
+    assert set(keys("few.json")) < set(val)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["-o", "x.txt"], "ends in .json"),
+        (["--where", ".cls == 9", "-o", "x.json"], "no sample is chosen"),
+        (["--where", ".clss == 9", "-o", "x.json"], "no sample has a field '.clss'"),
+        (["--split", "a=1,b=1", "-o", "x.json"], "needs {split}"),
+        (["--split", "a=1", "-o", "{split}.json"], "one part alone"),
+        (["--split", "a=1,b", "-o", "{split}.json"], "different names"),
+        (["--keys", "none.txt", "-o", "x.json"], "none.txt"),
+        (["--take", "41", "-o", "x.json"], "0 to 40"),
+    ],
+)
+def test_wrong_choices_write_nothing(
+    folder: Path, capsys: pytest.CaptureFixture[str], options: list[str], message: str
+) -> None:
+    """The message says what is wrong, and no file is left."""
+    before = sorted(folder.iterdir())
+    assert main(["select", "all.json", *options]) == 1
+    assert message in capsys.readouterr().err
+    assert sorted(folder.iterdir()) == before
+
+
+def test_views_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
+    """`diff` says what one has and the other has not; it succeeds where the keys are the same."""
+    assert main(["select", "all.json", "--where", ".json:w > 75", "-o", "a.json"]) == 0
+    assert main(["select", "all.json", "--where", ".json:w < 98", "-o", "b.json"]) == 0
+    capsys.readouterr()
+    assert main(["diff", "a.json", "b.json"]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == ["22 samples of both", "3 samples of a.json alone:", "  k00", "  k01"]
+    assert lines[-1] == "  and 5 more (--json lists all)"
+    assert main(["diff", "a.json", "b.json", "--json"]) == 1
+    found = json.loads(capsys.readouterr().out)
+    assert found["second"] == KEYS[25:]
+    assert main(["select", "a.json", "--sort-by", ".json:w", "-o", "c.json"]) == 0
+    capsys.readouterr()
+    assert main(["diff", "a.json", "c.json"]) == 0
+    assert "in another order" in capsys.readouterr().out
+    assert main(["diff", "a.json", "a.json"]) == 0
+    assert "the same order" in capsys.readouterr().out
+
+
+def test_commands_take_a_view(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """Samples of it are listed, shown and written, and its order is planned."""
+    assert main(["select", "all.json", "--where", ".cls == 3", "-o", "three.json"]) == 0
+    capsys.readouterr()
+    assert main(["ls", "three.json", "1:3", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["index"], row["key"]) for row in rows] == [(1, "k07"), (2, "k11")]
+    assert rows[0]["fields"] == {".cls": 1, ".json": 22, ".txt": 6}
+    assert main(["show", "three.json", "-1", "--json"]) == 0
+    assert "k39" in capsys.readouterr().out
+    assert main(["order", "three.json", "--json", "--batch-size", "2"]) == 0
+    assert json.loads(capsys.readouterr().out)
+    assert main(["info", "three.json"]) == 0
+    printed = capsys.readouterr().out
+    assert "total samples: 10" in printed
+    assert "filter('.cls == 3')" in printed
+    assert main(["info", "three.json", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["fields"] == [".cls", ".json", ".txt"]
+
+
+def test_a_view_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`reshard` writes its samples, in its order, and can choose further."""
+    assert main(["select", "all.json", "--sort-by", ".json:w", "-o", "sorted.json"]) == 0
+    assert main(["reshard", "sorted.json", "-o", "new/s-%03d.tar", "--maxcount", "15"]) == 0
+    assert keys("new/s.json") == KEYS[::-1]
+    again = ["--where", ".cls in (0, 1)", "--range", "0:10", "-o", "less/s-%03d.tar"]
+    assert main(["reshard", "sorted.json", *again]) == 0
+    assert keys("less/s.json") == [key for key in KEYS[:-11:-1] if int(key[1:]) % 4 < 2]
+    assert main(["reshard", "sorted.json", "all.json", "-o", "x/%d.tar"]) == 1
+    assert "resharded alone" in capsys.readouterr().err
+    document = {"wids_version": 2, "base": "all.json", "append": "all.json"}
+    (folder / "twice.json").write_text(json.dumps(document))
+    assert main(["reshard", "twice.json", "-o", "x/%d.tar"]) == 1
+    assert "reshard its parts" in capsys.readouterr().err
+    (folder / "same.json").write_text('{"wids_version": 2, "base": "all.json"}')
+    assert main(["reshard", "same.json", "-o", "same/s-%d.tar"]) == 0
+    assert keys("same/s.json") == KEYS

@@ -1,0 +1,182 @@
+"""Commands that choose samples without copying them: `wids select` and `wids diff`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wids.commands.terminal import (
+    DONE,
+    FAULTY,
+    Arguments,
+    add_command,
+    add_json,
+    note,
+    out,
+    print_json,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+__all__ = ["add_choose_commands", "shares_of"]
+
+_MOST_SHOWN = 10  # keys of each side of a diff
+
+
+def add_choose_commands(commands: Any) -> None:
+    """Declare the commands."""
+    for add in (_add_select, _add_diff):
+        add(commands)
+
+
+def select(args: Arguments) -> int:
+    """Save a view of some samples, or one for each part of a split."""
+    from wids.views.opening import open_samples
+
+    shares = {} if args.split is None else shares_of(args.split, args.output)
+    for name in shares or [args.output]:
+        if Path(name).suffix != ".json":
+            raise ValueError(f"-o: expected a name that ends in .json, got {name!r}")
+    with open_samples(args.spec, cache_dir=args.cache_dir) as samples:
+        chosen = _chosen(args, samples)
+        views = {args.output: chosen}
+        if shares:  # the names of the files are those of the parts
+            views = chosen.split(seed=args.seed, by=args.by, stratify=args.stratify, **shares)
+        for path, view in views.items():
+            if not len(view):
+                raise ValueError(f"{path}: no sample is chosen, nothing was written")
+        for path, view in views.items():
+            view.save(path)
+            note(f"{path}: {len(view)} of {len(samples)} samples")
+    return DONE
+
+
+def _chosen(args: Arguments, samples: Any) -> Any:
+    """Apply the options that choose, in the order in which the help names them."""
+    chosen = samples
+    if args.where is not None:
+        chosen = chosen.filter(args.where)
+    missing = "drop" if args.ignore_missing else "error"
+    if args.keys is not None:
+        chosen = chosen.select_keys(Path(args.keys), column=args.column, missing=missing)
+    if args.exclude is not None:
+        chosen = chosen.exclude(Path(args.exclude), column=args.column, missing=missing)
+    if args.take is not None:
+        chosen = chosen.take(args.take, args.seed)
+    if args.sort_by is not None:
+        chosen = chosen.sort_by(args.sort_by)
+    return chosen
+
+
+def shares_of(split: str, pattern: str) -> dict[str, float]:
+    """Return the share of each part of a split, by the name of what is written for it.
+
+    Args:
+        split: Names and shares, such as `train=0.9,val=0.1`.
+        pattern: A name with `{split}` where that of the part stands.
+
+    Raises:
+        ValueError: They are malformed, or there is one part alone.
+
+    >>> shares_of("train=.9,val=.1", "{split}.json")
+    {'train.json': 0.9, 'val.json': 0.1}
+    """
+    import re
+
+    if "{split}" not in pattern:
+        raise ValueError(f"--split needs {{split}} in the pattern, got {pattern!r}")
+    shares: dict[str, float] = {}
+    for part in split.split(","):
+        name, _, share = part.partition("=")
+        output = pattern.replace("{split}", name)
+        if not name or re.fullmatch(r"\d*\.?\d+|\d+\.", share) is None or output in shares:
+            raise ValueError(
+                f"--split: expected different names with a share each, such as train=0.9,val=0.1, "
+                f"got {part!r} in {split!r}"
+            )
+        shares[output] = float(share)
+    if len(shares) == 1:
+        # Shares count relative to their sum: one alone is everything, which nobody asks for.
+        raise ValueError(
+            f"--split: one part alone takes all samples, got {split!r}; name the rest, too, "
+            "such as train=0.1,rest=0.9"
+        )
+    return shares
+
+
+def _add_select(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        select,
+        "save a view: some samples of a dataset, without copying them",
+        [
+            "wids select train.json --where '.cls in (cat, dog)' -o pets.json",
+            "wids select train.json --exclude opted-out.txt -o clean.json",
+            "wids select train.json --keys uids.npy --column .json:uid -o subset.json",
+            "wids select train.json --take 1000 --seed 1 -o trial.json",
+            "wids select clean.json --split train=.9,val=.1 -o 'clean-{split}.json'",
+        ],
+    )
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument("-o", "--output", required=True, metavar="VIEW.json")
+    parser.add_argument("--where", metavar="FILTER", help="samples that fulfil a filter")
+    parser.add_argument("--keys", metavar="FILE", help="samples with the keys listed, one a line")
+    parser.add_argument("--exclude", metavar="FILE", help="no samples with the keys listed")
+    parser.add_argument(
+        "--column", default="key", metavar="COLUMN", help="look for keys in it, as .json:uid"
+    )
+    parser.add_argument("--ignore-missing", action="store_true", help="pass over unknown keys")
+    parser.add_argument("--take", type=int, metavar="N", help="so many of them, at random")
+    parser.add_argument("--sort-by", metavar="COLUMN", help="in the order of a column")
+    parser.add_argument("--split", metavar="NAME=SHARE,...", help="{split} in VIEW is the name")
+    parser.add_argument("--by", default="key", metavar="KEY|SAMPLE|COLUMN", help="what is split")
+    parser.add_argument("--stratify", metavar="COLUMN", help="equal shares of each of its values")
+    parser.add_argument("--seed", type=int, default=0, metavar="N", help="of --take and --split")
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder for fetched shards")
+
+
+def diff(args: Arguments) -> int:
+    """Print which keys two datasets or views do not share."""
+    from wids.views.opening import open_samples
+
+    with (
+        open_samples(args.first, remote="range") as first,
+        open_samples(args.second, remote="range") as second,
+    ):
+        left, right = _lost(first, second), _lost(second, first)
+        common = len(first) - len(left)
+        same_order = not (left or right) and list(first.keys) == list(second.keys)
+    if args.json:
+        print_json({"common": common, "first": left, "second": right, "same_order": same_order})
+    else:
+        out(f"{common} samples of both")
+        for source, keys in ((args.first, left), (args.second, right)):
+            out(f"{len(keys)} samples of {source} alone{':' * bool(keys)}")
+            out(f"  {key}" for key in keys[:_MOST_SHOWN])
+            if len(keys) > _MOST_SHOWN:
+                out(f"  and {len(keys) - _MOST_SHOWN} more (--json lists all)")
+        if not (left or right):
+            out("the same order" if same_order else "in another order")
+    return FAULTY if left or right else DONE
+
+
+def _lost(samples: Any, other: Any) -> Sequence[str]:
+    """Return the keys of samples that another sequence does not have."""
+    import numpy as np
+
+    rows = np.flatnonzero(~np.isin(samples.key_hashes(), other.key_hashes()))
+    keys: list[str] = samples.keys_at(rows)
+    return keys
+
+
+def _add_diff(commands: Any) -> None:
+    parser = add_command(
+        commands,
+        diff,
+        "compare the keys of two datasets or views; exit code 1 if they differ",
+        ["wids diff train.json clean.json", "wids diff old/ new/ --json"],
+    )
+    parser.add_argument("first", metavar="SPEC")
+    parser.add_argument("second", metavar="SPEC")
+    add_json(parser)
