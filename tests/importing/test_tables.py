@@ -340,3 +340,17 @@ def test_class_names_that_cannot_be_read_are_an_error(noted: bytes, tmp_path: Pa
     parquet.write_table(table, tmp_path / "x.parquet")
     assert main(["import", str(tmp_path / "x.parquet"), "-o", str(tmp_path / "o-%d.tar")]) == 1
     assert "x.parquet: the metadata of the library 'datasets'" in capsys.readouterr().err
+
+
+def test_columns_in_the_names_of_folders_are_counted(tmp_path: Path, capsys) -> None:
+    """What `write_to_dataset` put into the names of folders is in no file, and is said."""
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"x": [1, 2, 3], "label": ["cat", "dog", "cat"]})
+    pa.parquet.write_to_dataset(table, tmp_path / "rows", partition_cols=["label"])
+    parts = sorted(map(str, tmp_path.glob("rows/*/*.parquet")))
+    command = ["import", *parts, "-o", str(tmp_path / "x-%d.tar")]
+    assert main(command) == 0
+    said = capsys.readouterr().err
+    assert "tables whose column 'label' is in the names of folders: 2, such as" in said
+    assert main([*command, "--strict"]) == 1
+    assert "label=cat" in capsys.readouterr().err

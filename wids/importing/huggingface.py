@@ -11,7 +11,7 @@ from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.codecs.formats import encode_field
 from wids.importing.layout import Blob, Layout, is_label, media_columns, sniffed
-from wids.importing.options import Imported, ImportOptions, choose_split
+from wids.importing.options import Imported, ImportOptions, choose_split, nested_classes
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -80,7 +80,7 @@ def open_huggingface(
     Returns:
         Samples. Pictures, sound and bytes become fields with the bytes that they have, arrays of
         a fixed rank `.npy`, a `ClassLabel` becomes `.cls`, all else one `.json`. The names of the
-        classes are in the header.
+        classes are in the header, and so are description, licence, citation and home page.
 
     Raises:
         ValueError: A column holds pictures inside of something else, or none of that name exists.
@@ -99,12 +99,27 @@ def open_huggingface(
     # A column of integers may be a class by its name alone, and has no names then.
     named = (name for name in features if type(features[name]).__name__ == "ClassLabel")
     classes = {name: features[name].names for name in named}
-    header = {"classes": next(iter(classes.values())) if len(classes) == 1 else classes}
+    header = _described(dataset.info)
+    if classes:
+        header["classes"] = next(iter(classes.values())) if len(classes) == 1 else classes
+    if nested := nested_classes(features.to_dict()):
+        header["nested_classes"] = nested
     total = len(dataset) if hasattr(dataset, "__len__") else None
     # Without a format rows are Python's own values, not tensors that somebody asked for.
     dataset = dataset.with_format(None)
     samples = _samples(dataset, features, layout)
-    return Imported(samples, header if classes else {}, total, omissions=omissions)
+    return Imported(samples, header, total, omissions=omissions)
+
+
+def _described(info: Any) -> dict[str, Any]:
+    """Return what the dataset says of itself, for the top level of a spec."""
+    told = {
+        "info": info.description,
+        "license": info.license,
+        "citation": info.citation,
+        "homepage": info.homepage,
+    }
+    return {name: text for name, text in told.items() if text}
 
 
 def _samples(dataset: Any, features: Mapping[str, Any], layout: Layout) -> Iterator[dict[str, Any]]:

@@ -9,7 +9,7 @@ import re
 import sys
 from collections import Counter
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from wids.importing.options import (
     choose_split,
     count_missing_parts,
     is_documentation,
+    nested_classes,
     split_of,
 )
 
@@ -50,10 +51,12 @@ class _Schema:
     Attributes:
         kinds: Column to kind, for the columns whose kind is known.
         classes: Column to the names of its classes.
+        nested: Names of classes inside of lists and structs, by their path.
     """
 
     kinds: dict[str, str]
     classes: dict[str, list[str]]
+    nested: dict[str, Any]
 
 
 def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = None) -> Imported:
@@ -82,17 +85,20 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
     paths = _chosen(sources, options.split)
     if [Path(source) for source in sources] != paths[:1]:  # who names one file wants that one
         count_missing_parts(paths, omissions)
+    _note_partitions(paths, omissions)
     schema = _common_schema(paths)
     column = _class_column(paths[0], schema, options)
     classes = dict(schema.classes)
     if column is not None:
         classes[column] = _named_classes(paths, column, options.classes)
         schema.kinds[column] = "label"
-    header = {"classes": classes if len(classes) != 1 else next(iter(classes.values()))}
+    header: dict[str, Any] = {"nested_classes": schema.nested} if schema.nested else {}
+    if classes:
+        header["classes"] = classes if len(classes) != 1 else next(iter(classes.values()))
     numbers = {} if column is None else {name: i for i, name in enumerate(classes[column])}
     rows = _Rows(paths, schema, options, column, numbers)
     samples = _counting_unread(rows, [Path(source).expanduser() for source in sources], omissions)
-    return Imported(samples, header if classes else {}, omissions=omissions)
+    return Imported(samples, header, omissions=omissions)
 
 
 def _counting_unread(
@@ -131,6 +137,16 @@ def _chosen(sources: Sequence[str | Path], split: str | None) -> list[Path]:
     return paths
 
 
+def _note_partitions(paths: Sequence[Path], omissions: Omissions) -> None:
+    """Count the tables whose folders hold a column, as in `label=cat/part-0.parquet`."""
+    for path in paths:
+        columns = _columns(path) or ()
+        for part in path.parent.parts:
+            name, equals, _ = part.partition("=")
+            if equals and name not in columns:
+                omissions.add(f"tables whose column {name!r} is in the names of folders", str(path))
+
+
 def _common_schema(paths: Sequence[Path]) -> _Schema:
     """Return the schema that all tables share; raise ValueError if they differ."""
     first = _schema(paths[0])
@@ -147,7 +163,7 @@ def _common_schema(paths: Sequence[Path]) -> _Schema:
                 f"{', '.join(columns)}; import each by itself"
             )
     numeric = _numeric_columns([path for path in paths if path.suffix.lower() in {".csv", ".tsv"}])
-    return _Schema({**first.kinds, **dict.fromkeys(numeric, "number")}, first.classes)
+    return replace(first, kinds={**first.kinds, **dict.fromkeys(numeric, "number")})
 
 
 class _Rows:
@@ -466,7 +482,7 @@ def _columns(path: Path) -> list[str] | None:
 def _schema(path: Path) -> _Schema:
     """Return the columns of bytes and of classes of a Parquet file; other tables have no schema."""
     if path.suffix.lower() != ".parquet":
-        return _Schema({}, {})
+        return _Schema({}, {}, {})
     arrow = load("pyarrow", "parquet")
     schema = _open_parquet(path).schema_arrow
     kinds = {}
@@ -483,23 +499,28 @@ def _schema(path: Path) -> _Schema:
                 f"{path}: column {column.name!r} holds bytes inside of {column.type}, of which no "
                 "field can be made; give each a column of its own, or remove it"
             )
-    classes = _noted_classes(path, (schema.metadata or {}).get(_HUGGINGFACE_KEY, b"{}"))
-    return _Schema(kinds | dict.fromkeys(classes, "label"), classes)
+    noted = (schema.metadata or {}).get(_HUGGINGFACE_KEY, b"{}")
+    classes, nested = _noted_classes(path, noted)
+    return _Schema(kinds | dict.fromkeys(classes, "label"), classes, nested)
 
 
-def _noted_classes(path: Path, noted: bytes) -> dict[str, Any]:
-    """Return the class names, by column, in the metadata that `datasets` adds to a Parquet file.
+def _noted_classes(path: Path, noted: bytes) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the class names in the metadata that `datasets` adds to a Parquet file.
+
+    Returns:
+        Those of columns, and those inside of lists and structs.
 
     Raises:
         ValueError: They have another form.
     """
     try:
         features = json.loads(noted).get("info", {}).get("features", {})
-        return {
+        classes = {
             name: feature["names"]
             for name, feature in features.items()
             if isinstance(feature, dict) and feature.get("_type") == "ClassLabel"
         }
+        return classes, nested_classes(features)
     except (ValueError, AttributeError, KeyError) as error:
         raise ValueError(
             f"{path}: the metadata of the library 'datasets' in it cannot be read ({error!r:.80}), "
