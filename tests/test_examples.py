@@ -16,8 +16,6 @@ import pytest
 from helpers.shards import REPOSITORY
 from PIL import Image
 
-import wids
-
 EXAMPLES = REPOSITORY / "examples"
 SCRIPTS = sorted(EXAMPLES.glob("*.py"))
 
@@ -237,31 +235,10 @@ def test_the_demo_fails_where_shards_are_fetched_twice(example):
         example("demo").check_requests({"GET /a.tar": 2, "GET /a.json": 5})
 
 
-def test_decoding_on_a_gpu_is_skipped_without_one(monkeypatch):
-    """Without a GPU, the example says so and succeeds."""
+def test_decoding_on_a_gpu_falls_back_to_the_processor(monkeypatch):
+    """Without a GPU the example decodes the same batches on the processor, and says so."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert output_of("decode_on_gpu.py").startswith("skipped: no JPEG is decoded on a GPU here (")
-
-
-def test_decoding_on_a_gpu_reads_every_picture_once(example, tmp_path, monkeypatch):
-    """With Pillow in place of the GPU, every picture is decoded once."""
-    gpu = example("decode_on_gpu")
-    dataset = wids.ShardListDataset(gpu.draw_shards(str(tmp_path), 100), transformations="bytes")
-    seen = []
-
-    def decode(batch: list[bytes]) -> list[torch.Tensor]:
-        seen.extend(batch)
-        return [wids.ImageDecoder("torch")(data) for data in batch]
-
-    assert 110 < gpu.decode_epoch(dataset, decode) < 145
-    assert sorted(seen) == sorted(sample[".jpg"] for sample in dataset)
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    for module in ("torchvision.io", "nvidia"):
-        monkeypatch.setitem(sys.modules, module, None)
-    chosen, reasons = gpu.find_decoder(seen[0])
-    assert chosen is None
-    assert "by_torchvision: " in reasons
-    assert "by_nvimgcodec: " in reasons
+    assert output_of("decode_on_gpu.py").endswith("pictures a second on cpu\n")
 
 
 def test_the_demo_passes_a_failure_on(example):

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import ShardedSampler as ShardedSampler
     from wids.ordering.samplers import ShardListSampler as ShardListSampler
     from wids.ordering.shapebatches import shape_buckets as shape_buckets
+    from wids.reading.devicedecoder import DeviceDecoder as DeviceDecoder
     from wids.reading.loader import Loader as Loader
     from wids.reading.ragged import Ragged as Ragged
     from wids.reading.samplesequence import SampleSequence as SampleSequence
@@ -81,6 +82,7 @@ _HOME_OF = {
     "Concatenation": "views.viewable",
     "DatasetSpec": "specs.spec",
     "DecodeError": "errors",
+    "DeviceDecoder": "reading.devicedecoder",
     "DistributedChunkedSampler": "ordering.samplers",
     "DistributedShardSampler": "ordering.samplers",
     "FetchError": "errors",

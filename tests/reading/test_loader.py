@@ -95,17 +95,15 @@ def plain(value):
     batch_size=st.integers(1, 50),
     num_workers=st.integers(0, 3),
     tensors=st.booleans(),
-    reuse=st.booleans(),
     seed=st.integers(0, 3),
 )
 def test_batches_hold_what_the_samples_hold(  # noqa: PLR0917 (drawn by name)
-    shards, kind, batch_size, num_workers, tensors, reuse, seed
+    shards, kind, batch_size, num_workers, tensors, seed
 ):
     """A batch equals the samples of its indexes, with all settings."""
     dataset = wids.ShardListDataset(shards, transformations=kind)
     loader = wids.Loader(
-        dataset, batch_size, shuffle=True, seed=seed, num_workers=num_workers, tensors=tensors,
-        reuse=reuse,
+        dataset, batch_size, shuffle=True, seed=seed, num_workers=num_workers, tensors=tensors
     )  # fmt: skip
     seen = []
     for batch in loader:

@@ -25,6 +25,7 @@ __all__ = [
     "ImageDecoder",
     "encode_image",
     "fast_library",
+    "jpeg_size",
     "open_image",
     "resample",
     "resample_image",
@@ -255,6 +256,34 @@ class _Plan(NamedTuple):
         return left, top, max(round(right * width), left + 1), max(round(bottom * height), top + 1)
 
 
+def jpeg_size(data: bytes | memoryview) -> tuple[int, int] | None:
+    """Return width and height of a JPEG that any decoder reads alike, or None.
+
+    Args:
+        data: The whole file.
+
+    Returns:
+        None if it is no JPEG, has other colours than grey or YCbCr, or more pixels than Pillow
+        takes without a warning.
+
+    >>> jpeg_size(b"GIF89a") is None
+    True
+    """
+    if data[:2] != JPEG_MAGIC:
+        return None
+    simplejpeg = load_if_present("simplejpeg")
+    try:
+        if simplejpeg is not None:
+            height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
+            plain = colorspace in JPEG_MODES
+        else:
+            image = open_image(data)
+            (width, height), plain = image.size, image.mode in {"RGB", "L"}
+    except (ValueError, OSError):
+        return None
+    return (width, height) if plain and width * height <= _pixel_limit() else None
+
+
 def _converted(image: Any, mode: str) -> Any:
     """Convert an image to a mode; values of 16 bits become their high byte.
 
@@ -360,13 +389,16 @@ def _resample_torch(torch: Any, pixels: np.ndarray, size: tuple[int, int]) -> np
     # torch would copy a crop with all its threads. Loaders decode in threads of their own, and as
     # many teams of threads, on 16 cores, made more threads slower than few.
     pixels = np.ascontiguousarray(pixels)
-    image = torch.from_numpy(pixels if pixels.ndim == 3 else pixels[..., None])
-    # In this order of unsqueeze and permute torch sees its "channels last" layout, in and out.
-    batch = image.unsqueeze(0).permute(0, 3, 1, 2)
+    image = pixels if pixels.ndim == 3 else pixels[..., None]
+    # In this order of axes torch sees its "channels last" layout, in and out. numpy turns them:
+    # each call of torch releases Python's lock, and to wait for it again costs many threads dear.
     resized = torch.nn.functional.interpolate(
-        batch, (size[1], size[0]), mode="bilinear", antialias=True
+        torch.from_numpy(image[None].transpose(0, 3, 1, 2)),
+        (size[1], size[0]),
+        mode="bilinear",
+        antialias=True,
     )
-    array: np.ndarray = resized[0].permute(1, 2, 0).numpy()
+    array: np.ndarray = resized.numpy()[0].transpose(1, 2, 0)
     return array if pixels.ndim == 3 else array[..., 0]
 
 

@@ -80,7 +80,7 @@ def column_of(values: list[Any], allocate: Allocate | None = None) -> Any:
     # A tensor can only be here if torch is loaded.
     if torch is not None and all(issubclass(each, torch.Tensor) for each in kinds):
         layouts = {(value.shape, value.dtype, value.device) for value in values}
-        return torch.stack(values) if len(layouts) == 1 else values
+        return _stacked_tensors(values, allocate) if len(layouts) == 1 else values
     return values
 
 
@@ -115,6 +115,22 @@ def _stacked(values: list[np.ndarray], allocate: Allocate | None) -> Any:
     # Stacked into reused memory, since the kernel would first clear new pages.
     out = allocate(len(values) * first.nbytes).view(first.dtype).reshape(shape)
     return np.stack(values, out=out)
+
+
+def _stacked_tensors(values: list[Any], allocate: Allocate | None) -> Any:
+    """Stack tensors of one shape and type, on one device."""
+    import torch
+
+    first = values[0]
+    plain = first.device.type == "cpu" and first.layout is torch.strided
+    plain &= not (first.dtype.is_complex or first.is_quantized)
+    if not plain or not first.numel() or any(value.requires_grad for value in values):
+        return torch.stack(values)
+    # Not by torch, which copies with all its threads: those of each thread of a loader would
+    # contend for the cores. As bytes, since numpy lacks some types.
+    arrays = [value.contiguous().view(-1).view(torch.uint8).numpy() for value in values]
+    stacked = torch.from_numpy(_stacked(arrays, allocate))
+    return stacked.view(first.dtype).view(len(values), *first.shape)
 
 
 def as_tensors(batch: Any) -> Any:

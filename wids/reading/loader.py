@@ -13,11 +13,14 @@ from wids.ordering.batchsampler import BatchSampler
 from wids.ordering.samplers import ChunkedSampler
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
 from wids.reading.collate import as_tensors, pin
+from wids.reading.devicedecoder import DeviceDecoder
 from wids.reading.orderedmap import OrderedMap
 
 __all__ = ["Loader", "LoaderPass"]
 
 Number = TypeVar("Number", int, float)
+
+_DEVICE_THREADS = 2  # one reads while the other's batch is decoded; more contend for Python's lock
 
 
 class Loader:
@@ -52,7 +55,8 @@ class Loader:
         seed: Random seed for `shuffle`.
         tensors: Whether arrays become tensors. None: if torch is installed and there is no
             `collate_fn`.
-        reuse: Whether the memory of batches is reused; False for new memory each time.
+        device: Where batches go, such as "cuda"; or a `DeviceDecoder`, which also decodes pictures
+            there. Two threads are the default then.
 
     Raises:
         ValueError: Arguments that exclude each other, or are out of range.
@@ -84,7 +88,7 @@ class Loader:
         # A fixed default, so that two runs give the same order. Epochs differ nevertheless.
         seed: int = 0,
         tensors: bool | None = None,
-        reuse: bool = True,
+        device: Any = None,
     ) -> None:
         _check_choice(batch_size, shuffle, sampler, batch_sampler, drop_last=drop_last)
         if sampler is None and batch_sampler is None:
@@ -97,8 +101,9 @@ class Loader:
         self.batch_size = batch_size
         self.sampler = sampler
         self.batch_sampler = batch_sampler
+        self.device = device if device is None or callable(device) else DeviceDecoder(device)
         if num_workers is None:
-            num_workers = useful_threads(dataset, collate_fn)
+            num_workers = _DEVICE_THREADS if device else useful_threads(dataset, collate_fn)
         self.num_workers = _at_least("num_workers", _integer("num_workers", num_workers), 0)
         self.collate_fn = collate_fn
         self.pin_memory = pin_memory
@@ -107,7 +112,6 @@ class Loader:
         ahead = _integer("prefetch_factor", prefetch_factor)
         self.prefetch_factor = _at_least("prefetch_factor", ahead, 1)
         self.tensors = _has_torch() and collate_fn is None if tensors is None else tensors
-        self.reuse = reuse
         # Kept over all epochs, because the first batches in new memory take much longer.
         self._pools = Pools()
         self._progress: _Progress | None = None
@@ -125,10 +129,8 @@ class Loader:
 
     def __iter__(self) -> LoaderPass:
         """Start an epoch, or continue the one that was restored."""
-        # Pinned tensors are copies in memory of torch, so their batches need no pool.
-        pools = self._pools if self.reuse else None
-        make = batch_maker(self.dataset, self.collate_fn, pools)
-        finish = _finishing(make, tensors=self.tensors, pin_memory=self.pin_memory)
+        make = batch_maker(self.dataset, self.collate_fn, self._pools)
+        finish = _finishing(make, self.device, tensors=self.tensors, pin_memory=self.pin_memory)
 
         def checked(batch: Sequence[int]) -> Batch:
             try:
@@ -150,7 +152,8 @@ class Loader:
                 ahead=self.num_workers * self.prefetch_factor,
                 timeout_seconds=self.timeout or None,
             )
-        return LoaderPass(progress, threads or map(checked, batches), threads)
+        receive = None if self.device is None else self.device.receive
+        return LoaderPass(progress, threads or map(checked, batches), threads, receive)
 
     def _begin(self, progress: _Progress) -> Iterator[Sequence[int]]:
         """Begin a pass of the sampler: return its batches of indexes."""
@@ -263,8 +266,10 @@ class LoaderPass(Iterator[Batch]):
         progress: _Progress,
         batches: Iterator[Batch],
         threads: OrderedMap[Any, Any] | None,
+        receive: Callable[[Batch], None] | None = None,
     ) -> None:
         self._progress = progress
+        self._receive = receive
         self._batches = batches
         self._threads = threads
 
@@ -275,6 +280,8 @@ class LoaderPass(Iterator[Batch]):
             self._progress.finished = True
             raise
         self._progress.consumed += 1
+        if self._receive is not None:
+            self._receive(batch)
         return batch
 
     def close(self) -> None:
@@ -285,9 +292,15 @@ class LoaderPass(Iterator[Batch]):
 
 
 def _finishing(
-    make: Callable[[Sequence[int]], Batch], *, tensors: bool, pin_memory: bool
+    make: Callable[[Sequence[int]], Batch],
+    device: DeviceDecoder | None,
+    *,
+    tensors: bool,
+    pin_memory: bool,
 ) -> Callable[[Sequence[int]], Batch]:
-    """Wrap a function that makes batches so that they become tensors, pinned if wanted."""
+    """Wrap a function that makes batches so that they become tensors, pinned or on a device."""
+    if device is not None:
+        return lambda indexes: device(as_tensors(make(indexes)))
     if not tensors:
         return make
     if not pin_memory:

@@ -1,0 +1,200 @@
+"""Decoding of batches for a device, on the processor where there is no GPU."""
+
+import numpy as np
+import pytest
+import torch
+from helpers.pictures import draw, psnr, save
+from PIL import Image
+
+import wids
+from wids.codecs.deviceimage import DeviceImage
+from wids.codecs.deviceresize import fit_images
+
+PICTURES = [
+    save(draw(120, 80, 0), "JPEG", quality=95),
+    save(draw(64, 90, 1)[..., 0], "JPEG", quality=95),
+    save(draw(50, 50, 2), "PNG"),
+    save(Image.fromarray(draw(70, 40, 3)).convert("CMYK"), "JPEG"),
+    save(draw(300, 200, 4), "JPEG", quality=90, progressive=True),
+]
+CROP = wids.CenterCrop(32, resize=36)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Shards of five pictures of different formats and sizes, with class and text."""
+    folder = tmp_path_factory.mktemp("pictures")
+    with wids.ShardWriter(f"{folder}/train-%03d.tar", maxcount=3) as writer:
+        for number, picture in enumerate(PICTURES):
+            writer.write(
+                {"__key__": f"k{number}", ".jpg": picture, ".cls": number, ".txt": f"n{number}"}
+            )
+    return folder
+
+
+@pytest.fixture(scope="module")
+def dataset(folder):
+    """The shards, with the pictures raw and the rest decoded."""
+    with wids.ShardListDataset(folder, decoders={".jpg": bytes}) as dataset:
+        yield dataset
+
+
+def batch_of(dataset, decoder, batch_size=5):
+    """Return the first batch that a loader makes with a device."""
+    return next(iter(wids.Loader(dataset, batch_size, device=decoder)))
+
+
+def test_pictures_are_those_of_the_image_decoder(dataset):
+    """Each picture has the pixels of `ImageDecoder`, but for its rounding between directions."""
+    batch = batch_of(dataset, wids.DeviceDecoder("cpu", size=CROP))
+    reference = wids.ImageDecoder("torch", "RGB", CROP, scaled=False)
+    for got, picture in zip(batch[".jpg"], PICTURES, strict=True):
+        assert psnr(got * 255, reference(picture)) > 50
+
+
+def test_mean_and_deviation_are_those_of_torchvision(dataset):
+    """Pixels in [0, 1] lose the mean and are divided by the deviation, channel by channel."""
+    plain = batch_of(dataset, wids.DeviceDecoder("cpu", size=CROP))[".jpg"]
+    mean, std = (0.5, 0.25, 0.125), (0.5, 2.0, 4.0)
+    got = batch_of(dataset, wids.DeviceDecoder("cpu", size=CROP, mean=mean, std=std))[".jpg"]
+    expected = (plain - torch.tensor(mean)[:, None, None]) / torch.tensor(std)[:, None, None]
+    torch.testing.assert_close(got, expected)
+
+
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_type_and_memory_format_are_as_asked(dataset, dtype, channels_last):
+    """Pictures come in the type and memory format that the network wants."""
+    decoder = wids.DeviceDecoder("cpu", size=CROP, dtype=dtype, channels_last=channels_last)
+    pictures = batch_of(dataset, decoder)[".jpg"]
+    assert pictures.dtype == dtype
+    assert pictures.shape == (5, 3, 32, 32)
+    layout = torch.channels_last if channels_last else torch.contiguous_format
+    assert pictures.is_contiguous(memory_format=layout)
+
+
+def test_raw_datasets_give_the_same_pictures(dataset, folder):
+    """Pictures are the same from a dataset of raw bytes, whose batches hold them in one buffer."""
+    decoder = wids.DeviceDecoder("cpu", size=CROP)
+    with wids.ShardListDataset(folder, transformations="bytes") as raw:
+        torch.testing.assert_close(
+            batch_of(raw, decoder)[".jpg"], batch_of(dataset, decoder)[".jpg"], rtol=0, atol=0
+        )
+
+
+def test_other_fields_are_moved_as_they_are(dataset):
+    """Numbers become tensors on the device; texts and keys stay lists."""
+    batch = batch_of(dataset, wids.DeviceDecoder("cpu", size=CROP))
+    assert batch[".cls"].tolist() == [0, 1, 2, 3, 4]
+    assert batch[".txt"] == ["n0", "n1", "n2", "n3", "n4"]
+    assert batch["__key__"] == ["k0", "k1", "k2", "k3", "k4"]
+
+
+def test_without_a_size_batches_are_only_moved(dataset):
+    """A device by its name decodes nothing, and random crops come with a size alone."""
+    for device in ("cpu", torch.device("cpu"), wids.DeviceDecoder("cpu")):
+        batch = batch_of(dataset, device)
+        assert batch[".jpg"] == PICTURES
+        assert batch[".cls"].tolist() == [0, 1, 2, 3, 4]
+
+
+def test_random_crops_have_one_size(dataset):
+    """Crops of random boxes fill a batch, and differ from pass to pass."""
+    decoder = wids.DeviceDecoder("cpu", size=wids.RandomResizedCrop(16))
+    loader = wids.Loader(dataset, 5, device=decoder)
+    first, second = (next(iter(loader))[".jpg"] for _ in range(2))
+    assert first.shape == second.shape == (5, 3, 16, 16)
+    assert not torch.equal(first, second)
+
+
+def test_a_saved_loader_goes_on_where_it_was(dataset):
+    """The state of a loader counts the batches that were used, not those decoded ahead."""
+    decoder = wids.DeviceDecoder("cpu", size=CROP)
+    sampler = wids.DistributedShardSampler(dataset, num_replicas=1, rank=0, seed=3)
+    loader = wids.Loader(dataset, 1, sampler=sampler, device=decoder)
+    expected = [batch["__key__"] for batch in loader]
+    loader.set_epoch(0)
+    batches = iter(loader)
+    used = [next(batches)["__key__"], next(batches)["__key__"]]
+    state = loader.state_dict()
+    batches.close()
+    resumed = wids.Loader(
+        dataset,
+        1,
+        sampler=wids.DistributedShardSampler(dataset, num_replicas=1, rank=0, seed=3),
+        device=decoder,
+    )
+    resumed.load_state_dict(state)
+    assert used + [batch["__key__"] for batch in resumed] == expected
+
+
+@pytest.mark.parametrize("damaged", [b"", b"no picture", PICTURES[0][:300]])
+def test_damaged_pictures_are_errors_that_name_them(tmp_path, damaged):
+    """A picture that cannot be decoded is named by sample, key and field."""
+    with wids.ShardWriter(f"{tmp_path}/t-%03d.tar") as writer:
+        writer.write({"__key__": "good", ".jpg": PICTURES[0]})
+        writer.write({"__key__": "bad", ".jpg": damaged})
+    with wids.ShardListDataset(tmp_path, transformations="bytes") as dataset:
+        loader = wids.Loader(dataset, 2, device=wids.DeviceDecoder("cpu", size=CROP))
+        with pytest.raises(wids.DecodeError, match=r"'\.jpg' of sample 1, key 'bad'"):
+            next(iter(loader))
+
+
+def test_pictures_of_different_sizes_are_refused(dataset):
+    """A resize that keeps aspect ratios makes no batch, and the message says what does."""
+    decoder = wids.DeviceDecoder("cpu", size=wids.Resize(16))
+    with pytest.raises(ValueError, match="expected one size for all pictures"):
+        batch_of(dataset, decoder)
+
+
+def test_decoded_pictures_are_refused(folder):
+    """Pictures that the dataset decoded already are refused with the way to leave them raw."""
+    with (
+        wids.ShardListDataset(folder, transformations="PIL") as decoded,
+        pytest.raises(TypeError, match=r"expected raw pictures.*decoders="),
+    ):
+        batch_of(decoded, wids.DeviceDecoder("cpu", size=CROP))
+
+
+def test_batches_without_names_are_refused(dataset):
+    """A batch made by a `collate_fn` that returns no dict is refused."""
+    loader = wids.Loader(
+        dataset, 2, collate_fn=len, tensors=False, device=wids.DeviceDecoder("cpu")
+    )
+    with pytest.raises(TypeError, match="expected a batch with fields by name, got int"):
+        next(iter(loader))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "kind", "message"),
+    [
+        ({"size": 224}, TypeError, "size: expected CenterCrop"),
+        ({"fields": ".jpg"}, TypeError, "write a tuple"),
+        ({"mean": (0.5,)}, ValueError, "mean: expected three numbers"),
+        ({"std": (1, 0, 1)}, ValueError, "std: expected numbers above 0"),
+        ({"dtype": torch.uint8}, ValueError, "dtype: expected a floating-point type"),
+        ({"backend": "dali"}, ValueError, "backend: expected one of"),
+    ],
+)
+def test_wrong_arguments_are_refused_at_once(wrong, kind, message):
+    """What cannot work is refused before the first batch."""
+    with pytest.raises(kind, match=message):
+        wids.DeviceDecoder("cpu", **{"size": CROP, **wrong})
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("antialias", [True, False])
+def test_the_kernel_of_a_gpu_gives_what_torch_gives(antialias):
+    """All pictures of a batch are resized at once as torch resizes each by itself."""
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 500, (20, 2)).tolist()
+    tensors = [torch.randint(0, 256, (3, *size), dtype=torch.uint8) for size in sizes]
+    boxes = [(width // 3, height // 4, width, height) for height, width in sizes]
+    levels = torch.rand(3), torch.rand(3) + 0.5
+    results = []
+    for device in ("cpu", "cuda"):
+        images = [DeviceImage.of(tensor.to(device)) for tensor in tensors]
+        out = torch.empty(20, 3, 33, 47, device=device)
+        fit_images(images, boxes, out, *(level.to(device) for level in levels), antialias=antialias)
+        results.append(out.cpu())
+    torch.testing.assert_close(*results, rtol=1e-4, atol=1e-2)

@@ -1,0 +1,324 @@
+"""`DeviceDecoder`: brings batches to a GPU and decodes their pictures there."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import nullcontext
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.optional import load
+from wids.base.processes import num_cores
+from wids.base.threads import DaemonThreadPool, result_of
+from wids.codecs.deviceimage import DeviceImage
+from wids.codecs.devicejpeg import DEVICE_BACKENDS, JpegDevice, jpeg_device
+from wids.codecs.deviceresize import fit_images
+from wids.codecs.images import ImageDecoder, jpeg_size
+from wids.errors import DecodeError
+from wids.reading.ragged import Ragged
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from concurrent.futures import Future
+    from contextlib import AbstractContextManager
+
+    import numpy.typing as npt
+
+    from wids.codecs.framing import Box, Framing
+
+__all__ = ["DeviceDecoder"]
+
+PICTURES = (".jpg", ".jpeg", ".png", ".webp")
+
+
+class DeviceDecoder:
+    """What `Loader(device=...)` does with a batch: moves it to a device, decodes pictures there.
+
+    JPEGs are decoded by torchvision or nvImageCodec; then one kernel crops, resizes and normalises
+    all pictures of a batch. Other formats, and JPEGs that the GPU's library does not take, are
+    decoded by the processor, and cropped and resized with the others. Everything else in a batch is
+    moved as it is, from page-locked memory.
+
+    Each thread of a loader has a stream of its own, and hands a batch over when it is complete. Two
+    threads are the default: more of them hold up each other, and the training loop, by Python's
+    lock.
+
+    nvImageCodec gives the pixels of libjpeg-turbo; torchvision repeats colours of halved resolution
+    instead of interpolating them, at 46 dB from those. `device="cpu"` does the same steps without a
+    GPU.
+
+    Args:
+        device: Where batches go, such as "cuda" or "cuda:1".
+        size: `CenterCrop`, `RandomResizedCrop`, `Resize` to (height, width), or another `Framing`
+            that gives all pictures one size. None: nothing is decoded, batches are only moved.
+        fields: Extensions of the pictures; those that a batch does not have are passed over. They
+            must come raw: `transformations="bytes"`, or `decoders={".jpg": bytes}`.
+        mean: Subtracted from each channel, in [0, 1] as torchvision counts.
+        std: What each channel is divided by, above 0.
+        dtype: A floating-point type of torch; None for float32.
+        channels_last: Whether the memory format of the pictures is `torch.channels_last`, which
+            convolutions in half precision want.
+        antialias: As of `ImageDecoder`.
+        backend: What decodes JPEGs on a GPU: "torchvision", "nvimgcodec", or "auto" for the first
+            of them that is installed.
+
+    Raises:
+        ValueError: An argument is out of its range.
+        TypeError: `size` has no method `frame`, or `fields` is one text.
+
+    >>> import io, tempfile, wids
+    >>> from PIL import Image
+    >>> folder, stream = tempfile.mkdtemp(), io.BytesIO()
+    >>> Image.new("RGB", (40, 30), "white").save(stream, "JPEG")
+    >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
+    ...     writer.write({"__key__": "0", ".jpg": stream.getvalue(), ".cls": 3})
+    >>> dataset = wids.ShardListDataset(folder, decoders={".jpg": bytes})
+    >>> decoder = DeviceDecoder("cpu", size=wids.CenterCrop(8), mean=(0.5,) * 3, std=(0.5,) * 3)
+    >>> batch = next(iter(wids.Loader(dataset, batch_size=8, device=decoder)))
+    >>> batch[".jpg"].shape, batch[".jpg"].max().item(), batch[".cls"].tolist()
+    (torch.Size([1, 3, 8, 8]), 1.0, [3])
+    """
+
+    def __init__(
+        self,
+        device: Any,
+        *,
+        size: Framing | None = None,
+        fields: Sequence[str] = PICTURES,
+        mean: Sequence[float] = (0.0, 0.0, 0.0),
+        std: Sequence[float] = (1.0, 1.0, 1.0),
+        dtype: Any = None,
+        channels_last: bool = True,
+        antialias: bool = True,
+        backend: str = "auto",
+    ) -> None:
+        torch = load("torch", "torch")
+        if size is not None and not hasattr(size, "frame"):
+            raise TypeError(
+                "size: expected CenterCrop(...), RandomResizedCrop(...), Resize((height, width)) "
+                f"or an object with a method frame(width, height), got {size!r}"
+            )
+        if isinstance(fields, str):
+            raise TypeError(f"fields: expected several extensions, got {fields!r}; write a tuple")
+        _check_channels(mean, std)
+        if backend not in DEVICE_BACKENDS:
+            raise ValueError(f"backend: expected one of {DEVICE_BACKENDS}, got {backend!r}")
+        self.device = torch.device(device)
+        self.size = size
+        self.fields = tuple(fields)
+        self.dtype = torch.float32 if dtype is None else dtype
+        if not self.dtype.is_floating_point:
+            raise ValueError(f"dtype: expected a floating-point type, got {dtype!r}")
+        self.channels_last = channels_last
+        self.antialias = antialias
+        self.backend = backend
+        self.mean = tuple(mean)
+        self.std = tuple(std)
+        self._decode_here = ImageDecoder("numpy", "RGB")
+        self._pool = DaemonThreadPool(num_cores(), "wids-load-decode")
+        # Streams and decoders belong to one thread each.
+        self._threads = threading.local()
+
+    def __call__(self, batch: Mapping[str, Any]) -> dict[str, Any]:
+        """Move a batch to the device and decode its pictures.
+
+        Args:
+            batch: From names to columns, as a `Loader` makes it.
+
+        Returns:
+            The batch with tensors on the device, complete; pictures have the shape
+            `(num_samples, 3, height, width)`.
+
+        Raises:
+            DecodeError: A picture cannot be decoded; the message names its sample and field.
+            TypeError: The batch is no dict, or the pictures of a field are not raw.
+            ValueError: The pictures of a field would have different sizes.
+        """
+        if not isinstance(batch, dict):
+            raise TypeError(
+                f"expected a batch with fields by name, got {type(batch).__name__}; a dataset or "
+                "collate_fn that makes no dicts cannot be used with a DeviceDecoder"
+            )
+        tools = self._tools()
+        with tools.on_stream():
+            moved = {
+                name: self._decode(name, column, batch, tools)
+                if self.size is not None and name in self.fields
+                else _move(column, self.device)
+                for name, column in batch.items()
+            }
+        tools.wait()
+        return moved
+
+    def receive(self, batch: Mapping[str, Any]) -> None:
+        """Tell the allocator that the calling thread's stream uses a batch from now on.
+
+        A `Loader` calls it for each batch it yields. Without it the memory of a dropped batch
+        could be filled again while kernels that read it are still waiting to run.
+        """
+        if self.device.type != "cuda":
+            return
+        stream = load("torch", "torch").cuda.current_stream(self.device)
+        for column in batch.values():
+            parts = (column.values, column.offsets) if isinstance(column, Ragged) else (column,)
+            for part in parts:
+                if hasattr(part, "record_stream"):
+                    part.record_stream(stream)
+
+    def _tools(self) -> _Tools:
+        """Return stream and decoder of the calling thread."""
+        tools: _Tools | None = getattr(self._threads, "tools", None)
+        if tools is None:
+            torch = load("torch", "torch")
+            cuda = self.device.type == "cuda"
+            tools = _Tools(
+                torch.cuda.Stream(self.device) if cuda else None,
+                None if self.size is None else jpeg_device(self.device, self.backend),
+                255 * torch.tensor(self.mean, device=self.device),
+                255 * torch.tensor(self.std, device=self.device),
+            )
+            if cuda:
+                # Made on another stream than the one that will read them.
+                torch.cuda.current_stream(self.device).synchronize()
+            self._threads.tools = tools
+        return tools
+
+    def _decode(self, name: str, column: Any, batch: Mapping[str, Any], tools: _Tools) -> Any:
+        encoded = _encoded(name, column)
+        images: dict[int, DeviceImage | None] = {}
+        if tools.jpegs is not None:
+            slots = [slot for slot, data in enumerate(encoded) if jpeg_size(data.data) is not None]
+            images.update(zip(slots, tools.jpegs([encoded[slot] for slot in slots]), strict=True))
+        # What the GPU does not take gets its pixels, or its error, from the processor.
+        started = {
+            slot: self._pool.submit(self._decode_here, data.data)
+            for slot, data in enumerate(encoded)
+            if images.get(slot) is None
+        }
+        decoded = [
+            images.get(slot) or self._finish_here(started[slot], name, slot, batch)
+            for slot in range(len(encoded))
+        ]
+        return self._fit(name, decoded, tools)
+
+    def _finish_here(
+        self, started: Future[Any], name: str, slot: int, batch: Mapping[str, Any]
+    ) -> DeviceImage:
+        try:
+            pixels = result_of(started)
+        except Exception as error:
+            raise DecodeError(_failure(name, slot, batch, error)) from error
+        torch = load("torch", "torch")
+        tensor = torch.from_numpy(pixels)
+        if self.device.type == "cuda":
+            tensor = tensor.pin_memory().to(self.device, non_blocking=True)
+        return DeviceImage.of(tensor.permute(2, 0, 1))
+
+    def _fit(self, name: str, decoded: Sequence[DeviceImage], tools: _Tools) -> Any:
+        torch = load("torch", "torch")
+        boxes, size = self._frames(name, decoded)
+        layout = torch.channels_last if self.channels_last else torch.contiguous_format
+        out = torch.empty(
+            (len(decoded), 3, size[1], size[0]),
+            dtype=self.dtype,
+            device=self.device,
+            memory_format=layout,
+        )
+        fit_images(decoded, boxes, out, tools.mean, tools.std, antialias=self.antialias)
+        return out
+
+    def _frames(
+        self, name: str, decoded: Sequence[DeviceImage]
+    ) -> tuple[list[Box], tuple[int, int]]:
+        """Return the box of each picture, and the one size that all get: width, height."""
+        if self.size is None:
+            raise TypeError("a DeviceDecoder without a size decodes nothing")
+        frames = [self.size.frame(*image.shape[::-1]) for image in decoded]
+        sizes = sorted({size for _, size in frames})
+        if len(sizes) > 1:
+            raise ValueError(
+                f"field {name!r}: expected one size for all pictures of a batch, but {self.size} "
+                f"makes {len(sizes)}, such as {sizes[0]} and {sizes[-1]} (width, height); use "
+                "CenterCrop(...), RandomResizedCrop(...) or Resize((height, width))"
+            )
+        return [box for box, _ in frames], sizes[0]
+
+    def __repr__(self) -> str:
+        return f"DeviceDecoder({str(self.device)!r}, size={self.size!r})"
+
+
+@dataclass(frozen=True)
+class _Tools:
+    """What one thread decodes with."""
+
+    stream: Any | None
+    jpegs: JpegDevice | None
+    mean: Any
+    std: Any
+
+    def on_stream(self) -> AbstractContextManager[Any]:
+        """Return a context in which work goes to the thread's stream."""
+        if self.stream is None:
+            return nullcontext()
+        context: AbstractContextManager[Any] = load("torch", "torch").cuda.stream(self.stream)
+        return context
+
+    def wait(self) -> None:
+        """Wait until all work of the stream is done."""
+        if self.stream is not None:
+            self.stream.synchronize()
+
+
+def _encoded(name: str, column: Any) -> list[npt.NDArray[np.uint8]]:
+    """Return the raw pictures of a column, each as an array of bytes that can be written to."""
+    if isinstance(column, list) and all(
+        isinstance(each, (bytes, bytearray, memoryview)) for each in column
+    ):
+        # In one buffer: torch takes none of the bytes of Python, which cannot be written to.
+        values = np.frombuffer(bytearray().join(column), np.uint8)
+        ends = np.cumsum([len(each) for each in column])
+        return np.split(values, ends[:-1])
+    if isinstance(column, Ragged):
+        values = column.values.numpy() if hasattr(column.values, "numpy") else column.values
+        return [values[start:stop] for start, stop in pairwise(column.offsets.tolist())]
+    kind = type(column[0] if isinstance(column, list) and column else column).__name__
+    raise TypeError(
+        f"field {name!r}: expected raw pictures, got {kind}; open the dataset with "
+        f'transformations="bytes" or decoders={{{name!r}: bytes}}'
+    )
+
+
+def _move(column: Any, device: Any) -> Any:
+    if isinstance(column, Ragged):
+        return Ragged(_move(column.values, device), _move(column.offsets, device))
+    torch = load("torch", "torch")
+    if not isinstance(column, torch.Tensor):
+        return column
+    if device.type != "cuda":
+        return column.to(device)
+    return column.pin_memory().to(device, non_blocking=True)
+
+
+def _failure(name: str, slot: int, batch: Mapping[str, Any], error: Exception) -> str:
+    known = [
+        f"{word} {_plain(batch[label][slot])!r}"
+        for word, label in (("sample", "__index__"), ("key", "__key__"))
+        if label in batch
+    ]
+    where = f" of {', '.join(known)}" if known else ""
+    return f"cannot decode field {name!r}{where}: {type(error).__name__}: {error}"
+
+
+def _plain(label: Any) -> Any:
+    return label.item() if hasattr(label, "item") else label
+
+
+def _check_channels(mean: Sequence[float], std: Sequence[float]) -> None:
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != 3:
+            raise ValueError(f"{name}: expected three numbers, one a channel, got {values!r}")
+    if not all(value > 0 for value in std):
+        raise ValueError(f"std: expected numbers above 0, got {std!r}")
