@@ -18,6 +18,7 @@ from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
 from PIL import Image
 
+import wids
 from wids import TarIndex
 from wids.browse.server import bind
 from wids.cli import main
@@ -275,3 +276,26 @@ def test_a_damaged_shard_of_a_folder_hides_no_other(
     assert "b.tar" in rows[1]["messages"][0]
     assert main(["browse", str(tmp_path / "b.tar")]) == 1
     assert "no tar" in capsys.readouterr().err
+
+
+def test_a_saved_view_is_browsed(tmp_path: Path) -> None:
+    """The grid shows its samples alone, in its order; a filter looks among them."""
+    for number in range(2):
+        samples = [{"__key__": f"k{n}", ".cls": str(n)} for n in range(5 * number, 5 * number + 5)]
+        write_shard(tmp_path / f"{number}.tar", samples)
+    dataset = wids.ShardListDataset(tmp_path)
+    dataset.select([8, 2, 5, 9]).save(tmp_path / "some.json")
+    (dataset + dataset).save(tmp_path / "both.json")
+    with Command(tmp_path / "some.json", tmp_path) as server:
+
+        def shown(**query: Any) -> list[str]:
+            page = server.get("api/page", **query).json()
+            while page["filtering"] and not page["filtering"]["finished"]:
+                page = server.get("api/page", **query).json()
+            return [tile["key"] for tile in page["tiles"]]
+
+        assert shown() == ["k8", "k2", "k5", "k9"]
+        assert shown(where=".cls >= 5") == ["k8", "k5", "k9"]
+        assert sorted(shown(order="shuffled")) == ["k2", "k5", "k8", "k9"]
+        assert "saved view" in server.get("api/page", order="shards").json()["error"]
+    assert main(["browse", str(tmp_path / "both.json"), "--no-open"]) == 1

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from wids.browse.fieldreader import FieldReader, LocatedSample
     from wids.display.thumbnails import Thumbnail
+    from wids.ordering.permute import Integers
 
 __all__ = ["ApiHandlers", "UnreadableSampleError", "check_parameters"]
 
@@ -99,19 +100,21 @@ class ApiHandlers:
         title: Title of the page.
         class_names: Names of classes, by number.
         report: Report of `wids check`, if there is one.
+        chosen: Indexes of the samples to show, of a saved view; None for all.
     """
 
     reader: FieldReader
     title: str
     class_names: Mapping[int, str] = field(default_factory=dict)
     report: CheckReport | None = None
+    chosen: Integers | None = None
 
     def __post_init__(self) -> None:
         self.scans = Scans()
         self.decoders = Decoders()
         self.thumbnails = Thumbnails(self.reader, self.decoders)
         self._views = FieldViews(self.reader, self.decoders, self.class_names)
-        self._grid = Grid(self.reader, self.scans, self.class_names)
+        self._grid = Grid(self.reader, self.scans, self.class_names, self.chosen)
         self._faults: dict[str, list[dict[str, str]]] = {}
         for fault in (self.report or {}).get("faults", []):
             self._faults.setdefault(fault["shard"], []).append(fault)

@@ -151,10 +151,10 @@ chunksize=1000000)
         return Order(share.count, lambda steps: epoch.at(_positions(share, steps)))
 
     def within(self, chosen: Integers, total: int | None = None) -> Order:
-        """Order the samples that a filter chose, as stored or shuffled.
+        """Order the samples that a filter or a view chose, as stored or shuffled.
 
         Args:
-            chosen: Their indexes, ascending.
+            chosen: Their indexes.
             total: Number of samples of the dataset if all are shown; `chosen` is not used then.
 
         Raises:
@@ -166,7 +166,7 @@ chunksize=1000000)
         if total is None and self.kind not in ("stored", "shuffled"):
             raise ValueError(
                 f"order: a sampler's order is of all samples, so {self.kind!r} goes with no "
-                "filter; choose stored or shuffled"
+                "filter or saved view; choose stored or shuffled"
             )
         size = chosen.size if total is None else total
         key = derive_key(self.seed)
@@ -212,10 +212,18 @@ class Grid:
         reader: The dataset.
         scans: Background scans, which run the filters.
         class_names: Names of classes, by number.
+        chosen: Indexes of the samples that are shown, in their order; None for all.
     """
 
-    def __init__(self, reader: FieldReader, scans: Scans, class_names: Mapping[int, str]) -> None:
+    def __init__(
+        self,
+        reader: FieldReader,
+        scans: Scans,
+        class_names: Mapping[int, str],
+        chosen: Integers | None = None,
+    ) -> None:
         self._class_names = class_names
+        self._chosen = chosen
         self._reader = reader
         self._scans = scans
         self._orders: OrderedDict[OrderQuery, Order] = OrderedDict()
@@ -228,20 +236,25 @@ class Grid:
         """
         wanted = OrderQuery.parse(query)
         text = query.get("where", "").strip()
+        if not text and self._chosen is not None:
+            return Shown(wanted.within(self._chosen), None)
         if not text:
             return Shown(self._over_all(wanted), None)
         scan, visitor = self._filter(text)
         progress = scan.progress()
         found = visitor.indexes()
+        if self._chosen is not None:
+            found = self._chosen[np.isin(self._chosen, found)]
         # While the filter runs, its result grows only at the end, so positions keep their samples.
-        # A shuffled order would change with each sample found.
-        if wanted.kind == "shuffled" and not scan.finished:
+        # A shuffled order would change with each sample found, and so may that of a view.
+        unsteady = wanted.kind == "shuffled" or self._chosen is not None
+        if unsteady and not scan.finished:
             found = np.empty(0, np.int64)
         return Shown(
             wanted.within(found),
             {
                 **progress,
-                "found": visitor.count,
+                "found": visitor.count if self._chosen is None else len(found),
                 "full": visitor.full,
                 "unknown_fields": visitor.unknown,
                 "fields": visitor.known[:_MOST_FIELDS],

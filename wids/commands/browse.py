@@ -22,6 +22,9 @@ from wids.errors import WidsWarning
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import numpy as np
+    from numpy.typing import NDArray
+
     from wids.browse.fieldreader import FieldReader, Uncounted
     from wids.browse.handlers import ApiHandlers
     from wids.reading.shardlist import ShardList
@@ -97,10 +100,10 @@ def browse(args: Arguments) -> int:
     from wids.browse.server import BrowseServer
 
     with _warnings_told(quiet=args.json):
-        dataset, uncounted = _opened(args)
+        dataset, uncounted, chosen = _opened(args)
         with dataset:
             first = None if args.index is None else _checked(args.index, len(dataset))
-            with closing(_handlers(args, FieldReader(dataset, uncounted))) as handlers:
+            with closing(_handlers(args, FieldReader(dataset, uncounted), chosen)) as handlers:
                 server = BrowseServer(handlers, args.host, args.port, token=not args.no_token)
                 url = server.url
                 if first is not None:
@@ -111,27 +114,40 @@ def browse(args: Arguments) -> int:
     return DONE
 
 
-def _opened(args: Arguments) -> tuple[ShardList, Uncounted]:
-    """Open the dataset; also return the errors of shards that cannot be counted.
+def _opened(args: Arguments) -> tuple[ShardList, Uncounted, NDArray[np.int64] | None]:
+    """Open the dataset, or that of a saved view.
+
+    Also returns the errors of shards that cannot be counted, and the indexes that a view chose.
 
     To train without them would be wrong, but looking at the others may show what is wrong.
     """
+    from wids.errors import SpecError
     from wids.log import logger
     from wids.reading.shardlist import ShardList
+    from wids.views.opening import open_samples
+    from wids.views.viewable import View
 
     uncounted: Uncounted = {}
-    dataset = ShardList(
+    opened = open_samples(
         args.spec,
         transformations="memoryview",
         remote="range",
         cache_dir=args.cache_dir,
         on_uncounted=uncounted.__setitem__,
     )
+    dataset, chosen = opened, None
+    if isinstance(opened, View):
+        dataset, chosen = opened.base, opened.rows.array()
+    if not isinstance(dataset, ShardList):
+        raise SpecError(
+            f"{args.spec}: expected a dataset, or chosen samples of one, got "
+            f"{type(opened).__name__}: browse its parts"
+        )
     if uncounted and not len(dataset):
         raise next(iter(uncounted.values()))
     for error in uncounted.values():
         logger.warning("left out, as its samples cannot be counted: %s", error)
-    return dataset, uncounted
+    return dataset, uncounted, chosen
 
 
 class _Teller(logging.Handler):
@@ -195,14 +211,16 @@ def _checked(index: int, total: int) -> int:
     return index % total
 
 
-def _handlers(args: Arguments, reader: FieldReader) -> ApiHandlers:
+def _handlers(
+    args: Arguments, reader: FieldReader, chosen: NDArray[np.int64] | None
+) -> ApiHandlers:
     from wids.browse.handlers import ApiHandlers
     from wids.browse.overview import find_report, read_report
     from wids.display.classnames import parse_class_names
 
     names = parse_class_names(Path(args.class_names)) if args.class_names else reader.class_names()
     report = read_report(Path(args.check)) if args.check else find_report(args.spec)
-    return ApiHandlers(reader, reader.dataset.dataset_name, names, report)
+    return ApiHandlers(reader, reader.dataset.dataset_name, names, report, chosen)
 
 
 def _announce(args: Arguments, url: str, port: int) -> None:

@@ -62,19 +62,20 @@ class Pairing:
         self.left, self.right = left, right
         self.rename, self.replace = dict(rename), replace
         self._read_left, self._read_right = left.read_as, right.read_as
-        self._strict = not (rename or replace)
+        self._count, self._strict = len(left), not (rename or replace)
 
     def __len__(self) -> int:
-        return len(self.left)
+        return self._count
 
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
         """Return a sample with the labels of a sequence made of this one, as the protocol says."""
-        left = self._read_left(index, number, dataset)
-        right = self._read_right(index, number)
+        # In steps, as what is called at once is looked up as a method.
+        read_left, read_right = self._read_left, self._read_right
+        left, right = read_left(index, number, dataset), read_right(index, number)
         try:
-            # At most once for each key in both, so lengths tell whether a field is there twice.
             if self._strict and left["__key__"] == right["__key__"]:
                 merged = right | left
+                # The labels are in both; were a field, the lengths would tell.
                 if len(merged) == len(left) + len(right) - _NUM_LABELS:
                     return merged
         except (TypeError, KeyError):

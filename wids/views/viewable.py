@@ -518,6 +518,18 @@ class MappedView(Mapped, Viewable):
 class Join(Pairing, Viewable):
     """Samples with the fields of two sequences; `join` makes it."""
 
+    __slots__ = ("_count", "_read_left", "_read_right", "_strict")
+
+    def __getitem__(self, index: Any) -> Any:
+        """Return the sample with an index, or the view of a slice, a list or a mask.
+
+        Raises:
+            IndexError: There is no such sample.
+        """
+        if type(index) is int and 0 <= index < self._count:
+            return self.read_as(index, index)
+        return super().__getitem__(index)
+
     def with_options(self, **options: Unpack[ReadingOptions]) -> Join:
         """Return the same join of samples that are read with other options."""
         sides = self.left.with_options(**options), self.right.with_options(**options)
