@@ -285,7 +285,7 @@ def test_a_saved_view_is_browsed(tmp_path: Path) -> None:
         write_shard(tmp_path / f"{number}.tar", samples)
     dataset = wids.ShardListDataset(tmp_path)
     dataset.select([8, 2, 5, 9]).save(tmp_path / "some.json")
-    (dataset + dataset).save(tmp_path / "both.json")
+    dataset.join(dataset, replace=True).save(tmp_path / "both.json")
     with Command(tmp_path / "some.json", tmp_path) as server:
 
         def shown(**query: Any) -> list[str]:

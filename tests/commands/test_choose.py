@@ -142,10 +142,32 @@ def test_a_view_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str])
     assert keys("less/s.json") == [key for key in KEYS[:-11:-1] if int(key[1:]) % 4 < 2]
     assert main(["reshard", "sorted.json", "all.json", "-o", "x/%d.tar"]) == 1
     assert "resharded alone" in capsys.readouterr().err
-    document = {"wids_version": 2, "base": "all.json", "append": "all.json"}
-    (folder / "twice.json").write_text(json.dumps(document))
-    assert main(["reshard", "twice.json", "-o", "x/%d.tar"]) == 1
-    assert "reshard its parts" in capsys.readouterr().err
     (folder / "same.json").write_text('{"wids_version": 2, "base": "all.json"}')
     assert main(["reshard", "same.json", "-o", "same/s-%d.tar"]) == 0
     assert keys("same/s.json") == KEYS
+
+
+def test_a_version_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """What a document leaves out and appends is written as shards, files and tables."""
+    assert main(["create", "2.tar", "-o", "two.json"]) == 0
+    document = {
+        "wids_version": 2,
+        "base": "all.json",
+        "indexes": {"range": [0, 12, 1]},
+        "exclude": ["k03"],
+        "append": "two.json",
+    }
+    (folder / "new.json").write_text(json.dumps(document))
+    chosen = [key for key in KEYS[:12] if key != "k03"] + KEYS[20:30]
+    assert main(["reshard", "new.json", "-o", "solid/s-%d.tar"]) == 0
+    assert keys("solid/s.json") == chosen
+    assert main(["export", "new.json", "files"]) == 0
+    assert sorted({path.stem for path in (folder / "files").iterdir()}) == chosen
+    assert main(["export", "new.json", "table.csv"]) == 0
+    lines = (folder / "table.csv").read_text().splitlines()
+    assert [line.split(",")[1] for line in lines[1:]] == chosen
+    (folder / "new.json").write_text(json.dumps(document | {"patch": "all.json"}))
+    capsys.readouterr()
+    for command in (["reshard", "new.json", "-o", "x/%d.tar"], ["export", "new.json", "x"]):
+        assert main(command) == 1
+        assert "Join, which lie in no shard" in capsys.readouterr().err

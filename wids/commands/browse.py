@@ -121,11 +121,8 @@ def _opened(args: Arguments) -> tuple[ShardList, Uncounted, NDArray[np.int64] | 
 
     To train without them would be wrong, but looking at the others may show what is wrong.
     """
-    from wids.errors import SpecError
     from wids.log import logger
-    from wids.reading.shardlist import ShardList
-    from wids.views.opening import open_samples
-    from wids.views.viewable import View
+    from wids.views.opening import open_samples, shards_and_rows
 
     uncounted: Uncounted = {}
     opened = open_samples(
@@ -135,14 +132,7 @@ def _opened(args: Arguments) -> tuple[ShardList, Uncounted, NDArray[np.int64] | 
         cache_dir=args.cache_dir,
         on_uncounted=uncounted.__setitem__,
     )
-    dataset, chosen = opened, None
-    if isinstance(opened, View):
-        dataset, chosen = opened.base, opened.rows.array()
-    if not isinstance(dataset, ShardList):
-        raise SpecError(
-            f"{args.spec}: expected a dataset, or chosen samples of one, got "
-            f"{type(opened).__name__}: browse its parts"
-        )
+    dataset, chosen = shards_and_rows(opened, transformations="memoryview", remote="range")
     if uncounted and not len(dataset):
         raise next(iter(uncounted.values()))
     for error in uncounted.values():

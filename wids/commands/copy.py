@@ -304,8 +304,8 @@ def _add_repair(commands: Any) -> None:
 def export(args: Arguments) -> int:
     """Write a dataset as files or as a table."""
     from wids.base.omissions import Omissions
-    from wids.reading.shardlist import ShardList
     from wids.tools.exporters import export_files, export_table
+    from wids.views.opening import open_samples, shards_and_rows
 
     output = Path(args.output)
     is_table = output.suffix.lower() in _TABLES
@@ -316,14 +316,15 @@ def export(args: Arguments) -> int:
             "name in '/' if it has a dot"
         )
     omissions = Omissions(strict=args.strict)
-    with ShardList(args.spec, transformations=[]) as dataset:
-        if not len(dataset):
+    with open_samples(args.spec, transformations=[]) as samples:
+        if not len(samples):
             raise ValueError(f"{args.spec}: holds no samples, nothing was written")
+        dataset, rows = shards_and_rows(samples, transformations=[])
         if is_table:
             values = [f".{extension.lstrip('.')}" for extension in args.values]
-            note(f"{output}: {export_table(dataset, output, values, omissions)} rows")
+            note(f"{output}: {export_table(dataset, output, values, omissions, rows=rows)} rows")
         else:
-            note(f"{output}: {export_files(dataset, output, omissions)} files")
+            note(f"{output}: {export_files(dataset, output, omissions, rows=rows)} files")
     _list_omissions(omissions.lines())
     return DONE
 
@@ -390,7 +391,7 @@ def _opened(args: Arguments) -> tuple[ViewableShards, Any]:
     """Open the shards that are read, and the samples of them that take part."""
     from wids.specs.merging import merged_header
     from wids.specs.sources import load_spec
-    from wids.views.opening import is_saved_view, open_samples
+    from wids.views.opening import is_saved_view, open_samples, shards_and_rows
     from wids.views.viewable import ViewableShards
 
     options: dict[str, Any] = {"cache_dir": args.cache_dir, "concatenated": args.concatenated}
@@ -402,14 +403,8 @@ def _opened(args: Arguments) -> tuple[ViewableShards, Any]:
         )
     if saved:
         view = open_samples(saved[0], transformations=[], **options)
-        if isinstance(view, ViewableShards):
-            return view, view
-        if not isinstance(getattr(view, "base", None), ViewableShards):
-            raise ValueError(
-                f"{saved[0]}: expected chosen samples of one dataset, got {type(view).__name__}: "
-                "reshard its parts"
-            )
-        return view.base, view
+        dataset, rows = shards_and_rows(view, transformations=[], **options)
+        return dataset, dataset if rows is None else dataset.select(rows)
     specs = [(source, load_spec(source)) for source in args.specs]
     shards = [shard for _, spec in specs for shard in spec.shards]
     header = merged_header({source: spec.header for source, spec in specs})

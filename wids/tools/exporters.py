@@ -21,6 +21,8 @@ from wids.specs.merging import merged_header
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+    from numpy.typing import NDArray
+
     from wids.reading.samplesequence import ShardedSequence
 
 __all__ = ["export_files", "export_table"]
@@ -28,7 +30,13 @@ __all__ = ["export_files", "export_table"]
 _PLACE_COLUMNS: dict[str, type] = {"index": int, "key": str, "shard": str, "shardindex": int}
 
 
-def export_files(dataset: ShardedSequence, folder: Path, omissions: Omissions | None = None) -> int:
+def export_files(
+    dataset: ShardedSequence,
+    folder: Path,
+    omissions: Omissions | None = None,
+    *,
+    rows: NDArray[np.int64] | None = None,
+) -> int:
     """Write every member as a file under its name.
 
     Args:
@@ -36,6 +44,7 @@ def export_files(dataset: ShardedSequence, folder: Path, omissions: Omissions | 
         folder: Where the files go; those that are there are replaced, each when it is whole.
         omissions: Counts what files cannot hold: the top-level keys of the spec, members of shards
             that are in no sample.
+        rows: Indexes of the samples to write; None for all.
 
     Returns:
         How many files were written.
@@ -48,7 +57,7 @@ def export_files(dataset: ShardedSequence, folder: Path, omissions: Omissions | 
     seen: set[str] = set()
     written: dict[str, int] = {}
     folders: set[Path] = set()
-    for index in _indexes(dataset):
+    for index in _indexes(dataset, rows):
         shard, local_index, entry = dataset.locate_sample(index)
         if entry["url"] not in seen:
             seen.add(entry["url"])
@@ -105,6 +114,7 @@ def export_table(
     omissions: Omissions | None = None,
     *,
     group_rows: int = 65_536,
+    rows: NDArray[np.int64] | None = None,
 ) -> int:
     """Write one row per sample: key, location, and offset and size of each field.
 
@@ -115,6 +125,7 @@ def export_table(
         omissions: Counts the values that are no UTF-8 text, and have replacement characters, and
             the top-level keys of the spec.
         group_rows: Rows of a row group in Parquet, which is held in memory.
+        rows: Indexes of the samples to write; None for all.
 
     Returns:
         How many rows were written.
@@ -140,16 +151,16 @@ def export_table(
     columns = {**_PLACE_COLUMNS, **fields, **dict.fromkeys(values, str)}
     omissions = omissions or Omissions()
     _add_keys(dataset, omissions)
-    rows = (_row(dataset, index, values, omissions) for index in _indexes(dataset))
+    found = (_row(dataset, index, values, omissions) for index in _indexes(dataset, rows))
     # As a whole or not at all: half a table looks like a whole one.
     out = OutputFile(path)
     try:
         with named_write_errors(path):
-            writers[suffix](out.stream, rows, columns)
+            writers[suffix](out.stream, found, columns)
             out.publish()
     finally:
         out.discard()
-    return len(dataset)
+    return len(dataset) if rows is None else len(rows)
 
 
 def _field_columns(dataset: ShardedSequence) -> dict[str, type]:
@@ -232,5 +243,6 @@ def _write_parquet(
             writer.write_table(arrow.Table.from_pylist(group, schema))
 
 
-def _indexes(dataset: ShardedSequence) -> Iterator[int]:
-    return progress(range(len(dataset)), total=len(dataset), desc="exporting", unit="sample")
+def _indexes(dataset: ShardedSequence, rows: NDArray[np.int64] | None) -> Iterator[int]:
+    indexes = range(len(dataset)) if rows is None else rows.tolist()
+    return progress(indexes, total=len(indexes), desc="exporting", unit="sample")

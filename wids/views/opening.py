@@ -12,21 +12,23 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import numpy.typing as npt
 
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import SpecError
 from wids.fetching.fetch import open_url
 from wids.specs.locations import folder_of, join
+from wids.specs.merging import merged_header
 from wids.specs.sources import find_shards, read_document
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
 from wids.views.saved import INDEX_RULES, VERSION, digest_of, indexes_from
-from wids.views.viewable import Join, View, Viewable, ViewableShards, concat
+from wids.views.viewable import Concatenation, Join, View, Viewable, ViewableShards, concat
 
 if TYPE_CHECKING:
     from wids.views.indexlist import IndexList
 
-__all__ = ["Open", "is_saved_view", "open_samples"]
+__all__ = ["Open", "is_saved_view", "open_samples", "shards_and_rows"]
 
 Open = Callable[..., Viewable]
 
@@ -51,6 +53,55 @@ def open_samples(source: Any, make: Open = ViewableShards, **options: Any) -> An
 def is_saved_view(source: Any) -> bool:
     """Return whether a location is that of a saved view."""
     return _saved_document(source) is not None
+
+
+def shards_and_rows(
+    samples: Any, **options: Any
+) -> tuple[ViewableShards, npt.NDArray[np.int64] | None]:
+    """Return the shards in which the samples of a view lie, and their indexes there.
+
+    For what copies shards or looks into them.
+
+    Args:
+        samples: A dataset, a view or a concatenation of such.
+        options: For a dataset of the shards of several, as it is opened for a concatenation.
+
+    Returns:
+        The dataset, and the indexes in order; None for all of it.
+
+    Raises:
+        SpecError: Samples are joined of several shards, or the parts group members in other ways.
+    """
+    if isinstance(samples, ViewableShards):
+        return samples, None
+    if isinstance(samples, View):
+        dataset, rows = shards_and_rows(samples.base, **options)
+        chosen = samples.rows.array()
+        return dataset, chosen if rows is None else rows[chosen]
+    if type(samples) is not Concatenation:
+        raise SpecError(
+            f"{samples!r:.200}: expected chosen samples of datasets, found samples that are made "
+            f"by a {type(samples).__name__}, which lie in no shard"
+        )
+    parts = [shards_and_rows(part, **options) for part in samples.parts]
+    datasets = list({id(dataset): dataset for dataset, _ in parts}.values())
+    rules = [dict(dataset.index_rules) for dataset in datasets]
+    if any(each != rules[0] for each in rules):
+        raise SpecError(f"the parts group the members of shards in different ways: {rules}")
+    whole = datasets[0]
+    if len(datasets) > 1:
+        headers = {f"part {number}": each.header for number, each in enumerate(datasets)}
+        rows_of_spec = [dict(shard) for dataset in datasets for shard in dataset.shards]
+        whole = ViewableShards(
+            rows_of_spec, **{**options, **rules[0], "options": merged_header(headers)}
+        )
+    starts = np.cumsum([0, *map(len, datasets)]).tolist()
+    first = {id(dataset): start for dataset, start in zip(datasets, starts, strict=False)}
+    found = [
+        first[id(dataset)] + (np.arange(len(dataset)) if rows is None else rows)
+        for dataset, rows in parts
+    ]
+    return whole, np.concatenate(found)
 
 
 class _Opener:
@@ -195,6 +246,8 @@ def patched(samples: Any, patch: Any) -> Any:
         patch: Has some of their keys; its fields take the place of theirs.
     """
     rows, places = matching_rows(samples, patch, KeyTable(patch.key_hashes()))
+    if not len(rows):
+        return samples
     joined = Join(samples.select(rows), patch.select(places), {}, replace=True)
     others = np.setdiff1d(np.arange(len(samples)), rows)
     if not len(others):
