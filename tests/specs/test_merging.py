@@ -92,6 +92,52 @@ def test_classes_that_disagree_are_refused(
     assert not Path("out").exists()
 
 
+def composed(*sources: str, **own: Any) -> str:
+    """Write a spec whose datasets are other specs."""
+    listed = [{"source_url": source} for source in sources]
+    Path("all.json").write_text(json.dumps({"wids_version": 1, "datasets": listed, **own}))
+    return "all.json"
+
+
+@pytest.mark.parametrize("way", ["open", "merge", "reshard"])
+def test_what_components_say_is_kept(spec, way: str) -> None:
+    """Keys that all datasets share are those of the whole; others say whose they are."""
+    a = spec("a", ["a.tar"], license="MIT", info="first", weight=2)
+    b = spec("b", ["b.tar"], license="MIT", info="second", author={"name": "me"})
+    source = composed(a, b)
+    if way == "merge":
+        assert main(["merge", source, "-o", "flat.json"]) == 0
+        header = read("flat.json")
+    elif way == "reshard":
+        assert main(["reshard", source, "-o", "out/flat-%d.tar"]) == 0
+        header = read("out/flat.json")
+    else:
+        header = wids.ShardListDataset(source).spec
+    assert header["license"] == "MIT"
+    assert header["info"] == {"a": "first", "b": "second"}
+    assert header["author"] == {"b": {"name": "me"}}
+    assert "weight" not in header
+    assert "source_url" not in header
+
+
+def test_the_spec_itself_takes_precedence_over_its_components(spec) -> None:
+    """A key of the outer spec holds for all; datasets of one name are told apart by number."""
+    a, b = (spec("same", [f"{name}.tar"], license=name, note=name) for name in "ab")
+    Path("b.json").write_bytes(Path(b).read_bytes())
+    spec("same", ["a.tar"], license="a", note="a")
+    header = wids.ShardListDataset(composed(a, "b.json", license="GPL")).spec
+    assert header["license"] == "GPL"
+    assert header["note"] == {"datasets[0]": "a", "datasets[1]": "b"}
+
+
+def test_components_without_classes_are_warned_of(spec) -> None:
+    """Names of one dataset hold for numbers of another, unless the spec itself names them."""
+    a, b = spec("a", ["a.tar"], classes=["cat"]), spec("b", ["b.tar"])
+    with pytest.warns(wids.WidsWarning, match=r"datasets\[1\]: names no classes; .* in all\.json"):
+        assert wids.ShardListDataset(composed(a, b)).class_names == {0: "cat"}
+    assert wids.ShardListDataset(composed(a, b, classes=["cat"])).class_names == {0: "cat"}
+
+
 @pytest.mark.filterwarnings("default")
 def test_order_and_names_are_kept(spec, capsys) -> None:
     """Shards stand in the order of the specs, and say of which dataset they are."""

@@ -7,11 +7,18 @@ from typing import Any
 from wids.base.warn import warn
 from wids.errors import SpecError
 
-__all__ = ["as_class_names", "class_names", "merged_classes", "merged_header"]
+__all__ = [
+    "as_class_names",
+    "class_names",
+    "composed_header",
+    "merged_classes",
+    "merged_header",
+]
 
 _KEYS = ("class_names", "classes", "labels", "id2label", "label2id")
 _DIGITS = re.compile("[0-9]{1,18}")
 _OWN_KEYS = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist", "datasets"}
+_OF_COMPONENTS = {"weight", "source_url", "dataset"}  # which each shard has from its component
 
 
 def class_names(header: Mapping[str, Any]) -> dict[int, str]:
@@ -99,12 +106,7 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     {'license': 'MIT'}
     """
     merged = merged_classes(headers)
-    named = [source for source, header in headers.items() if class_names(header)]
-    if silent := [source for source in headers if named and source not in named]:
-        warn(
-            f"{', '.join(silent)}: names no classes; those of {', '.join(named)} hold for its "
-            "numbers, too, in the new spec"
-        )
+    _warn_of_silent(headers, "in the new spec")
     every: dict[str, list[Any]] = {}
     for header in headers.values():
         for key, value in header.items():
@@ -116,6 +118,62 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         else:
             warn(f"{', '.join(headers)}: differ in {key!r}, which the new spec does not have")
     return merged
+
+
+def _warn_of_silent(headers: Mapping[str, Mapping[str, Any]], where: str) -> None:
+    """Warn of specs without class names beside specs that have some."""
+    named = [source for source, header in headers.items() if class_names(header)]
+    if silent := [source for source in headers if named and source not in named]:
+        warn(
+            f"{', '.join(silent)}: names no classes; those of {', '.join(named)} hold for its "
+            f"numbers, too, {where}"
+        )
+
+
+def composed_header(
+    own: Mapping[str, Any],
+    components: Mapping[str, Mapping[str, Any]],
+    names: Sequence[Any],
+    source: str,
+) -> dict[str, Any]:
+    """Return the top-level keys of a spec with `datasets`, those of its components included.
+
+    Args:
+        own: The keys of the spec itself, which take precedence.
+        components: The top-level keys of each component, by where it stands, for messages.
+        names: The name of each component, or None.
+        source: The spec, for messages.
+
+    Returns:
+        A key that all components give one value has that value; any other is an object from the
+        component's name (else `datasets[0]` and so on) to its value.
+
+    Raises:
+        SpecError: Two components number their classes differently.
+
+    >>> first, second = {"license": "MIT", "info": "old"}, {"license": "MIT"}
+    >>> composed_header({}, {"first": first, "second": second}, ["a", "b"], "all.json")
+    {'license': 'MIT', 'info': {'a': 'old'}}
+    """
+    if not class_names(own):
+        _warn_of_silent(components, f"in {source}")
+    texts = {name for name in names if isinstance(name, str) and name}
+    labels = (
+        names
+        if len(texts) == len(components)
+        else [f"datasets[{number}]" for number in range(len(components))]
+    )
+    every: dict[str, dict[str, Any]] = {}
+    for component, header in zip(labels, components.values(), strict=True):
+        for key, value in header.items():
+            if key not in (_OWN_KEYS | _OF_COMPONENTS) and key not in _KEYS:
+                every.setdefault(key, {})[component] = value
+    composed: dict[str, Any] = {}
+    for key, values in every.items():
+        first = next(iter(values.values()))
+        agreed = len(values) == len(components) and all(each == first for each in values.values())
+        composed[key] = first if agreed else values
+    return {**composed, **own, **merged_classes({source: own, **components})}
 
 
 def as_class_names(value: Any) -> dict[int, str]:

@@ -18,7 +18,7 @@ from typing import Any
 from wids.base.urls import display_url, is_local
 from wids.errors import SpecError
 from wids.specs import locations
-from wids.specs.merging import merged_classes
+from wids.specs.merging import composed_header
 from wids.specs.rows import as_row, check_location, check_shard, check_weight, columns_if_plain
 from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 
@@ -176,7 +176,7 @@ class _Parser:
         if base is None:
             base = self._own_base(document, folder, source) or folder
         tables = []
-        headers = {source: document}
+        headers, names = {}, []
         if listed := _as_list(document, "shardlist", source):
             inherited = _inherited(weight=document.get("weight"), name=document.get("name"))
             tables.append(self.shards(listed, source, base).inheriting(inherited))
@@ -184,6 +184,7 @@ class _Parser:
             where = f"{source}: datasets[{number}]"
             spec, table = self._component(_as_object(component, where), where, base, depth + 1)
             headers[where] = spec.header
+            names.append(component.get("name") or spec.name)
             tables.append(table)
         if not tables:
             raise SpecError(
@@ -192,8 +193,8 @@ class _Parser:
         name = _checked_name(document, source)
         parsed = ("name", "shardlist", "datasets", "base", "base_path")
         header = {key: value for key, value in document.items() if key not in parsed}
-        if len(headers) > 1:
-            header |= merged_classes(headers)
+        if headers:
+            header = composed_header(header, headers, names, source)
         return DatasetSpec(ShardTable.joined(tables), name=name, base=base, header=header)
 
     def _component(
