@@ -1,5 +1,6 @@
 """Keys: looked up, chosen and left out, in datasets and views alike."""
 
+import hashlib
 import pickle
 from collections.abc import Callable
 from pathlib import Path
@@ -7,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from helpers.shards import write_shard
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -149,3 +151,28 @@ def test_remote_keys_need_the_sidecars_alone(dataset: Any, shard_server: Any) ->
     remote = wids.ShardListDataset(rows, remote="range")
     assert remote.index_of("key25") == 25
     assert keys(remote.select_keys(["key25"])) == ["key25"]
+
+
+def test_keys_are_kept(dataset: Any, shard_server: Any, tmp_path: Path) -> None:
+    """A second process fetches no shard to look a key up, but for the one that has it."""
+    rows = []
+    for number, shard in enumerate(dataset.shards):
+        data = Path(shard["url"]).read_bytes()
+        url = shard_server.put(f"s{number}.tar", data)
+        rows.append({"url": url, "nsamples": 10, "md5sum": hashlib.md5(data).hexdigest()})
+    options = {"cache_dir": tmp_path / "cache"}
+    assert wids.ShardListDataset(rows, **options).index_of("key25") == 25
+    for file in (tmp_path / "cache").glob("*.tar*"):
+        if file.suffix != ".column":
+            file.unlink()
+    shard_server.requests.clear()
+    assert wids.ShardListDataset(rows, **options).index_of("key25") == 25
+    fetched = {request.path for request in shard_server.requests if request.path.endswith(".tar")}
+    assert fetched == {"/s2.tar"}
+    # A shard that was written anew has its keys read anew.
+    path = Path(dataset.shards[0]["url"])
+    assert dataset.index_of("key01") == 1
+    write_shard(path, [{"__key__": f"new{n}", ".json": "{}"} for n in range(10)])
+    again = wids.ShardListDataset(dataset.shards)
+    assert again.index_of("new3") == 3
+    assert "key01" not in again.keys

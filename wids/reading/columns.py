@@ -23,6 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.arrayfile import read_arrays, write_arrays
+from wids.base.keyhash import hash_packed
 from wids.base.mapping import page_ranges
 from wids.base.progress import progress
 from wids.base.urls import display_url
@@ -45,7 +46,15 @@ if TYPE_CHECKING:
     from wids.tar.shard import ReadableShard
     from wids.tar.sidecar import IndexRules
 
-__all__ = ["ColumnPart", "ColumnReader", "ColumnSource", "load_column", "read_field", "save_column"]
+__all__ = [
+    "ColumnPart",
+    "ColumnReader",
+    "ColumnSource",
+    "load_column",
+    "read_field",
+    "read_key_hashes",
+    "save_column",
+]
 
 # Framings that always give the same part of a picture. Framings that are not listed count as
 # random, and their columns are not stored.
@@ -461,6 +470,40 @@ def name_decoder(decode: Decoder) -> str | None:
     home, name = getattr(decode, "__module__", ""), getattr(decode, "__qualname__", "<")
     # A user's function may change and keep its name, and then the stored column would be stale.
     return None if "<" in name or not home.startswith("wids.") else f"{home}.{name}"
+
+
+def read_key_hashes(
+    number: int,
+    ref: ShardRef,
+    *,
+    cache: ShardCache,
+    rules: IndexRules,
+    open_shard: Callable[[int], OpenShard],
+) -> npt.NDArray[np.uint64]:
+    """Return the hash of each key of a shard; they are kept like a column.
+
+    Args:
+        number: The shard.
+        ref: What the spec says of it.
+        cache: Where the hashes are kept.
+        rules: How members are grouped into samples.
+        open_shard: From the number of a shard to the open shard.
+    """
+    source = ColumnSource("__key__", (), "wids.base.keyhash", rules, ref["nsamples"])
+    path = cache.derived_path(ref, source.suffix())
+    if path is not None:
+        with suppress(OSError, ShardFormatError):
+            return np.asarray(load_column(path, source).values, np.uint64)
+    shard = open_shard(number).shard
+    columns = shard.index.columns()
+    hashes = hash_packed(columns.key_bytes, columns.key_starts)
+    # Read by range, the shard may be another version than the spec promises.
+    if path is not None and shard.memory is not None:
+        with suppress(OSError):  # a folder that may only be read
+            kept = save_column(path, source, ColumnPart(hashes, np.empty(0, np.int64)))
+            if kept and cache.cache_size is not None:
+                cache.trim(cache.cache_size)
+    return hashes
 
 
 def read_field(shard: ReadableShard, extension: str) -> Iterator[memoryview | None]:

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 
-from wids.base.keyhash import hash_packed
 from wids.base.processes import allow_pickling_views
+from wids.base.progress import progress
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.base.warn import warn
@@ -25,7 +25,7 @@ from wids.display.classnames import find_class_names
 from wids.log import logger, show_if_verbose
 from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
-from wids.reading.columns import ColumnReader
+from wids.reading.columns import ColumnReader, read_key_hashes
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.gather import Gathering, ReadAhead, gather_fields
 from wids.reading.openshards import Locator, NumberedShards, default_max_open_shards
@@ -442,9 +442,16 @@ class ShardList:
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
         hashes = [np.empty(0, np.uint64)]
-        for number in np.flatnonzero(self.shards.nsamples).tolist():
-            columns = self._opened.open_unkept(number).shard.index.columns()
-            hashes.append(hash_packed(columns.key_bytes, columns.key_starts))
+        shards = np.flatnonzero(self.shards.nsamples).tolist()
+        for number in progress(shards, desc="reading keys", unit="shard"):
+            part = read_key_hashes(
+                number,
+                self.shards[number],
+                cache=self.cache,
+                rules=self._opener.rules,
+                open_shard=self._opened.open_unkept,
+            )
+            hashes.append(part)
         return np.concatenate(hashes)
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> Self:
