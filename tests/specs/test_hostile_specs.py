@@ -7,12 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import wids
 from wids.errors import SpecError, WidsError
 from wids.specs import spec as spec_module
 from wids.specs.sources import expand_braces, load_spec
 from wids.specs.spec import DatasetSpec
+from wids.specs.textcolumns import BytesColumn, TextColumn
 
 BASE = "https://user:SECRET@host/sets/train.json?sig=SECRET"
 SHARD = {"url": "https://user:SECRET@host/a.tar?sig=SECRET", "nsamples": 3}
@@ -124,3 +127,162 @@ def test_odd_locations_fail_by_errors_of_the_library(url, tmp_path, monkeypatch)
     monkeypatch.setenv("AZURE_STORAGE_ACCOUNT_NAME", "x")
     with pytest.raises(wids.WidsError):
         wids.ShardListDataset([{"url": url, "nsamples": 1}], cache_dir=tmp_path)[0]
+
+
+LONG: dict[str, tuple[Any, str]] = {
+    "name": ({"name": "n" * 1001, "shardlist": [SHARD]}, "name: expected 1000 characters"),
+    "name is none": ({"name": ["n" * 10**6], "shardlist": [SHARD]}, "name: expected a string"),
+    "name of a part": (
+        {"datasets": [{"name": "n" * 10**6, "shardlist": [SHARD]}]},
+        "name: expected 1000 characters",
+    ),
+    "name of a named part": (
+        {"datasets": [{"name": ["n" * 10**6], "source_url": "part.json"}]},
+        r"datasets\[0\]: name: expected a string",
+    ),
+    "base": ({"base": "b" * 8193, "shardlist": [SHARD]}, "base: expected 8192 characters"),
+    "URL": ({"shardlist": [SHARD, {"url": "u" * 8193}]}, "shard 1: url: expected 8192"),
+    "URL, alike": ({"shardlist": [{"url": "u" * 9000}] * 3}, "shard 0: url: expected 8192"),
+    "sidecar": ({"shardlist": [SHARD | {"index": "i" * 10**6}]}, "index: expected 8192"),
+    "named part": ({"datasets": [{"source_url": "s" * 8193}]}, "source_url: expected 8192"),
+    "version": ({"wids_version": "9" * 10**6, "shardlist": [SHARD]}, "wids_version: expected 1"),
+    "URL is none": ({"shardlist": [{"url": [SHARD["url"]] * 10_000}]}, "a list of .* characters"),
+    "classes": (
+        {
+            "datasets": [
+                {"classes": ["a" * 10**6], "shardlist": [SHARD]},
+                {"classes": ["b" * 10**6], "shardlist": [SHARD]},
+            ]
+        },
+        "class 0 is 'bbb",
+    ),
+    "keys": ({"shardlist": [{"k" * 10**6: 1}]}, "url: is missing"),
+}
+
+
+@pytest.mark.parametrize("kind", LONG)
+def test_names_and_locations_have_a_longest_and_errors_are_short(kind: str) -> None:
+    """What each shard would repeat is bounded, and no message shows a whole value."""
+    document, reason = LONG[kind]
+    with pytest.raises(SpecError, match=reason) as caught:
+        DatasetSpec.parse(json.dumps(document), BASE, read=lambda _: json.dumps([SHARD]).encode())
+    assert len(str(caught.value)) < 1000
+    assert "SECRET" not in str(caught.value)
+
+
+def test_names_and_locations_of_the_longest_are_kept(tmp_path: Path) -> None:
+    """The bounds themselves are allowed, joined to a base, too."""
+    document = {"name": "n" * 1000, "base": "b" * 8192, "shardlist": [{"url": "u" * 8192}] * 2}
+    spec = DatasetSpec.parse(json.dumps(document), str(tmp_path / "a.json"))
+    assert spec.name == spec.shards[0]["name"] == "n" * 1000
+    assert spec.shards.urls[1] == str(tmp_path / ("b" * 8192) / ("u" * 8192))
+
+
+@pytest.mark.parametrize("url", ["http://host/{}", "../{}", "{}"])
+@pytest.mark.parametrize("base", ["https://host/sets/x", "/data", "sub", ""])
+def test_a_base_is_kept_once_and_gives_the_same_urls(base: str, url: str) -> None:
+    """Many shards alike resolve as each by itself does."""
+    rows = [{"url": url.format(f"{number}.tar"), "nsamples": 1} for number in range(20)]
+    together = DatasetSpec.from_list(rows, base=base).shards
+    singly = [DatasetSpec.from_list([row | {"weight": 1}], base=base).shards[0] for row in rows]
+    assert list(together.urls) == [shard.url for shard in singly]
+    assert together.urls.nbytes < 200
+
+
+def test_what_shards_inherit_has_a_bound_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Many shards times a long base or name is refused before it is made."""
+    rows = [{"url": f"{number}.tar", "nsamples": 1} for number in range(1000)]
+    for field in ("base", "name"):
+        document = json.dumps({"datasets": [{field: "x" * 500, "shardlist": rows}]})
+        assert len(DatasetSpec.parse(document).shards) == 1000
+        monkeypatch.setattr(spec_module, "MAX_ADDED", 100_000)
+        with pytest.raises(SpecError, match="take more than 100000 characters in all"):
+            DatasetSpec.parse(document)
+        monkeypatch.undo()
+
+
+def test_inherited_fields_alike_take_no_memory_for_each_shard() -> None:
+    """A name that all shards inherit is stored once, and each shard has it."""
+    rows = [{"url": f"{number}.tar", "nsamples": 1} for number in range(1000)]
+    document = {"datasets": [{"name": "x" * 900, "weight": 2, "shardlist": rows}]}
+    shards = DatasetSpec.parse(json.dumps(document)).shards
+    assert shards.extras.nbytes < 3000
+    assert (shards[999].dataset, shards[0]["weight"]) == ("x" * 900, 2)
+
+
+def test_a_document_counts_at_each_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A document that is named many times is parsed as often, so it is no way around the bound."""
+    part = json.dumps([SHARD]).encode()
+    monkeypatch.setattr(spec_module, "MAX_DOCUMENTS_NBYTES", 100 * len(part))
+    for times in (100, 101):
+        document = json.dumps({"datasets": [{"source_url": "part.json"}] * times})
+        if times == 100:
+            assert len(DatasetSpec.parse(document, read=lambda _: part).shards) == 100
+        else:
+            with pytest.raises(SpecError, match=r"datasets\[100\]: the specs that it names"):
+                DatasetSpec.parse(document, read=lambda _: part)
+
+
+def test_a_spec_has_a_largest_number_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Those of all its parts count together."""
+    monkeypatch.setattr(spec_module, "MAX_SHARDS", 3)
+    assert len(DatasetSpec.parse('{"shardlist": ["a", "b", "c"]}').shards) == 3
+    parts = {"datasets": [{"shardlist": ["a", "b"]}, {"shardlist": ["c", "d"]}]}
+    with pytest.raises(SpecError, match=r"datasets\[1\]: expected 3 shards at most, found 4"):
+        DatasetSpec.parse(json.dumps(parts))
+
+
+@pytest.mark.parametrize("value", ["[],", "{},", '{"a":1},'])
+def test_the_values_of_a_spec_are_bounded_before_they_are_parsed(value: str) -> None:
+    """A few kilobytes that unpack to millions of empty lists are no spec."""
+    text = "[" + value * 25_000_000 + "0]"
+    with pytest.raises(SpecError, match=r"a\.json: its values could take more than"):
+        DatasetSpec.parse(text, "a.json")
+
+
+@pytest.mark.parametrize("pattern", ["{1..100000}" + "a" * 8000, "{" * 5000, "a" * 8193])
+def test_a_brace_pattern_has_a_length_and_a_depth(pattern: str) -> None:
+    """Names of gigabytes in all, and braces that nest endlessly, are refused at once."""
+    with pytest.raises(SpecError) as caught:
+        expand_braces(pattern)
+    assert len(str(caught.value)) < 500
+
+
+@pytest.mark.parametrize("length", [300, 5000])
+def test_a_named_spec_of_a_name_too_long_for_a_file_is_an_error(tmp_path: Path, length: int):
+    """The system's refusal of a long file name is told as an error of the spec."""
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps({"datasets": [{"source_url": "n" * length}]}))
+    with pytest.raises(SpecError, match="name too long"):
+        load_spec(str(path))
+
+
+def test_lack_of_memory_is_an_error_of_the_spec() -> None:
+    """The message names the spec."""
+
+    class Exhausting:
+        name = "https://user:SECRET@host/large.json"
+
+        def read(self) -> bytes:
+            raise MemoryError
+
+    with pytest.raises(SpecError, match=r"https://host/large\.json: takes more memory"):
+        load_spec(Exhausting())
+
+
+@given(rows=st.lists(st.binary(max_size=6) | st.sampled_from([b"a.tar", b"aa.tar"]), max_size=8))
+def test_columns_of_text_give_their_rows_back(rows: list[bytes]) -> None:
+    """Common beginnings and ends, of whatever lengths, are cut off and put back."""
+    column = BytesColumn(rows)
+    assert list(column) == rows
+    texts = [row.hex() for row in rows]
+    assert list(TextColumn(texts, start="x/")) == [f"x/{text}" for text in texts]
+
+
+def test_a_row_of_millions_of_letters_is_packed_at_once() -> None:
+    """The common beginning and end are not sought letter by letter."""
+    letters = b"a" * 2_000_000
+    rows = [letters + b"b" + letters, letters + b"c" + letters, b"a" + b"b" + letters]
+    column = BytesColumn(rows)
+    assert list(column) == rows
+    assert column.parts.suffix == letters

@@ -32,6 +32,7 @@ _RARE_TAGS, _MOST_RARE = {2, 3, 4, 5, 37}, 10_000
 _SLOW_TAG = re.compile(rb"(?:\xd8|\xd9\0|\xda\0{3}|\xdb\0{7})[\x1e\x23\x24]")
 _RARE_TAG = re.compile(rb"[\xc2-\xc5]|\xd8\x25|[\xd8-\xdb]\0*[\x02-\x05\x25]")
 _LONGEST_IN_RUN = 16  # bytes of a value that is looked for in runs
+_MOST_IN_RUN = 1 << 16  # values; the search takes memory for each of them
 _ENDLESS = 1 << 62  # values of a container that has no count, but an end mark
 
 # JSON: a slot and a number, an entry and its key, empty containers. Signs within strings are
@@ -133,14 +134,14 @@ def _walked(data: bytes, max_nbytes: int, heads: list[_Head], runs: Mapping[int,
     while left and position < len(data) and total <= max_nbytes:
         # Short values come in long runs, which are found ten times faster than one by one.
         run = runs.get(data[position])
-        if run is not None and (
-            found := run.pattern.match(data, position, min(len(data), position + left * run.nbytes))
-        ):
-            count = (found.end() - position) // run.nbytes
-            total += (each + run.cost) * count
-            left -= count
-            position = found.end()
-            continue
+        if run is not None:
+            end = position + min(left, _MOST_IN_RUN) * run.nbytes
+            if found := run.pattern.match(data, position, min(end, len(data))):
+                count = (found.end() - position) // run.nbytes
+                total += (each + run.cost) * count
+                left -= count
+                position = found.end()
+                continue
         head = heads[data[position]]
         start, count = position + 1 + head.width, head.amount
         if head.width:
@@ -258,7 +259,7 @@ def _runs(heads: list[_Head], kept: bytes) -> dict[int, _Run]:
             codes.setdefault((head.kind, nbytes, cost), []).append(code)
         elif head.kind in ("list", "dict") and not head.width and not head.amount:
             codes.setdefault(("empty", 0, _container_nbytes(head.kind, 0)), []).append(code)
-    runs = {}
+    runs: dict[int, _Run] = {}
     for (kind, nbytes, cost), alike in codes.items():
         first = b"[" + b"".join(b"\\x%02x" % code for code in alike) + b"]"
         # Text beyond ASCII takes more, so it is looked at one by one.

@@ -58,23 +58,26 @@ def join(base: str, location: str) -> str:
     return f"{parts.scheme}://{parts.netloc}/{path.lstrip('/')}{query}"
 
 
-def join_all(base: str, locations: list[str]) -> list[str]:
-    """Return many locations resolved as by `join`, but faster; none may hold a line break.
+def join_all(base: str, locations: list[str]) -> tuple[str, list[str]]:
+    """Resolve many locations as `join` does, but faster; none may hold a line break.
+
+    Returns:
+        Their common beginning, which may be "", and the rest of each.
 
     >>> join_all("/data", ["a.tar", "b.tar"]), join_all("/data", ["https://host/a.tar"])
-    (['/data/a.tar', '/data/b.tar'], ['https://host/a.tar'])
+    (('/data/', ['a.tar', 'b.tar']), ('', ['https://host/a.tar']))
     """
     # A prefix of both the smallest and the largest string is a prefix of all: here the scheme.
     first, last = min(locations), max(locations)
     head, mark, _ = first.partition("://")
     if not base or (mark and scheme_of(first) and last.startswith(head + mark)):
-        return locations
+        return "", locations
     lines = "\n".join(["", *locations, ""])
     special = (":", *_TO_TAKE_APART, *(_IN_URLS if scheme_of(base) else ()))
     if any(part in lines for part in special):
-        return [join(base, location) for location in locations]
-    start = join(base, "x")[:-1]
-    return [start + location for location in locations]
+        return "", [join(base, location) for location in locations]
+    # Not copied into each: the base of a stranger's spec may be long.
+    return join(base, "x")[:-1], locations
 
 
 def _split_query(location: str) -> tuple[str, str]:

@@ -1,7 +1,7 @@
 """Merging of the top-level keys of several specs, whose class names must agree."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from wids.base.warn import warn
@@ -16,6 +16,7 @@ __all__ = [
 ]
 
 _KEYS = ("class_names", "classes", "labels", "id2label", "label2id")
+_MOST_SHOWN = 5  # names in a message
 _DIGITS = re.compile("[0-9]{1,18}")
 _OWN_KEYS = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist", "datasets"}
 _OF_COMPONENTS = {"weight", "source_url", "dataset"}  # which each shard has from its component
@@ -58,8 +59,8 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         for number, name in class_names(header).items():
             if merged.setdefault(number, name) != name:
                 raise SpecError(
-                    f"{source}: class {number} is {name!r}, in {said_by[number]} it is "
-                    f"{merged[number]!r}; number the classes alike first"
+                    f"{source}: class {number} is {name!r:.80}, in {said_by[number]} it is "
+                    f"{merged[number]!r:.80}; number the classes alike first"
                 )
             said_by.setdefault(number, source)
     _check_unique(merged, said_by)
@@ -71,7 +72,7 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     if not merged:
         raise SpecError(
-            f"{', '.join(headers)}: name their classes in different ways; make them agree before "
+            f"{_listed(headers)}: name their classes in different ways; make them agree before "
             "they become one dataset"
         )
     if sorted(merged) == list(range(len(merged))):
@@ -86,8 +87,8 @@ def _check_unique(names: Mapping[int, str], said_by: Mapping[int, str]) -> None:
         other = first.setdefault(name, number)
         if other != number and said_by[other] != said_by[number]:
             raise SpecError(
-                f"{said_by[number]}: {name!r} is class {number}, in {said_by[other]} it is class "
-                f"{other}; number the classes alike before the two become one dataset"
+                f"{said_by[number]}: {name!r:.80} is class {number}, in {said_by[other]} it is "
+                f"class {other}; number the classes alike before the two become one dataset"
             )
 
 
@@ -116,7 +117,7 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         if all(value == values[0] for value in values):
             merged[key] = values[0]
         else:
-            warn(f"{', '.join(headers)}: differ in {key!r}, which the new spec does not have")
+            warn(f"{_listed(headers)}: differ in {key!r:.80}, which the new spec does not have")
     return merged
 
 
@@ -125,7 +126,7 @@ def _warn_of_silent(headers: Mapping[str, Mapping[str, Any]], where: str) -> Non
     named = [source for source, header in headers.items() if class_names(header)]
     if silent := [source for source in headers if named and source not in named]:
         warn(
-            f"{', '.join(silent)}: names no classes; those of {', '.join(named)} hold for its "
+            f"{_listed(silent)}: names no classes; those of {_listed(named)} hold for its "
             f"numbers, too, {where}"
         )
 
@@ -174,6 +175,13 @@ def composed_header(
         agreed = len(values) == len(components) and all(each == first for each in values.values())
         composed[key] = first if agreed else values
     return {**composed, **own, **merged_classes({source: own, **components})}
+
+
+def _listed(names: Iterable[str]) -> str:
+    """Return the first names for a message, and how many more there are."""
+    every = list(names)
+    shown = ", ".join(every[:_MOST_SHOWN])
+    return f"{shown} and {len(every) - _MOST_SHOWN} more" if len(every) > _MOST_SHOWN else shown
 
 
 def as_class_names(value: Any) -> dict[int, str]:

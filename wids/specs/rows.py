@@ -32,11 +32,20 @@ from wids.specs.textcolumns import BytesColumn, Parts, TextColumn
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-__all__ = ["as_row", "check_location", "check_shard", "check_weight", "columns_if_plain"]
+__all__ = [
+    "as_row",
+    "check_location",
+    "check_name",
+    "check_shard",
+    "check_weight",
+    "columns_if_plain",
+]
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"]+", re.IGNORECASE)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
 _SINGLY = {"weight", "index"}  # their values are checked one by one
+_MOST_LOCATION = 8192  # characters; servers refuse longer URLs
+_MOST_NAME = 1000
 _MOST_KEY_SETS = 16  # entries with more different sets of keys than this are not alike
 
 
@@ -58,7 +67,7 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
     if len(key_sets) > _MOST_KEY_SETS or keys & _SINGLY:
         return None
     try:
-        urls = _plain_urls([shard["url"] for shard in shards], base)
+        start, urls = _plain_urls([shard["url"] for shard in shards], base)
         nsamples, filesize = (_plain_counts(shards, name) for name in ("nsamples", "filesize"))
         filesize[filesize == 0] = UNKNOWN  # as in check_shard
         digests = {
@@ -69,15 +78,20 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
     except (KeyError, TypeError, ValueError, OverflowError):
         return None
     extras = TextColumn(map(extras_of, shards, count())) if keys - {*COLUMNS} else None
-    return ShardTable.of_columns(TextColumn(urls), nsamples, filesize, digests, extras)
+    return ShardTable.of_columns(TextColumn(urls, start=start), nsamples, filesize, digests, extras)
 
 
-def _plain_urls(urls: list[str], base: str) -> list[str]:
-    """Return the resolved URLs; raise ValueError or TypeError if one is not printable text."""
+def _plain_urls(urls: list[str], base: str) -> tuple[str, list[str]]:
+    """Return the resolved URLs, as their common beginning and the rest of each.
+
+    Raises:
+        ValueError: One is not printable, or empty, or too long.
+        TypeError: One is not text.
+    """
     text = "".join(urls)  # raises TypeError if one is not text
     # Control characters are not printable. Others that are not, such as lone surrogates, are
     # checked singly.
-    if not text.isprintable() or "" in urls:
+    if not text.isprintable() or "" in urls or max(map(len, urls)) > _MOST_LOCATION:
         raise ValueError("a URL needs a look")
     return locations.join_all(base, urls)
 
@@ -156,10 +170,15 @@ def check_location(location: Any, where: str, field: str) -> None:
     """Raise if a value is neither a path nor a URL.
 
     Raises:
-        SpecError: The value is not text, is empty, holds control characters, or is no valid URL.
+        SpecError: The value is not text, is empty or too long, holds control characters, or is no
+            valid URL.
     """
     if not isinstance(location, str) or not location:
         raise SpecError(f"{where}: {field}: expected a path or URL, found {_shown(location)}")
+    if len(location) > _MOST_LOCATION:
+        raise SpecError(
+            f"{where}: {field}: expected {_MOST_LOCATION} characters at most, found {len(location)}"
+        )
     if _CONTROL_CHARACTER.search(location):
         raise SpecError(f"{where}: {field}: {_shown(location)} holds control characters")
     try:
@@ -174,7 +193,22 @@ def check_location(location: Any, where: str, field: str) -> None:
 
 def _shown(value: Any) -> str:
     """Return the text of a value for messages: shortened, with URLs stripped of credentials."""
-    return f"{_URL.sub(lambda found: display_url(found[0]), repr(value)):.80}"
+    text = repr(value)
+    if len(text) > _MOST_LOCATION + 2:  # its quotes
+        # Not cut: half a URL is not known as one, and its password would show.
+        return f"a {type(value).__name__} of {len(text)} characters"
+    return f"{_URL.sub(lambda found: display_url(found[0]), text):.80}"
+
+
+def check_name(name: Any, where: str) -> None:
+    """Raise SpecError unless the name of a dataset is None or a text that is not too long."""
+    if name is not None and not isinstance(name, str):
+        raise SpecError(f"{where}: name: expected a string, found {name!r:.80}")
+    if name is not None and len(name) > _MOST_NAME:
+        raise SpecError(
+            f"{where}: name: expected {_MOST_NAME} characters at most, found {len(name)}: "
+            f"{name!r:.80}"
+        )
 
 
 def check_weight(weight: Any, where: str) -> None:

@@ -13,7 +13,7 @@ from wids.base.hashing import DIGESTS
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url
 from wids.errors import SpecError
-from wids.specs.textcolumns import BytesColumn, Parts, TextColumn
+from wids.specs.textcolumns import BytesColumn, TextColumn
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -94,7 +94,7 @@ class ShardTable(Sequence[ShardRef]):
         table.filesize = filesize
         table.digests = digests
         if extras is None:
-            extras = TextColumn(Parts(len(urls), b"", b"", b"", None))
+            extras = TextColumn.constant("", len(urls))
         table.extras = extras
         return table
 
@@ -125,10 +125,13 @@ class ShardTable(Sequence[ShardRef]):
             return self
         # Most shards of a dataset have the same extras, so each distinct text is merged once.
         made: dict[str, str] = {}
-        for text in self.extras:
+        for text in self.extras[:1] if self.extras.is_constant else self.extras:
             if text not in made:
                 made[text] = json.dumps({**fields, **json.loads(text or "{}")})
-        extras = TextColumn(map(made.__getitem__, self.extras))
+        if len(made) == 1:
+            extras = TextColumn.constant(next(iter(made.values())), len(self))
+        else:
+            extras = TextColumn(map(made.__getitem__, self.extras))
         return self.of_columns(self.urls, self.nsamples, self.filesize, self.digests, extras)
 
     def with_nsamples(self, nsamples: NDArray[np.int64]) -> ShardTable:

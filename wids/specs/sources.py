@@ -16,6 +16,8 @@ from wids.specs.speccache import SpecCache, give_back_memory
 __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
 
 _MAX_EXPANSION = 2_000_000
+_MAX_EXPANDED = 256 << 20  # characters of all names
+_MAX_PATTERN = 8192
 SHARD_SUFFIXES = (".tar", ".tar.gz", ".tgz", ".tar.zst")
 
 
@@ -49,6 +51,21 @@ def load_spec(
         SpecError: The source does not exist, or is malformed.
         FetchError: A URL could not be read.
     """
+    try:
+        return _loaded(source, base, options, allow_local, cache_dir)
+    except MemoryError:
+        named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
+        shown = "the list of shards" if named is None else display_url(str(named))
+        raise SpecError(f"{shown}: takes more memory than there is") from None
+
+
+def _loaded(
+    source: Any,
+    base: str | os.PathLike[str] | None,
+    options: Mapping[str, Any] | None,
+    allow_local: bool,
+    cache_dir: str | os.PathLike[str] | None,
+) -> DatasetSpec:
     base = None if base is None else os.fspath(base)
     parse = partial(
         DatasetSpec.parse, base=base, options=options, read=_read_named, allow_local=allow_local
@@ -127,7 +144,7 @@ def expand_braces(pattern: str) -> list[str]:
     """Return the names of a brace pattern, expanded as by a shell.
 
     Raises:
-        SpecError: The pattern stands for more than two million names.
+        SpecError: The pattern stands for more than two million names, or is longer than any.
 
     >>> expand_braces("train-{08..10}.tar")
     ['train-08.tar', 'train-09.tar', 'train-10.tar']
@@ -135,10 +152,25 @@ def expand_braces(pattern: str) -> list[str]:
     # Imported here: few specs have braces, and the import would delay every command.
     import bracex
 
+    if len(pattern) > _MAX_PATTERN:
+        raise SpecError(
+            f"expected a brace pattern of {_MAX_PATTERN} characters at most, found {len(pattern)}"
+        )
+    names, total = [], 0
     try:
-        return list(bracex.expand(pattern, limit=_MAX_EXPANSION))
+        for name in bracex.iexpand(pattern, limit=_MAX_EXPANSION):
+            names.append(name)
+            total += len(name)
+            if total > _MAX_EXPANDED:
+                raise SpecError(
+                    f"{display_url(pattern):.200}: expected names of {_MAX_EXPANDED} characters at "
+                    "most in all, found more"
+                )
     except bracex.ExpansionLimitException as error:
-        raise SpecError(f"{display_url(pattern)}: {error}") from error
+        raise SpecError(f"{display_url(pattern):.200}: {error}") from error
+    except (ValueError, RecursionError) as error:  # a number beyond 64 bits; too many braces
+        raise SpecError(f"{display_url(pattern):.200}: is no brace pattern: {error}") from error
+    return names
 
 
 def read_document(location: str) -> bytes:
@@ -167,7 +199,7 @@ def _read_named(location: str) -> bytes:
         SpecError: A local path is not a regular file; a device or a pipe may have no end.
         FetchError: The URL could not be read.
     """
-    if is_local(location) and local_path(location).exists() and not local_path(location).is_file():
+    if is_local(location) and os.path.exists(path := local_path(location)) and not path.is_file():  # noqa: PTH110 (False for a name that is too long)
         raise SpecError(f"{location}: expected a JSON file, found a folder, pipe or device")
     return read_document(location)
 

@@ -16,10 +16,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from wids.base.urls import display_url, is_local
+from wids.base.valuesizes import json_nbytes
 from wids.errors import SpecError
 from wids.specs import locations
 from wids.specs.merging import composed_header
-from wids.specs.rows import as_row, check_location, check_shard, check_weight, columns_if_plain
+from wids.specs.rows import (
+    as_row,
+    check_location,
+    check_name,
+    check_shard,
+    check_weight,
+    columns_if_plain,
+)
 from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 
 __all__ = ["DatasetSpec"]
@@ -28,6 +36,9 @@ __all__ = ["DatasetSpec"]
 MAX_NESTING = 8
 MAX_COMPONENTS = 10_000
 MAX_DOCUMENTS_NBYTES = 256 << 20
+MAX_SHARDS = 2_000_000
+MAX_VALUES_NBYTES = 3 << 30  # as bounded before parsing; a million shards of six keys take 1.3 GB
+MAX_ADDED = 1 << 30  # characters that bases and inherited fields add to the shards of all documents
 
 Read = Callable[[str], bytes]
 
@@ -119,7 +130,8 @@ class DatasetSpec:
         # The calling program chose these locations, not a server, so local files are allowed.
         parser = _Parser(None, allow_local=True)
         header = {key: value for key, value in (options or {}).items() if key != "name"}
-        name = _checked_name(options or {}, source)
+        name = (options or {}).get("name")
+        check_name(name, source)
         return cls(
             parser.shards(list(shards), source, base or ""),
             name=name,
@@ -162,6 +174,9 @@ class _Parser:
         # A document to which several datasets refer is read once.
         self._documents: dict[str, bytes] = {}
         self._num_components = 0
+        self._documents_nbytes = 0
+        self._num_shards = 0
+        self._added = 0
         self._total = 0
         self._allow_local = allow_local
 
@@ -173,13 +188,16 @@ class _Parser:
         source = display_url(source)  # without credentials: used only in messages below
         _check_version(document, source)
         check_weight(document.get("weight"), source)
+        name = document.get("name")
+        check_name(name, source)
         if base is None:
             base = self._own_base(document, folder, source) or folder
         tables = []
         headers, names = {}, []
         if listed := _as_list(document, "shardlist", source):
-            inherited = _inherited(weight=document.get("weight"), name=document.get("name"))
-            tables.append(self.shards(listed, source, base).inheriting(inherited))
+            table = self.shards(listed, source, base)
+            inherited = _inherited(weight=document.get("weight"), name=name)
+            tables.append(self._inheriting(table, inherited, source))
         for number, component in enumerate(_as_list(document, "datasets", source)):
             where = f"{source}: datasets[{number}]"
             spec, table = self._component(_as_object(component, where), where, base, depth + 1)
@@ -190,7 +208,6 @@ class _Parser:
             raise SpecError(
                 f"{source}: holds no shards; expected a 'shardlist' or 'datasets' with some"
             )
-        name = _checked_name(document, source)
         parsed = ("name", "shardlist", "datasets", "base", "base_path")
         header = {key: value for key, value in document.items() if key not in parsed}
         if headers:
@@ -224,15 +241,23 @@ class _Parser:
             text = self._fetch(source_url, where)
             document = _as_object(_load_json(text, display_url(source_url)), where)
             spec = self.dataset(document, source_url, own_base, depth)
+            check_name(component.get("name"), where)
             name = component.get("name") or spec.name
         # The outer spec's values for a component take precedence over the component's own.
         weight = component.get("weight", spec.header.get("weight"))
         check_weight(weight, where)
         inherited = _inherited(weight=weight, source_url=source_url, dataset=name)
-        return spec, spec.shards.inheriting(inherited)
+        return spec, self._inheriting(spec.shards, inherited, where)
 
     def shards(self, listed: Sequence[Any], source: str, base: str) -> ShardTable:
         """Check shards and resolve their URLs."""
+        self._num_shards += len(listed)
+        if self._num_shards > MAX_SHARDS:
+            raise SpecError(
+                f"{source}: expected {MAX_SHARDS} shards at most, found {self._num_shards}; "
+                "write fewer, larger shards (`wids reshard`)"
+            )
+        self._add(len(base) * len(listed), source)
         # By column, two microseconds a shard; one by one only if a shard is unusual or malformed.
         table = columns_if_plain(listed, base)
         if table is None or not self._may_name(table.urls, source):
@@ -243,6 +268,20 @@ class _Parser:
         self._total += sum(count for count in table.nsamples.tolist() if count > 0)
         self._check_total(source, len(listed) - 1)
         return table
+
+    def _inheriting(self, table: ShardTable, fields: dict[str, Any], where: str) -> ShardTable:
+        """Return the table with fields that its shards inherit."""
+        self._add(len(json.dumps(fields)) * len(table), where)
+        return table.inheriting(fields)
+
+    def _add(self, num_characters: int, where: str) -> None:
+        """Count what is copied to each shard: a few kilobytes of JSON may stand for gigabytes."""
+        self._added += num_characters
+        if self._added > MAX_ADDED:
+            raise SpecError(
+                f"{where}: base, name and other fields that shards inherit take more than "
+                f"{MAX_ADDED} characters in all; shorten them"
+            )
 
     def _may_name(self, urls: Sequence[str], source: str) -> bool:
         """Return whether a spec from a server may name all of the URLs."""
@@ -259,6 +298,7 @@ class _Parser:
         if not _lies_below(url, base, row["url"]):
             self._refuse_local(url, source, f"shard {number}: url")
         if (sidecar := row.get("index")) is not None:
+            self._add(len(base), source)
             check_location(sidecar, f"{source}: shard {number}", "index")
             row["index"] = locations.join(base, sidecar)
         return {**row, "url": url}
@@ -286,8 +326,8 @@ class _Parser:
         """Raise if a spec from a server names a local file and `allow_local` is not set."""
         if is_local(location) and not (is_local(source) or self._allow_local):
             raise SpecError(
-                f"{source}: {field}: {location!r} is a file of this machine, which a spec from a "
-                "server may not name; allow_local=True permits it"
+                f"{source}: {field}: {location!r:.200} is a file of this machine, which a spec "
+                "from a server may not name; allow_local=True permits it"
             )
 
     def _fetch(self, url: str, where: str) -> bytes:
@@ -296,11 +336,13 @@ class _Parser:
             raise SpecError(f"{where}: source_url: {shown!r} cannot be read from here")
         if url not in self._documents:
             self._documents[url] = self._read(url)
-            if sum(map(len, self._documents.values())) > MAX_DOCUMENTS_NBYTES:
-                raise SpecError(
-                    f"{where}: the specs that it names have more than {MAX_DOCUMENTS_NBYTES} bytes "
-                    "in all; merge them (`wids merge`) and open the merged one"
-                )
+        # Counted at each reference: each parses it anew and adds its shards.
+        self._documents_nbytes += len(self._documents[url])
+        if self._documents_nbytes > MAX_DOCUMENTS_NBYTES:
+            raise SpecError(
+                f"{where}: the specs that it names have more than {MAX_DOCUMENTS_NBYTES} bytes "
+                "in all; merge them (`wids merge`) and open the merged one"
+            )
         return self._documents[url]
 
 
@@ -312,6 +354,11 @@ def _lies_below(url: str, base: str, given: str) -> bool:
 
 
 def _load_json(text: str | bytes, source: str) -> Any:
+    if json_nbytes(text, MAX_VALUES_NBYTES) > MAX_VALUES_NBYTES:
+        raise SpecError(
+            f"{source}: its values could take more than {MAX_VALUES_NBYTES} bytes of memory; "
+            "expected a shard-spec with fewer keys and lists"
+        )
     try:
         return json.loads(text)
     except RecursionError:
@@ -339,19 +386,12 @@ def _as_list(document: dict[str, Any], field: str, source: str) -> list[Any]:
     return value
 
 
-def _checked_name(document: Mapping[str, Any], source: str) -> str | None:
-    name = document.get("name")
-    if name is not None and not isinstance(name, str):
-        raise SpecError(f"{source}: name: expected a string, found {name!r}")
-    return name
-
-
 def _check_version(document: dict[str, Any], source: str) -> None:
     version = document.get("wids_version", 1)
     # In Python `True == 1`, but JSON's true is no version number.
     if version != 1 or isinstance(version, bool):
         raise SpecError(
-            f"{source}: wids_version: expected 1, found {version!r}; a saved view, which has "
+            f"{source}: wids_version: expected 1, found {version!r:.80}; a saved view, which has "
             "version 2, is opened by wids.open_view, others by a newer wids"
         )
 

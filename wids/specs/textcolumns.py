@@ -141,14 +141,35 @@ class TextColumn(Sequence[str]):
     ['a.tar', 'b.tar']
     """
 
-    def __init__(self, rows: Iterable[str] | Parts) -> None:
+    def __init__(self, rows: Iterable[str] | Parts, *, start: str = "") -> None:
         """Pack rows, or wrap existing parts in UTF-8.
+
+        Args:
+            rows: The rows, or the parts.
+            start: Common beginning of all rows, which they do not have yet.
 
         Raises:
             ValueError: The parts do not fit together.
         """
         parts = rows if isinstance(rows, Parts) else [row.encode(*_UTF8) for row in rows]
         self._rows = BytesColumn(parts)
+        if start:
+            own = self._rows.parts
+            self._rows = BytesColumn(replace(own, prefix=start.encode(*_UTF8) + own.prefix))
+
+    @classmethod
+    def constant(cls, text: str, num_rows: int) -> TextColumn:
+        """Return a column that has one text in all rows.
+
+        >>> list(TextColumn.constant("a", 2))
+        ['a', 'a']
+        """
+        return cls(Parts(num_rows, text.encode(*_UTF8), b"", b"", None))
+
+    @property
+    def is_constant(self) -> bool:
+        """Whether all rows are known to be equal, without a look at each."""
+        return not len(self.parts.blob) and self.parts.ends is None
 
     @property
     def parts(self) -> Parts:
@@ -208,10 +229,15 @@ def _parts_of(rows: list[bytes]) -> Parts:
 
 def _shared(first: bytes, last: bytes) -> bytes:
     """Return the common prefix of two strings."""
-    for length, (one, other) in enumerate(zip(first, last, strict=False)):
-        if one != other:
-            return first[:length]
-    return min(first, last, key=len)
+    # By halves: a row may have millions of bytes.
+    fits, most = 0, min(len(first), len(last))
+    while fits < most:
+        middle = (fits + most + 1) // 2
+        if first.startswith(last[fits:middle], fits):
+            fits = middle
+        else:
+            most = middle - 1
+    return first[:fits]
 
 
 def _shared_end(rows: list[bytes]) -> bytes:
@@ -219,8 +245,8 @@ def _shared_end(rows: list[bytes]) -> bytes:
     end = rows[0]
     for row in rows:
         # Nearly every row ends so; only the others shorten the suffix.
-        while not row.endswith(end):
-            end = end[1:]
+        if not row.endswith(end):
+            end = _shared(row[: -len(end) - 1 : -1], end[::-1])[::-1]
         if not end:
             break
     return end
