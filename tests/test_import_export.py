@@ -361,9 +361,21 @@ def test_keys_that_clash_in_a_table_name_the_row(tmp_path: Path, monkeypatch, ca
     Path("a.jsonl").write_text('{"id": "a", "n": 1}\n{"id": "b", "n": 2}\n{"id": "a", "n": 3}\n')
     assert main(["import", "a.jsonl", "-o", "out/x-%d.tar"]) == 1
     said = capsys.readouterr().err
-    assert "sample 2 of the source" in said
+    assert "a.jsonl: sample 2: sample 'a'" in said
     assert "--rekey" in said
     assert main(["import", "a.jsonl", "-o", "out/x-%d.tar", "--rekey"]) == 0
+    with wids.ShardListDataset("out/x.json") as dataset:
+        found = [(sample["__key__"], sample[".json"]) for sample in dataset]
+    assert found[2] == ("000000002", {"id": "a", "n": 3})
+
+
+def test_samples_of_several_tables_are_counted_through(tmp_path: Path, monkeypatch, capsys):
+    """An error names the first of the tables, how many follow, and the number of the sample."""
+    monkeypatch.chdir(tmp_path)
+    for name in ("a.csv", "b.csv", "c.csv"):
+        Path(name).write_text("id,n\n1,2\n")
+    assert main(["import", "a.csv", "b.csv", "c.csv", "-o", "out/x-%d.tar"]) == 1
+    assert "a.csv and 2 more: sample 1: sample '1' is in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("output", ["files", "table.csv"])

@@ -154,7 +154,7 @@ def import_(args: Arguments) -> int:
         for number, sample in enumerate(shown):
             if args.rekey:
                 sample["__key__"] = f"{number:09d}"
-            _write(writer, sample, number)
+            _write(writer, sample, f"{_shown(args.sources)}: sample {number}")
     _list_omissions(imported.omissions.lines())
     total = sum(shard["nsamples"] for shard in writer.shardlist)
     note(f"{spec}: {len(writer.shardlist)} shards, {total} samples")
@@ -194,12 +194,17 @@ def _some_samples(args: Arguments, imported: Imported) -> Iterator[dict[str, Any
     return chain([first], samples)
 
 
-def _write(writer: ShardWriter, sample: dict[str, Any], number: int) -> None:
-    """Write a sample; an error names its number in the source."""
+def _shown(sources: list[str]) -> str:
+    more = len(sources) - 1
+    return f"{sources[0]} and {more} more" if more else sources[0]
+
+
+def _write(writer: ShardWriter, sample: dict[str, Any], where: str) -> None:
+    """Write a sample; an error names its source and its number there."""
     try:
         writer.write(sample)
     except ValueError as error:
-        raise ValueError(f"sample {number} of the source: {error}") from error
+        raise ValueError(f"{where}: {error}") from error
 
 
 def _pair(text: str, what: str) -> tuple[str, str]:

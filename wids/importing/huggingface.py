@@ -59,7 +59,9 @@ def open_saved(sources: Sequence[str], options: ImportOptions) -> Imported:
         ValueError: There are several parts, and none or an unknown one was named.
     """
     dataset = load_saved(sources[0], options.split)
-    return open_huggingface(dataset, options.fields, options.key, strict=options.strict)
+    return open_huggingface(
+        dataset, options.fields, options.key, strict=options.strict, numbered=options.rekeyed
+    )
 
 
 def open_huggingface(
@@ -68,6 +70,7 @@ def open_huggingface(
     key: str | None = None,
     *,
     strict: bool = False,
+    numbered: bool = False,
 ) -> Imported:
     """Open a `datasets.Dataset` or `IterableDataset`.
 
@@ -76,6 +79,7 @@ def open_huggingface(
         fields: Column to extension, where another is wanted than the layout gives.
         key: Column with the keys; by default `__key__`, `key` or `id`, else samples are numbered.
         strict: Whether a row without a value for a field is an error.
+        numbered: Whether samples are numbered, so that a column of keys is one like others.
 
     Returns:
         Samples. Pictures, sound and bytes become fields with the bytes that they have, arrays of
@@ -91,7 +95,7 @@ def open_huggingface(
         raise ValueError("the dataset says nothing of its columns; call resolve_features() first")
     kinds = {name: _kind_of(name, feature) for name, feature in features.items()}
     omissions = Omissions(strict=strict)
-    layout = Layout(kinds, fields, key, "the dataset", omissions)
+    layout = Layout(kinds, fields, key, "the dataset", omissions, numbered=numbered)
     for name, kind in kinds.items():
         if type(features[name]).__name__ in _BYTES:
             # To decode and encode again would lose what JPEG keeps, and take far longer.

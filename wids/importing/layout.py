@@ -172,6 +172,8 @@ class Layout:
         key: str | None = None,
         where: str = "the source",
         omissions: Omissions | None = None,
+        *,
+        numbered: bool = False,
     ) -> None:
         """Map columns to fields.
 
@@ -186,6 +188,7 @@ class Layout:
                 of the sample where there is none of these.
             where: Name of the source, for messages.
             omissions: Counts the samples that lack a field.
+            numbered: Whether samples are numbered, so that a column of keys is one like others.
 
         Raises:
             ValueError: A column that was named is missing.
@@ -199,7 +202,7 @@ class Layout:
                 columns = ", ".join(kinds) or "none"
                 raise ValueError(f"{where}: has no column {name!r}; its columns are {columns}")
         guesses = (name for name in KEY_COLUMNS if kinds.get(name) in _TEXTS)
-        self._key = key if key is not None else next(guesses, None)
+        self._key = None if numbered else key if key is not None else next(guesses, None)
         alone = [kind for kind in kinds.values() if list(kinds.values()).count(kind) == 1]
         self._alone = {name for name, kind in kinds.items() if kind in alone}
         self._have_pictures = {name for name, kind in kinds.items() if kind == "image"}

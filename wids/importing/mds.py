@@ -89,7 +89,8 @@ def open_mds(sources: Sequence[str | Path], options: ImportOptions | None = None
         raise ValueError(f"{folder}: its shards have different columns; import them one by one")
     kinds = {name: _kind_of(name, encoding, str(folder)) for name, encoding, _ in columns}
     omissions = Omissions(strict=options.strict)
-    layout = Layout(kinds, options.fields, options.key, str(folder), omissions)
+    numbered = options.rekeyed
+    layout = Layout(kinds, options.fields, options.key, str(folder), omissions, numbered=numbered)
     total = sum(shard.nsamples for shard in shards)
     return Imported(_samples(shards, layout), total=total, omissions=omissions)
 

@@ -210,7 +210,8 @@ class _Rows:
         for name in self._files:
             _check_column(path, name, columns)
         columns |= dict.fromkeys(map(_file_of, self._files), "file")
-        return Layout(columns, self._options.fields, self._options.key, str(path), omissions)
+        fields, key, numbered = self._options.fields, self._options.key, self._options.rekeyed
+        return Layout(columns, fields, key, str(path), omissions, numbered=numbered)
 
     def _values(self, row: dict[str, Any], folder: Path, where: str) -> dict[str, Any]:
         """Return the converted cells of a row: blobs, classes, texts."""

@@ -71,7 +71,14 @@ def _samples(
     # A file says nothing of its features beforehand, and a record leaves out those it has not.
     first = list(islice(rows, _NUM_FIRST))
     if first:
-        layout = Layout(_kinds(first), options.fields, options.key, str(paths[0]), omissions)
+        layout = Layout(
+            _kinds(first),
+            options.fields,
+            options.key,
+            str(paths[0]),
+            omissions,
+            numbered=options.rekeyed,
+        )
         for number, row in enumerate(chain(first, rows)):
             yield layout.sample(number, row)
 
