@@ -13,7 +13,7 @@ from typing import Any
 from wids.base.urls import display_url
 from wids.codecs.documents import DEFAULT_MAX_NBYTES
 from wids.codecs.formats import WRAPPERS, Decoder, DecoderSettings, builtin_decoders, unpack_field
-from wids.codecs.images import ImageDecoder
+from wids.codecs.images import ImageDecoder, name_failures
 from wids.errors import DecodeError
 
 __all__ = ["Decoder", "ErrorHandler", "SampleDecoder", "decode_field"]
@@ -21,6 +21,7 @@ __all__ = ["Decoder", "ErrorHandler", "SampleDecoder", "decode_field"]
 ErrorHandler = Callable[[DecodeError, str, dict[str, Any]], Any]
 
 MEMO_LIMIT = 10_000  # extensions; bounds the memory if every sample has other extensions
+_PLACE = ("__index__", "__key__", "__shard__")  # what says where a sample stands
 # Used by `repr`, which shows the settings that differ, and by pickling, which passes all of them.
 DEFAULTS = {
     "allow_pickle": False,
@@ -54,7 +55,8 @@ class SampleDecoder:
             gives placeholders by extension, as spelt in the sample; for other extensions the error
             is raised. A function `(error, extension, sample)` returns a placeholder for the field,
             or raises. A missing library and a refused pickle are always raised, since they are no
-            faults of the data.
+            faults of the data. A PIL image that is opened but not yet decoded raises `DecodeError`
+            at the first use of its pixels, which `on_error` does not see.
         media: Decode sound and video too; otherwise they stay binary streams.
         copy: Copy the arrays of `.npy`, `.safetensors`, `.ten` and `.tb`, so that they own their
             memory and are writable. False makes them read-only views of the shard, which stays
@@ -88,6 +90,9 @@ class SampleDecoder:
         settings = DecoderSettings(images, allow_pickle, media, copy, max_nbytes)
         table = {**builtin_decoders(settings), **self.decoders}
         self._decoder_of = _DecoderOf(table, max_nbytes)
+        self._opens_images = any(
+            isinstance(decode, ImageDecoder) and decode.to == "PIL" for decode in table.values()
+        )
 
     def __call__(self, sample: dict[str, Any]) -> dict[str, Any]:
         """Decode all fields of a sample.
@@ -118,6 +123,8 @@ class SampleDecoder:
                     decoded[extension] = decode(data.read())
             except Exception as error:  # noqa: BLE001 (a decoder may fail in any way)
                 decoded[extension] = self.answer(error, extension, sample, decoded)
+        if self._opens_images:
+            _name_images(decoded)
         return decoded
 
     def decoder_of(self, extension: str) -> Decoder | None:
@@ -161,8 +168,7 @@ class SampleDecoder:
         Raises:
             DecodeError: `on_error` gives no placeholder.
         """
-        # A single message argument: a DataLoader rebuilds a worker's error from its text alone.
-        failure = DecodeError(f"{_place(extension, sample)}: {_reason(error)}")
+        failure = _failure(extension, sample, error)
         failure.__cause__ = error
         if self.on_error == "raise" or isinstance(error, (ImportError, PermissionError)):
             raise failure
@@ -234,6 +240,20 @@ def _checked_decoders(decoders: Mapping[str, Decoder | None]) -> dict[str, Decod
         if decode is not None and not callable(decode):
             raise TypeError(f"decoders[{extension!r}]: expected a function or None, got {decode!r}")
     return {extension.lower(): decode for extension, decode in decoders.items()}
+
+
+def _name_images(decoded: Mapping[str, Any]) -> None:
+    """Have the images that are not decoded yet name their sample and field where they fail."""
+    for extension, value in decoded.items():
+        if hasattr(value, "load_prepare"):  # an ImageFile of Pillow's, known without its import
+            # Not the sample itself, whose other fields an image would keep in memory.
+            place = {name: decoded[name] for name in _PLACE if name in decoded}
+            name_failures(value, partial(_failure, extension, place))
+
+
+def _failure(extension: str, sample: Mapping[str, Any], error: Exception) -> DecodeError:
+    # A single message argument: a DataLoader rebuilds a worker's error from its text alone.
+    return DecodeError(f"{_place(extension, sample)}: {_reason(error)}")
 
 
 def _place(extension: str, sample: Mapping[str, Any]) -> str:

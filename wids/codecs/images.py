@@ -11,7 +11,9 @@ Alpha is dropped, not blended, where RGB is wanted. Values of 16 bits give bytes
 
 import io
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -26,6 +28,7 @@ __all__ = [
     "encode_image",
     "fast_library",
     "jpeg_size",
+    "name_failures",
     "open_image",
     "resample",
     "resample_image",
@@ -81,6 +84,49 @@ def open_image(data: bytes | memoryview) -> Any:
                 f"expected an image of a format that is read here, found {len(data)} bytes, the "
                 f"first of them {bytes(data[:16])!r}"
             ) from None
+
+
+def name_failures(image: Any, failure: Callable[[Exception], DecodeError]) -> None:
+    """Have an opened image raise a `DecodeError` where its pixels cannot be decoded.
+
+    For `isinstance`, comparisons, copies and pickles the image stays one of Pillow's class.
+
+    Args:
+        image: A `PIL.ImageFile.ImageFile`.
+        failure: Returns the error to raise in place of Pillow's.
+    """
+    kind: Any = type(image)  # mypy takes a class for unhashable
+    image.__class__ = _naming(kind)
+    image.wids_failure = failure
+
+
+@cache
+def _naming(kind: Any) -> Any:
+    """Return a subclass of one of Pillow's classes whose `load` raises `DecodeError`."""
+
+    # A subclass, as an attribute of the image would hold it in a cycle until it is collected.
+    def load_pixels(self: Any) -> Any:
+        try:
+            return kind.load(self)
+        except DecodeError:
+            raise
+        except Exception as error:
+            # Pillow's readers raise whatever the damaged bytes make them run into.
+            raise self.wids_failure(error) from error
+
+    def reduce_ex(self: Any, protocol: Any) -> tuple[Any, ...]:
+        make, (_, *arguments), *state = kind.__reduce_ex__(self, protocol)
+        return make, (kind, *arguments), *state
+
+    members = {
+        "__module__": kind.__module__,
+        "__qualname__": kind.__qualname__,
+        "__doc__": kind.__doc__,
+        "__class__": property(lambda _: kind),  # `==`, `repr` and `isinstance` ask for it
+        "__reduce_ex__": reduce_ex,
+        "load": load_pixels,
+    }
+    return type(kind.__name__, (kind,), members)
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,125 @@
+"""Images that are opened when a sample is read, and fail when their pixels are used."""
+
+import copy
+import gc
+import io
+import pickle
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageFile, features
+
+from wids.codecs.decode import SampleDecoder, decode_field
+from wids.errors import DecodeError
+
+FORMATS = {".jpg": "JPEG", ".png": "PNG", ".gif": "GIF", ".bmp": "BMP", ".tif": "TIFF"}
+if features.check("webp"):
+    FORMATS[".webp"] = "WEBP"
+PIXELS = np.random.default_rng(0).integers(0, 255, (40, 50, 3), np.uint8)
+PLACE = {
+    "__key__": "cats/1",
+    "__index__": 17,
+    "__shard__": "https://me:SECRET@host/a.tar?sig=SECRET",
+}
+USES: dict[str, Callable[[Any], Any]] = {
+    "load": lambda image: image.load(),
+    "convert": lambda image: image.convert("L"),
+    "resize": lambda image: image.resize((10, 10)),
+    "crop": lambda image: image.crop((0, 0, 5, 50)).load(),
+    "bytes": lambda image: image.tobytes(),
+    "array": np.asarray,
+    "copy": lambda image: image.copy(),
+    "pickle": pickle.dumps,
+    "getpixel": lambda image: image.getpixel((0, 39)),
+}
+
+
+def written(extension: str) -> bytes:
+    stream = io.BytesIO()
+    Image.fromarray(PIXELS).save(stream, FORMATS[extension])
+    return stream.getvalue()
+
+
+def opened(extension: str, data: bytes) -> Any:
+    return SampleDecoder()({**PLACE, extension: data, ".cls": b"3"})[extension]
+
+
+@pytest.mark.parametrize("use", USES)
+def test_a_cut_image_fails_at_its_use_by_an_error_that_names_it(use: str) -> None:
+    """Whatever method decodes the pixels, the error names sample, field, key and shard."""
+    image = opened(".png", written(".png")[:2000])
+    with pytest.raises(DecodeError) as caught:
+        USES[use](image)
+    assert str(caught.value).startswith(
+        "cannot decode field '.png' of sample 17, key 'cats/1', shard 'https://host/a.tar?...': "
+    )
+    assert isinstance(caught.value.__cause__, OSError)
+    assert "SECRET" not in str(caught.value)
+
+
+@pytest.mark.parametrize("extension", FORMATS)
+def test_an_opened_image_is_one_of_pillows(extension: str) -> None:
+    """It has Pillow's class, compares equal, and its copies and pickles are Pillow's alone."""
+    data = written(extension)
+    plain = Image.open(io.BytesIO(data))
+    image = opened(extension, data)
+    assert isinstance(image, Image.Image)
+    assert isinstance(image, ImageFile.ImageFile)
+    assert isinstance(image, plain.__class__)
+    assert image == plain
+    assert repr(image).split(" at ")[0] == repr(plain).split(" at ")[0]
+    assert (image.format, image.size, image.mode) == (plain.format, plain.size, plain.mode)
+    copies = [copy.copy(image), copy.deepcopy(image), image.copy()]
+    copies += [pickle.loads(pickle.dumps(image, protocol)) for protocol in range(6)]
+    for each in copies:
+        assert type(each).__module__.startswith("PIL.")
+        assert type(each) in (Image.Image, type(plain))
+        assert np.array_equal(np.asarray(each), np.asarray(plain))
+
+
+def test_an_image_does_not_outlive_its_use() -> None:
+    """It is freed with its last reference, without a run of the garbage collector."""
+    gc.disable()
+    try:
+        image = opened(".jpg", written(".jpg"))
+        known = weakref.ref(image)
+        del image
+        assert known() is None
+    finally:
+        gc.enable()
+
+
+def test_images_of_a_decoder_of_ones_own_and_in_wrappers_are_named_too() -> None:
+    """What a function of the user opens fails by the same error."""
+    cut = written(".jpg")[:700]
+    decode = SampleDecoder(decoders={".x": lambda data: Image.open(io.BytesIO(data))})
+    with pytest.raises(DecodeError, match=r"field '\.x' of key 'a'"):
+        decode({"__key__": "a", ".x": cut})[".x"].load()
+    with pytest.raises(DecodeError, match=r"cannot decode field '\.jpg': OSError"):
+        decode_field(".jpg", cut).load()
+
+
+@settings(max_examples=150, deadline=None)
+@given(extension=st.sampled_from(sorted(FORMATS)), data=st.data())
+@pytest.mark.filterwarnings("ignore")
+def test_damaged_images_fail_by_errors_of_the_library(extension: str, data: st.DataObject) -> None:
+    """Bytes exchanged and cut anywhere: pixels of some kind, or a `DecodeError`."""
+    damaged = bytearray(written(extension))
+    for _ in range(data.draw(st.integers(1, 8))):
+        # Most of them in the headers, where they do the most.
+        place = data.draw(st.integers(0, 300) | st.integers(0, len(damaged) - 1))
+        damaged[place % len(damaged)] = data.draw(st.integers(0, 255))
+    damaged = damaged[: data.draw(st.integers(1, len(damaged)) | st.just(len(damaged)))]
+    said = expected = f"cannot decode field '{extension}' of sample 17"
+    try:
+        image = opened(extension, bytes(damaged))
+        if image.width * image.height < 10**7:
+            image.convert("RGB")
+    except DecodeError as error:
+        said = str(error)
+    assert said.startswith(expected)
