@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from wids.ordering.samplers import ShardedSampler as ShardedSampler
     from wids.ordering.samplers import ShardListSampler as ShardListSampler
     from wids.ordering.shapebatches import shape_buckets as shape_buckets
+    from wids.reading.collate import pack_sequences as pack_sequences
     from wids.reading.devicedecoder import DeviceDecoder as DeviceDecoder
     from wids.reading.loader import Loader as Loader
     from wids.reading.ragged import Ragged as Ragged
@@ -120,6 +121,7 @@ _HOME_OF = {
     "open_huggingface": "importing.huggingface",
     "open_view": "views.dataset",
     "order_report": "ordering.orderreport",
+    "pack_sequences": "reading.collate",
     "random_seed": "ordering.randomseeds",
     "read_foreign_index": "tar.foreign",
     "reshard": "tools.reshard",

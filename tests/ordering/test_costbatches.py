@@ -1,4 +1,7 @@
-"""Batches by cost: never above the bound, equal on all ranks, exact, resumed at any batch."""
+"""Batches by cost: never above the bound, equal on all ranks, exact, resumed at any batch.
+
+Padded, and packed into rows.
+"""
 
 import json
 from collections import Counter
@@ -18,7 +21,7 @@ from wids import BatchSampler, DistributedShardSampler, Mixture
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 THOROUGH = settings(
-    max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
 
 
@@ -34,9 +37,16 @@ DATA = Numbers([300, 110, 0, 600])
 LENGTHS = np.random.default_rng(0).lognormal(4, 1, len(DATA)).clip(1, 900).astype(int)
 
 
-def make_batches(rank=0, ranks=2, max_cost=1000, dataset=DATA, lengths=LENGTHS, **options):
+def make_batches(
+    rank=0, ranks=2, max_cost=1000, dataset=DATA, lengths=LENGTHS, *, pack=False, **options
+):
     sampler = DistributedShardSampler(dataset, ranks, rank, **{"interleave": 2, **options})
-    return BatchSampler(sampler, cost=lengths, max_cost=max_cost)
+    return BatchSampler(sampler, cost=lengths, max_cost=max_cost, pack=pack)
+
+
+def price(batch, costs, pack):
+    """Return what a batch takes."""
+    return costs[batch].sum() if pack else len(batch) * costs[batch].max()
 
 
 @st.composite
@@ -61,6 +71,7 @@ def cases(draw):
         "partition": draw(st.sampled_from(["contiguous", "global", "uniform"])),
         "shuffle": draw(st.booleans()),
         "lanes": draw(st.integers(1, 3)),
+        "pack": draw(st.booleans()),
     }
     return dataset, costs, max_cost, options
 
@@ -75,11 +86,13 @@ def test_batches_are_bounded_and_exact(case, ranks):
         for rank in range(ranks):
             batches = make_batches(rank, ranks, max_cost, dataset, costs, **options)
             batches.set_epoch(epoch)
+            expected = len(batches)
+            assert expected == batches.remaining()
             drawn = list(batches)
-            assert len(drawn) == len(batches) == batches.remaining()
+            assert len(drawn) == expected
             for batch in drawn:
                 assert batch
-                assert len(batch) * costs[batch].max() <= max_cost * (1 + 1e-12)
+                assert price(batch, costs, options["pack"]) <= max_cost * (1 + 1e-9)
             seen.update(frozenset(batch) for batch in drawn)
         repeats = sum(seen.values()) - len(seen)
         assert repeats < ranks
@@ -114,15 +127,16 @@ def test_a_run_goes_on_with_other_ranks(case, runs):
 
 
 @pytest.mark.parametrize("kind", ["stateful", "stateful with workers", "wids"])
-@pytest.mark.parametrize("steps", [0, 1, 40, None])
-def test_loaders_resume_at_any_batch(kind, steps):
+@pytest.mark.parametrize(("steps", "pack"), [(0, False), (1, True), (40, False), (None, True)])
+def test_loaders_resume_at_any_batch(kind, steps, pack):
     """A StatefulDataLoader and `wids.Loader` go on where they were saved, epochs included."""
 
     def make():
         if kind == "wids":
-            return wids.Loader(DATA, batch_sampler=make_batches(), num_workers=2)
+            return wids.Loader(DATA, batch_sampler=make_batches(pack=pack), num_workers=2)
         workers = 2 if "workers" in kind else 0
-        return StatefulDataLoader(DATA, batch_sampler=make_batches(), num_workers=workers)
+        batches = make_batches(pack=pack)
+        return StatefulDataLoader(DATA, batch_sampler=batches, num_workers=workers)
 
     epochs = [[list(map(int, batch)) for batch in each] for each in [make()] for _ in range(2)]
     steps = len(epochs[0]) if steps is None else steps
@@ -178,26 +192,83 @@ def test_tokens_are_real_and_ranks_alike():
     assert (costs.max(axis=0) / costs.mean(axis=0)).mean() <= 1.15
 
 
-def test_a_batch_may_have_a_most_number_of_samples():
+@pytest.mark.parametrize("max_cost", [8192, 16384])
+def test_packed_rows_are_full_of_tokens(max_cost):
+    """Rows of lognormal lengths are full to 99 %, and those of one step hold as much."""
+    n = 50_000
+    lengths = np.random.default_rng(1).lognormal(5.5, 0.9, n).clip(8, 8000).astype(int)
+    data = Numbers([1000] * 50)
+    ranks = [
+        list(make_batches(rank, 4, max_cost, data, lengths, interleave=16, pack=True))
+        for rank in range(4)
+    ]
+    costs = np.array([[lengths[row].sum() for row in rank] for rank in ranks])
+    assert costs.max() <= max_cost
+    assert costs.mean() >= 0.99 * max_cost
+    assert (costs.max(axis=0) / costs.mean(axis=0)).mean() <= 1.02
+
+
+@pytest.mark.parametrize(
+    ("lengths", "least"),
+    [
+        ("half a row", 1.0),
+        ("six tenths and three", 0.86),
+        ("above a third", 0.68),
+        ("uniform up to a row", 0.96),
+        ("one long among short ones", 0.97),
+    ],
+)
+def test_packed_rows_of_few_samples(lengths, least):
+    """Samples that are large for a row leave no more room than they must, or hardly more."""
+    n = 3000
+    costs = {
+        "half a row": np.full(n, 50),
+        "six tenths and three": np.tile([60, 30], n // 2),
+        "above a third": np.full(n, 34),
+        "uniform up to a row": np.random.default_rng(0).integers(1, 101, n),
+        "one long among short ones": np.where(np.arange(n) % 10, 1, 100),
+    }[lengths]
+    rows = list(make_batches(0, 1, 100, Numbers([n]), costs, pack=True))
+    assert sorted(index for row in rows for index in row) == list(range(n))
+    assert max(costs[row].sum() for row in rows) <= 100
+    assert costs.sum() / (100 * len(rows)) >= least
+
+
+def test_the_number_of_packed_rows_is_that_of_the_epoch():
+    """`len` is right before, in and after each epoch, and on ranks that set it by themselves."""
+    batches, other = make_batches(pack=True), make_batches(1, pack=True)
+    for epoch in range(4):
+        other.set_epoch(epoch)
+        expected = len(batches)
+        assert expected == len(other)
+        iterator = iter(batches)
+        next(iterator)
+        assert (len(batches), batches.remaining()) == (expected, expected - 1)
+        assert 1 + len(list(iterator)) == expected == len(list(other))
+
+
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_batch_may_have_a_most_number_of_samples(pack):
     """With a size as well, batches keep to both."""
     sampler = DistributedShardSampler(DATA, 1, 0)
-    drawn = list(BatchSampler(sampler, 5, cost=LENGTHS, max_cost=1000))
+    drawn = list(BatchSampler(sampler, 5, cost=LENGTHS, max_cost=1000, pack=pack))
     assert max(map(len, drawn)) == 5
-    assert max(len(batch) * LENGTHS[batch].max() for batch in drawn) <= 1000
+    assert max(price(batch, LENGTHS, pack) for batch in drawn) <= 1000
     assert sorted(index for batch in drawn for index in batch) == list(DATA)
 
 
-def test_a_mixture_is_drawn_by_cost():
+@pytest.mark.parametrize("pack", [False, True])
+def test_a_mixture_is_drawn_by_cost(pack):
     """Of a mixture, each epoch has the counts of its weights, and `len` is right for it."""
     mixture = Mixture([DATA, Numbers([50])], weights=[1, 1], num_samples=400)
     lengths = np.append(LENGTHS, np.full(50, 20))
-    batches = make_batches(0, 1, 1000, mixture, lengths, lanes=1)
+    batches = make_batches(0, 1, 1000, mixture, lengths, pack=pack, lanes=1)
     for _ in range(3):
         expected = len(batches)
         drawn = list(batches)
         assert len(drawn) == expected
         assert sum(index >= 1010 for batch in drawn for index in batch) == 200
-        assert max(len(batch) * lengths[batch].max() for batch in drawn) <= 1000
+        assert max(price(batch, lengths, pack) for batch in drawn) <= 1000
 
 
 def test_states_that_do_not_fit_are_refused():
@@ -207,6 +278,8 @@ def test_states_that_do_not_fit_are_refused():
     state = batches.state_dict()
     with pytest.raises(ValueError, match="other costs"):
         make_batches(max_cost=2000).load_state_dict(state)
+    with pytest.raises(ValueError, match="or pack; restore it with the same"):
+        make_batches(pack=True).load_state_dict(state)
     with pytest.raises(ValueError, match="state of batches by cost"):
         batches.sampler.load_state_dict(state)
     sampler = make_batches().sampler
@@ -229,6 +302,8 @@ def test_states_that_do_not_fit_are_refused():
         ({"cost": LENGTHS * np.nan, "max_cost": 1000}, ValueError, "sample 0 costs nan"),
         ({"cost": ["a"] * 1010, "max_cost": 1000}, ValueError, "a number for each"),
         ({"cost": -LENGTHS, "max_cost": 1000}, ValueError, "sample 0 costs"),
+        ({"cost": LENGTHS, "max_cost": 100, "pack": True}, ValueError, r"sample \d+ costs"),
+        ({"batch_size": 4, "pack": True}, TypeError, "give cost and max_cost"),
         ({"cost": LENGTHS, "max_cost": 0}, ValueError, "max_cost must be"),
         ({"cost": LENGTHS, "max_cost": 1000, "drop_last": True}, ValueError, "drop_last"),
     ],

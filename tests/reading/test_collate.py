@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from torch.utils.data import default_collate
 
+import wids
 from wids.reading.collate import as_tensors, collate, column_of, pin
 from wids.reading.ragged import Ragged
 
@@ -255,3 +256,48 @@ def test_a_class_that_is_a_named_tuple_is_rebuilt() -> None:
     point = collate([Point(1, 2), Point(3, 4)])
     assert type(point) is Point
     assert (point.x.tolist(), point.y.tolist()) == ([1, 3], [2, 4])
+
+
+def test_sequences_are_packed_side_by_side() -> None:
+    """The parts of a packed row are the sequences, in arrays, lists, and tensors of any shape."""
+    parts = [np.arange(6.0).reshape(3, 2), np.ones((0, 2)), np.full((2, 2), 7.0)]
+    for make in (np.asarray, torch.from_numpy):
+        row = wids.pack_sequences([make(part) for part in parts])
+        assert type(row.values) is type(row.cu_seqlens) is type(make(parts[0]))
+        assert (str(row.cu_seqlens.dtype).split(".")[-1], row.max_seqlen) == ("int32", 3)
+        bounds = row.cu_seqlens.tolist()
+        assert bounds == [0, 3, 3, 5]
+        for part, start, stop in zip(parts, bounds, bounds[1:], strict=False):
+            assert row.values[start:stop].tolist() == part.tolist()
+        assert row.positions.tolist() == [0, 1, 2, 0, 1]
+    assert wids.pack_sequences([[1, 2], [3]]).values.tolist() == [1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("sequences", "message"),
+    [
+        ([], "at least one sequence.* got none"),
+        ([np.zeros(2), np.zeros(2, int)], "all of one type.*float64.*int64"),
+        ([np.zeros((2, 3)), np.zeros((2, 4))], r"but for their first axis.*\(2, 3\)"),
+        ([torch.zeros(2), torch.zeros(2, 1)], "all of one type"),
+        ([1, 2], "single numbers"),
+    ],
+)
+def test_sequences_that_cannot_be_packed_are_refused(sequences: list[object], message: str) -> None:
+    """What is no row says what was expected and what came."""
+    with pytest.raises(ValueError, match=message):
+        wids.pack_sequences(sequences)
+
+
+def test_packed_batches_come_from_a_loader() -> None:
+    """A `wids.Loader` with packed batches and `pack_sequences` hands out full rows as tensors."""
+    lengths = np.tile([3, 5, 2], 30)
+    data = [np.full(length, at) for at, length in enumerate(lengths)]
+    batches = wids.BatchSampler(
+        wids.ChunkedSampler(data, shuffle=False), cost=lengths, max_cost=20, pack=True
+    )
+    loader = wids.Loader(data, batch_sampler=batches, collate_fn=wids.pack_sequences, num_workers=2)
+    rows = list(loader)
+    assert max(len(row.values) for row in rows) <= 20
+    read = sorted(row.values[at] for row in rows for at in row.cu_seqlens[:-1])
+    assert read == list(range(90))

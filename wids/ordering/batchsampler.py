@@ -43,6 +43,11 @@ class BatchSampler(TorchBatchSampler):
     never exceeds `max_cost`. All ranks have equally many, the same number each epoch, and those of
     one step are alike.
 
+    With `pack` besides, batches are rows of samples side by side, without padding: the sum of their
+    costs never exceeds `max_cost`. `wids.pack_sequences` joins them. An epoch may then have a few
+    rows more or fewer than another; `len` is that of the epoch under way, and takes as long to find
+    as drawing it.
+
     With `shape` a batch holds samples of one shape, which is that of all ranks at each step. Each
     shape is padded or cut to the ranks as the sampler is, and only its last batch may be smaller.
 
@@ -54,6 +59,7 @@ class BatchSampler(TorchBatchSampler):
             `cost`.
         cost: Cost of each sample of the dataset, such as its length; from 0 to `max_cost`.
         max_cost: What a batch may cost.
+        pack: Whether the samples of a batch are joined to one row, in place of padding them.
         shape: Shape of each sample of the dataset: an integer or a string, or a row of integers,
             such as width and height (`wids.shape_buckets`).
 
@@ -90,6 +96,7 @@ class BatchSampler(TorchBatchSampler):
         *,
         cost: "Sequence[float] | NDArray[Any] | None" = None,
         max_cost: float | None = None,
+        pack: bool = False,
         shape: "Sequence[Any] | NDArray[Any] | None" = None,
     ) -> None:
         if not isinstance(sampler, ChunkedSampler):
@@ -102,6 +109,8 @@ class BatchSampler(TorchBatchSampler):
             raise TypeError("give a BatchSampler batch_size, or cost and max_cost, or all three")
         if cost is not None and shape is not None:
             raise TypeError("give a BatchSampler cost or shape, not both")
+        if pack and cost is None:
+            raise TypeError("pack joins samples to rows of max_cost: give cost and max_cost")
         if cost is not None and drop_last:
             raise ValueError("drop_last is of no use with cost: batches differ in size")
         if isinstance(batch_size, Mapping) and shape is None:
@@ -117,8 +126,8 @@ class BatchSampler(TorchBatchSampler):
         self.drop_last = bool(drop_last)
         self._planned: PlannedBatches[Any] | None = None
         if max_cost is not None:
-            self._kind = "by cost"
-            plan = CostPlan(sampler, cost, max_cost, self._size or None)
+            self._kind = "packed by cost" if pack else "by cost"
+            plan = CostPlan(sampler, cost, max_cost, self._size or None, packed=pack)
             self._planned = PlannedBatches(sampler, plan)
         elif shape is not None and batch_size is not None:
             self._kind = "by shape"

@@ -53,10 +53,17 @@ class CostPlan:
         costs: Cost of each sample of its dataset.
         max_cost: What a batch may cost.
         most: Samples that a batch may have; None for any number.
+        packed: Whether samples are put side by side, without padding.
     """
 
     def __init__(
-        self, sampler: ChunkedSampler, costs: Any, max_cost: float, most: int | None
+        self,
+        sampler: ChunkedSampler,
+        costs: Any,
+        max_cost: float,
+        most: int | None,
+        *,
+        packed: bool = False,
     ) -> None:
         self._sampler = sampler
         planner = sampler.__planner__()
@@ -72,8 +79,10 @@ class CostPlan:
                 f"cost must be a number for each of {len(sampler.dataset)} samples of the dataset, "
                 f"got {len(costs)}; pass the column of the dataset that the sampler draws from"
             )
-        self._pools = CostPools(costs, max_cost, most, first, stop)
+        self._pools = CostPools(costs, max_cost, most, first, stop, packed=packed)
+        # Of the last epoch that was asked for.
         self._needs: dict[OrderState, int] = {}
+        self._rows: dict[OrderState, int] = {}
 
     def parse(self, saved: Mapping[str, Any]) -> CostPlace:
         """Read back a place within an epoch.
@@ -83,8 +92,8 @@ class CostPlan:
         """
         if saved.get("total") != self._pools.need:
             raise ValueError(
-                "the state was taken with other costs, max_cost or batch_size; restore it with the "
-                "same, or begin the epoch anew with set_epoch"
+                "the state was taken with other costs, max_cost, batch_size or pack; restore it "
+                "with the same, or begin the epoch anew with set_epoch"
             )
         pool = PoolStart(saved["position"], saved["need"], saved["used"])
         return CostPlace(pool, saved["done"], saved["group"], saved["total"])
@@ -92,22 +101,35 @@ class CostPlan:
     def count(self, state: OrderState, within: CostPlace | None) -> int:
         """Number of batches of this rank from a place on."""
         _, share = self._sampler.__planner__().whole(state)
-        total = number_of_batches(share.num_samples, self._need(state), self._pools.spare)
-        return _share_of_batches(share, total, within.done if within else 0).count
+        done = within.done if within else 0
+        return _share_of_batches(share, self._num_batches(state), done).count
 
     def begin(self, state: OrderState, within: CostPlace | None) -> "CostRun":
         """Make the tables of an epoch."""
-        order, share = self._sampler.__planner__().whole(state)
+        _, share = self._sampler.__planner__().whole(state)
         place = within or CostPlace(PoolStart(), 0, share.num_replicas, self._pools.need)
-        epoch = CostEpoch(
+        mine = _share_of_batches(share, self._num_batches(state), place.done)
+        return CostRun(self._epoch(state, place.group), place, mine)
+
+    def _epoch(self, state: OrderState, group: int) -> CostEpoch:
+        order, share = self._sampler.__planner__().whole(state)
+        return CostEpoch(
             self._pools,
             order,
             share.num_samples,
             self._need(state),
-            group=place.group,
+            group=group,
             key=derive_key(state.seed, state.epoch, _POOLS) if state.shuffle else None,
         )
-        return CostRun(epoch, place, _share_of_batches(share, epoch.num_batches, place.done))
+
+    def _num_batches(self, state: OrderState) -> int:
+        """Batches of all ranks in the epoch of a state."""
+        if not self._pools.packed:
+            return number_of_batches(state.n, self._need(state), self._pools.spare)
+        start = state.moved(0)
+        if start not in self._rows:
+            self._rows = {start: self._epoch(start, 1).count_rows()}
+        return self._rows[start]
 
     def _need(self, state: OrderState) -> int:
         if self._each_once:

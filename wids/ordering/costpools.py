@@ -13,6 +13,9 @@ it needs `1 / q` of a batch. Filling batches one after the other takes at most
 `sum(1 / q) + log(q_max / q_min) + 1` of them: in a batch whose samples range from `a` to `b` fits,
 at most `1 - a / b <= log(b / a)` is lost, and these ranges do not overlap. Each pool gets the sum,
 rounded over all pools, and the rest as spare batches, so the bound on the cost always holds.
+
+Packed, a batch is a row of samples without padding (`wids.ordering.packing`). How many rows a pool
+takes is only known when it is packed, so the rows of an epoch are counted before it begins.
 """
 
 from collections.abc import Sequence
@@ -22,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from wids.ordering.packing import cost_units, pack
 from wids.ordering.passes import AnyOrder
 from wids.ordering.permute import Integers, permute
 
@@ -61,8 +65,10 @@ class CostPools:
         most: Samples that a batch may have.
         first: Index of the first sample that takes part.
         stop: One past the index of the last.
+        packed: Whether what a batch costs is the sum of the costs of its samples.
 
     Attributes:
+        packed: As given.
         need: Batches that the samples need, in multiples of `2**-32`.
         spare: Batches that a pool has beyond its need.
 
@@ -80,7 +86,10 @@ class CostPools:
         most: int | None = None,
         first: int = 0,
         stop: int | None = None,
+        *,
+        packed: bool = False,
     ) -> None:
+        self.packed = packed
         self._costs = np.asarray(costs)
         stop = len(self._costs) if stop is None else stop
         if self._costs.ndim != 1 or self._costs.dtype.kind not in "iuf" or self._costs.size < stop:
@@ -98,7 +107,7 @@ class CostPools:
             costs_here = self._costs[start : min(stop, start + _BLOCK)]
             self._check(costs_here, start)
             fits = self._fits(costs_here)
-            self.need += _need(fits)
+            self.need += self._need(costs_here, fits)
             fewest, largest = min(fewest, int(fits.min())), max(largest, int(fits.max()))
         # A bound of log(largest / fewest) in whole numbers, and one more for what is rounded.
         doublings = (largest // fewest).bit_length() if largest > fewest else 0
@@ -129,11 +138,24 @@ class CostPools:
         """Return what an epoch needs whose samples are not each once those that take part."""
         starts = range(0, num_samples, _BLOCK)
         blocks = (np.arange(start, min(num_samples, start + _BLOCK)) for start in starts)
-        return sum(_need(self.fits(order.at(block))) for block in blocks)
+        return sum(self.need_of(order.at(block)) for block in blocks)
 
+    def need_of(self, indexes: Integers) -> int:
+        """Return what some samples need together."""
+        costs = self._costs[indexes]
+        return self._need(costs, self._fits(costs))
 
-def _need(fits: Integers) -> int:
-    return int((-(-_UNIT // fits)).sum())
+    def rows(self, indexes: Integers) -> tuple[Integers, list[int]]:
+        """Put samples, the dearest first, into rows; return them by row, and the rows' bounds."""
+        units, capacity = cost_units(self._costs[indexes], self._max_cost)
+        samples, bounds = pack(units, capacity, self._most)
+        return indexes[samples], bounds
+
+    def _need(self, costs: NDArray[Any], fits: Integers) -> int:
+        if self.packed:
+            units, capacity = cost_units(costs, self._max_cost)
+            return max(int(units.sum()) * _UNIT // capacity, len(units) * _UNIT // self._most)
+        return int((-(-_UNIT // fits)).sum())
 
 
 @dataclass(frozen=True)
@@ -176,7 +198,7 @@ class CostEpoch:
 
     Attributes:
         num_samples: Positions in the epoch.
-        num_batches: Batches in the epoch.
+        padded: Batches in the epoch, unless they are packed.
     """
 
     def __init__(
@@ -195,7 +217,7 @@ class CostEpoch:
         self._group = group
         self._key = key
         self._pool_size, self._num_pools = _pool_size(num_samples, need)
-        self.num_batches = number_of_batches(num_samples, need, pools.spare)
+        self.padded = number_of_batches(num_samples, need, pools.spare)
 
     def pool(self, start: PoolStart) -> Pool:
         """Compute the pool that begins at `start`."""
@@ -205,15 +227,30 @@ class CostEpoch:
         stop = self.num_samples if last else start.position + self._pool_size
         indexes = self._order.at(np.arange(start.position, stop, dtype=np.int64))
         indexes = indexes[np.argsort(-self._pools.costs(indexes), kind="stable")]
-        fits = self._pools.fits(indexes)
-        need = start.need + _need(fits)
-        due = self.num_batches if last else (need >> _UNIT_BITS) + (number + 1) * self._pools.spare
-        # The batches that are left for later pools must not be more than their samples.
-        due = max(due, self.num_batches - (self.num_samples - stop))
-        bounds = _cut(fits.tolist(), min(due - start.used, indexes.size))
+        need = start.need + self._pools.need_of(indexes)
+        if self._pools.packed:
+            indexes, bounds = self._pools.rows(indexes)
+        else:
+            bounds = self._cut(indexes, start, need, last=last)
         used = start.used + len(bounds) - 1
         numbers = self._sequence(start, used)
         return Pool(start, PoolStart(stop, need, used), indexes, bounds, numbers)
+
+    def count_rows(self) -> int:
+        """Return the batches in the epoch if they are packed, which takes as long as to draw it."""
+        start = PoolStart()
+        while start.position < self.num_samples:
+            start = self.pool(start).following
+        return start.used
+
+    def _cut(self, indexes: Integers, start: PoolStart, need: int, *, last: bool) -> list[int]:
+        """Return where the batches of a pool begin, and where the last one ends."""
+        number, stop = start.position // self._pool_size, start.position + indexes.size
+        total = self.padded
+        due = total if last else (need >> _UNIT_BITS) + (number + 1) * self._pools.spare
+        # The batches that are left for later pools must not be more than their samples.
+        due = max(due, total - (self.num_samples - stop))
+        return _cut(self._pools.fits(indexes).tolist(), min(due - start.used, indexes.size))
 
     def _sequence(self, start: PoolStart, used: int) -> list[int]:
         """Return the order in which the batches of a pool come, numbered from the dearest on."""

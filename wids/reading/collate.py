@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from wids.reading.ragged import Ragged
 
-__all__ = ["as_tensors", "collate", "column_of", "pin"]
+__all__ = ["PackedRow", "as_tensors", "collate", "column_of", "pack_sequences", "pin"]
 
 Allocate = Callable[[int], np.ndarray]
 
@@ -175,3 +175,63 @@ def pin(batch: Any) -> Any:
     if isinstance(batch, Ragged):
         return Ragged(pin(batch.values), pin(batch.offsets))
     return batch.pin_memory() if isinstance(batch, torch.Tensor) else batch
+
+
+class PackedRow(NamedTuple):
+    """Sequences side by side, as attention takes them that knows where each of them ends.
+
+    Attributes:
+        values: The elements of all sequences; shape `(num_elements, ...)`.
+        cu_seqlens: Start of each sequence in `values`, and the end of the last; int32.
+        positions: Place of each element in its own sequence; int64.
+        max_seqlen: Length of the longest sequence.
+    """
+
+    values: Any
+    cu_seqlens: Any
+    positions: Any
+    max_seqlen: int
+
+
+def pack_sequences(sequences: Sequence[Any]) -> PackedRow:
+    """Join sequences of different lengths to one row, without padding.
+
+    For the batches of a `BatchSampler` with `pack=True`; the names are those of FlashAttention.
+
+    Args:
+        sequences: At least one, all arrays, all tensors, or all lists of numbers; of one type, and
+            of one shape from the second axis on.
+
+    Returns:
+        Tensors for tensors, else arrays.
+
+    Raises:
+        ValueError: There is no sequence, one has no axis, or they do not fit together.
+
+    >>> row = pack_sequences([[7, 8, 9], [5]])
+    >>> row.values.tolist(), row.cu_seqlens.tolist(), row.positions.tolist(), row.max_seqlen
+    ([7, 8, 9, 5], [0, 3, 4], [0, 1, 2, 0], 3)
+    """
+    torch = sys.modules.get("torch")
+    tensors = [torch is not None and isinstance(each, torch.Tensor) for each in sequences]
+    arrays = list(sequences) if all(tensors) else list(map(np.asarray, sequences))
+    if len({(len(each.shape), *each.shape[1:], each.dtype) for each in arrays}) != 1:
+        kinds = [f"{each.dtype}{tuple(each.shape)}" for each in arrays[:4]]
+        raise ValueError(
+            "expected at least one sequence, all of one type and shape but for their first axis, "
+            f"got {', '.join(kinds) or 'none'}; convert them before they are packed"
+        )
+    if not len(arrays[0].shape):
+        raise ValueError("expected sequences, got single numbers; give each as an array of one")
+    lengths = np.array(list(map(len, arrays)), np.int64)
+    ends = np.cumsum(lengths)
+    if ends[-1] >= 1 << 31:
+        raise ValueError(f"cu_seqlens are 32-bit numbers, got {ends[-1]} elements; pack fewer")
+    offsets = np.append(0, ends).astype(np.int32)
+    positions = np.arange(ends[-1]) - np.repeat(ends - lengths, lengths)
+    longest = int(lengths.max())
+    if torch is None or not all(tensors):
+        return PackedRow(np.concatenate(arrays), offsets, positions, longest)
+    device = arrays[0].device
+    starts, places = (torch.from_numpy(each).to(device) for each in (offsets, positions))
+    return PackedRow(torch.cat(arrays), starts, places, longest)
