@@ -136,3 +136,34 @@ def test_permissions_follow_the_umask(tmp_path: Path):
     finally:
         os.umask(old)
     assert (tmp_path / "a.txt").stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.parametrize(
+    "location",
+    [
+        "http://me:secret@host/x.json",
+        "http:/me:secret@host/x.json",
+        "http:me:secret@host/x.json",
+        "//me:secret@host/x.json",
+        "//host:8080/x.json",
+        "s3://bucket/x.json",
+        "me:secret@host/x.json",
+        "http%3A%2F%2Fme%3Asecret%40host/x.json",
+    ],
+)
+def test_a_url_is_no_place_for_output(
+    location: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its path would be a folder named "http:", or one at the root of the disk."""
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ValueError, match="looks like a URL") as caught:
+        write_output(Path(location), b"data")
+    assert "secret" not in str(caught.value)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["a@b.json", "a:1.json", "sets/a:1@b.json", "x.tar?a=1"])
+def test_signs_of_urls_may_be_in_file_names(name: str, tmp_path: Path) -> None:
+    """Names with colons, ats and question marks are names, and written as they are."""
+    write_output(tmp_path / name, b"data")
+    assert (tmp_path / name).read_bytes() == b"data"

@@ -16,6 +16,7 @@ from wids.base.urls import (
     is_local,
     local_path,
     scheme_of,
+    without_secrets,
 )
 from wids.errors import FetchError
 
@@ -128,3 +129,26 @@ def test_lone_surrogates_are_no_url() -> None:
     """A URL with lone surrogates is refused."""
     with pytest.raises(FetchError, match="is no text"):
         check_url("https://host/\ud800.tar")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        FileNotFoundError(2, "No such file", "http:/me:secret@host/a.tar"),
+        PermissionError(13, "Permission denied", "a.tar?signature=secret"),
+        OSError("cannot open https://me:secret@host/a.tar"),
+        ValueError("netloc 'https://me:secret@host' contains invalid characters"),
+        UnicodeEncodeError("ascii", "https://me:secret@host/\u00e4", 23, 24, "ordinal"),
+        KeyError("https://me:secret@host/a.tar"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_causes_are_named_without_secrets(error: Exception) -> None:
+    """The cause of an error keeps its kind and number, and hides what its text quotes."""
+    cause = without_secrets(error)
+    assert "secret" not in f"{cause} {cause!r} {cause.args}"
+    assert cause.__cause__ is cause.__context__ is None
+    if isinstance(error, OSError):
+        assert (type(cause), getattr(cause, "errno", None)) == (type(error), error.errno)
+    else:
+        assert isinstance(cause, ValueError) == isinstance(error, ValueError)

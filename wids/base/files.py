@@ -22,6 +22,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, BinaryIO, NamedTuple
 
+from wids.base.urls import display_url, resembles_url
+
 __all__ = [
     "OutputFile",
     "PartName",
@@ -280,7 +282,14 @@ class OutputFile:
 
         Raises:
             BlockingIOError: Another process is writing this very file.
+            ValueError: The path looks like a URL, of which folders named "http:" would be made.
         """
+        if resembles_url(path):
+            raise ValueError(
+                f"{display_url(str(path))}: looks like a URL; output is written to paths of this "
+                "machine, so write a file and copy it there. If it is a name on this machine, "
+                "give the absolute path"
+            )
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path
         # Every writer uses the same name, so that a second writer of one output gets an error. With

@@ -14,7 +14,9 @@ __all__ = [
     "hide_credentials",
     "is_local",
     "local_path",
+    "resembles_url",
     "scheme_of",
+    "without_secrets",
 ]
 
 # Two slashes are required, since "a:1.tar" is a file name; only `file:` and `pipe:` need none.
@@ -37,13 +39,23 @@ _LOGIN = re.compile(
 _ENCODED_URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(?:%3A|:)(?:%2F|/)*%2F", re.IGNORECASE)
 # What is left of a location where a path was made of it.
 _LOGIN_IN_TEXT = re.compile(r"(?<![^\s'\"/\\(])[^\s'\"/\\:@?]+:[^\s'\"/\\@?]+@(?=[\w\[.])")
+# A login that is percent-encoded is taken for a part of the host, which messages quote.
+_LOGIN_IN_HOST = re.compile(r"(?<=['\"])[^\s'\"/]*%40(?=[\w.])")
 _COMMAND_IN_TEXT = re.compile(
     r"(?<!\w)pipe:[^\s'\"].*?(?=: |['\"]?$)", re.IGNORECASE | re.MULTILINE
 )
 _QUERY_IN_TEXT = re.compile(r"(?<=[\w/%.-])\?[^\s'\"/?=]+=[^\s'\"]*")
 _QUERY = re.compile(r"[?&;][^/?&;=]*=")
 _PROGRAM = re.compile(r"[A-Za-z0-9._/-]+")
+# As a path: a scheme whose second slash was dropped, two slashes and a host, or a login.
+_MISTYPED = re.compile(
+    r"(?:.*[/:])?(?:https?|ftp|file|hf|s3a?|gs|az|abfss?):(?:[/\\]|[^/]*@)|//[^/]*[@:]"
+    r"|[^/\\?#:@]*:[^/\\?#@]*@|[a-z][a-z0-9+.-]*%3A%2F",
+    re.IGNORECASE | re.DOTALL,
+)
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+# Errors of subclasses, such as UnicodeEncodeError, need more than a message.
+_KINDS: tuple[type[Exception], ...] = (OSError, ValueError, RuntimeError)
 _NAME_LENGTH = 60  # with a digest and a suffix, it must fit into the 255 bytes of a file name
 
 
@@ -66,6 +78,18 @@ def is_local(url: str) -> bool:
     return scheme_of(url) in ("", "file")
 
 
+def resembles_url(path: str | os.PathLike[str]) -> bool:
+    """Return whether what was given as a path is a URL, perhaps mistyped or cut by `Path`.
+
+    >>> resembles_url("https://host/a.json"), resembles_url("//me:secret@host/a.json")
+    (True, True)
+    >>> resembles_url("/data/a:1@2.json"), resembles_url("data/train@v1.json")
+    (False, False)
+    """
+    text = os.fspath(path)
+    return bool(scheme_of(text)) or _MISTYPED.match(text) is not None
+
+
 def local_path(url: str) -> Path:
     """Return the path that a plain path or a `file:` URL names, with `~` expanded.
 
@@ -78,7 +102,8 @@ def local_path(url: str) -> Path:
     try:
         return _local_path(url)
     except (ValueError, RuntimeError) as error:  # malformed URL, unknown user or no file name
-        raise FetchError(f"{display_url(url)!a}: names no file: {error}") from error
+        cause = without_secrets(error)
+        raise FetchError(f"{display_url(url)!a}: names no file: {cause}") from cause
 
 
 def _local_path(url: str) -> Path:
@@ -167,7 +192,30 @@ def hide_credentials(text: str) -> str:
     """
     text = _COMMAND_IN_TEXT.sub(lambda found: _display_command(found[0]), text)
     text = _URL_IN_TEXT.sub(lambda found: display_url(found[0]), text)
-    return _QUERY_IN_TEXT.sub("?...", _LOGIN_IN_TEXT.sub("...@", text))
+    text = _LOGIN_IN_HOST.sub("...@", _LOGIN_IN_TEXT.sub("...@", text))
+    return _QUERY_IN_TEXT.sub("?...", text)
+
+
+def without_secrets(error: Exception) -> Exception:
+    """Return the error that an error of ours may name as its cause.
+
+    A traceback shows the causes of an error, too, and a DataLoader sends the traceback of its
+    worker as a message. An error of the system quotes the path that was opened, which may be a
+    mistyped URL. The returned error has no cause of its own.
+
+    >>> without_secrets(FileNotFoundError(2, "No such file", "http:/me:secret@host/a.tar"))
+    FileNotFoundError(2, 'No such file')
+    >>> str(without_secrets(FileNotFoundError(2, "No such file", "http:/me:secret@host/a.tar")))
+    "[Errno 2] No such file: 'http:/host/a.tar'"
+    >>> without_secrets(ValueError("cannot parse 'http://me:secret@host/a.tar'"))
+    ValueError("cannot parse 'http://host/a.tar'")
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        if error.filename is None:
+            return OSError(error.errno, error.strerror)
+        return OSError(error.errno, error.strerror, display_url(str(error.filename)))
+    kind = next((kind for kind in _KINDS if isinstance(error, kind)), Exception)
+    return kind(hide_credentials(str(error)))
 
 
 def base_name(url: str) -> str:

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 from wids.base.files import is_newer
 from wids.base.locks import file_lock
 from wids.base.shardref import ShardRef
-from wids.base.urls import display_url, is_local, local_path
+from wids.base.urls import display_url, is_local, local_path, without_secrets
 from wids.caching.cachefolder import Entry, choose_folder, last_written, parts_of
 from wids.caching.download import Download, Unpacking
 from wids.caching.store import Store, folder_errors
 from wids.caching.unpack import is_compressed_name, load_libraries
-from wids.errors import FetchError
+from wids.errors import CacheError, FetchError
 from wids.fetching.fetch import Fetcher
 
 if TYPE_CHECKING:
@@ -202,6 +202,13 @@ class ShardCache:
         return max(sizes)
 
     def _get(self, shard: ShardRef, stopped: Callable[[], bool]) -> Path:
+        try:
+            return self._path_of(shard, stopped)
+        except CacheError as error:
+            # The disk and the folder know no URL; but which shard it was for may tell the reason.
+            raise CacheError(f"{display_url(shard.url)}: {error}") from error.__cause__
+
+    def _path_of(self, shard: ShardRef, stopped: Callable[[], bool]) -> Path:
         if self.localname is not None:
             path = self.starting_folder.path_of(self.localname(shard.url))
             if not path.exists() and not is_local(shard.url):
@@ -320,13 +327,14 @@ class ShardCache:
         try:
             status = path.stat()
         except OSError as error:
-            raise FetchError(f"{display_url(str(path))}: {error.strerror}") from error
+            shown = display_url(str(path))
+            raise FetchError(f"{shown}: {error.strerror}") from without_secrets(error)
         # Opening a pipe would wait for its writer.
         if not stat.S_ISREG(status.st_mode):
             raise FetchError(
                 f"{display_url(str(path))}: expected a regular file, found a folder, pipe or device"
             )
-        shard.check_size(str(path), status.st_size, remedy=_OTHER_VERSION)
+        shard.check_size(display_url(str(path)), status.st_size, remedy=_OTHER_VERSION)
         if not is_compressed_name(path.name):
             return path
         entry = self._entry_of_local(path)
@@ -357,7 +365,7 @@ class ShardCache:
             if self._store.lease(entry):  # another process was faster
                 return
             self._store.sweep_once()
-            _log.info("fetching %s to %s", job.shown, entry.path)
+            _log.info("fetching %s to %s", job.shown, display_url(str(entry.path)))
             with folder_errors(entry.path):
                 # Into a part beside it, so that no other process finds half a shard.
                 part = job.run()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from wids.base.files import new_part_path, parse_part_name, write_atomically
 from wids.base.hashing import DIGESTS
-from wids.base.urls import base_name
+from wids.base.urls import base_name, display_url, resembles_url, without_secrets
 from wids.caching.unpack import plain_name
 from wids.errors import CacheError
 
@@ -51,10 +51,18 @@ def open_cached(path: Path) -> int:
 def choose_folder(cache_dir: str | os.PathLike[str] | None) -> Path:
     """Return the cache folder: the argument, else `WIDS_CACHE`, else the user's cache folder.
 
+    Raises:
+        CacheError: It is a URL.
+
     >>> choose_folder("/data/cache")
     PosixPath('/data/cache')
     """
     chosen = cache_dir or os.environ.get(_ENVIRONMENT)
+    if chosen and resembles_url(chosen):
+        raise CacheError(
+            f"{display_url(os.fspath(chosen))}: is a URL; set cache_dir or {_ENVIRONMENT} to a "
+            "folder of this machine"
+        )
     if chosen:
         return Path(chosen).expanduser().absolute()
     import platformdirs
@@ -78,11 +86,12 @@ def check_folder(folder: Path, *, shared: bool) -> None:
         status = folder.stat()
     except OSError as error:
         raise CacheError(
-            f"{folder}: cannot be used as cache folder ({error.strerror}); set cache_dir or "
-            f"{_ENVIRONMENT} to a folder you can write to"
-        ) from error
+            f"{display_url(str(folder))}: cannot be used as cache folder ({error.strerror}); "
+            f"set cache_dir or {_ENVIRONMENT} to a folder you can write to"
+        ) from without_secrets(error)
     if not stat.S_ISDIR(status.st_mode):
-        raise CacheError(f"{folder}: is no folder; set cache_dir or {_ENVIRONMENT} to one")
+        shown = display_url(str(folder))
+        raise CacheError(f"{shown}: is no folder; set cache_dir or {_ENVIRONMENT} to one")
     if not shared:
         _refuse_unsafe(folder, status)
 
@@ -95,15 +104,16 @@ def _make_folder(folder: Path, mode: int) -> None:
 
 
 def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
+    shown = display_url(str(folder))
     remedy = f"set cache_dir or {_ENVIRONMENT} elsewhere, or trust everyone with shared=True"
     if status.st_uid not in (os.geteuid(), 0):
         raise CacheError(
-            f"{folder}: belongs to user {status.st_uid}, not to you ({os.geteuid()}), who could "
+            f"{shown}: belongs to user {status.st_uid}, not to you ({os.geteuid()}), who could "
             f"exchange any shard in it; {remedy}"
         )
     if status.st_mode & _OTHERS_WRITE:
         raise CacheError(
-            f"{folder}: other users can write to it (mode {stat.S_IMODE(status.st_mode):04o}) and "
+            f"{shown}: other users can write to it (mode {stat.S_IMODE(status.st_mode):04o}) and "
             f"exchange any shard in it; run chmod go-w on it, {remedy}"
         )
     # The sticky bit, as on /tmp, lets only its owner rename an entry of the folder.
@@ -111,8 +121,8 @@ def _refuse_unsafe(folder: Path, status: os.stat_result) -> None:
         mode = parent.stat().st_mode
         if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
             raise CacheError(
-                f"{folder}: any user can rename it, since {parent} is writable for all "
-                f"(mode {stat.S_IMODE(mode):04o}); run chmod o-w or +t on that, or {remedy}"
+                f"{shown}: any user can rename it, since {display_url(str(parent))} is writable "
+                f"for all (mode {stat.S_IMODE(mode):04o}); run chmod o-w or +t on that, or {remedy}"
             )
 
 

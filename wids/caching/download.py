@@ -140,7 +140,7 @@ class Unpacking:
     """
 
     def __init__(self, source: Path, target: Path, store: Store, shown: str | None = None) -> None:
-        self.shown = shown or str(source)
+        self.shown = shown or display_url(str(source))
         self._source = source
         self._target = target
         self._store = store
@@ -155,7 +155,7 @@ class Unpacking:
             ShardFormatError: The file is damaged, or is no compressed shard.
             CacheError: The disk is full.
         """
-        _log.info("unpacking %s, once, to %s", self.shown, self._target)
+        _log.info("unpacking %s, once, to %s", self.shown, display_url(str(self._target)))
         part = PartFile(
             claim_part(self._target), ShardRef(self.shown), make_room=self._store.make_room
         )

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from wids.base.files import sync_folder
 from wids.base.hashing import hash_file
+from wids.base.urls import display_url, without_secrets
 from wids.caching import eviction
 from wids.caching.cachefolder import (
     KEPT_SPECS,
@@ -145,7 +146,8 @@ class Store:
         status = os.fstat(descriptor)
         # A rename cannot replace a folder.
         if stat.S_ISDIR(status.st_mode):
-            raise CacheError(f"{entry.path}: a folder is where a shard belongs; remove it")
+            shown = display_url(str(entry.path))
+            raise CacheError(f"{shown}: a folder is where a shard belongs; remove it")
         # An evictor may have unlinked it between the opening and the lock.
         if status.st_nlink == 0:
             return False
@@ -357,9 +359,9 @@ def folder_errors(target: Path) -> Iterator[None]:
         raise
     except OSError as error:
         raise CacheError(
-            f"{target.parent}: cannot write {target.name} there ({error.strerror}), and it is not "
-            f"there yet"
-        ) from error
+            f"{display_url(str(target.parent))}: cannot write {target.name} there "
+            f"({error.strerror}), and it is not there yet"
+        ) from without_secrets(error)
 
 
 def _refuse_unreadable(path: Path, error: OSError) -> bool:
@@ -373,7 +375,8 @@ def _refuse_unreadable(path: Path, error: OSError) -> bool:
     if error.errno in {errno.ELOOP, errno.ENXIO}:
         _log.warning("%s: a link or socket where a shard belongs; fetching it anew", path)
         return False
-    raise CacheError(f"{path}: {error.strerror}; remove it") from error
+    shown = display_url(str(path))
+    raise CacheError(f"{shown}: {error.strerror}; remove it") from without_secrets(error)
 
 
 def _boot_token() -> str:

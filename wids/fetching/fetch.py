@@ -12,7 +12,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from wids.base.threads import DaemonThreadPool, result_of
-from wids.base.urls import check_url, display_url, is_local, local_path, scheme_of
+from wids.base.urls import check_url, display_url, is_local, local_path, scheme_of, without_secrets
 from wids.errors import FetchError, IntegrityError
 from wids.fetching.http import HttpSource, HubSource
 from wids.fetching.objecthelper import object_source
@@ -77,7 +77,7 @@ class Fetcher:
 
     >>> Fetcher().read("pipe:echo hello")
     Traceback (most recent call last):
-    wids.errors.FetchError: pipe:echo hello: commands run only with allow_pipe=True
+    wids.errors.FetchError: pipe:echo ...: commands run only with allow_pipe=True
     """
 
     def __init__(self, policy: FetchPolicy | None = None, *, allow_pipe: bool = False) -> None:
@@ -457,7 +457,7 @@ def _read_local(url: str) -> bytes:
         with path.open("rb") as stream:
             data = stream.read(_MAX_DOCUMENT_NBYTES + 1)
     except OSError as error:
-        raise FetchError(f"{display_url(url)}: {error.strerror}") from error
+        raise FetchError(f"{display_url(url)}: {error.strerror}") from without_secrets(error)
     if len(data) > _MAX_DOCUMENT_NBYTES:
         raise FetchError(too_large(url, _MAX_DOCUMENT_NBYTES))
     return data

@@ -144,9 +144,10 @@ class HttpSource:
                 timeout=(policy.connect_timeout_seconds, policy.stall_timeout_seconds),
             )
         except (failures.SSLError, failures.TooManyRedirects, ValueError) as error:
-            raise FetchError(f"{display_url(url)}: {_cause(error)}") from error
+            # Not chained: requests and urllib3 quote the URL, and a traceback shows the causes.
+            raise FetchError(f"{display_url(url)}: {_cause(error)}") from None
         except failures.RequestException as error:
-            raise ConnectionError(_cause(error)) from error
+            raise ConnectionError(_cause(error)) from None
 
     def _judge(self, response: Response, url: str, if_range: str | None) -> Stream:
         headers = response.headers

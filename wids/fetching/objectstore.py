@@ -8,7 +8,7 @@ from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
-from wids.base.urls import display_url, scheme_of
+from wids.base.urls import display_url, hide_credentials, scheme_of
 from wids.errors import FetchError
 from wids.fetching.transport import AbsentError, ChangedError, Stream
 
@@ -129,7 +129,7 @@ def _body(result: GetResult) -> Iterator[bytes]:
     try:
         yield from result.stream(_CHUNK_NBYTES)
     except (BaseError, OSError) as error:
-        raise ConnectionError(_first_line(error)) from error
+        raise ConnectionError(_first_line(error)) from None
 
 
 def _nothing() -> None:
@@ -154,17 +154,17 @@ def _translated_errors(url: str) -> Iterator[None]:
     except BaseException as error:
         # A panic of the library's Rust code, which occurs for some unusual names.
         if type(error).__name__ == "PanicException":
-            raise FetchError(f"{display_url(url)}: {_first_line(error)}") from error
+            raise FetchError(f"{display_url(url)}: {_first_line(error)}") from None
         if not isinstance(error, Exception):
             raise
         # The library's errors have no common base: a missing object is a FileNotFoundError.
         if type(error).__name__ == "GenericError":
             _refuse_anonymous(url, error)
             if _BEYOND_END.search(str(error)):
-                raise ChangedError("the server says that the file ends before the range") from error
-            raise ConnectionError(_first_line(error)) from error
+                raise ChangedError("the server says that the file ends before the range") from None
+            raise ConnectionError(_first_line(error)) from None
         kind = AbsentError if isinstance(error, FileNotFoundError) else FetchError
-        raise kind(f"{display_url(url)}: {_first_line(error)}") from error
+        raise kind(f"{display_url(url)}: {_first_line(error)}") from None
 
 
 def _refuse_anonymous(url: str, error: Exception) -> None:
@@ -172,9 +172,12 @@ def _refuse_anonymous(url: str, error: Exception) -> None:
     text = str(error)
     if _NO_CREDENTIALS.search(text) and not _MAY_PASS.search(text):
         wanted = _CREDENTIALS[_EXTRAS[scheme_of(url)]]
-        raise FetchError(f"{display_url(url)}: no credentials were found; set {wanted}") from error
+        raise FetchError(f"{display_url(url)}: no credentials were found; set {wanted}") from None
 
 
 def _first_line(error: BaseException) -> str:
-    """Return the first line of an error of the library; later lines show its internals."""
-    return (str(error).splitlines() or [type(error).__name__])[0][:300]
+    """Return the first line of an error of the library; later lines show its internals.
+
+    The error itself is never chained to one of ours: a traceback would show the URL that it quotes.
+    """
+    return hide_credentials((str(error).splitlines() or [type(error).__name__])[0][:300])

@@ -771,7 +771,7 @@ class ShardList:
         return (
             f"{name} base: {display_url(self.base)} name: {self._header['name']} "
             f"nfiles: {len(self.shards)} nbytes: {nbytes} samples: {self._locator.total} "
-            f"cache: {self.cache_dir}"
+            f"cache: {display_url(str(self.cache_dir))}"
         )
 
     def get_stats(self) -> tuple[int, int]:

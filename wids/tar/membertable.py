@@ -13,6 +13,7 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
+from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.indexcolumns import IndexColumns, SpanTable
 from wids.tar.sidecar import ROW, Sidecar
@@ -414,8 +415,8 @@ class MemberTable:
 
     def _damaged(self, what: str) -> ShardFormatError:
         return ShardFormatError(
-            f"{self._path}: a damaged sidecar: {what}; delete it, and it is made again from its "
-            "shard"
+            f"{display_url(str(self._path))}: a damaged sidecar: {what}; delete it, and it is made "
+            "again from its shard"
         )
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Protocol, Self
 
 from wids.base.mapping import map_file, page_ranges
+from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.tarindex import TarIndex
 
@@ -181,18 +182,18 @@ class Shard(ReadableShard):
         index = self.index
         if status.st_size != index.source.nbytes:
             raise ShardFormatError(
-                f"{self.path}: expected the {index.source.nbytes} bytes that its index was made "
+                f"{self._shown}: expected the {index.source.nbytes} bytes that its index was made "
                 f"for, found {status.st_size}; make the index again"
             )
         if index.shard_mtime_ns is None and not index.belongs_to(file_descriptor):
             raise ShardFormatError(
-                f"{self.path}: expected a sidecar that is newer than its shard, found an older "
+                f"{self._shown}: expected a sidecar that is newer than its shard, found an older "
                 "one: the shard may have been changed since; verify it by "
                 "TarIndex.load(..., tar=...), or make it again"
             )
         if status.st_mtime_ns != index.shard_mtime_ns:
             raise ShardFormatError(
-                f"{self.path}: expected the modification time {index.shard_mtime_ns} ns that its "
+                f"{self._shown}: expected the modification time {index.shard_mtime_ns} ns that its "
                 f"index was verified with, found {status.st_mtime_ns} ns: the shard was changed "
                 "or copied since; make the index again, or verify it by TarIndex.load(..., tar=...)"
             )
@@ -218,13 +219,13 @@ class Shard(ReadableShard):
         """
         data = self._mapped if copy else self._view
         if data is None:
-            raise ValueError(f"{self.path}: the shard is closed")
+            raise ValueError(f"{self._shown}: the shard is closed")
         if local_index < 0:
             local_index += self.index.num_samples
             if local_index < 0:
                 place = local_index - self.index.num_samples
                 raise IndexError(
-                    f"sample {place} lies outside [-{len(self)}, {len(self)}) of {self.path}"
+                    f"sample {place} lies outside [-{len(self)}, {len(self)}) of {self._shown}"
                 )
         cut = self._cut  # in two steps: Python compiles `self._cut(...)` to a slower method lookup
         return cut(local_index, data, fields)
@@ -243,7 +244,7 @@ class Shard(ReadableShard):
         """
         spans = {name: span for name, *span in self.index.fields(local_index)}
         offset, size = spans[extension]
-        check_part(str(self.path), extension, size, start, stop)
+        check_part(self._shown, extension, size, start, stop)
         nbytes = stop - start
         try:
             descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
@@ -257,7 +258,7 @@ class Shard(ReadableShard):
             os.close(descriptor)
         known = self.index.source.nbytes, self.index.shard_mtime_ns
         if (status.st_size, status.st_mtime_ns) != known or len(data) != nbytes:
-            raise ShardFormatError(f"{self.path}: changed while it was being read; open it again")
+            raise ShardFormatError(f"{self._shown}: changed while it was being read; open it again")
         return data
 
     @property
@@ -268,7 +269,7 @@ class Shard(ReadableShard):
             ValueError: The shard is closed.
         """
         if self._view is None:
-            raise ValueError(f"{self.path}: the shard is closed")
+            raise ValueError(f"{self._shown}: the shard is closed")
         return self._view
 
     def announce(self, local_indexes: Iterable[int], fields: Collection[str] | None = None) -> None:
@@ -324,5 +325,9 @@ class Shard(ReadableShard):
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def _shown(self) -> str:
+        return display_url(str(self.path))
+
     def __repr__(self) -> str:
-        return f"Shard({str(self.path)!r}, {len(self)} samples)"
+        return f"Shard({self._shown!r}, {len(self)} samples)"

@@ -20,6 +20,7 @@ from zlib import crc32
 import numpy as np
 
 from wids.base.mapping import map_file
+from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.tarheader import BLOCK_SIZE
 
@@ -520,6 +521,6 @@ def _parse_skipped(section: bytes, path: str | os.PathLike[str]) -> dict[str, in
 
 def _unfit(path: str | os.PathLike[str], expected: str, found: str) -> ShardFormatError:
     return ShardFormatError(
-        f"{path}: no usable sidecar: expected {expected}, found {found}; "
+        f"{display_url(str(path))}: no usable sidecar: expected {expected}, found {found}; "
         "delete it, and it is made again from its shard"
     )

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from wids.base.files import is_newer, write_atomically
 from wids.base.locks import file_lock
+from wids.base.urls import display_url
 from wids.errors import ShardFormatError
 from wids.tar.foreign import warn_of_wrong_indexes
 from wids.tar.grouping import Grouping, KeyRule, group_members
@@ -202,7 +203,9 @@ class TarIndex(MemberTable):
             if lock_path is not None:
                 # Without the lock, six processes that open thirty new shards at once would each
                 # read the headers of all of them.
-                lock = file_lock(lock_path, str(tar), patience_seconds=_PATIENCE_SECONDS)
+                lock = file_lock(
+                    lock_path, display_url(str(tar)), patience_seconds=_PATIENCE_SECONDS
+                )
             with lock:
                 # Another process may have made the sidecar while this one waited for the lock.
                 index = cls.kept(tar, path, rules)
@@ -306,9 +309,8 @@ class TarIndex(MemberTable):
         return len(header) == BLOCK_SIZE and checksum_matches(header)
 
     def _stale(self, why: str) -> ShardFormatError:
-        return ShardFormatError(
-            f"{self._path}: a stale sidecar: {why}; delete it, and it is made again"
-        )
+        shown = display_url(str(self._path))
+        return ShardFormatError(f"{shown}: a stale sidecar: {why}; delete it, and it is made again")
 
     @property
     def digest(self) -> bytes:
@@ -355,8 +357,8 @@ def _fingerprint(
         if (status.st_size, status.st_mtime_ns) == (members.shard_nbytes, members.shard_mtime_ns):
             return fingerprint(stream.fileno(), members.shard_nbytes, members.end, probed)
     raise ShardFormatError(
-        f"{path}: at byte 0: expected a file that nobody writes, found one that was changed while "
-        "its headers were read; wait until it is completely written"
+        f"{display_url(str(path))}: at byte 0: expected a file that nobody writes, found one that "
+        "was changed while its headers were read; wait until it is completely written"
     )
 
 

@@ -19,6 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wids.base.magic import file_type
+from wids.base.urls import display_url, without_secrets
 from wids.errors import ShardFormatError
 from wids.tar.extended import EXTENDED_TYPES, MAX_EXTENDED_NBYTES, ExtendedHeaders
 from wids.tar.tarheader import (
@@ -212,8 +213,14 @@ def first_members(path: str | os.PathLike[str], most_headers: int) -> list[tuple
 def _open_regular(path: str | os.PathLike[str]) -> int:
     """Open a file for reading and return its descriptor."""
     # Opening a pipe would wait for its writer; the size of a device means nothing.
-    if not stat.S_ISREG(mode := Path(path).stat().st_mode) and not stat.S_ISDIR(mode):
-        raise ShardFormatError(f"{path}: expected a regular file, found a pipe, socket or device")
+    try:
+        mode = Path(path).stat().st_mode
+    except OSError as error:
+        raise without_secrets(error) from None
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        raise ShardFormatError(
+            f"{display_url(str(path))}: expected a regular file, found a pipe, socket or device"
+        )
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
@@ -228,7 +235,7 @@ class HeaderWalk:
 
     def __init__(self, path: Path, file_descriptor: int, concatenated: bool) -> None:
         status = os.fstat(file_descriptor)
-        self._path = path
+        self._shown = display_url(str(path))
         self._file_descriptor = file_descriptor
         self._concatenated = concatenated
         self._nbytes = status.st_size
@@ -331,7 +338,7 @@ class HeaderWalk:
         except ValueError as error:
             if isinstance(error, ShardFormatError):
                 raise
-            raise ShardFormatError(f"{self._path}: at byte {position}: {error}") from error
+            raise ShardFormatError(f"{self._shown}: at byte {position}: {error}") from error
 
     def _entry(self, position: int, header: bytes) -> int:
         """Handle a verified header; return the position of the next one."""
@@ -447,7 +454,7 @@ class HeaderWalk:
         header = self._read(position, BLOCK_SIZE)
         if len(header) == BLOCK_SIZE and checksum_matches(header):
             raise ShardFormatError(
-                f"{self._path}: at byte {position}: expected nothing after the end of the "
+                f"{self._shown}: at byte {position}: expected nothing after the end of the "
                 f"archive, found another archive ({self._trailing_nbytes} bytes); "
                 "concatenated=True reads both, and wids reshard --concatenated (or wids import "
                 "--concatenated) makes one of them"
@@ -483,7 +490,7 @@ class HeaderWalk:
 
     def _fail(self, position: int, expected: str, found: str) -> NoReturn:
         raise ShardFormatError(
-            f"{self._path}: at byte {position}: expected {expected}, found {found}; "
+            f"{self._shown}: at byte {position}: expected {expected}, found {found}; "
             "fetch or pack the shard again"
             + (", or copy its whole samples with wids repair" if position else "")
         )
