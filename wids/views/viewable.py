@@ -42,9 +42,12 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from wids.display.notebook import SampleView
+    from wids.ordering.batchsampler import BatchSampler
+    from wids.ordering.samplers import ChunkedSampler
     from wids.reading.pipeline import ReadingOptions
     from wids.reading.ragged import Values
     from wids.reading.samplesequence import SampleSequence
+    from wids.views.iterable import SampleIterable, Style
 
     _Sequence = SampleSequence
 else:
@@ -430,6 +433,41 @@ class Viewable(_Sequence):
         shards = sum(length > 0 for length in self.lengths)
         kind = type(self).__name__
         return describe.page_of(self, DatasetFacts(kind, repr(self), len(self), shards, None))
+
+    def as_iterable(
+        self,
+        sampler: ChunkedSampler | BatchSampler,
+        *,
+        batch_size: int = 64,
+        style: Style = "wids",
+    ) -> SampleIterable:
+        """Return the samples as a torch IterableDataset, exact over ranks and workers.
+
+        Args:
+            sampler: Gives the order and the share of this rank; a sampler of this library, or a
+                `BatchSampler`.
+            batch_size: Number of samples that a worker reads at a time. With that of the
+                DataLoader, its batches are those of the sampler.
+            style: "wids" for the samples as they are; "webdataset" for samples as webdataset's
+                pipeline stages take them: raw fields under names without the leading dot.
+
+        Returns:
+            A `SampleIterable`; call `set_epoch` of it or of the sampler before each epoch.
+
+        >>> import tempfile, wids
+        >>> folder = tempfile.mkdtemp()
+        >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
+        ...     for number in range(3):
+        ...         writer.write({"__key__": f"{number}", ".cls": number})
+        >>> dataset = wids.ShardListDataset(folder)
+        >>> sampler = wids.ShardListSampler(dataset, shuffle=False)
+        >>> [sample["cls"] for sample in dataset.as_iterable(sampler, style="webdataset")]
+        [b'0', b'1', b'2']
+        """
+        # torch takes seconds to import, and is needed by nothing else here.
+        from wids.views.iterable import SampleIterable
+
+        return SampleIterable(self, sampler, batch_size=batch_size, style=style)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write a document that names the dataset and what was chosen of it.

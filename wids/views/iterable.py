@@ -1,0 +1,133 @@
+"""`SampleIterable`: a sequence of samples as torch's IterableDataset, exact over ranks and workers.
+
+For programs that are built on iterable datasets, above all on the pipeline stages of webdataset.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+import torch
+from torch.utils.data import IterableDataset, get_worker_info
+
+from wids.base.warn import warn
+from wids.ordering.batchsampler import BatchSampler
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from wids.ordering.samplers import ChunkedSampler
+    from wids.reading.samplesequence import SampleSequence
+
+__all__ = ["STYLES", "SampleIterable", "Style"]
+
+Style = Literal["wids", "webdataset"]
+STYLES = ("wids", "webdataset")
+
+
+class SampleIterable(IterableDataset[Any]):
+    """Iterable over the samples of a sequence, in the order of a sampler.
+
+    The sampler deals the samples to the ranks. The workers of a DataLoader take turns, a batch of
+    indexes each: with the batch size of the DataLoader, its batches are those of the sampler, in
+    their order. Each sample comes once an epoch, for any number of workers.
+
+    A DataLoader starts its workers with a copy of the sampler, so `set_epoch` has to be called
+    before each epoch, as for torch's DistributedSampler. A second epoch in the order of the last
+    one is warned of. With a StatefulDataLoader and equally many workers it can be saved and
+    restored at any sample.
+
+    Args:
+        samples: Any sequence of samples: a dataset, a view, a join, a mixture.
+        batches: A sampler of this library, or a `BatchSampler`.
+        batch_size: Number of samples that a worker reads at a time, unless a `BatchSampler` says.
+        style: "wids" for the samples as they are; "webdataset" for raw fields as `bytes` under
+            names without the leading dot, with `__key__` and `__url__`.
+
+    Raises:
+        ValueError: The style is unknown.
+    """
+
+    def __init__(
+        self,
+        samples: SampleSequence | Any,
+        batches: ChunkedSampler | BatchSampler,
+        *,
+        batch_size: int = 64,
+        style: Style = "wids",
+    ) -> None:
+        super().__init__()
+        if style not in STYLES:
+            raise ValueError(f"style: expected one of {STYLES}, got {style!r}")
+        if not isinstance(batches, BatchSampler):
+            batches = BatchSampler(batches, batch_size)
+        raw = style == "webdataset"
+        self.samples = samples.with_options(transformations="bytes") if raw else samples
+        self.batches = batches
+        self.style = style
+        # Shared with the workers, which are new processes in each epoch: epoch and position at
+        # which the last pass began that came to its end.
+        self._finished = torch.full((2,), -1, dtype=torch.int64)
+        self._finished.share_memory_()  # type: ignore[no-untyped-call]  # torch has no types for it
+        self._start: Mapping[str, Any] = {}
+        self._taken = 0  # samples that this worker yielded in its pass
+        self._skip = 0
+
+    def __len__(self) -> int:
+        """Return the number of samples that this rank reads in an epoch."""
+        return len(self.batches.sampler)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the samples of this worker."""
+        worker = get_worker_info()
+        number, workers = (0, 1) if worker is None else (worker.id, worker.num_workers)
+        batches = iter(self.batches)
+        self._start = self.batches.state_dict(consumed=0)
+        begun = self._begun()
+        if number == 0 and self._finished.tolist() == begun:
+            warn(
+                f"epoch {begun[0]} is read once more, in the same order; call "
+                f"sampler.set_epoch(epoch) before each epoch"
+            )
+        self._taken, skip = 0, self._skip
+        self._skip = 0
+        for batch in islice(batches, number, None, workers):
+            self._taken += min(skip, len(batch))
+            if skip >= len(batch):
+                skip -= len(batch)
+                continue
+            for sample in self._read(batch)[skip:]:
+                self._taken += 1
+                yield sample
+            skip = 0
+        if number == 0:
+            self._finished[:] = torch.tensor(begun)
+
+    def _begun(self) -> list[int]:
+        """Return epoch and position at which the pass began."""
+        return [int(self._start[name]) for name in ("epoch", "position")]
+
+    def _read(self, batch: Sequence[int]) -> list[Any]:
+        samples: list[Any] = self.samples.__getitems__(batch)
+        return list(map(_as_webdataset, samples)) if self.style == "webdataset" else samples
+
+    def set_epoch(self, epoch: int) -> None:
+        """Set the epoch of the sampler."""
+        self.batches.set_epoch(epoch)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return where this worker stands; a StatefulDataLoader saves the state of each."""
+        return {"start": dict(self._start), "taken": self._taken}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Make the next pass continue behind the samples that were yielded before."""
+        if state_dict["start"]:
+            self.batches.load_state_dict(state_dict["start"])
+            self._skip = int(state_dict["taken"])
+
+
+def _as_webdataset(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a raw sample as webdataset's reader makes it."""
+    fields = {name[1:]: value for name, value in sample.items() if name.startswith(".")}
+    return {"__key__": sample["__key__"], "__url__": sample["__shard__"], **fields}
