@@ -7,11 +7,18 @@ import struct
 import subprocess
 import sys
 import zipfile
+import zlib
 from collections.abc import Callable
 
 import numpy as np
 import pytest
 import zstandard
+from PIL import Image
+
+from wids.codecs import arrays
+from wids.codecs import images as images_module
+from wids.codecs.decode import SampleDecoder, decode_field
+from wids.errors import DecodeError
 
 MEBIBYTE = 1 << 20
 LIMIT = 1 << 30  # bytes of address space
@@ -163,3 +170,123 @@ def test_arrays_within_their_size_are_decoded() -> None:
         stream = io.BytesIO()
         save(stream, a=np.zeros((1000, 1000)))
         assert decoded(".npz", stream.getvalue())[0] == "decoded"
+
+
+def test_an_npz_has_a_largest_number_of_members(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The entries are counted before an object is made for each."""
+    stream = io.BytesIO()
+    np.savez(stream, **{f"a{number}": np.int8(number) for number in range(30)})
+    assert len(decode_field(".npz", stream.getvalue())) == 30
+    monkeypatch.setattr(arrays, "MAX_MEMBERS", 29)
+    with pytest.raises(DecodeError, match="npz: expected 29 members at most"):
+        decode_field(".npz", stream.getvalue())
+
+
+def tensors(header: str) -> bytes:
+    """Return a .safetensors of four bytes of data with a header of any text."""
+    return struct.pack("<Q", len(header)) + header.encode() + bytes(4)
+
+
+ENTRY = '{"dtype":"U8","shape":[4],"data_offsets":[0,4]}'
+EMPTY = '{"dtype":"U8","shape":[0],"data_offsets":[4,4]}'
+NINES, LONG = "9" * 5000, "x" * 10**6
+HEADERS = {
+    "list": (f"[{ENTRY}]", "expected a JSON object"),
+    "entries are lists": ('{"a":[0,4]}', "malformed header"),
+    "a name twice": (f'{{"a":{ENTRY},"b":{EMPTY},"b":{EMPTY}}}', "the name 'b' occurs twice"),
+    "a key twice": ('{"a":{"dtype":"U8","shape":[4],"shape":[4]}}', "'shape' occurs twice"),
+    "deep": ("[" * 100_000, "no JSON"),
+    "long number": (
+        '{"a":{"dtype":"U8","shape":[$],"data_offsets":[0,4]}}'.replace("$", NINES),
+        "JSON",
+    ),
+    "long type": (
+        '{"a":{"dtype":"$","shape":[4],"data_offsets":[0,4]}}'.replace("$", LONG),
+        "KeyError",
+    ),
+    "long name": (
+        '{"$":{"dtype":"U8","shape":[5],"data_offsets":[0,4]}}'.replace("$", LONG),
+        "tensor 'x",
+    ),
+    "long offsets": ('{"a":{"data_offsets":["$","b"]}}'.replace("$", LONG), "without hole"),
+    "negative": ('{"a":{"dtype":"U8","shape":[-2,-2],"data_offsets":[0,4]}}', "impossible shape"),
+    "truth": ('{"a":{"dtype":"U8","shape":[true,4],"data_offsets":[0,4]}}', "impossible shape"),
+    "fractions": ('{"a":{"dtype":"U8","shape":[4],"data_offsets":[0.5,4]}}', "without hole"),
+}
+
+
+@pytest.mark.parametrize("kind", HEADERS)
+def test_odd_headers_of_tensors_are_short_errors(kind: str) -> None:
+    """The error names the field and what is wrong, without the whole of a long value."""
+    header, reason = HEADERS[kind]
+    with pytest.raises(DecodeError, match=reason) as caught:
+        decode_field(".safetensors", tensors(header))
+    assert "cannot decode field '.safetensors'" in str(caught.value)
+    assert len(str(caught.value)) < 3000
+
+
+def test_millions_of_values_in_a_header_of_tensors_are_refused_before_parsing() -> None:
+    """A header may have a hundred megabytes, but not the gigabytes of its empty lists."""
+    header = '{"a":[' + "[]," * (8 << 20) + "0]}"
+    with pytest.raises(DecodeError, match="the values of the header could take more"):
+        decode_field(".safetensors", tensors(header))
+
+
+def many_scans(num_scans: int, tail: bytes = b"") -> bytes:
+    """Return a progressive JPEG whose last scan is repeated, with a thumbnail before them."""
+    stream = io.BytesIO()
+    Image.new("L", (64, 64), 90).save(stream, "JPEG", progressive=True)
+    data = stream.getvalue()
+    scan = data[data.rindex(b"\xff\xda") : -2]
+    thumbnail = b"\xff\xda" * 1000
+    segment = b"\xff\xe5" + struct.pack(">H", 2 + len(thumbnail)) + thumbnail
+    return data[:2] + segment + data[2:-2] + scan * num_scans + data[-2:] + tail
+
+
+@pytest.mark.parametrize("images", ["PIL", "numpy", "torch"])
+def test_a_jpeg_of_thousands_of_scans_is_refused(
+    images: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each scan goes through all pixels, so scans times pixels are bounded."""
+    monkeypatch.setattr(images_module, "MAX_SCANNED_PIXELS", 64 * 64 * 100)
+    decode = SampleDecoder(images)
+    decode({".jpg": many_scans(50)})
+    # What stands in other segments, or behind the end, is no scan.
+    decode({".jpg": many_scans(50, tail=b"\xff\xda\0\0" * 1000)})
+    with pytest.raises(DecodeError, match="64 x 64 pixels with over 100 scans"):
+        decode({".jpg": many_scans(100)})
+
+
+def text_chunk(kind: bytes, content: bytes) -> bytes:
+    body = kind + content
+    return struct.pack(">I", len(content)) + body + struct.pack(">I", zlib.crc32(body))
+
+
+def packed(nbytes: int) -> bytes:
+    return zlib.compress(b"a" * nbytes, 1)
+
+
+CHUNKS: dict[str, Callable[[], bytes]] = {
+    "profile": lambda: text_chunk(b"iCCP", b"a\0\0" + packed(400 * MEBIBYTE)),
+    "text": lambda: text_chunk(b"zTXt", b"a\0\0" + packed(400 * MEBIBYTE)),
+    "wide text": lambda: text_chunk(b"iTXt", b"a\0\1\0\0\0" + packed(400 * MEBIBYTE)),
+    "many texts": lambda: text_chunk(b"tEXt", b"a\0" + b"a" * 900_000) * 100,
+    "exif": lambda: text_chunk(b"eXIf", b"MM\0*\0\0\0\x08" + b"\xff" * 10_000_000),
+}
+
+
+@pytest.mark.parametrize("kind", CHUNKS)
+def test_large_chunks_of_a_picture_are_bounded(kind: str) -> None:
+    """Compressed profiles and texts take no memory without bound, whether refused or left out."""
+    stream = io.BytesIO()
+    Image.new("L", (8, 8)).save(stream, "PNG")
+    data = stream.getvalue()
+    said, taken = decoded(".png", data[:33] + CHUNKS[kind]() + data[33:])
+    assert said == "decoded" or "cannot decode field '.png'" in said
+    assert taken < 300 * MEBIBYTE
+
+
+def test_wrappers_in_wrappers_are_unpacked_once() -> None:
+    """What is compressed twice stays a stream of the inner one, so the bound holds."""
+    twice = pack(pack(b"[" + b"1," * 1000 + b"1]"))
+    assert decode_field(".json.gz.gz", twice).read(2) == b"\x1f\x8b"

@@ -45,6 +45,8 @@ __all__ = [
 _MOST_DIGITS = 18
 NPY_MAGIC = b"\x93NUMPY"
 _STEP_NBYTES = 1 << 20  # bytes of a zip member read at once
+MAX_MEMBERS = 65_535  # of a .npz, each of which takes a kilobyte and tens of microseconds
+_ENTRY_MAGIC = b"PK\1\2"  # of an entry of the table of a zip archive
 NPY_HEADER_LIMIT = 1 << 16  # bytes; structured types with hundreds of fields need far fewer
 
 
@@ -200,14 +202,20 @@ def decode_npz(data: bytes | memoryview, *, max_nbytes: int) -> dict[str, np.nda
         Arrays by name, in the order of the file; each owns its memory.
 
     Raises:
-        DecodeError: The data is no zip archive of `.npy` members, or unpacks to more than
-            `max_nbytes`.
+        DecodeError: The data is no zip archive of `.npy` members, has too many of them, or unpacks
+            to more than `max_nbytes`.
 
     >>> decode_npz(encode_npz({"a": [1.5]}), max_nbytes=1000)
     {'a': array([1.5])}
     """
+    content = bytes(data)
+    # Before zipfile makes an object of a kilobyte for each entry of 50 bytes.
+    if content.count(_ENTRY_MAGIC) > MAX_MEMBERS:
+        raise DecodeError(
+            f"npz: expected {MAX_MEMBERS} members at most, found over {MAX_MEMBERS} entries"
+        )
     try:
-        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             members = archive.infolist()
             nbytes = sum(member.file_size for member in members)
             if nbytes > max_nbytes:

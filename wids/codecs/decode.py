@@ -21,6 +21,7 @@ __all__ = ["Decoder", "ErrorHandler", "SampleDecoder", "decode_field"]
 ErrorHandler = Callable[[DecodeError, str, dict[str, Any]], Any]
 
 MEMO_LIMIT = 10_000  # extensions; bounds the memory if every sample has other extensions
+_MOST_REASON = 2000  # characters of the cause of a failure
 _PLACE = ("__index__", "__key__", "__shard__")  # what says where a sample stands
 # Used by `repr`, which shows the settings that differ, and by pickling, which passes all of them.
 DEFAULTS = {
@@ -271,9 +272,13 @@ def _place(extension: str, sample: Mapping[str, Any]) -> str:
 
 def _reason(error: Exception) -> str:
     """Return the cause of a failure for a message."""
+    # Some errors show the whole value that they refuse.
+    text = str(error)
+    if len(text) > _MOST_REASON:
+        text = f"{text[:_MOST_REASON]}... ({len(text)} characters)"
     if isinstance(error, (DecodeError, ImportError, PermissionError)):
-        return str(error)
-    return f"{type(error).__name__}: {error}"
+        return text
+    return f"{type(error).__name__}: {text}"
 
 
 class _DecoderOf(dict[str, Decoder | None]):

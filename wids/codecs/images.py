@@ -11,6 +11,7 @@ Alpha is dropped, not blended, where RGB is wanted. Values of 16 bits give bytes
 
 import io
 import math
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -25,6 +26,7 @@ from wids.errors import DecodeError
 __all__ = [
     "IMAGE_TARGETS",
     "ImageDecoder",
+    "check_scans",
     "encode_image",
     "fast_library",
     "jpeg_size",
@@ -45,6 +47,12 @@ MORE_FORMATS = ("WEBP", "TIFF", "AVIF", "JPEG2000", "TGA", "ICO", "QOI", "PCX", 
 WIDE_MODES = {"I": "32-bit integer", "F": "floating-point"}
 JPEG_MAGIC = b"\xff\xd8"
 EXIF_ORIENTATION = 0x0112
+# A progressive JPEG may have any number of scans, each of which goes through all its pixels: more
+# pixels than this in all its scans would take minutes. Photographs have about ten scans.
+MAX_SCANNED_PIXELS = 1 << 32
+_MARKER = re.compile(rb"\xff+([\x01-\xcf\xd8-\xfe])")  # but those within the data of a scan
+_SCAN, _END = 0xDA, 0xD9
+_LEAST_SCAN_NBYTES = 10
 # Fixed, so that the same picture is the same file; changing them changes people's digests.
 ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
     "JPEG": {"quality": 95},
@@ -66,13 +74,14 @@ def open_image(data: bytes | memoryview) -> Any:
 
     Raises:
         OSError: The data has none of the supported image formats.
+        DecodeError: It is a JPEG that would take minutes to decode.
         PIL.Image.DecompressionBombError: The image has over twice `PIL.Image.MAX_IMAGE_PIXELS`
             pixels.
     """
     pil = load("PIL.Image", "pillow")
     stream = io.BytesIO(data)
     try:
-        return pil.open(stream, formats=COMMON_FORMATS)
+        image = pil.open(stream, formats=COMMON_FORMATS)
     except pil.UnidentifiedImageError:
         pil.init()
         stream.seek(0)
@@ -84,6 +93,41 @@ def open_image(data: bytes | memoryview) -> Any:
                 f"expected an image of a format that is read here, found {len(data)} bytes, the "
                 f"first of them {bytes(data[:16])!r}"
             ) from None
+    if data[:2] == JPEG_MAGIC:
+        check_scans(data, *image.size)
+    return image
+
+
+def check_scans(data: bytes | memoryview, width: int, height: int) -> None:
+    """Verify that the scans of a JPEG do not go through too many pixels.
+
+    Args:
+        data: The whole file.
+        width: Width of the image in pixels.
+        height: Height of the image.
+
+    Raises:
+        DecodeError: They would take minutes to decode.
+    """
+    most = max(64, MAX_SCANNED_PIXELS // max(1, width * height))
+    # Nearly every file is too short for so many scans, which spares it the search.
+    if len(data) // _LEAST_SCAN_NBYTES <= most:
+        return
+    content = bytes(data)
+    # Those in thumbnails and behind the end are counted by this, too, so it is a first look.
+    if content.count(b"\xff\xda") <= most:
+        return
+    position, num_scans = 2, 0
+    while found := _MARKER.search(content, position):
+        if found[1][0] == _END:
+            return
+        num_scans += found[1][0] == _SCAN
+        if num_scans > most:
+            raise DecodeError(
+                f"a JPEG of {width} x {height} pixels with over {most} scans, which would take "
+                "minutes to decode"
+            )
+        position = found.end() + int.from_bytes(content[found.end() : found.end() + 2], "big")
 
 
 def name_failures(image: Any, failure: Callable[[Exception], DecodeError]) -> None:
@@ -220,6 +264,7 @@ class ImageDecoder:
             # Pillow warns of images beyond its limit and refuses those beyond twice that.
             if colorspace not in JPEG_MODES or width * height > _pixel_limit():
                 return None
+            check_scans(data, width, height)
             plan = self._plan(width, height)
             mode = self._wanted_mode(JPEG_MODES[colorspace])
             pixels = simplejpeg.decode_jpeg(

@@ -12,12 +12,14 @@ from typing import Any
 import numpy as np
 
 from wids.base.optional import load
+from wids.base.valuesizes import json_nbytes
 from wids.errors import DecodeError
 
 __all__ = ["decode_safetensors", "encode_safetensors", "safetensors_metadata"]
 
 MAX_NDIM = 64  # numpy's limit
 HEADER_LIMIT = 100_000_000  # bytes; the limit of the reference implementation
+MAX_VALUES_NBYTES = 1 << 30  # of the header as Python objects, bounded before it is parsed
 NUMPY_DTYPES = {
     "BOOL": "?",
     "U8": "u1",
@@ -92,13 +94,29 @@ def _parse_header(data: bytes | memoryview) -> tuple[dict[str, Any], int]:
             f"safetensors: the header should end at byte {start}; the file has {len(data)} bytes, "
             f"and {HEADER_LIMIT} are allowed for a header"
         )
+    text = bytes(data[8:start])
+    if json_nbytes(text, MAX_VALUES_NBYTES) > MAX_VALUES_NBYTES:
+        raise DecodeError(
+            f"safetensors: the values of the header could take more than {MAX_VALUES_NBYTES} bytes "
+            "of memory"
+        )
     try:
-        header = json.loads(bytes(data[8:start]))
+        header = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
         raise DecodeError(f"safetensors: the header is no JSON: {error}") from error
     if not isinstance(header, dict):
         raise DecodeError(f"safetensors: expected a JSON object as header, got {type(header)}")
     return header, start
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return a JSON object; of two equal names, one tensor would be lost."""
+    made = dict(pairs)
+    if len(made) != len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in made if names.count(name) > 1)
+        raise ValueError(f"the name {twice!r:.80} occurs twice")
+    return made
 
 
 def _tensor(name: str, entry: dict[str, Any], data: bytes | memoryview, start: int) -> Any:
