@@ -23,7 +23,7 @@ from wids.commands.choose import add_choose_commands
 from wids.commands.copy import add_copy_commands
 from wids.commands.look import add_look_commands
 from wids.commands.make import add_make_commands
-from wids.commands.terminal import DONE, FAULTY, Arguments, complain, message_of
+from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of
 from wids.errors import WidsError
 
 if TYPE_CHECKING:
@@ -76,8 +76,7 @@ def main(argv: Sequence[str] | None = None) -> int:
             # Without the line of code that Python adds, which does not help the user of a command.
             warnings.showwarning = lambda message, *_, **__: complain(str(message))
             code: int = args.run(args)
-        if sys.stdout is not None:  # None if the shell closed it; not every command prints
-            sys.stdout.flush()
+        flush_output()
     except BrokenPipeError:  # the reader has ended, as in `wids ls ... | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return DONE

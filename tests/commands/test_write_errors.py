@@ -2,6 +2,7 @@
 
 import os
 import resource
+import signal
 import subprocess
 import sys
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 
 import wids
+from wids.base.files import write_output
 from wids.base.processes import run_each
 from wids.cli import main
 
@@ -51,6 +53,51 @@ def test_a_full_disk_is_told_with_the_file(
     assert name in run.stderr, run.stderr
     assert "File too large" in run.stderr
     assert not list((folder / "out").rglob("*.tar"))
+
+
+@pytest.mark.parametrize("way", ["shard", "tar", "spec"])
+def test_a_full_disk_is_told_with_the_file_in_python(tmp_path: Path, way: str) -> None:
+    """Writers and small files name what they could not write, and leave no part of it."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large: .*x-0.tar") as caught:
+            write_something(tmp_path, way, 30_000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, handler)
+    assert caught.value.filename == str(tmp_path / "x-0.tar")
+    assert not list(tmp_path.glob("*.tar*"))
+
+
+def write_something(folder: Path, way: str, nbytes: int) -> None:
+    if way == "spec":
+        write_output(folder / "x-0.tar", bytes(nbytes))
+        return
+    writer: wids.ShardWriter | wids.TarWriter
+    writer = wids.ShardWriter(folder / "x-%d.tar")
+    if way == "tar":
+        writer = wids.TarWriter(folder / "x-0.tar")
+    with writer:
+        writer.write({"__key__": "a", ".bin": bytes(nbytes)})
+
+
+@pytest.mark.parametrize("command", [["cat", "x.tar", "0", ".txt"], ["ls", "x.tar", "0:"]])
+def test_a_full_disk_behind_the_standard_output_is_named(
+    make_shard: MakeShard, command: list[str]
+) -> None:
+    """What is printed into a full disk is an error that says so."""
+    path = make_shard("x.tar", [{"__key__": "a", ".txt": "x" * 30_000}])
+    run = subprocess.run(
+        ["sh", "-c", f"{sys.executable} -m wids {' '.join(command)} > /dev/full"],
+        cwd=path.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(Path(wids.__file__).parents[1])},
+    )
+    assert (run.returncode, run.stderr) == (1, "wids: standard output: No space left on device\n")
 
 
 def die(_item: int) -> int:

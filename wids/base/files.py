@@ -303,9 +303,10 @@ class OutputFile:
         Args:
             fsync: Wait until the disk has file and name, so that a power cut takes neither.
         """
-        self.stream.flush()
-        if fsync:
-            os.fsync(self.stream.fileno())
+        with named_write_errors(self.path):
+            self.stream.flush()
+            if fsync:
+                os.fsync(self.stream.fileno())
         # Renamed while locked, so that no other process can start to write the part before.
         self.part_path.replace(self.path)
         self.stream.close()
@@ -316,7 +317,8 @@ class OutputFile:
         """Remove the part unless it was published; may be called at any time."""
         if not self.stream.closed:
             self.part_path.unlink(missing_ok=True)
-            self.stream.close()
+            with suppress(OSError):  # a full disk, again: what could not be written is not wanted
+                self.stream.close()
 
 
 def _open_alone(part_path: Path) -> BinaryIO:
@@ -410,7 +412,8 @@ def write_output(path: Path, data: bytes) -> None:
     """
     out = OutputFile(path)
     try:
-        out.stream.write(data)
+        with named_write_errors(path):
+            out.stream.write(data)
         out.publish()
     finally:
         out.discard()

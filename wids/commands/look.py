@@ -147,6 +147,7 @@ def cat(args: Arguments) -> int:
 
 
 def _write_field(sample: dict[str, Any], field: str) -> None:
+    from wids.base.files import named_write_errors
     from wids.commands.show import field_names
 
     extension = field if field in sample else f".{field}"
@@ -155,7 +156,8 @@ def _write_field(sample: dict[str, Any], field: str) -> None:
             f"sample {sample['__index__']} ({sample['__key__']}) has no field {field!r}; "
             f"it has {' '.join(field_names(sample))}"
         )
-    standard_output().buffer.write(sample[extension])
+    with named_write_errors("standard output"):
+        standard_output().buffer.write(sample[extension])
 
 
 def sample(args: Arguments) -> int:

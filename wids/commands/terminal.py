@@ -7,6 +7,8 @@ import json
 import sys
 from typing import TYPE_CHECKING, Any, TextIO
 
+from wids.base.files import named_write_errors
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -18,6 +20,7 @@ __all__ = [
     "add_json",
     "add_workers",
     "complain",
+    "flush_output",
     "message_of",
     "note",
     "out",
@@ -79,9 +82,21 @@ def positive(text: str) -> int:
 
 def out(lines: str | Iterable[str]) -> None:
     """Print one line or several on standard output."""
-    standard_output().writelines(
-        f"{line}\n" for line in ([lines] if isinstance(lines, str) else lines)
-    )
+    with named_write_errors("standard output"):
+        standard_output().writelines(
+            f"{line}\n" for line in ([lines] if isinstance(lines, str) else lines)
+        )
+
+
+def flush_output() -> None:
+    """Flush standard output.
+
+    Raises:
+        OSError: It leads to a full disk.
+    """
+    if sys.stdout is not None:  # None if the shell closed it; not every command prints
+        with named_write_errors("standard output"):
+            sys.stdout.flush()
 
 
 def standard_output() -> TextIO:

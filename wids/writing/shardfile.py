@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict
 
-from wids.base.files import OutputFile, remove_parts
+from wids.base.files import OutputFile, named_write_errors, remove_parts
 from wids.base.hashing import DIGESTS, RunningDigests
 from wids.base.warn import warn
 from wids.specs.newspec import name_in_spec, shard_entry
@@ -104,9 +104,10 @@ class NewShard:
         """
         sidecar = self.path.with_name(self.path.name + SIDECAR_SUFFIX)
         try:
-            self.archive.close()
-            digests = self._file.close()
-            self._out.stream.flush()
+            with named_write_errors(self.path):
+                self.archive.close()
+                digests = self._file.close()
+                self._out.stream.flush()
             if self._options["sidecars"]:
                 # Incomplete sidecars can be removed: the lock on the shard's temporary file
                 # guarantees that no other process writes one.

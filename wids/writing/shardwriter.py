@@ -12,7 +12,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, Self, Unpack
 
-from wids.base.files import remove_parts, write_output
+from wids.base.files import named_write_errors, remove_parts, write_output
 from wids.base.urls import display_url
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.newspec import name_in_spec, new_spec
@@ -210,7 +210,8 @@ class ShardWriter:
         if shard is None:
             path = Path(self._pattern % self._number)
             shard = self._open = NewShard(path, self._options)
-        shard.archive.write(key, members)
+        with named_write_errors(shard.path):
+            shard.archive.write(key, members)
 
     def _finish_shard(self) -> None:
         """Publish the open shard and record its spec entry."""

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from wids.base.files import OutputFile
+from wids.base.files import OutputFile, named_write_errors
 from wids.base.urls import display_url
 from wids.writing.memberwriter import ByteSink, SampleArchive
 from wids.writing.sampleencoder import Encoder, SampleEncoder
@@ -70,8 +70,8 @@ class TarWriter:
         if isinstance(self._sink, io.RawIOBase):
             # A raw file may write only part of a block; a buffered one writes the rest, too.
             self._sink = self._pipe = io.BufferedWriter(self._sink)
-        where = "this archive" if self._file is None else str(self._file.path)
-        self._archive = SampleArchive(self._sink, where, mtime)
+        self._where = "this archive" if self._file is None else str(self._file.path)
+        self._archive = SampleArchive(self._sink, self._where, mtime)
 
     @property
     def nsamples(self) -> int:
@@ -98,7 +98,9 @@ class TarWriter:
                 closed. Nothing was written.
         """
         before = self._archive.nbytes
-        self._archive.write(*self._encode(sample))
+        key, members = self._encode(sample)
+        with named_write_errors(self._where):
+            self._archive.write(key, members)
         return self._archive.nbytes - before
 
     def close(self) -> None:
@@ -106,10 +108,11 @@ class TarWriter:
         if self._archive.closed:
             return
         try:
-            self._archive.close()
-            # A full disk or a closed pipe raises here, not when the process ends.
-            if hasattr(self._sink, "flush"):
-                self._sink.flush()
+            with named_write_errors(self._where):
+                self._archive.close()
+                # A full disk or a closed pipe raises here, not when the process ends.
+                if hasattr(self._sink, "flush"):
+                    self._sink.flush()
             if self._file is not None:
                 self._file.publish(fsync=self._fsync)
         finally:
