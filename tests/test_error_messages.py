@@ -219,7 +219,11 @@ FAULTS: dict[str, tuple[Faults, dict[str, Any], list[str]]] = {
     "forbidden": (Faults(status=403), {}, ["403"]),
     "broken server": (Faults(status=503), {}, ["503", "gave up after"]),
     "refused": (Faults(refuse=True), {}, ["gave up after"]),
-    "login page": (Faults(html=True), {}, ["no tar archive came", "text/html", "nothing was kept"]),
+    "login page": (
+        Faults(html=True),
+        {},
+        ["expected a tar archive", "text/html", "nothing was kept"],
+    ),
     "cut": (Faults(cut_at=5000), {}, ["gave up after"]),
     "another size": (Faults(), {"filesize": 7}, ["7", str(len(SHARD))]),
     "another digest": (Faults(), {"md5sum": "0" * 32}, ["0" * 32, "md5"]),

@@ -83,7 +83,7 @@ def test_a_local_shard_of_another_size_is_refused(cache: ShardCache, tmp_path: P
     path.write_bytes(SHARD)
     with pytest.raises(IntegrityError, match=f"{len(SHARD)} bytes, the spec says 7") as caught:
         cache.get(ShardRef.of(str(path), filesize=7))
-    assert "make the spec anew" in str(caught.value)
+    assert "create the spec again" in str(caught.value)
     assert "kept" not in str(caught.value)  # nothing was fetched, and the file stays
     assert path.read_bytes() == SHARD
 
@@ -189,7 +189,7 @@ def test_a_shared_folder_is_used_on_request(tmp_path: Path, shard_server: ShardS
 def test_a_file_in_place_of_the_folder_is_named(tmp_path: Path, shard_server: ShardServer) -> None:
     """A cache folder must be a folder."""
     (tmp_path / "cache").write_bytes(b"")
-    with pytest.raises(CacheError, match="is no folder"):
+    with pytest.raises(CacheError, match="is not a folder"):
         ShardCache(tmp_path / "cache").get(shard_server.put("a.tar", SHARD))
 
 
@@ -268,7 +268,7 @@ def test_a_folder_in_the_place_of_a_shard_is_named(
     path = cache.get(url)
     path.unlink()
     path.mkdir()
-    with pytest.raises(CacheError, match="a folder is where a shard belongs") as caught:
+    with pytest.raises(CacheError, match="expected a shard, found a folder") as caught:
         cache.get(url)
     assert str(caught.value).startswith(f"{url}: {path}: ")
     assert len(shard_server.requests) == 1
@@ -645,7 +645,7 @@ def test_local_shards_need_no_usable_folder(
     cache.cache_dir.mkdir()
     cache.cache_dir.chmod(0o777)
     assert cache.sidecar_path(str(path), path, ".idx") is None
-    assert "no sidecar is kept" in caplog.text
+    assert "its sidecar cannot be kept" in caplog.text
 
 
 # localname
@@ -884,7 +884,7 @@ def test_a_shard_that_the_disk_cannot_keep_is_fetched_anew(
         patch.setattr(os, "fsync", fail)
         path = cache.get(url)
         cache.close()
-    assert "the disk could not keep it" in caplog.text
+    assert "cannot be flushed to the disk" in caplog.text
     assert path.read_bytes() == SHARD
     assert cache.get(url).read_bytes() == SHARD
     assert len(shard_server.requests) == 2

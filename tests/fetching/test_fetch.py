@@ -324,7 +324,7 @@ def test_a_command_gives_its_output(tmp_path: Path) -> None:
     ("command", "message"),
     [
         ("false", "status 1"),
-        ("sh -c 'echo half; echo why >&2; exit 3'", "status 3.*it said: why"),
+        ("sh -c 'echo half; echo why >&2; exit 3'", "status 3.*standard error: why"),
         ("no-such-command", "cannot run 'no-such-command'"),
         ("cat a | head", "for a shell"),
         ("cat a > {local}", "for a shell"),

@@ -195,7 +195,7 @@ def test_a_server_that_compresses_its_ranges_gives_the_whole_shard(
     """Where pieces of a compressed form come, the shard is fetched once and used."""
     shard_server.faults.gzip = True
     dataset = remote()
-    with pytest.warns(WidsWarning, match="others like it, are fetched whole: .*gzip form came"):
+    with pytest.warns(WidsWarning, match="others like it, are fetched whole: .*of its gzip form"):
         assert [dataset[index][".cls"] for index in (7, 8, 27)] == [b"7", b"8", b"7"]
 
 
@@ -206,7 +206,7 @@ def test_what_is_fetched_whole_is_said_in_one_form(remote: Open, shard_server: A
     causes = {
         "there is no usable sidecar": lambda: remote(sidecars=False)[7],
         "its sidecar was made with": lambda: remote(key_rule="last_dot")[7],
-        "asked for a byte range, the server sends": lambda: remote()[7],
+        "asked for a byte range, the server sent": lambda: remote()[7],
         "the spec does not say how many samples": lambda: ShardListDataset([url]),
     }
     for cause, read in causes.items():

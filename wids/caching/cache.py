@@ -29,16 +29,16 @@ if TYPE_CHECKING:
 __all__ = ["ShardCache", "StartingFolder"]
 
 _log = logging.getLogger(__name__)
-# A process that was stopped, or whose machine died, must not hold up the others for ever.
+# The others do not wait for ever for a process that was stopped or whose machine died.
 _PATIENCE_SECONDS = 300.0
-_OTHER_VERSION = "put the right file there, or make the spec anew (`wids create`)"
+_OTHER_VERSION = "put the right file there, or create the spec again (`wids create`)"
 
 
 class ShardCache:
     """Cache of shards in one folder, shared by all datasets and processes.
 
-    Shards on this machine are used where they lie. Others are fetched once, checked, and kept in
-    one folder under names that no two URLs share.
+    Local shards are used in place. Remote shards are downloaded once, checked, and kept in one
+    folder, each URL under a file name of its own.
 
     Args:
         cache_dir: The folder; by default `WIDS_CACHE`, else the user's cache folder.
@@ -51,8 +51,8 @@ class ShardCache:
         fetcher: Fetches the shards; by default a new one.
 
     Raises:
-        TypeError: `cache_size` is no number.
-        ValueError: `cache_size` is negative, or no number of bytes.
+        TypeError: `cache_size` is not a number.
+        ValueError: `cache_size` is negative or NaN.
 
     Attributes:
         starting_folder: Base of relative paths of shards.
@@ -88,7 +88,7 @@ class ShardCache:
         return is_local(url)
 
     def make_ready(self, urls: Iterable[str]) -> None:
-        """Import the modules that fetching these URLs needs, before this process is forked."""
+        """Import the modules that downloads of these URLs need, before this process is forked."""
         self.fetcher.make_ready(urls)
         load_libraries()
 
@@ -101,17 +101,17 @@ class ShardCache:
         """Return the local file of a shard, fetching it if need be.
 
         Args:
-            shard: Its entry in a spec; or a path, or a URL of any scheme that can be fetched.
+            shard: Its entry in a spec, a path, or a URL of a supported scheme.
 
         Returns:
-            Its path. A cached file is safe from eviction until the next call from the same
-            thread. A process that has it open or mapped keeps its content beyond that.
+            Its path. A cached file is not evicted before the next call from the same thread. A
+            process that has it open or mapped can read it even after it is evicted.
 
         Raises:
-            FetchError: It cannot be fetched, or is no tar.
-            IntegrityError: Its size or digest is not the promised one; nothing of it was kept.
-            ShardFormatError: It is compressed and damaged.
-            CacheError: The folder cannot be used: no space, no permission, not safe.
+            FetchError: The shard cannot be downloaded, or is not a tar.
+            IntegrityError: Its size or digest differs from the promised one; nothing was kept.
+            ShardFormatError: Its compressed data is damaged.
+            CacheError: The folder is full, not writable or not safe.
         """
         return self._get(ShardRef.of(shard), lambda: False)
 
@@ -135,10 +135,10 @@ class ShardCache:
         return path
 
     def release(self) -> None:
-        """Allow the eviction of what `get` returned last to this thread, which has it open now.
+        """Allow the eviction of the shard that `get` last returned to this thread.
 
-        It may have been evicted under a bound that only held without it. Without this call, it may
-        be evicted from the thread's next call on.
+        Call it once the shard is open. If the cache exceeds its bound, the shard may be evicted at
+        once. Without this call, it may be evicted from the thread's next call of `get` on.
         """
         self._store.release()
 
@@ -152,14 +152,14 @@ class ShardCache:
         return Entry(path.parent, path.name).mark_used() or path.exists()
 
     def discard(self, shard: ShardRef | str) -> bool:
-        """Remove a fetched shard that turned out to be damaged, so that it is fetched anew.
+        """Remove a damaged shard from the cache, so that it is downloaded again.
 
         Args:
             shard: As for `get`.
 
         Returns:
-            False if fetching it anew would not help: the shard was not fetched by this cache, it
-            has the promised digest, or it was discarded before in this process.
+            False if another download would not help: the shard was not downloaded by this cache, it
+            has the promised digest, or this process has discarded it before.
         """
         shard = ShardRef.of(shard)
         if is_local(shard.url) or self.localname is not None:
@@ -175,7 +175,7 @@ class ShardCache:
         return self._entry_of_remote(ShardRef.of(shard)).path.exists()
 
     def version(self, shard: ShardRef | str) -> tuple[str | None, str | None]:
-        """Return the validator that the server gave of a fetched shard, and its digest.
+        """Return the validator that the server sent with a downloaded shard, and its digest.
 
         >>> ShardCache("/no/such/folder").version("https://host/a.tar")
         (None, None)
@@ -190,7 +190,7 @@ class ShardCache:
         return record.validator or None, " ".join(digests) or None
 
     def arrived_nbytes(self, shard: ShardRef | str) -> int:
-        """Return the number of bytes of a remote shard that any process has fetched so far.
+        """Return how many bytes of a remote shard the processes of this machine have so far.
 
         >>> ShardCache("/no/such/folder").arrived_nbytes("https://host/a.tar")
         0
@@ -231,12 +231,12 @@ class ShardCache:
             url: The shard, as it was given to `get`.
             path: Path that `get` returned.
             suffix: Added to the name of the shard, such as ".idx".
-            renew: The sidecar will be written, since there is no valid one.
+            renew: Whether the caller will write the sidecar, because none is valid.
 
         Returns:
-            The path beside a cached shard. For a shard used in place, the path beside it if a
-            sidecar is there that is up to date or can be replaced; else a path in the cache folder,
-            whose name changes when the shard does. None if the folder cannot be used.
+            For a cached shard, the path beside it. For a local shard, also the path beside it if
+            the sidecar there is up to date or can be replaced; otherwise a path in the cache
+            folder, whose name changes with the shard. None if the folder cannot be used.
         """
         beside = path.with_name(path.name + suffix)
         if path.parent == self.cache_dir or _is_usable(beside, path, renew=renew):
@@ -245,7 +245,7 @@ class ShardCache:
             self._store.check()
             entry = self._entry_of_local(path)
         except OSError as error:
-            _log.warning("%s: no sidecar is kept: %s", display_url(url), error)
+            _log.warning("%s: its sidecar cannot be kept: %s", display_url(url), error)
             return None
         return self.cache_dir / f"{entry.name}{suffix}"
 
@@ -272,8 +272,9 @@ class ShardCache:
     def derived_path(self, shard: ShardRef | str, suffix: str) -> Path | None:
         """Return the path of a file derived from a shard, such as a column of it.
 
-        It is always in the cache folder, so that only trusted users can have written it, and the
-        shard is not fetched. It changes when a local shard or the promises of a remote one change.
+        The file is always in the cache folder, where only trusted users can write. The shard is not
+        downloaded. The path changes when a local shard, or the promised size or digest of a remote
+        shard, changes.
 
         Args:
             shard: The shard, as for `get`.
@@ -291,12 +292,13 @@ class ShardCache:
                 local = self.starting_folder.path_of(name)
                 return self.cache_dir / f"{self._entry_of_local(local).name}{suffix}"
         except OSError as error:
-            _log.info("%s: nothing made from it is kept: %s", display_url(url), error)
+            _log.info("%s: files made from it cannot be kept: %s", display_url(url), error)
             return None
         entry = self._entry_of_remote(shard)
         if not shard.digest_to_check:
             return self.cache_dir / f"{entry.name}{suffix}"  # removed with the shard
-        # With a promised digest, the file stays valid after the shard is evicted: its own entry.
+        # A promised digest keeps the file valid after the shard is evicted, so it has an entry of
+        # its own.
         return self.cache_dir / f"{Entry.of(self.cache_dir, url, entry.name).name}{suffix}"
 
     def shards(self) -> list[CachedShard]:
@@ -307,15 +309,15 @@ class ShardCache:
         """Read every cached shard again and remove those that are damaged.
 
         Returns:
-            The removed ones; the next use fetches them anew.
+            The removed shards; their next use downloads them again.
         """
         return self._store.verify()
 
     def trim(self, max_nbytes: int) -> int:
-        """Evict shards down to a number of bytes, and remove leftovers of crashes.
+        """Evict shards until the cache has at most `max_nbytes`; remove leftovers of crashes.
 
         Returns:
-            Bytes by which the bound is still exceeded, since shards are pinned or being opened.
+            Bytes above the bound that remain, in shards that are pinned or being opened.
         """
         return self._store.trim(max_nbytes)
 
@@ -343,12 +345,13 @@ class ShardCache:
         return entry.path
 
     def _entry_of_remote(self, shard: ShardRef) -> Entry:
-        """Return the entry of a shard by URL and version: a new version is a new file."""
+        """Return the entry of a shard; each version of a URL has an entry of its own."""
         return Entry.of(self.cache_dir, shard.url, shard.version)
 
     def _entry_of_local(self, path: Path) -> Entry:
         status = path.stat()
-        # With the status change time, since a file may be rewritten with its old date and size.
+        # The status change time is part of the version: a file may be rewritten with the same date
+        # and size.
         version = f"{status.st_size}\0{status.st_mtime_ns}\0{status.st_ctime_ns}"
         return Entry.of(self.cache_dir, str(path.absolute()), version)
 
@@ -360,14 +363,14 @@ class ShardCache:
         return False
 
     def _fill(self, entry: Entry, job: Download | Unpacking) -> None:
-        """Download or unpack a shard that is not there, publish and lease it."""
+        """Download or unpack a missing shard, publish and lease it."""
         with self._fetching_alone(entry, job.shown, entry.path):
             if self._store.lease(entry):  # another process was faster
                 return
             self._store.sweep_once()
             _log.info("fetching %s to %s", job.shown, display_url(str(entry.path)))
             with folder_errors(entry.path):
-                # Into a part beside it, so that no other process finds half a shard.
+                # The bytes go to a part beside it, so that no other process finds half a shard.
                 part = job.run()
                 try:
                     self._store.publish(entry, part)
@@ -377,7 +380,7 @@ class ShardCache:
     def _fetching_alone(
         self, entry: Entry, shown: str, target: Path
     ) -> AbstractContextManager[None]:
-        """Wait until no other process fetches a shard, as long as that one makes progress."""
+        """Wait for another process that downloads the shard, as long as it makes progress."""
         last_sign = partial(last_written, target)
         return file_lock(
             entry.lock_path, shown, patience_seconds=_PATIENCE_SECONDS, last_sign=last_sign
@@ -402,12 +405,12 @@ class ShardCache:
 
 
 def _checked_size(cache_size: int | None) -> int | None:
-    """Return a valid `cache_size`; a text would otherwise fail only at the first download."""
+    """Return a valid `cache_size`; a string would otherwise fail only at the first download."""
     if cache_size is None:
         return None
     if isinstance(cache_size, bool) or not isinstance(cache_size, (int, float)):
         raise TypeError(f"cache_size: expected a number of bytes, got {cache_size!r}")
-    # Asked this way round, so that NaN is refused too.
+    # `not >=` also refuses NaN, which `<` would accept.
     if not cache_size >= 0:
         raise ValueError(f"cache_size: expected bytes, 0 or more, got {cache_size!r}")
     return cache_size
@@ -429,7 +432,8 @@ class StartingFolder:
     def path_of(self, location: str | os.PathLike[str]) -> Path:
         """Return the path of a plain path or a `file:` URL.
 
-        A relative path stays as it is while the working folder is the same, for messages.
+        A relative path is returned unchanged, for short messages, while the working folder is the
+        same.
 
         Raises:
             FetchError: A `file:` URL names another host.
@@ -453,7 +457,7 @@ def _is_usable(beside: Path, shard: Path, *, renew: bool) -> bool:
     Args:
         beside: Path of the sidecar.
         shard: Path of its shard.
-        renew: The sidecar will be replaced, so it is not enough that it is up to date.
+        renew: Whether the caller will replace the sidecar, even one that is up to date.
     """
     try:
         status = beside.stat()

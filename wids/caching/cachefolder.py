@@ -78,7 +78,8 @@ def check_folder(folder: Path, *, shared: bool) -> None:
         shared: Trust all users who can write to the folder, and let all users write to a new one.
 
     Raises:
-        CacheError: It cannot be created, is no folder, or is not safe; the message names a remedy.
+        CacheError: It cannot be created, is not a folder, or is not safe; the message says what to
+            do.
     """
     try:
         if not folder.exists():
@@ -91,13 +92,14 @@ def check_folder(folder: Path, *, shared: bool) -> None:
         ) from without_secrets(error)
     if not stat.S_ISDIR(status.st_mode):
         shown = display_url(str(folder))
-        raise CacheError(f"{shown}: is no folder; set cache_dir or {_ENVIRONMENT} to one")
+        raise CacheError(f"{shown}: is not a folder; set cache_dir or {_ENVIRONMENT} to one")
     if not shared:
         _refuse_unsafe(folder, status)
 
 
 def _make_folder(folder: Path, mode: int) -> None:
-    # An explicit mode: a lax umask would let all users write to a parent and exchange the cache.
+    # The mode is explicit, since a lax umask would let all users write to a parent folder and
+    # exchange the cache.
     for parent in reversed([each for each in folder.parents if not each.exists()]):
         parent.mkdir(mode=0o755, exist_ok=True)
     folder.mkdir(mode=mode, exist_ok=True)
@@ -135,9 +137,8 @@ class Record:
         mtime_ns: Modification time; if size or time differ, the file is not the recorded one.
         url: URL of its origin, without user and query.
         digests: Hexadecimal digests of the file, by algorithm.
-        boot: Machine and boot in which the file was written, as long as it may not yet be on
-            disk; "" afterwards.
-        validator: ETag or date that the server gave; "" where it gave none.
+        boot: Machine and boot that wrote the file; "" once the file is known to be on disk.
+        validator: ETag or date that the server sent; "" if it sent none.
     """
 
     size: int
@@ -160,7 +161,7 @@ class Record:
         return typed and self.digests.keys() <= _ALGORITHMS
 
     def renewed(self, status: os.stat_result) -> Record:
-        """Return the record for a copy of the file, which has another date."""
+        """Return the record with the date of `status`, for a copy of the file."""
         return replace(self, mtime_ns=status.st_mtime_ns, boot="")
 
     def matches(self, status: os.stat_result, boot: str) -> bool:
@@ -195,8 +196,8 @@ class Entry:
     @classmethod
     def of(cls, folder: Path, source: str, version: str) -> Entry:
         """Return the entry of a source, such as a URL, in a version, such as a digest."""
-        # The whole URL, since two folders may hold shards of one name. No URL holds the zero byte
-        # that separates it from the version.
+        # The digest is of the whole URL, since two folders may have shards of the same name. A zero
+        # byte separates URL and version, since no URL contains one.
         key = hashlib.sha256(f"{source}\0{version}".encode(errors="surrogatepass")).hexdigest()
         return cls(folder, f"{key[:32]}-{plain_name(base_name(source))}")
 
@@ -235,8 +236,8 @@ class Entry:
 
     def mark_used(self) -> bool:
         """Set the last use to now; return False if the record is missing or not writable."""
-        # Not the kernel's "now", which advances in steps of milliseconds: the order in which
-        # several shards are marked must be kept.
+        # The kernel's "now" advances in steps of milliseconds, which would lose the order of shards
+        # that are marked in quick succession.
         now = time.time_ns()
         try:
             os.utime(self.record_path, ns=(now, now))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Download", "ProgressDisplay", "Unpacking", "check_tar", "starts_tar"]
 
 _log = logging.getLogger(__name__)
-# Often enough to show that it does not hang, seldom enough for the log of many ranks.
+# Shows that the download does not hang, without filling the logs of many ranks.
 _REPORT_SECONDS = 10.0
 _SHOWN_NBYTES = 80
 
@@ -79,7 +79,7 @@ class Download:
             CacheError: The disk is full.
             StoppedError: `stopped` returned True.
         """
-        # In the same folder, since a rename is atomic only within one file system.
+        # The part is in the same folder, since a rename is atomic only within one file system.
         self._part = part = PartFile(
             claim_part(self._target), self._shard, make_room=self._store.make_room
         )
@@ -91,7 +91,7 @@ class Download:
                 self._display.done(part.nbytes)
                 if not compressed or self._keep_compressed:
                     return part
-                part.begin(part.nbytes, part.validator)  # the size is final: no more reserve
+                part.begin(part.nbytes, part.validator)  # the size is final: reserve no more
                 unpacked = Unpacking(part.path, self._target, self._store, self.shown).run()
             except BaseException:
                 part.discard()
@@ -111,7 +111,7 @@ class Download:
                 if not part.joined:
                     raise
                 # Without a validator, the file may have been replaced between two responses.
-                _log.warning("%s: the parts of it do not fit; starting over", self.shown)
+                _log.warning("%s: its parts are of different versions; starting over", self.shown)
                 part.restart()
             else:
                 return
@@ -152,7 +152,7 @@ class Unpacking:
             The checked part, ready to be published.
 
         Raises:
-            ShardFormatError: The file is damaged, or is no compressed shard.
+            ShardFormatError: The file is damaged, or is not a compressed shard.
             CacheError: The disk is full.
         """
         _log.info("unpacking %s, once, to %s", self.shown, display_url(str(self._target)))
@@ -227,7 +227,7 @@ class ProgressDisplay:
 
 
 def starts_tar(head: bytes) -> bool:
-    """Return whether a file begins with a tar header or, if the archive is empty, with zeros.
+    """Return whether a file begins like a tar: with a header, or with zeros if it is empty.
 
     Args:
         head: Its first 512 bytes.
@@ -241,7 +241,7 @@ def starts_tar(head: bytes) -> bool:
 
 
 def check_tar(part: PartFile, content_type: str = "", *, delimited: bool = True) -> None:
-    """Raise if a file is no tar, such as a login page, or may be an incomplete tar.
+    """Raise if a file is not a tar, such as a login page, or may be truncated.
 
     Args:
         part: The received file.
@@ -249,13 +249,13 @@ def check_tar(part: PartFile, content_type: str = "", *, delimited: bool = True)
         delimited: Whether the transport would have detected a truncated response.
 
     Raises:
-        FetchError: The file is no shard, or may be incomplete.
+        FetchError: The file is not a shard, or may be truncated.
     """
     head = part.head(BLOCK_SIZE)
     compression = compression_of(head)
     if compression is None and not starts_tar(head):
         raise FetchError(
-            f"{part.name}: success was reported, but no tar archive came: {part.nbytes} bytes of "
+            f"{part.name}: expected a tar archive, got {part.nbytes} bytes of "
             f"type {content_type or 'unknown'!r} that begin with {head[:_SHOWN_NBYTES]!r}; "
             f"nothing was kept"
         )
@@ -264,6 +264,6 @@ def check_tar(part: PartFile, content_type: str = "", *, delimited: bool = True)
         return  # unpacking detects a truncated compressed file
     if part.tail(2 * BLOCK_SIZE).strip(b"\0"):
         raise FetchError(
-            f"{part.name}: the server named no length, and what came does not end as a tar does: "
-            f"it was cut. Give filesize or md5sum in the spec to be sure; nothing was kept"
+            f"{part.name}: the server sent no length, and the file does not end as a tar does, "
+            f"so it was truncated. Give filesize or md5sum in the spec to be sure; nothing was kept"
         )

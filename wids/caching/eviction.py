@@ -51,7 +51,7 @@ class CachedShard:
     """A shard in the cache folder, with the files beside it.
 
     Attributes:
-        path: The shard; or, if the shard lies elsewhere, its sidecar.
+        path: The shard; for a shard outside the folder, its sidecar.
         nbytes: Total size of all its files.
         last_used: Time of its last use, in seconds since 1970.
         files: All its files, the shard first.
@@ -117,7 +117,7 @@ def _is_left_over(shard: CachedShard) -> bool:
 
 
 def room_for(nbytes: int) -> int:
-    """Return the number of bytes to reserve for a download, given the number received.
+    """Return the bytes to reserve for a download that has received `nbytes`.
 
     The reservation grows with the received bytes: if the size that a server states were reserved,
     a false size could evict every shard.
@@ -125,8 +125,8 @@ def room_for(nbytes: int) -> int:
     >>> room_for(0) >> 10, room_for(100 << 20) >> 20
     (256, 150)
     """
-    # Proportional, so that a large shard makes room a few times and not for each megabyte. At
-    # least one piece, so that room is always made before the bytes are written.
+    # The reservation is proportional, so that a large shard makes room a few times and not once per
+    # megabyte. It has at least one piece, so that room is made before the bytes are written.
     return nbytes + max(nbytes // 2, PIECE_NBYTES)
 
 
@@ -188,14 +188,14 @@ def exceeded_bound(folder: Path) -> int | None:
 
 
 def _worth(entry: CachedShard) -> float:
-    """Return what keeps a shard: those with the least are evicted first."""
+    """Return the worth of a shard; the shard with the lowest is evicted first."""
     return entry.last_used
 
 
 def _shrink(
     folder: Path, max_nbytes: int, *, coming_nbytes: int = 0, spared: Path | None = None
 ) -> int:
-    # Parts first: a part published in between is then counted twice, but never missed.
+    # Parts are listed first: one that is published in between is counted twice rather than missed.
     reserved, orphans = _parts(folder)
     entries = sorted([*orphans, *list_shards(folder)], key=_worth)
     bound = max(0, max_nbytes - _MARGIN_NBYTES)
@@ -281,8 +281,8 @@ def sweep(folder: Path, max_age_seconds: float = _RESUME_SECONDS) -> int:
 
     Args:
         folder: The cache folder.
-        max_age_seconds: Age from which a dead process's part is removed; if it cannot be known
-            whether the process is alive, the age is a day.
+        max_age_seconds: Age from which the part of a dead process is removed; a day for processes
+            of other machines, which cannot be checked.
 
     Returns:
         Number of removed files.

@@ -1,9 +1,9 @@
 """Store of shards in the cache folder: leases, publication, disk space, eviction.
 
-With a fast network, waiting for the disk would take longer than the download of a shard. So a shard
-gets its name as soon as it is checked, and its record names the boot of the machine; once the disk
-has the shard, the record becomes final. After a power failure, a record that is not final names an
-earlier boot, and the shard is verified by its digest before it is used.
+On a fast network, waiting for the disk would take longer than the download of a shard. A shard is
+therefore renamed as soon as it is checked, with a record that names the current boot. Once the
+shard is on disk, the record becomes final. After a power failure, a record that is not final names
+an earlier boot, and the shard is verified by its digest before it is used.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Store:
         self._begin_process()
 
     def _begin_process(self) -> None:
-        """Initialise what belongs to one process only."""
+        """Initialise the state of this process, such as leases and threads."""
         self._pid = os.getpid()
         self._boot = _boot_token()
         self._leases = _LastLease()
@@ -113,13 +113,13 @@ class Store:
         self._restore_bound(None)
 
     def _restore_bound(self, last: Path | None) -> None:
-        """Evict what was leased when a bound had to be exceeded.
+        """Evict shards if a bound was exceeded because they were leased.
 
         Args:
-            last: The shard used last, which stays: under a bound below one shard, each would
-                otherwise be evicted when it has just come.
+            last: The shard used last, which is not evicted: with a bound smaller than one shard,
+                each shard would otherwise be evicted as soon as it is downloaded.
         """
-        # Whoever's bound it is: that process may end no lease any more.
+        # The bound may be that of another process, which may end no lease any more.
         bound = eviction.exceeded_bound(self.folder)
         if bound is not None:
             with suppress(OSError):  # a folder that was removed, or may only be read
@@ -147,13 +147,13 @@ class Store:
         # A rename cannot replace a folder.
         if stat.S_ISDIR(status.st_mode):
             shown = display_url(str(entry.path))
-            raise CacheError(f"{shown}: a folder is where a shard belongs; remove it")
+            raise CacheError(f"{shown}: expected a shard, found a folder; remove it")
         # An evictor may have unlinked it between the opening and the lock.
         if status.st_nlink == 0:
             return False
         record = entry.load_record()
         if record is None or not self._is_recorded(record, status, entry.path):
-            _log.warning("%s: not the file that was put there; fetching it anew", entry.path)
+            _log.warning("%s: not the recorded file; fetching it again", entry.path)
             return False
         with suppress(OSError):  # a read-only folder
             if self._pin:
@@ -205,7 +205,7 @@ class Store:
         )
         if self._pin:
             entry.pin_path.touch(mode=0o600)
-        # The record first, so that the shard is complete once it has its name.
+        # The record is written first, so that every named shard has one.
         entry.save_record(record, used=True)
         part.publish(entry.path)
         self._leases.last = lease
@@ -222,23 +222,23 @@ class Store:
             promised: Algorithm to the digest that the spec promises.
 
         Returns:
-            Whether it was evicted, so that another download may help.
+            Whether the shard was evicted. If not, another download does not help.
         """
         if entry in self._discarded:
             return False
         self._discarded.add(entry)
         self.release()
-        # If it has the promised digest, its source is damaged, too.
+        # A shard with the promised digest is damaged at its source, too.
         with suppress(OSError):
             if promised and hash_file(entry.path, promised) == promised:
                 return False
         found = [shard for shard in self.shards() if shard.path == entry.path]
-        # Those who wait for one download are all given the damaged shard: whoever notices first
-        # must not take the others' leases for a reason to give up.
+        # All threads that waited for the download lease the damaged shard. The first one to notice
+        # evicts it in spite of the other leases.
         return any(eviction.evict(shard, leased=True) for shard in found)
 
     def check_space(self, part: PartFile, size: int) -> None:
-        """Refuse a download for which the disk has no space, before anything is evicted for it.
+        """Refuse a download that the disk has no space for, before any shard is evicted.
 
         Args:
             part: The partial file.
@@ -256,16 +256,16 @@ class Store:
             raise no_space(part.path, size, "the disk is too full")
 
     def make_room(self, part: PartFile) -> int:
-        """Evict shards until there is room for a part to grow; return to how many bytes.
+        """Evict shards so that a part can grow; return the size that it may grow to.
 
         Args:
-            part: The part, in the cache folder or elsewhere; its bytes are reserved already.
+            part: The part, in the cache folder or elsewhere. Its current bytes are reserved.
         """
         if not self._bounds(part.path.parent):
             return sys.maxsize
         excess = eviction.shrink(self.folder, self._max_nbytes or 0)
         if excess:
-            _log.debug("%s: %d bytes over cache_size for now", self.folder, excess)
+            _log.debug("%s: temporarily %d bytes over cache_size", self.folder, excess)
         return eviction.room_for(part.nbytes)
 
     def room_for_file(self, nbytes: int) -> AbstractContextManager[None]:
@@ -287,7 +287,7 @@ class Store:
         return [shard for shard in damaged if eviction.evict(shard)]
 
     def trim(self, max_nbytes: int) -> int:
-        """Evict down to a number of bytes; return by how many it is still exceeded."""
+        """Evict shards until at most `max_nbytes` are left; return the bytes above that."""
         if not self.folder.is_dir():
             return 0
         eviction.sweep(self.folder)
@@ -299,8 +299,8 @@ class Store:
             eviction.evict(shard)
         if self.folder.is_dir():
             eviction.sweep(self.folder, max_age_seconds=0)
-        # Any dataset makes its kept spec anew. Other files stay: a user who takes a data folder as
-        # the cache may have a folder of that name in it.
+        # A dataset parses its spec again if the kept one is gone. Other files stay: a user whose
+        # cache is a data folder may have a folder of that name in it.
         for path in (self.folder / SPECS_FOLDER).glob(KEPT_SPECS):
             with suppress(OSError):  # removed by another
                 path.unlink()
@@ -373,14 +373,14 @@ def _refuse_unreadable(path: Path, error: OSError) -> bool:
     # A link is not followed, since it could lead to any file; but replacing the link itself loses
     # nothing. The same is true of a socket.
     if error.errno in {errno.ELOOP, errno.ENXIO}:
-        _log.warning("%s: a link or socket where a shard belongs; fetching it anew", path)
+        _log.warning("%s: a link or socket where a shard belongs; fetching it again", path)
         return False
     shown = display_url(str(path))
     raise CacheError(f"{shown}: {error.strerror}; remove it") from without_secrets(error)
 
 
 def _boot_token() -> str:
-    """Return a name for this boot of this machine."""
+    """Return the identifier of this boot of this machine."""
     known = os.uname().nodename
     with suppress(OSError):
         known += Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii")
@@ -388,7 +388,7 @@ def _boot_token() -> str:
 
 
 def _settle(entry: Entry) -> None:
-    """Bring a published shard to the disk, then make its record final."""
+    """Flush a published shard to the disk, then make its record final."""
     try:
         descriptor = open_cached(entry.path)
     except OSError:
@@ -405,7 +405,9 @@ def _settle(entry: Entry) -> None:
     except FileNotFoundError:
         pass  # evicted in the meantime
     except OSError as error:
-        _log.warning("%s: the disk could not keep it (%s); not used again", entry.path, error)
+        _log.warning(
+            "%s: cannot be flushed to the disk (%s); it will be fetched again", entry.path, error
+        )
         with suppress(OSError):
             entry.record_path.unlink()  # the shard stays for processes that are about to open it
     finally:

@@ -75,7 +75,7 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
     with source.open("rb") as stream:
         head = stream.read(512)
         kind = compression_of(head)
-        # Servers and scripts may decompress a file and keep its name; this error names the remedy.
+        # Servers and scripts may decompress a file and keep its name.
         if kind is None and head[_MAGIC_OF_TAR] == b"ustar":
             raise ShardFormatError(
                 f"{shown}: is a plain tar, though named like a compressed one; rename it to "
@@ -89,7 +89,8 @@ def unpack(source: Path, part: PartFile, shown: str) -> None:
         stream.seek(0)
         blocks = iter(lambda: stream.read(_BLOCK_NBYTES), b"")
         try:
-            # By ratio, not by size: shards may have any size, but only bombs grow so much.
+            # The bound is a ratio and not a size: shards may have any size, but only decompression
+            # bombs grow so much.
             for chunk in decompressed(blocks, kind):
                 part.append(chunk)
         except TooLargeError as error:

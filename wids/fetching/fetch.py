@@ -51,8 +51,8 @@ __all__ = ["BeyondEndError", "FetchPolicy", "Fetcher", "RangesNotServedError", "
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
-_OVERLAP_NBYTES = 512  # fetched again on resuming, to prove that the file is the same
-_PROGRESS_NBYTES = 1 << 20  # a try that brings as much does not count as failed
+_OVERLAP_NBYTES = 512  # fetched again on resuming, to check that the file is the same
+_PROGRESS_NBYTES = 1 << 20  # a try that receives this many bytes does not count as failed
 # A spec of a million shards takes 200 MB; a server may send anything.
 _MAX_DOCUMENT_NBYTES = 256 << 20
 _SHOWN_NBYTES = 80
@@ -91,13 +91,13 @@ class Fetcher:
         return {**self.__dict__, "_sources": {}, "_pools": {}}
 
     def make_ready(self, urls: Iterable[str]) -> None:
-        """Import the modules that fetching these URLs needs, so that no other thread imports them.
+        """Import the modules that these URLs need, so that no other thread imports them.
 
         If a process forks while one of its threads imports a module, the child inherits the locked
         import lock of that module: a worker of a DataLoader would hang.
 
         Args:
-            urls: Some URLs of each scheme. Those that cannot be fetched are skipped.
+            urls: At least one URL of each scheme. Unsupported URLs are skipped.
         """
         for scheme in {scheme_of(url) for url in urls if not is_local(url)}:
             with suppress(FetchError):
@@ -115,7 +115,8 @@ class Fetcher:
         """Return the content of a small document.
 
         Raises:
-            FetchError: The server refuses, all tries failed, or it is larger than `max_nbytes`.
+            FetchError: The server refuses, all tries failed, or the document is larger than
+                `max_nbytes`.
         """
 
         def read_once() -> bytes:
@@ -130,7 +131,7 @@ class Fetcher:
         part: PartFile,
         observer: DownloadObserver,
     ) -> Stream:
-        """Download a file into a part, resuming where the part ends after each failed try.
+        """Download a file to a part; each try continues where the part ends.
 
         Args:
             url: The file.
@@ -158,7 +159,7 @@ class Fetcher:
                 return self._receive(url, part, observer, go_on, parallel=parallel)
             except (ChangedError, RangesNotServedError, ReplacedError) as error:
                 part.restart()
-                parallel = False  # replicas that disagree still agree with themselves
+                parallel = False  # several replicas disagree, but one connection reads from one
                 raise ConnectionError(str(error)) from error
 
         return self._tried(url, receive, lambda: part.nbytes, go_on)
@@ -179,8 +180,8 @@ class Fetcher:
             url: The file.
             ranges: Half-open byte ranges in any order.
             max_gap_nbytes: Ranges with no more unwanted bytes between them share a request.
-            version: The version that the bytes must be of, kept from call to call; None for that
-                of the first response of this call.
+            version: Version of the file that the bytes must come from, shared by several calls; by
+                default the version of the first response.
 
         Returns:
             The bytes of each range, in the order given.
@@ -192,7 +193,7 @@ class Fetcher:
             FetchError: The server refuses, or all tries failed.
         """
         spans = coalesce(ranges, max_gap_nbytes, self.policy.segment_nbytes)
-        self._source(url)  # before the threads, which would each make one
+        self._source(url)  # before the threads start, which would each create one
         found = [b""] * len(ranges)
         wanted, version = _Wanted(url), version or FileVersion()
         bodies = [
@@ -207,14 +208,14 @@ class Fetcher:
                     found[number] = bytes(data[start - span.start : stop - span.start])
         finally:
             for body in bodies:
-                body.cancel()  # of no use once one has failed
+                body.cancel()  # useless once another has failed
             wanted.end()
         return found
 
     @property
     def _pool(self) -> DaemonThreadPool:
         """Threads that request ranges, a connection each."""
-        # Kept, since new threads and connections take longer than a small range.
+        # The threads are kept, since new threads and connections take longer than a small range.
         pool = self._pools.get(os.getpid())
         if pool is None:
             made = DaemonThreadPool(self.policy.connections, "wids-ranges")
@@ -245,7 +246,7 @@ class Fetcher:
         known = part.tail(_OVERLAP_NBYTES) if part.nbytes else b""
         start = part.nbytes - len(known)
         with self._source(url).open(url, start, validator=part.validator) as stream:
-            # A 200 in place of a 206 is the whole file, since the old bytes are of another version.
+            # A 200 in place of a 206 has the whole file, which is of another version.
             same = (stream.size, stream.validator) == (part.size, part.validator)
             if stream.start != start or (known and not same):
                 part.restart()
@@ -264,7 +265,7 @@ class Fetcher:
                     observer.progress(part.nbytes)
                     go_on()
             except IntegrityError as error:
-                # A wrong size is known before the first byte, which the message shows too.
+                # A wrong size is known before the first byte arrives; the message shows both.
                 head = part.head(_SHOWN_NBYTES) or bytes(chunk) or next(stream.chunks, b"")
                 raise unlike_promised(error, stream.content_type, head) from None
         if stream.size is not None and part.nbytes != stream.size:
@@ -320,7 +321,7 @@ class Fetcher:
             pool.close()
 
     def _while_fast(self, chunks: Iterator[bytes]) -> Iterator[bytes]:
-        """Yield pieces while they come fast; the time that the consumer takes does not count."""
+        """Yield pieces while the connection is fast, not counting the time of the consumer."""
         policy = self.policy
         came, waited = 0, 0.0
         while waited < policy.judge_after_seconds or came >= policy.fast_nbytes_per_second * waited:
@@ -341,7 +342,7 @@ class Fetcher:
         def receive() -> bytearray:
             validator = version.validator
             if validator is None:
-                data.clear()  # the rest could be of another version, unnoticed
+                data.clear()  # without a validator, the rest may be of another version
             place = start + len(data)
             with self._source(url).open(url, place, stop, validator=validator) as stream:
                 version.check(url, stream)
@@ -370,7 +371,7 @@ class Fetcher:
             try:
                 return attempt()
             except (ConnectionError, TimeoutError) as error:
-                # A try that brought data does not count: on a bad line, a large file takes many.
+                # A try that received data does not count: a large file takes many on a bad line.
                 failures = 1 if progress() - before >= _PROGRESS_NBYTES else failures + 1
                 shown = display_url(url)
                 if failures >= self.policy.attempts:
@@ -381,7 +382,7 @@ class Fetcher:
                 )
                 go_on()
                 _log.warning("%s: %s; trying again in %.1f s", shown, error, wait)
-            # Outside of the handler, which would keep the error and its connection alive.
+            # The wait is outside the handler, which would keep the error and its connection alive.
             while wait > 0:
                 go_on()
                 time.sleep(min(wait, _LOOK_UP_SECONDS))
@@ -394,8 +395,9 @@ class Fetcher:
         source = self._sources.get(key)
         if source is None:
             made = self._new_source(url, scheme)
-            # Of several threads that make a source at once, all must use the same one, or their
-            # connections would never be closed. No lock, since a fork could copy it locked.
+            # Threads that create a source at the same time must all use the same one, or the
+            # connections of the others would never be closed. `setdefault` is atomic; a lock could
+            # be copied locked by a fork.
             source = self._sources.setdefault(key, made)
             if source is not made:
                 made.close()
@@ -412,7 +414,7 @@ class Fetcher:
 
 
 class _Wanted:
-    """Flag that stops threads whose result nobody waits for any more."""
+    """Flag that stops threads whose result is no longer needed."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -423,7 +425,9 @@ class _Wanted:
 
     def check(self) -> None:
         if self._ended.is_set():
-            raise FetchError(f"{display_url(self._url)}: nobody waits for it any more")
+            raise FetchError(
+                f"{display_url(self._url)}: stopped, since its result is no longer needed"
+            )
 
 
 def open_url(url: str, fetcher: Fetcher | None = None) -> bytes:

@@ -1,7 +1,7 @@
 """Sources of `http:`, `https:` and `hf:` URLs: one request, its checked response, its bytes.
 
-An error that another try cannot mend is a `FetchError`; any other is a `ConnectionError`, and the
-caller tries again.
+An error that another try cannot solve is a `FetchError`. Any other is a `ConnectionError`, after
+which the caller tries again.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 
 __all__ = ["HttpSource", "HubSource", "ServerBusyError", "hub_location", "parse_retry_after"]
 
-_READ_NBYTES = 256 << 10  # larger ones cost page faults: measured on loopback
-# Server too busy, or trouble of a gateway. Other errors, such as 404 and 403, are final.
+_READ_NBYTES = 256 << 10  # larger reads are slower on loopback, because of page faults
+# The server or its gateway is overloaded. Other errors, such as 404 and 403, are final.
 _WORTH_ANOTHER_TRY = frozenset({408, 425, 429, 500, 502, 503, 504, 507, 509, *range(520, 525)})
 _ENCODINGS = {"gzip": "gzip", "x-gzip": "gzip", "deflate": "zlib", "zstd": "zstd"}
 # At most 19 digits, as file sizes have: Python refuses to parse numbers of thousands of digits.
@@ -118,7 +118,7 @@ class HttpSource:
             FetchError: The server refuses, or the URL is malformed.
             ConnectionError: No response, or one that asks to try again.
         """
-        # Ranges and sizes must mean the file, not a compressed form of it.
+        # Ranges and sizes must refer to the file, not to a compressed form of it.
         asked = {"Accept-Encoding": "identity", "User-Agent": "wids", **(headers or {})}
         if start or stop is not None:
             asked["Range"] = f"bytes={start}-{'' if stop is None else stop - 1}"
@@ -160,7 +160,7 @@ class HttpSource:
         validator = None if decode else _validator(headers)
         # In a 206, Content-Length is that of the range; Content-Range has that of the file.
         if response.status_code == HTTPStatus.PARTIAL_CONTENT:
-            # A piece of a compressed form is useless: it cannot be decompressed alone, and its
+            # A range of a compressed form is useless: it cannot be decompressed alone, and its
             # offsets are not those of the file.
             if decode:
                 raise RangesNotServedError(encoded_range(url, encoding))
@@ -206,7 +206,7 @@ def _check_status(response: Response, url: str) -> None:
         raise ServerBusyError(f"HTTP status {status} {response.reason or ''}".rstrip(), wait)
     hint = {
         401: "; credentials are taken from ~/.netrc",
-        403: "; it needs credentials, or a signed URL has run out",
+        403: "; it needs credentials, or a signed URL has expired",
         404: "; check the URL and the spec's base",
     }.get(status, "")
     kind = {401: DeniedError, 403: DeniedError, 404: AbsentError, 410: AbsentError}
@@ -221,18 +221,18 @@ def _names_compressed_file(url: str) -> bool:
 def _parse_content_range(value: str) -> tuple[int, int | None]:
     match = _CONTENT_RANGE.fullmatch(value.strip())
     if match is None:
-        raise ConnectionError(f"an answer to a range request with Content-Range {value!r}")
+        raise ConnectionError(f"expected a Content-Range such as 'bytes 0-9/100', got {value!r}")
     return int(match[1]), None if match[3] == "*" else int(match[3])
 
 
 def _validator(headers: Mapping[str, str]) -> str | None:
-    """Return what If-Range may carry: a strong ETag, else the modification date.
+    """Return the validator for If-Range: a strong ETag, else the modification date.
 
     Source:
         RFC 9110, section 13.1.5.
     """
     etag = headers.get("ETag", "")
-    # A weak one, `W/"..."`, says that two files mean the same, not that they are the same.
+    # A weak ETag, `W/"..."`, means that two files are equivalent, not that their bytes are equal.
     if etag.startswith('"'):
         return etag
     return headers.get("Last-Modified") or None
@@ -284,7 +284,7 @@ def hub_location(url: str, environment: Mapping[str, str]) -> str:
     """Return the https URL of `hf://datasets/<owner>/<name>[@<revision>]/<path>`.
 
     Args:
-        url: A URL as `huggingface_hub` writes it; without `datasets/` it names a model.
+        url: A URL in the form of `huggingface_hub`; without `datasets/` it names a model.
         environment: `HF_ENDPOINT` names another hub.
 
     Raises:
@@ -302,8 +302,8 @@ def hub_location(url: str, environment: Mapping[str, str]) -> str:
         )
     owner, name, *path = words
     name, _, revision = name.partition("@")
-    # By plain HTTP, not by `huggingface_hub`: ranges, retries and the cache are those of all
-    # shards.
+    # Plain HTTP in place of `huggingface_hub` gives hub files the same ranges, retries and cache
+    # as other shards.
     endpoint = environment.get("HF_ENDPOINT", "https://huggingface.co").rstrip("/")
     quoted = [quote(word) for word in path]
     parts = [*kind, owner, name, "resolve", quote(revision or "main", safe="%"), *quoted]
@@ -335,7 +335,7 @@ class HubSource:
 
 
 def _hub_token(environment: Mapping[str, str]) -> str:
-    """Return the token from where `huggingface_hub` keeps it, "" without one."""
+    """Return the token that `huggingface_hub` has stored; "" if there is none."""
     if environment.get("HF_TOKEN"):
         return environment["HF_TOKEN"]
     home = environment.get("HF_HOME") or "~/.cache/huggingface"

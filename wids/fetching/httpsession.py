@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-# Some of these are imported here only because requests would import them late, possibly during a
-# fork; see `Fetcher.make_ready`.
+# requests imports some of these only when it needs them, possibly during a fork; they are imported
+# here to prevent that (see `Fetcher.make_ready`).
 import encodings.idna  # noqa: F401
 import http.client
 import io
@@ -51,8 +51,8 @@ class _Session(requests.Session):
     """A session that knows the sockets from which threads are reading.
 
     Attributes:
-        sockets: The sockets. A plain set: each operation on it is atomic, and a lock would have to
-            survive a fork.
+        sockets: The sockets. Each operation on a plain set is atomic, so that no lock is needed,
+            which a fork could copy locked.
     """
 
     def __init__(self) -> None:
@@ -63,14 +63,14 @@ class _Session(requests.Session):
         """Close the connections; a thread that waits for a silent server gets an error at once."""
         for sock in list(self.sockets):
             with suppress(OSError):  # closed meanwhile
-                # Not the method of a TLS socket, which would take its state from under the reader.
+                # The method of a TLS socket would drop state that the reading thread still uses.
                 socket.socket.shutdown(sock, socket.SHUT_RDWR)
         super().close()
 
     def rebuild_auth(self, prepared_request: Any, response: requests.Response) -> None:
         """Refuse a redirect from https to anything else, before it is followed."""
-        # The URL that is requested next is checked and not the header, in which control characters
-        # could hide the scheme. Otherwise, one forged response could redirect all later ones.
+        # Without this, one forged plain response could redirect all later requests. The URL that is
+        # requested next is checked, since control characters in the header could hide the scheme.
         if scheme_of(response.url) == "https" and scheme_of(prepared_request.url) != "https":
             shown = display_url(response.url)
             raise FetchError(f"{shown}: refused to follow its redirect from https to plain http")
@@ -115,7 +115,7 @@ def _pool_classes(
 
 
 class _TimedResponse(http.client.HTTPResponse):
-    """A response whose headers must come within one time limit, and its body at a rate."""
+    """Response with a time limit for its headers and a minimum rate for its body."""
 
     def __init__(
         self,
@@ -135,10 +135,10 @@ class _TimedResponse(http.client.HTTPResponse):
 
 
 class _TimedReader(io.RawIOBase):
-    """Reads a socket within time limits; only the time of waiting for bytes counts.
+    """Reader of a socket with time limits, which count only the time of waiting for bytes.
 
-    A timeout of the socket alone starts anew with each byte, so a server that sends one now
-    and then could stall it for ever.
+    The timeout of a socket starts again with each byte, so a server that sends a byte now and then
+    could stall the reader for ever.
 
     Args:
         sock: The socket.
@@ -180,7 +180,9 @@ class _TimedReader(io.RawIOBase):
                 if not self._is_body:
                     raise TimeoutError("the response headers take too long")
                 if self._received < self._min_body_nbytes:
-                    raise TimeoutError(f"{self._received} bytes in {self._window_seconds:.0f} s")
+                    raise TimeoutError(
+                        f"only {self._received} bytes in {self._window_seconds:.0f} s"
+                    )
                 self.begin_body()
             if nbytes is not None:
                 return nbytes

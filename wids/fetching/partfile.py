@@ -17,16 +17,16 @@ from wids.errors import CacheError
 
 __all__ = ["PIECE_NBYTES", "PartFile", "no_space"]
 
-PIECE_NBYTES = 256 << 10  # the most that is written at once, after room for it was made
+PIECE_NBYTES = 256 << 10  # most bytes per write; room is made before each
 _BLOCK_NBYTES = 1 << 20
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 
 
 class PartFile:
-    """Partial file of a download; a context manager, which closes it and leaves it there.
+    """Partial file of a download; a context manager that closes the file and keeps it.
 
-    The state for resuming after a crash, the validator and size that the server stated, is kept
-    beside it as `<path>.json`. A part that has both files is continued; otherwise it starts at 0.
+    `<path>.json` beside it has the validator and the size that the server stated. A download
+    resumes if both files exist; otherwise it starts at 0.
 
     Attributes:
         path: The file.
@@ -40,9 +40,9 @@ class PartFile:
 
     Args:
         path: The file.
-        expected: The shard that it becomes, with what was promised of it.
-        make_room: Called before the file grows beyond what it returned last; returns to how many
-            bytes the file may grow now.
+        expected: The shard that it becomes, with its promised size and digests.
+        make_room: Called before the file grows beyond the last returned number of bytes; returns
+            the number of bytes that the file may now grow to.
     """
 
     def __init__(
@@ -81,7 +81,7 @@ class PartFile:
         trace: TracebackType | None,
     ) -> None:
         self._digests.close()
-        with suppress(OSError):  # a full disk was reported by the write that met it
+        with suppress(OSError):  # the failed write has reported a full disk already
             self._stream.close()
 
     @property
@@ -91,17 +91,17 @@ class PartFile:
 
     @property
     def resumable(self) -> bool:
-        """Whether it can be determined that the server still has the same file."""
-        # Otherwise the second half could be of another version, unnoticed without a digest.
+        """Whether a resumed download would notice that the file has changed on the server."""
+        # Otherwise the second half could be of another version, which only a digest would show.
         return self.validator is not None or (
             self.size is not None and bool(self.expected.digest_to_check)
         )
 
     def begin(self, size: int | None, validator: str | None) -> None:
-        """Save what the server says of the whole file, so that the download can be resumed.
+        """Save the size and validator that the server states, so that the download can resume.
 
         Raises:
-            IntegrityError: The size is not the promised one.
+            IntegrityError: The size differs from the promised one.
         """
         if size is not None:
             self.expected.check_size(self.name, size)
@@ -130,7 +130,7 @@ class PartFile:
 
     def _append_piece(self, piece: bytes | bytearray) -> None:
         if self.nbytes + len(piece) > self._room:
-            self.flush()  # whoever makes room goes by what the file system shows
+            self.flush()  # room is made by the sizes in the file system
             self._room = self._make_room(self)
         with self._guard():
             self._stream.write(piece)
@@ -147,7 +147,7 @@ class PartFile:
             self._stream.flush()
 
     def tail(self, nbytes: int) -> bytes:
-        """Return the last bytes, fewer when there are not so many."""
+        """Return the last `nbytes` bytes, or all if there are fewer."""
         self._stream.flush()
         with self.path.open("rb") as stream:
             stream.seek(max(0, self.nbytes - nbytes))
@@ -211,7 +211,7 @@ class PartFile:
 
 
 class _SpaceGuard:
-    """Error translation of "no space left" into an error with folder and sizes."""
+    """Translation of "no space left" to an error that names the folder and the sizes."""
 
     def __init__(self, path: Path, wanted_nbytes: int | None) -> None:
         self._path = path

@@ -77,8 +77,8 @@ def _output(process: subprocess.Popen[bytes], url: str) -> Iterator[bytes]:
     status = process.wait()
     if status != 0:
         raise FetchError(
-            f"{display_url(url)}: the command ended with status {status}, so its output counts "
-            f"for nothing; it said: {said or 'nothing'}"
+            f"{display_url(url)}: the command ended with status {status}, so its output was "
+            f"discarded; its standard error: {said or 'nothing'}"
         )
 
 

@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass
 class Span:
-    """Request for the bytes `[start, stop)`, which cover the ranges with the numbers `members`."""
+    """Request for the bytes `[start, stop)`, which cover the ranges `members` (by index)."""
 
     start: int
     stop: int
@@ -47,12 +47,12 @@ class Span:
 
 
 def coalesce(ranges: Sequence[tuple[int, int]], max_gap_nbytes: int, max_nbytes: int) -> list[Span]:
-    """Join ranges that lie close together, so that one request brings several.
+    """Join ranges that lie close together, so that one request covers several.
 
     Args:
         ranges: Half-open byte ranges in any order; they may overlap or be empty.
-        max_gap_nbytes: Unwanted bytes between two ranges that are still worth one request.
-        max_nbytes: A span does not grow beyond this, unless one range alone is larger.
+        max_gap_nbytes: Largest number of unwanted bytes between two joined ranges.
+        max_nbytes: Largest size of a span that joins several ranges.
 
     Returns:
         Spans in ascending order; empty ranges are in none.
@@ -137,14 +137,14 @@ class FileVersion:
 
     def _compare(self, url: str, found: tuple[int | None, str | None]) -> None:
         first = self._first["answer"]
-        # Some servers occasionally leave out the size.
+        # Some servers sometimes leave out the size.
         same_size = None in (first[0], found[0]) or first[0] == found[0]
         if not same_size or first[1] != found[1]:
             raise ReplacedError(
                 f"{display_url(url)}: the file was replaced on its server while it was read: "
-                f"expected {_describe(*first)}, found {_describe(*found)}; open the dataset anew "
-                "to read the new file. If several servers behind the URL name one file "
-                "differently, make them agree, or have it fetched whole"
+                f"expected {_describe(*first)}, found {_describe(*found)}; open the dataset again "
+                "to read the new file. If several servers behind the URL send different validators "
+                "for one file, make them agree, or download whole shards"
             )
 
 
@@ -190,12 +190,12 @@ def too_large(url: str, max_nbytes: int) -> str:
 
 def whole_file(url: str) -> str:
     """Return the message for a server that serves no byte ranges."""
-    return f"{display_url(url)}: asked for a byte range, the server sends the whole file"
+    return f"{display_url(url)}: asked for a byte range, the server sent the whole file"
 
 
 def encoded_range(url: str, encoding: str) -> str:
     """Return the message for a server that cuts ranges from a compressed form of the file."""
-    return f"{display_url(url)}: asked for a byte range, one of the {encoding} form came"
+    return f"{display_url(url)}: asked for a byte range, got a range of its {encoding} form"
 
 
 def unlike_promised(error: IntegrityError, content_type: str, head: bytes) -> IntegrityError:
@@ -207,7 +207,9 @@ def unlike_promised(error: IntegrityError, content_type: str, head: bytes) -> In
         head: First bytes of the response.
     """
     shown = content_type or "unknown"
-    return IntegrityError(f"{error}; what came is of type {shown!r} and begins with {head[:80]!r}")
+    return IntegrityError(
+        f"{error}; the response is of type {shown!r} and begins with {head[:80]!r}"
+    )
 
 
 def read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
@@ -215,7 +217,7 @@ def read_bounded(url: str, stream: Stream, max_nbytes: int) -> bytes:
 
     Raises:
         FetchError: The stream has more than `max_nbytes`.
-        ConnectionError: It has fewer than the server stated.
+        ConnectionError: The stream has fewer bytes than the server stated.
     """
     if stream.size is not None and stream.size > max_nbytes:
         raise FetchError(too_large(url, max_nbytes))
@@ -238,7 +240,7 @@ def skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[by
     >>> list(skip_known(iter([b"ab", b"cdef"]), known=b"abc"))
     [bytearray(b'def')]
     """
-    # Pieces may be shorter than the known bytes, so they are gathered at first.
+    # Pieces may be shorter than the known bytes, so the first ones are joined.
     head = bytearray()
     for chunk in chunks:
         if not known:
@@ -248,6 +250,6 @@ def skip_known(chunks: Iterator[bytes | bytearray], known: bytes) -> Iterator[by
         if len(head) < len(known):
             continue
         if not head.startswith(known):
-            raise ChangedError("the server continued with other bytes than it began with")
+            raise ChangedError("the server resumed with other bytes than it sent before")
         yield head[len(known) :]
         known = b""

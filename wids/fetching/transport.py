@@ -46,19 +46,19 @@ class ReplacedError(FetchError):
 
 
 class AbsentError(FetchError):
-    """The server knows of no such file."""
+    """The file does not exist on the server."""
 
 
 class DeniedError(FetchError):
-    """The server refuses the file for want of permission."""
+    """The server denies access to the file."""
 
 
 class AnsweredError(ConnectionError):
-    """A useless or incomplete response; another try may help, and the server is reachable."""
+    """Useless or incomplete response of a server that is reachable; another try may help."""
 
 
 class StoppedError(Exception):
-    """A download was stopped, since nobody wants it any more."""
+    """A download was stopped, since it is no longer needed."""
 
 
 class ChangedError(Exception):
@@ -78,7 +78,7 @@ def is_unreachable(error: BaseException) -> bool:
 
 @dataclass
 class Stream:
-    """Response with the bytes of a file, or of its rest, still to be read; a context manager.
+    """Open response with the bytes of a file or of its rest; a context manager.
 
     Attributes:
         start: Offset of the first byte to come.
@@ -123,7 +123,7 @@ class Source(Protocol):
             validator: Request the range only if the file still has this validator.
 
         Returns:
-            The response. Its `start` is 0 if the whole file comes instead of the range.
+            The response. Its `start` is 0 if the server sends the whole file instead.
 
         Raises:
             FetchError: Another try will not help.
@@ -144,11 +144,11 @@ class DownloadObserver(Protocol):
         Each try calls it again.
 
         Raises:
-            CacheError: There is no room for it.
+            CacheError: There is no room for the file.
         """
 
     def progress(self, nbytes: int) -> None:
-        """Note the number of bytes so far, which is lower after the download started over."""
+        """Take the number of bytes so far, which decreases if the download starts over."""
 
     def stopped(self) -> bool:
         """Return whether to stop; called while bytes arrive and between two tries."""
@@ -167,12 +167,12 @@ class FetchPolicy:
         backoff_seconds: Longest wait before the second try; doubles with each, up to
             `max_wait_seconds`. The wait is drawn at random below it.
         max_wait_seconds: Bound of any wait, a server's Retry-After included.
-        connections: At once, for one batch of ranges.
-        segments: Connections at once for one large file; as many segments wait in memory.
-        segment_nbytes: What one request of a large file asks for.
-        parallel_nbytes: A file with more left than this may come over several connections.
-        fast_nbytes_per_second: A file whose connection is at least as fast uses no other one.
-        judge_after_seconds: Time of waiting for bytes before a connection may count as slow.
+        connections: Most connections at once for ranges.
+        segments: Most connections at once for one large file; as many segments wait in memory.
+        segment_nbytes: Size of one segment of a large file, which one request fetches.
+        parallel_nbytes: A file with more bytes left than this may use several connections.
+        fast_nbytes_per_second: A connection that is at least this fast is used alone.
+        judge_after_seconds: Time of waiting for bytes after which a connection may count as slow.
     """
 
     connect_timeout_seconds: float = 10.0
@@ -190,11 +190,11 @@ class FetchPolicy:
     judge_after_seconds: float = 0.1
 
     def wait_seconds(self, failures: int, retry_after_seconds: float | None = None) -> float:
-        """Return how long to wait after so many failures in a row.
+        """Return how many seconds to wait after `failures` failed tries in a row.
 
         Args:
             failures: At least 1.
-            retry_after_seconds: What the server asked for, if it did.
+            retry_after_seconds: Wait that the server asked for, or None.
 
         >>> FetchPolicy().wait_seconds(1, 5.0), FetchPolicy().wait_seconds(1, 1e9)
         (5.0, 60.0)
@@ -202,4 +202,4 @@ class FetchPolicy:
         if retry_after_seconds is not None:
             return min(retry_after_seconds, self.max_wait_seconds)
         longest = min(self.backoff_seconds * 2 ** (failures - 1), self.max_wait_seconds)
-        return random.uniform(0, longest)  # noqa: S311 (to spread processes, not to hide)
+        return random.uniform(0, longest)  # noqa: S311 (spreads processes; not secret)
