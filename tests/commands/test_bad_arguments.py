@@ -131,7 +131,7 @@ WRONG_DATA = [
     ("browse a.json --no-open --class-names no.txt", ["no.txt: No such file"]),
     ("show torn.tar 0", ["torn.tar: at byte 1024", "wids repair"]),
     # Options that the command cannot follow.
-    ("import missing -o o-%d.tar", ["missing: there is no such file or folder"]),
+    ("import missing -o o-%d.tar", ["missing: no such file or folder"]),
     ("import empty -o o-%d.tar", ["empty: expected one folder per class", "--from samples"]),
     ("import table.csv -o o.tar", ["'o.tar'", "one place for the shard's number", "-%06d.tar"]),
     ("import table.csv -o o-%d.tar --field name", ["--field COLUMN=EXT, got 'name'"]),

@@ -171,7 +171,7 @@ def test_pictures_that_are_none_are_named(data: bytes, capsys) -> None:
     for folder in ("p", "q"):
         assert len(run(folder)) == 1
         said = capsys.readouterr().err
-        assert "samples whose picture is none" in said
+        assert "samples whose image is not an image" in said
         assert "2.jpg" in said
         assert main(["import", folder, "--strict", "-o", "strict/x-%d.tar"]) == 1
 

@@ -124,7 +124,7 @@ def test_bytes_inside_of_lists_of_a_parquet_file_are_refused(tmp_path: Path, cap
     table = pyarrow.table({"id": ["a"], "pages": [[b"1", b"2"]]})
     parquet.write_table(table, tmp_path / "x.parquet")
     assert main(["import", str(tmp_path / "x.parquet"), "-o", str(tmp_path / "x-%d.tar")]) == 1
-    assert "x.parquet: column 'pages' holds bytes inside of list" in capsys.readouterr().err
+    assert "x.parquet: column 'pages' has bytes inside of list" in capsys.readouterr().err
     assert [path.name for path in tmp_path.iterdir()] == ["x.parquet"]
 
 
@@ -143,7 +143,7 @@ def test_bytes_inside_of_lists_are_refused(dataset) -> None:
 
     features = datasets.Features({"pages": datasets.Sequence(datasets.Image())})
     nested = datasets.Dataset.from_dict({"pages": [[]]}, features=features)
-    with pytest.raises(ValueError, match=r"'pages' holds bytes inside of .*flatten"):
+    with pytest.raises(ValueError, match=r"'pages' has bytes inside of .*flatten"):
         open_huggingface(nested)
 
 

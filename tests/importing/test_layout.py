@@ -107,8 +107,8 @@ def test_folders_are_known_by_what_lies_in_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("sources", "message"),
     [
-        (["missing"], "there is no such file or folder"),
-        (["x.xyz"], "nothing shows what it is"),
+        (["missing"], "no such file or folder"),
+        (["x.xyz"], "unknown kind of source"),
         (["a.lmdb", "b.lmdb"], "only one source"),
     ],
 )
@@ -125,6 +125,6 @@ def test_sources_that_cannot_be_are_one_line(
 
 def test_a_cell_that_is_no_path_is_shown_in_short(tmp_path: Path) -> None:
     """A picture in base64 where a path is expected does not fill the terminal."""
-    with pytest.raises(FileNotFoundError, match="row 3: names the file .*, which is") as found:
+    with pytest.raises(FileNotFoundError, match="row 3: names the file .*, which does") as found:
         read_listed_file(tmp_path, "iVBORw0KGgo" * 100_000, "row 3")
     assert len(str(found.value)) < 300

@@ -105,7 +105,7 @@ INDEX_FAULTS = [
     (lambda shard: shard["raw_data"].update(basename="/etc/passwd"), "outside the folder"),
     (lambda shard: shard["raw_data"].update(bytes=2**40), "bytes"),
     (lambda shard: shard.update(column_sizes=[-1] * 17), "size -1"),
-    (lambda shard: shard.update(column_names=["a"]), "no index of MDS"),
+    (lambda shard: shard.update(column_names=["a"]), "not an index of MDS"),
     (lambda shard: shard.pop("samples"), "samples"),
     (lambda shard: shard.update(column_encodings=["magic"] * 17), "'magic' is not known"),
 ]
@@ -227,7 +227,7 @@ def test_pictures_that_are_none_are_counted(tmp_path: Path, capsys) -> None:
     write_mds(tmp_path / "mds", "jpeg", b"<html>no picture</html>")
     command = ["import", str(tmp_path / "mds"), "-o", str(tmp_path / "x-%d.tar")]
     assert main(command) == 0
-    assert "pictures of the column 'x', whose bytes are something else" in capsys.readouterr().err
+    assert "images of the column 'x' whose bytes are not an image" in capsys.readouterr().err
     assert main([*command[:-1], str(tmp_path / "y-%d.tar"), "--strict"]) == 1
     assert "would be left out" in capsys.readouterr().err
     assert not list(tmp_path.glob("y*"))

@@ -117,7 +117,7 @@ def test_what_a_folder_of_shards_holds_besides_is_listed(tmp_path: Path, capsys)
     ]
     assert main(command) == 0
     said = capsys.readouterr().err
-    assert f"folders that are not looked into: 1, such as {tmp_path / 'in' / 'more'}" in said
+    assert f"folders that are not searched: 1, such as {tmp_path / 'in' / 'more'}" in said
     assert "files of another kind: 1, such as" in said
     assert main([*command, "--strict"]) == 1
 

@@ -65,7 +65,7 @@ class TestParquetOfHuggingFace:
         parquet.write_table(pyarrow.Table.from_pylist(rows), "x.parquet")
         assert main(["import", "x.parquet", "-o", "out/x-%d.tar"]) == 1
         said = capsys.readouterr().err
-        assert "x.parquet: row 0: names the file gone.jpg, which is not there" in said
+        assert "x.parquet: row 0: names the file gone.jpg, which does not exist" in said
         assert not Path("out/x.json").exists()
 
     def test_rows_without_a_picture_are_counted(self, capsys) -> None:
@@ -147,7 +147,7 @@ class TestSeveral:
         Path("p/cat/1.jpg").write_bytes(jpeg(1))
         Path("p/labels.csv").write_text("path,label\ncat/1.jpg,0\n")
         assert main(["import", "p", "-o", "out/x-%d.tar"]) == 1
-        assert "p: holds labels.csv beside pictures or folders" in capsys.readouterr().err
+        assert "p: contains labels.csv beside images or folders" in capsys.readouterr().err
 
 
 class TestCells:
@@ -203,7 +203,10 @@ class TestCells:
         Path("t.csv").write_text("label\ndog\ncta\n")
         assert main(["import", "t.csv", "--classes", "cat,dog", "-o", "out/x-%d.tar"]) == 1
         said = capsys.readouterr().err
-        assert "t.csv: row 1: column 'label' holds 'cta', which is none of the classes" in said
+        assert (
+            "t.csv: row 1: column 'label' has the value 'cta', which is not one of the classes"
+            in said
+        )
         assert main(["import", "t.csv", "--field", "label=cls", "-o", "out/x-%d.tar"]) == 1
         assert "--classes auto" in capsys.readouterr().err
 
@@ -221,7 +224,7 @@ def test_an_option_that_means_nothing_is_refused(capsys) -> None:
     """An option that the kind of source does not know would be lost without a word."""
     Path("t.csv").write_text("a\n1\n")
     assert main(["import", "t.csv", "--pattern", "(?P<key>.)(?P<ext>.)", "-o", "o/x-%d.tar"]) == 1
-    assert "--pattern means nothing for a source of the kind 'table'" in capsys.readouterr().err
+    assert "--pattern does not apply to a source of the kind 'table'" in capsys.readouterr().err
 
 
 def test_files_of_another_kind_in_the_folder_are_listed(capsys) -> None:
@@ -256,7 +259,7 @@ def test_what_is_no_parquet_is_named(capsys) -> None:
         ("t.csv", "path;label\na.jpg;cat\n", "expected columns with a ',' between them"),
         ("t.tsv", "path,label\na.jpg,cat\n", "expected columns with a '\\t' between them"),
         ("t.csv", "a.jpg,cat\nb.jpg,dog\n", "line 1: expected the names of the columns"),
-        ("t.jsonl", '{"a": 1, "a": 2}\n', "line 1 cannot be read as JSON (two values are"),
+        ("t.jsonl", '{"a": 1, "a": 2}\n', "line 1 cannot be read as JSON (two values have"),
     ],
 )
 def test_tables_that_would_lose_something_are_refused(
@@ -275,7 +278,7 @@ def test_parquet_with_two_columns_of_one_name_is_refused(capsys) -> None:
     columns = [pyarrow.array([1]), pyarrow.array([2])]
     parquet.write_table(pyarrow.Table.from_arrays(columns, names=["a", "a"]), "t.parquet")
     assert main(["import", "t.parquet", "-o", "out/x-%d.tar"]) == 1
-    assert "two columns are called 'a'" in capsys.readouterr().err
+    assert "two columns have the name 'a'" in capsys.readouterr().err
 
 
 def test_files_that_a_folder_lacks_are_counted(capsys) -> None:
@@ -286,12 +289,15 @@ def test_files_that_a_folder_lacks_are_counted(capsys) -> None:
         parquet.write_table(table, f"hub/data/train-{number:05d}-of-00005.parquet")
     assert len(run("hub")) == 2
     missing = "such as hub/data/train-00001-of-00005.parquet"
-    assert f"files that the names of others promise: 3, {missing}" in capsys.readouterr().err
+    assert f"files missing from a numbered set: 3, {missing}" in capsys.readouterr().err
     assert main(["import", "hub", "--strict", "-o", "out/y-%d.tar"]) == 1
     assert len(run("hub/data/train-00002-of-00005.parquet", "--strict")) == 1
     Path("hub/data/train-00001-of-00005.parquet").symlink_to("gone")
     assert main(["import", "hub", "-o", "out/y-%d.tar"]) == 1
-    assert "train-00001-of-00005.parquet: this link leads nowhere" in capsys.readouterr().err
+    assert (
+        "train-00001-of-00005.parquet: the target of this link does not exist"
+        in capsys.readouterr().err
+    )
 
 
 PICTURE = b"\x89PNG\r\n\x1a\n and more"
@@ -313,7 +319,7 @@ def test_bytes_that_are_no_picture_are_counted(
     source = str(tmp_path / "x.parquet")
     assert main(["import", source, "-o", str(tmp_path / "out/x-%d.tar")]) == 0
     said = capsys.readouterr().err
-    assert "pictures of the column 'image', whose bytes are something else" in said
+    assert "images of the column 'image' whose bytes are not an image" in said
     assert f": 1, such as 00000000{0 if odd_first else 1}" in said
     samples = list(wids.ShardListDataset(tmp_path / "out", transformations="bytes"))
     assert odd in samples[0 if odd_first else 1].values()

@@ -185,11 +185,11 @@ def test_numbers_come_packed_or_one_by_one(ints: list[int], floats: list[float])
 
 
 DAMAGE = [
-    (lambda data: data[:5], "at byte 0 of its records: the file breaks off within the length"),
-    (lambda data: data[:-9], "breaks off within a record"),
+    (lambda data: data[:5], "at byte 0 of its records: the file ends within the length"),
+    (lambda data: data[:-9], "ends within a record"),
     (lambda data: data[:3] + b"\xff" + data[4:], "expected the length of a record"),
     (lambda data: data[:40] + b"\xff" + data[41:], "at byte 0 .* is damaged"),
-    (lambda data: data + b"more", "at byte 2[0-9]+ of its records: the file breaks off"),
+    (lambda data: data + b"more", "at byte 2[0-9]+ of its records: the file ends"),
     (lambda data: gzip.compress(data)[:-30], "gzip: the data breaks off"),
     (lambda data: framed(b"\x12\x00"), "SequenceExample"),
     (lambda data: framed(b""), "holds no features"),

@@ -1,8 +1,8 @@
-"""Importer of folders of files: images by class, as in torchvision's ImageFolder, and samples.
+"""Importers of folders: images by class, as in torchvision's ImageFolder, and files of samples.
 
-In a folder of classes each picture is a sample, and the files beside it that share its name up to a
-dot (`a.jpg`, `a.txt`, `a.mask.npy`) are its other fields. In a folder of samples all files that
-share a name are one sample, two pictures as well.
+In a folder of classes, each image is a sample. Files beside it that share its name up to a dot
+(`a.jpg`, `a.txt`, `a.mask.npy`) become its other fields. In a folder of samples, all files that
+share a name become one sample, even if several of them are images.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ __all__ = ["MEDIA_SUFFIXES", "folder_kind", "open_image_folder", "open_samples"]
 MEDIA_SUFFIXES = tuple(
     suffix for suffix, each in FORMAT_OF.items() if each.kind in {"image", "audio", "video"}
 )
-# Pictures whose first bytes are beyond doubt.
+# Image formats that the first bytes identify reliably.
 _CHECKED_SUFFIXES = {".jpg", ".jpeg", ".png", ".gif", ".bmp", ".webp"}
-_NO_PICTURE = "samples whose picture is none (a page of a server under its name, perhaps)"
+_NO_PICTURE = "samples whose image is not an image (perhaps an error page of a server)"
 _HIDDEN = "hidden files and folders"
 
 
@@ -40,7 +40,7 @@ def folder_kind(folder: Path, options: ImportOptions) -> str:
     """Return the kind of a folder of files: "imagefolder" or "samples".
 
     Raises:
-        ValueError: Both readings fit.
+        ValueError: It may be of both kinds.
     """
     if options.split is not None:
         folder = _split_folder(folder, options.split)
@@ -59,20 +59,19 @@ def open_image_folder(sources: Sequence[str], options: ImportOptions) -> Importe
 
     Args:
         sources: The tree.
-        options: `split` names a folder that holds such a tree; `classes` the classes, where their
-            numbers are not those of the sorted folders.
+        options: `split` names the folder of the tree to import. `classes` lists the classes in
+            order; by default the sorted names of the folders.
 
     Returns:
-        Samples of the image's bytes, as they are, under its own extension; the files beside it; the
-        number of its class as `.cls`; and where it came from as `.json`, unless there is such a
-        file. The key is the path without suffix. The names of the classes are in the header. Where
-        a folder of classes has sound or films and no pictures, those count instead.
+        One sample per image: the unchanged bytes of the image and of the files beside it, the class
+        number as `.cls`, and the path as `.json`, unless a file has that extension. The key is the
+        path without suffix. The header has the class names. In a class without images, sound or
+        video files take their place.
 
     Raises:
-        ValueError: There is no class in it, or its folders may be parts as well as classes; or,
-            while samples are read, two files have one key, or a link leads back to a folder that it
-            lies in.
-        FileNotFoundError: While samples are read: a link leads nowhere.
+        ValueError: The tree has no class, or its folders may be splits or classes. While samples
+            are read: two files have the same key, or a link leads back to a folder above it.
+        FileNotFoundError: While samples are read: the target of a link does not exist.
     """
     folder = Path(sources[0]).expanduser()
     if options.split is not None:
@@ -97,14 +96,14 @@ def open_samples(sources: Sequence[str], options: ImportOptions) -> Imported:
 
     Args:
         sources: The folder.
-        options: `split` names a folder in it that is read alone.
+        options: `split` names the one subfolder to import.
 
     Returns:
         One sample for all files that share a name; the key is their path up to the extension.
-        Where there are pictures, sound or films, files that belong to none of them are left out.
+        If there are image, sound or video files, a file that shares no name with one is left out.
 
     Raises:
-        ValueError: There is no file in it; or, while samples are read, two have one key.
+        ValueError: The folder has no file; or, while samples are read, two have the same key.
     """
     folder = Path(sources[0]).expanduser()
     if options.split is not None:
@@ -130,7 +129,7 @@ def _split_folder(folder: Path, split: str) -> Path:
 def _check_classes(folder: Path, found: list[str]) -> None:
     """Raise ValueError if the folders may not be classes."""
     parts = [name for name in found if split_of(name)]
-    # A class may be called "train"; beside a "val" it hardly is one, whatever lies there besides.
+    # A class may be called "train". If there is a "val" as well, both are most likely splits.
     if len(parts) == len(found) or len(set(map(split_of, parts))) > 1:
         raise ValueError(
             f"{folder}: {', '.join(parts)} may be parts of a dataset or classes; say "
@@ -186,7 +185,7 @@ def _classified(
             }
             _check_class(others, number, path)
             origin = {"class": name, "path": path.relative_to(folder).as_posix()}
-            # A file of the user's takes the place of what we say ourselves.
+            # A file of the user replaces the field that would be made here.
             told = {path.suffix.lower(): data, ".cls": number, ".json": origin}
             yield {"__key__": key, **told, **others}
 
@@ -202,7 +201,7 @@ def _check_class(others: dict[str, bytes], number: int, path: Path) -> None:
 
 
 def _pictures_of(paths: list[Path]) -> list[Path]:
-    """Return the files that are samples of a class: its images, else its sound and video files."""
+    """Return the image files of a class or, if there are none, its sound and video files."""
     pictures = [path for path in paths if path.suffix.lower() in IMAGE_EXTENSIONS]
     return pictures or [path for path in paths if _is_media(path)]
 
@@ -248,7 +247,7 @@ def _grouped(
     stems = {path.with_suffix("") for path in media or paths}
     groups: dict[Path, dict[str, Path]] = {}
     for path in paths:
-        # The shortest name: `a.mask.png` belongs to `a.jpg`, though it is a picture itself.
+        # The shortest stem counts: `a.mask.png` belongs to `a.jpg`, though it is an image itself.
         found = [each for each in _stems(path) if each in stems]
         if found and path.suffix:
             _join(groups.setdefault(found[-1], {}), path, found[-1])
@@ -296,12 +295,12 @@ def _walk(
     """Walk over the files below a folder, following links as torchvision does.
 
     Raises:
-        ValueError: A link leads back to a folder that it lies in.
-        FileNotFoundError: A link leads nowhere.
+        ValueError: A link leads back to a folder above it.
+        FileNotFoundError: The target of a link does not exist.
     """
     real = folder.resolve()
     if real in above:
-        raise ValueError(f"{folder}: leads back to {real}, in which it lies; remove that link")
+        raise ValueError(f"{folder}: this link leads back to {real}, a folder above it; remove it")
     for path in folder.iterdir():
         if path.name.startswith("."):
             if not is_documentation(path.name):
@@ -311,13 +310,15 @@ def _walk(
         elif path.is_file():
             yield path
         elif path.is_symlink() and not path.exists():
-            raise FileNotFoundError(f"{path}: this link leads nowhere; mend or remove it")
+            raise FileNotFoundError(
+                f"{path}: the target of this link does not exist; correct or remove the link"
+            )
         else:
             omissions.add("pipes, sockets and devices", str(path))
 
 
 def _keys_of(files: list[Path], folder: Path) -> list[str]:
-    """Return keys for paths: without dots, and without suffix unless two keys would be equal."""
+    """Return a key for each path, without dots; with the suffix only where keys would be equal."""
     stems = [path.with_suffix("") for path in files]
     counts = Counter(stems)
     kept = [stem if counts[stem] == 1 else path for stem, path in zip(stems, files, strict=True)]
@@ -331,7 +332,7 @@ def _check_differ(keys: list[str], files: list[Path]) -> None:
     for key, path in zip(keys, files, strict=True):
         if key in file_of:
             raise ValueError(
-                f"{file_of[key]} and {path} both get the key {key!r}, as a key's last part can "
-                "hold no dot; rename one of them, or number the samples anew (--rekey)"
+                f"{file_of[key]} and {path} both get the key {key!r}, since the last part of a "
+                "key has no dots; rename one of them, or number the samples (--rekey)"
             )
         file_of[key] = path

@@ -1,4 +1,4 @@
-"""Importer of Hugging Face `datasets`: images and sound undecoded, class names kept."""
+"""Importer of Hugging Face `datasets`, with undecoded images and sound, and class names."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ def load_saved(source: str, split: str | None = None) -> Any:
     """Load a dataset with the library `datasets`.
 
     Args:
-        source: A folder that `save_to_disk` made, or what `datasets.load_dataset` takes.
+        source: A folder written by `save_to_disk`, or a name for `datasets.load_dataset`.
         split: The split; required if there are several.
 
     Raises:
         ModuleNotFoundError: `datasets` is not installed.
-        ValueError: There are several parts, and none or an unknown one was named.
+        ValueError: There are several splits, and none or an unknown one is named.
     """
     datasets = load("datasets", "huggingface")
     saved = Path(source).is_dir() and is_saved_dataset(Path(source))
@@ -48,15 +48,15 @@ def load_saved(source: str, split: str | None = None) -> Any:
 
 
 def open_saved(sources: Sequence[str], options: ImportOptions) -> Imported:
-    """Open a dataset that `save_to_disk` wrote, or one that `load_dataset` finds by its name.
+    """Open a dataset written by `save_to_disk`, or one that `load_dataset` finds by name.
 
     Args:
         sources: The folder or name.
-        options: `split` chooses a part; `fields` and `key` as for `open_huggingface`.
+        options: `split` names the split; `fields` and `key` as for `open_huggingface`.
 
     Raises:
         ModuleNotFoundError: `datasets` is not installed.
-        ValueError: There are several parts, and none or an unknown one was named.
+        ValueError: There are several splits, and none or an unknown one is named.
     """
     dataset = load_saved(sources[0], options.split)
     return open_huggingface(
@@ -76,8 +76,9 @@ def open_huggingface(
 
     Args:
         dataset: The dataset.
-        fields: Column to extension, where another is wanted than the layout gives.
-        key: Column with the keys; by default `__key__`, `key` or `id`, else samples are numbered.
+        fields: Column to extension, for columns that should not get the default extension.
+        key: Column with the keys; by default `__key__`, `key` or `id`. Without such a column,
+            samples are numbered.
         strict: Whether a row without a value for a field is an error.
         numbered: Whether samples are numbered, so that a column of keys is one like others.
 
@@ -87,20 +88,20 @@ def open_huggingface(
         classes are in the header, and so are description, licence, citation and home page.
 
     Raises:
-        ValueError: A column holds pictures inside of something else, or none of that name exists.
+        ValueError: A column has images inside a list or struct, or a named column does not exist.
     """
     datasets = load("datasets", "huggingface")
     features = dataset.features
     if features is None:
-        raise ValueError("the dataset says nothing of its columns; call resolve_features() first")
+        raise ValueError("the dataset does not know its columns; call resolve_features() first")
     kinds = {name: _kind_of(name, feature) for name, feature in features.items()}
     omissions = Omissions(strict=strict)
     layout = Layout(kinds, fields, key, "the dataset", omissions, numbered=numbered)
     for name, kind in kinds.items():
         if type(features[name]).__name__ in _BYTES:
-            # To decode and encode again would lose what JPEG keeps, and take far longer.
+            # Decoding and encoding again would lose quality and take far longer.
             dataset = dataset.cast_column(name, getattr(datasets, kind)(decode=False))
-    # A column of integers may be a class by its name alone, and has no names then.
+    # A column of integers that is a class only by its name has no class names.
     named = (name for name in features if type(features[name]).__name__ == "ClassLabel")
     classes = {name: features[name].names for name in named}
     header = _described(dataset.info)
@@ -109,7 +110,7 @@ def open_huggingface(
     if nested := nested_classes(features.to_dict()):
         header["nested_classes"] = nested
     total = len(dataset) if hasattr(dataset, "__len__") else None
-    # Without a format rows are Python's own values, not tensors that somebody asked for.
+    # Without a format, rows have Python values in place of the user's tensors.
     dataset = dataset.with_format(None)
     samples = _samples(dataset, features, layout)
     return Imported(samples, header, total, omissions=omissions)
@@ -153,8 +154,8 @@ def _kind_of(name: str, feature: Any) -> str:
     text = repr(feature)
     if any(f"{each}(" in text for each in _BYTES) or "binary" in text:
         raise ValueError(
-            f"the dataset: column {name!r} holds bytes inside of {kind}, of which no field can be "
-            "made; give each a column of its own (Dataset.flatten does for structs, Dataset.map "
+            f"the dataset: column {name!r} has bytes inside of {kind}, which cannot become a "
+            "field; give each a column of its own (Dataset.flatten does for structs, Dataset.map "
             "for lists), or remove it (Dataset.remove_columns)"
         )
     return "plain"

@@ -32,9 +32,9 @@ _OPTION_OF = {"fields": "--field", "files": "--file", "rekeyed": "--rekey"}
 _ALWAYS = {"rekeyed", "strict"}
 _TABLES = ("*.csv", "*.tsv", "*.jsonl", "*.parquet")
 _TFRECORDS = ("*.tfrecord", "*.tfrecords", "*.tfrecord.gz", "*.tfrecords.gz", "*.tfrecord*-*")
-# Where the hub of Hugging Face keeps tables, in folders of parts and configurations.
+# Paths of tables in a repository of the Hugging Face hub, in folders of splits and configurations.
 _TABLE_FOLDERS = re.compile(r"data|default|train|training|val|valid|validation|dev|test|testing")
-# What a folder of pictures calls the table that describes them.
+# Names of the table that describes the images of a folder.
 _METADATA = ("metadata.csv", "metadata.jsonl", "metadata.parquet")
 
 
@@ -46,8 +46,9 @@ class Importer:
         kind: Its name, as `--from` takes it.
         opener: Module and function that open such sources, imported when they are needed.
         files: Patterns of the names of its files.
-        marks: Patterns of names of which one lies in a folder of this kind; by default `files`.
-        takes: The options that it takes, as `ImportOptions` names them.
+        marks: A folder is of this kind if it has a file that matches one of these patterns; by
+            default `files`.
+        takes: Names of the attributes of `ImportOptions` that it uses.
         several: Whether several sources can be opened as one.
         counts_files: Whether the importer itself counts the files of a folder that it does not use.
     """
@@ -64,7 +65,7 @@ class Importer:
         """Open sources of this kind.
 
         Raises:
-            ValueError: An option means nothing here, or there are several sources.
+            ValueError: An option does not apply to this kind, or there are several sources.
         """
         self._check_options(options)
         if len(sources) != 1 and not self.several:
@@ -84,7 +85,7 @@ class Importer:
             given = getattr(options, name) != getattr(default, name)
             if given and name not in self.takes | _ALWAYS:
                 raise ValueError(
-                    f"{_option(name)} means nothing for a source of the kind {self.kind!r}; it "
+                    f"{_option(name)} does not apply to a source of the kind {self.kind!r}; it "
                     f"takes {', '.join(map(_option, sorted(self.takes))) or 'no options'}"
                 )
 
@@ -97,8 +98,8 @@ class Importer:
             if entry.name.startswith(".") or is_documentation(entry.name):
                 continue
             if entry.is_dir():
-                if "split" not in self.takes:  # its folders are parts, of which one was chosen
-                    imported.omissions.add("folders that are not looked into", str(entry))
+                if "split" not in self.takes:  # its folders are splits, and one was chosen
+                    imported.omissions.add("folders that are not searched", str(entry))
             elif not _matches(entry.name, (*self.files, *self.marks)):
                 imported.omissions.add("files of another kind", str(entry))
 
@@ -135,7 +136,7 @@ IMPORTERS = (
     Importer(
         "webdataset",
         "wids.importing.shards:open_shards",
-        # With what lies beside shards: specs, indexes.
+        # Also the files beside shards, such as specs and indexes.
         ("*.tar", "*.tar.gz", "*.tgz", "*.tar.zst", "*.json", "*.widx", "*.idx"),
         marks=("*.tar", "*.tar.gz", "*.tgz", "*.tar.zst"),
         takes=frozenset({"grouping", "concatenated"}),
@@ -171,12 +172,12 @@ def open_source(
 
     Args:
         sources: Paths or URLs.
-        kind: Their kind, as in `IMPORTERS`; None recognises the first source.
-        options: How to import them.
+        kind: Their kind, as in `IMPORTERS`; by default recognised from the first source.
+        options: Options of the import.
 
     Raises:
-        ValueError: The source is of no known kind, several were named where one can be read, or an
-            option means nothing for it.
+        ValueError: The kind is unknown, only one source of the kind can be imported, or an option
+            does not apply to it.
     """
     options = options or ImportOptions()
     importer = importer_for(sources[0], options) if kind is None else _named(kind)
@@ -187,8 +188,8 @@ def importer_for(source: str, options: ImportOptions | None = None) -> Importer:
     """Recognise a source by its name and, for a folder, by its contents.
 
     Raises:
-        ValueError: Nothing shows the kind, or two kinds fit.
-        FileNotFoundError: There is no such file.
+        ValueError: The kind cannot be determined, or two kinds fit.
+        FileNotFoundError: The source does not exist.
 
     >>> importer_for("captions.jsonl").kind, importer_for("https://host/train-{0..9}.tar").kind
     ('table', 'webdataset')
@@ -203,10 +204,10 @@ def importer_for(source: str, options: ImportOptions | None = None) -> Importer:
         if _matches(name, importer.files) and not name.endswith(".json"):
             return importer
     if is_local(source) and not path.exists():
-        raise FileNotFoundError(f"{source}: there is no such file or folder")
+        raise FileNotFoundError(f"{source}: no such file or folder")
     raise ValueError(
-        f"{source}: nothing shows what it is; expected a folder of images by class or of samples, "
-        f"a table ({', '.join(_TABLES)}), TFRecords, an LMDB or a tar; --from says it"
+        f"{source}: unknown kind of source; expected a folder of images by class or of samples, "
+        f"a table ({', '.join(_TABLES)}), TFRecords, an LMDB or a tar; name the kind with --from"
     )
 
 
@@ -234,8 +235,8 @@ def _check_described(folder: Path, names: Iterable[str], table: str) -> None:
     picture = next((name for name in names if name.lower().endswith(MEDIA_SUFFIXES)), None)
     if picture is not None or _has_class_folders(folder):
         raise ValueError(
-            f"{folder}: holds {table} beside pictures or folders; name the table itself if it "
-            "lists the pictures, or say --from imagefolder (or samples) if it does not matter"
+            f"{folder}: contains {table} beside images or folders; name the table itself if it "
+            "lists the images, or say --from imagefolder (or samples) if it does not matter"
         )
 
 
@@ -254,8 +255,10 @@ def _names_in(folder: Path, above: str = "") -> list[str]:
     """Return the files of a folder, and the tables in subfolders of a Hugging Face repository."""
     names = []
     for entry in sorted(folder.iterdir()):
-        if entry.is_symlink() and not entry.exists():  # a hub's cache is made of links
-            raise FileNotFoundError(f"{entry}: this link leads nowhere; mend or remove it")
+        if entry.is_symlink() and not entry.exists():  # the cache of the hub consists of links
+            raise FileNotFoundError(
+                f"{entry}: the target of this link does not exist; correct or remove the link"
+            )
         if entry.is_file() and not entry.name.startswith("."):
             names.append(f"{above}{entry.name}")
         elif entry.is_dir() and _is_table_folder(entry) and above.count("/") < 2:

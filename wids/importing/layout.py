@@ -1,8 +1,8 @@
 """Mapping of the columns of a source to the fields of a sample, shared by all importers.
 
-`docs/importing.md` states them for users. What a source keeps as bytes (pictures, sound, arrays)
-becomes a field of its own with those very bytes; a class becomes `.cls`; all else becomes one
-`.json`. What a user names goes where the user says.
+`docs/importing.md` has the rules for users. A column of bytes (images, sound, arrays) becomes a
+field with the same bytes, a class becomes `.cls`, and all other columns together become one
+`.json`. The user may name another extension for any column.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ __all__ = [
     "sniffed",
 ]
 
-# Our own name first: samples exported from shards keep their keys.
-_TEXTS = {"plain", "number"}  # kinds of columns that are no field of their own
+# `__key__` comes first, so that samples exported from shards keep their keys.
+_TEXTS = {"plain", "number"}  # kinds of columns that go into the common `.json`
 KEY_COLUMNS = ("__key__", "key", "id")
 _LABELS = {"class", "cls", "fine_label", "label", "labels", "target"}
-# Names of pictures whose first bytes are known.
+# Extensions of image formats that the first bytes identify.
 _SNIFFED_PICTURES = {".jpg", ".jpeg", ".png", ".gif", ".tif", ".tiff", ".webp", ".bmp"}
-_NO_PICTURES = "pictures of the column {!r}, whose bytes are something else and stay as they are"
+_NO_PICTURES = "images of the column {!r} whose bytes are not an image (kept unchanged)"
 # Kinds of file types that become fields of their own; others stay `.bin`.
 _FIELD_KINDS = {"image", "sound", "video", "array", "document"}
 
@@ -49,7 +49,7 @@ class Blob(NamedTuple):
     """Bytes that become a field unchanged.
 
     Attributes:
-        suffix: Their type, such as ".jpg".
+        suffix: File suffix of their type, such as ".jpg".
         data: The bytes.
     """
 
@@ -58,7 +58,7 @@ class Blob(NamedTuple):
 
 
 def sniffed(data: bytes | memoryview) -> Blob:
-    """Return bytes with the suffix of the type that their first bytes indicate, else `.bin`.
+    """Return bytes with the suffix of their type, found by their first bytes; else `.bin`.
 
     >>> sniffed(b"GIF89a...").suffix, sniffed(b"RIFF....WAVE").suffix, sniffed(b"?").suffix
     ('.gif', '.wav', '.bin')
@@ -79,39 +79,39 @@ def family_of(blob: Blob) -> str:
 
 
 def is_label(column: str) -> bool:
-    """Return whether a column of integers is named as one of classes.
+    """Return whether the name of a column of integers is that of a class column.
 
     >>> is_label("image/class/label"), is_label("label"), is_label("width")
     (True, True, False)
     """
-    # The last part of a name: TFRecords nest with slashes, tables with dots.
+    # The last part of the name counts: TFRecords nest with slashes, tables with dots.
     return re.split(r"[/.]", column)[-1].lower() in _LABELS
 
 
 def clean_key(text: str) -> str:
-    """Return a text as a key: dots in its last path component become `_`.
+    """Return a text as a key, with `_` for the dots of its last path component.
 
     >>> clean_key("train/img.001")
     'train/img_001'
     """
-    # Folders keep their dots: only in the last part does one begin an extension.
+    # Folders keep their dots, since extensions begin only in the last component.
     folder, slash, name = text.rpartition("/")
     return f"{folder}{slash}{name.replace('.', '_')}"
 
 
 def media_columns(column: str, value: Any, folder: Path, where: str) -> dict[str, Any]:
-    """Return the columns for an image or sound of `datasets`: its bytes and its name.
+    """Return the columns with the bytes and the file name of an image or sound of `datasets`.
 
     Args:
         column: The column that holds it.
-        value: `{"bytes": ..., "path": ...}`, or None. Where the bytes are missing, those of the
-            file at `path` are read.
-        folder: From which a relative path counts.
+        value: `{"bytes": ..., "path": ...}`, or None. Missing bytes are read from the file at
+            `path`.
+        folder: Base of a relative path.
         where: The row, for messages.
 
     Raises:
-        ValueError: The path is none of a file of this machine.
-        FileNotFoundError: There is no such file.
+        ValueError: The path is not that of a local file.
+        FileNotFoundError: The file does not exist.
     """
     path, data = (None, None) if value is None else (value.get("path"), value.get("bytes"))
     if data is None and path is None:
@@ -122,7 +122,7 @@ def media_columns(column: str, value: Any, folder: Path, where: str) -> dict[str
     suffix = PurePath(path).suffix.lower()
     if suffix and blob.suffix == ".bin":
         blob = Blob(suffix, blob.data)
-    # An absolute path describes somebody's machine rather than the sample.
+    # An absolute path would describe the machine rather than the sample.
     name = PurePath(path).name if PurePath(path).is_absolute() or "://" in path else path
     return {column: blob, f"{column}.path": name}
 
@@ -131,30 +131,30 @@ def read_listed_file(folder: Path, name: Any, where: str) -> Blob:
     """Read a file that a row names.
 
     Args:
-        folder: From which a relative path counts.
+        folder: Base of a relative path.
         name: The path.
         where: The row, for messages.
 
     Raises:
-        ValueError: It is no path.
-        FileNotFoundError: There is no such file.
+        ValueError: It is not a path.
+        FileNotFoundError: The file does not exist.
     """
     if not isinstance(name, str) or not name:
         raise ValueError(f"{where}: expected the path of a file, found {name!r:.60}")
     if "://" in name:
         raise ValueError(
-            f"{where}: {name!r:.200} is a URL, and an import fetches nothing: download the files, "
-            "and put their paths into the table"
+            f"{where}: {name!r:.200} is a URL, and an import reads local files only; download the "
+            "files and put their paths into the table"
         )
     path = folder / name
     try:
         return Blob(path.suffix.lower() or ".bin", path.read_bytes())
     except OSError as error:
-        # A cell that holds the file itself, as base64 say, is too long for a path.
+        # A cell that has the file itself, for example as base64, is too long for a path.
         if error.errno not in (errno.ENOENT, errno.ENAMETOOLONG):
             raise
         shown = clean(path, 200)
-        raise FileNotFoundError(f"{where}: names the file {shown}, which is not there") from error
+        raise FileNotFoundError(f"{where}: names the file {shown}, which does not exist") from error
 
 
 class Layout:
@@ -178,20 +178,20 @@ class Layout:
         """Map columns to fields.
 
         Args:
-            kinds: Column to what it holds: "label" (an int), "plain" (what JSON holds), "number"
-                (the text of one, which becomes a number in the JSON), or any word for a kind of
-                bytes ("image", "array"), whose values are a `Blob` or a list of them. Where one
-                column is the only one of its kind, its extension is the suffix of its bytes; else
-                its name stands before it: `.left.jpg`, `.right.jpg`.
-            fields: Column to extension, where the user wants another.
-            key: Column that names the samples; by default `__key__`, `key` or `id`, and the number
-                of the sample where there is none of these.
+            kinds: Column to the kind of its values: "label" (an int), "plain" (JSON values),
+                "number" (text that becomes a number in the JSON), or a kind of bytes (such as
+                "image" or "array"), whose values are a `Blob` or a list of them. The only column of
+                a kind of bytes gets the suffix of the bytes as extension. Several columns of a kind
+                also get their names: `.left.jpg`, `.right.jpg`.
+            fields: Column to extension, for columns that should not get the default extension.
+            key: Column with the keys; by default `__key__`, `key` or `id`. Without such a column,
+                samples are numbered.
             where: Name of the source, for messages.
             omissions: Counts the samples that lack a field.
             numbered: Whether samples are numbered, so that a column of keys is one like others.
 
         Raises:
-            ValueError: A column that was named is missing.
+            ValueError: A named column does not exist.
         """
         self._omissions = omissions or Omissions()
         self._kinds = dict(kinds)
@@ -212,8 +212,8 @@ class Layout:
         """Return the sample of a row.
 
         Args:
-            number: Of the row, from 0 on; its key where no column has one.
-            row: Column to value; None stands for none.
+            number: Number of the row, from 0; the key if no column has keys.
+            row: Column to value; None is a missing value.
 
         Raises:
             ValueError: Two columns would become one field, or the row has no key.
@@ -246,13 +246,13 @@ class Layout:
         return sample
 
     def _note_missing(self, row: Mapping[str, Any], key: str) -> None:
-        """Count the fields that other samples have and this one lacks."""
+        """Count the columns without a value in this sample."""
         for name, kind in self._kinds.items():
             if row.get(name) is None and (kind not in _TEXTS or name in self._fields):
                 self._omissions.add(f"samples without a value in the column {name!r}", key)
 
     def _note_picture(self, column: str, extension: str, data: Any, key: str) -> None:
-        """Count bytes that are no picture, in a field named as one or in a column of pictures."""
+        """Count bytes that are not an image, in a column or under an extension of images."""
         if not isinstance(data, bytes | memoryview):
             return
         suffix = f".{extension.rpartition('.')[2]}"
@@ -262,7 +262,7 @@ class Layout:
         elif suffix in _SNIFFED_PICTURES:
             self._omissions.add(_NO_PICTURES.format(column), key)
         elif suffix == ".bin":
-            # The first rows may be the odd ones, so they are counted until a picture is seen.
+            # The first rows may be the exceptions, so they are counted until an image is seen.
             count, first = self._no_pictures.get(column, (0, key))
             self._no_pictures[column] = (count + 1, first)
         if column in self._have_pictures and column in self._no_pictures:
@@ -273,7 +273,8 @@ class Layout:
         if self._key is None:
             return f"{number:09d}"
         value = values.get(self._key)
-        # As text, "1" and 1 are one key; whatever is no name is refused rather than spelled out.
+        # As text, "1" and 1 are the same key. Other types, such as lists, are refused rather than
+        # converted to text.
         if not isinstance(value, str | int | np.integer) or value == "":
             raise ValueError(
                 f"{self._where}: sample {number}: the key column {self._key!r} holds {value!r:.60};"
@@ -285,11 +286,11 @@ class Layout:
         if name in self._fields or _is_bytes(value):
             return True
         kind = self._kinds.get(name, "plain")
-        # A missing field is counted; a missing value of the rest is null in the JSON.
+        # A missing field is counted. Among the other columns, a missing value is null in the JSON.
         return kind == "label" or (value is None and kind not in _TEXTS)
 
     def _placed(self, name: str, value: Any) -> list[tuple[str, Any]]:
-        """Return the fields for a value: one, none, or one for each of a list of blobs."""
+        """Return the fields of a value: none if it is missing, several if it is a list of blobs."""
         if value is None:
             return []
         blobs = value if isinstance(value, list) else [value]
@@ -327,7 +328,7 @@ def _is_bytes(value: Any) -> bool:
 
 
 def _word(name: str) -> str:
-    """Return a column's name without characters that an extension must not have."""
+    """Return the name of a column without the characters that an extension must not have."""
     return re.sub(r"[^\w-]+", "_", name).strip("_") or "column"
 
 

@@ -1,8 +1,8 @@
 """Importer of LMDB databases, whose keys follow one of several conventions.
 
-There is no one layout of a dataset in LMDB. Three are read: keys with an extension (`0001.jpg`,
-`0001.cls`), keys without (each value is a sample of one field), and any other by a pattern that
-says which part of a key is the sample and which the field (`image-000000001`, `label-000000001`).
+Datasets in LMDB have no common layout. The importer reads keys with an extension (`0001.jpg`,
+`0001.cls`), keys without one (each value is a sample of one field), and other keys by a pattern
+for the sample and the field in a key (`image-000000001`, `label-000000001`).
 """
 
 from __future__ import annotations
@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
 __all__ = ["open_lmdb"]
 
-# Keys that describe the whole database: those whose meaning is known, and those named like them.
+# Keys that describe the whole database: known ones, and names of the same form.
 _ABOUT_ALL = {"num-samples", "length", "len", "__len__", "__keys__"}
 _SPECIAL = re.compile(r"__.*__")
 _NUM_SAMPLES = b"num-samples"
 _OCR_KEY = re.compile(r"(?P<ext>[A-Za-z_]+)-(?P<key>\d{9})")
-_MOST_NAMED = 128  # databases in one file
-_NAMED_NBYTES = 48  # a value that describes one
+_MOST_NAMED = 128  # most named databases in one file
+_NAMED_NBYTES = 48  # size of a value that describes a named database
 
 _Entry = tuple[str, str, bytes]  # key of the sample, name of the field, key in the database
 
@@ -40,17 +40,16 @@ def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = Non
 
     Args:
         sources: The folder with its `data.mdb`, or the file itself.
-        options: `fields` maps a field, as the pattern finds it, to an extension: `{"image": "jpg",
-            "label": "cls"}`. `pattern` is a regular expression with the groups `key` and `ext` that
-            must match the whole of a key, such as `(?P<ext>\w+)-(?P<key>\d+)`; other keys are left
-            out.
+        options: `fields` maps a field to an extension, such as `{"image": "jpg", "label": "cls"}`.
+            `pattern` is a regular expression with the groups `key` and `ext` (the field) that must
+            match a whole key, such as `(?P<ext>\w+)-(?P<key>\d+)`; other keys are left out.
 
     Returns:
-        Samples sorted by key, each value as it is. Without a pattern, keys such as
-        `image-000000001` and `label-000000001`, as text recognition uses them, are the fields of
-        one sample, the label as `.txt`. Of other keys, what stands behind the first dot is the
-        extension; a key without a dot is a sample, whose one extension is what the value looks
-        like. Keys that describe the database (`num-samples`, `__len__`) are no samples.
+        Samples sorted by key, with unchanged values. Without a pattern, keys such as
+        `image-000000001` and `label-000000001`, which text recognition uses, are fields of one
+        sample, the label as `.txt`. In other keys, the extension begins after the first dot; a key
+        without a dot is a sample of one field, whose extension is found from the first bytes. Keys
+        that describe the database (`num-samples`, `__len__`) are left out.
 
     Raises:
         ModuleNotFoundError: lmdb is not installed.
@@ -65,10 +64,12 @@ def open_lmdb(sources: Sequence[str | Path], options: ImportOptions | None = Non
         pattern = options.pattern
         if pattern is None and keys and all(map(_OCR_KEY.fullmatch, keys)):
             pattern, fields = _OCR_KEY.pattern, {"label": "txt", "image": ""} | fields
-        # Keys are gathered first: what belongs to one sample may lie far apart in the database.
+        # All keys are read first, since the fields of a sample may be far apart in the database.
         entries = sorted(_entries(keys, None if pattern is None else _compiled(pattern), omissions))
         _note_missing(library, path, entries, omissions)
-        if pattern is not None:  # where keys have extensions, samples may differ as in a tar
+        if (
+            pattern is not None
+        ):  # keys with extensions: samples may have different fields, as in a tar
             _note_missing_fields(entries, omissions)
     except library.Error as error:
         raise ValueError(f"{path}: cannot be read as an LMDB ({error})") from error
@@ -108,25 +109,25 @@ def _reading(library: Any, path: Path) -> Iterator[Any]:
 
 
 def _check_whole(database: Any, path: Path) -> None:
-    """Raise ValueError for a truncated file: reading beyond its end would kill the process.
+    """Raise for a truncated file: reading beyond its end would kill the process.
 
     Raises:
-        ValueError: It was.
+        ValueError: The file is truncated.
     """
     file = path / "data.mdb" if path.is_dir() else path
     expected = (database.info()["last_pgno"] + 1) * database.stat()["psize"]
     found = file.stat().st_size
     if found < expected:
         raise ValueError(
-            f"{file}: expected {expected} bytes, found {found}: it was cut off; copy it anew"
+            f"{file}: expected {expected} bytes, found {found}: it is truncated; copy it again"
         )
 
 
 def _refuse_named(library: Any, database: Any, view: Any, path: Path) -> None:
-    """Raise ValueError if the LMDB contains named databases.
+    """Raise if the LMDB contains named databases.
 
     Raises:
-        ValueError: There is one.
+        ValueError: It contains one.
     """
     if database.stat()["entries"] > _MOST_NAMED:
         return
@@ -136,8 +137,8 @@ def _refuse_named(library: Any, database: Any, view: Any, path: Path) -> None:
         except library.Error:  # a value like any other
             continue
         raise ValueError(
-            f"{path}: holds the database {name!r:.60} by name, expected keys and values; copy what "
-            "is in it to an LMDB of its own first"
+            f"{path}: contains the named database {name!r:.60}, expected keys and values; copy its "
+            "content to an LMDB of its own first"
         )
 
 
@@ -145,11 +146,11 @@ def _keys(library: Any, path: Path, omissions: Omissions) -> dict[str, bytes]:
     """Map each key that belongs to a sample, as text, to its bytes."""
     keys: dict[str, bytes] = {}
     with _reading(library, path) as view:
-        # Without the values, which may be larger than the memory.
+        # Only keys are read, since the values may be larger than the memory.
         for raw in view.cursor().iternext(keys=True, values=False):
             name = raw.decode("utf-8", "backslashreplace")
             special = name in _ABOUT_ALL or _SPECIAL.fullmatch(name)
-            # A picture is a sample, whatever its key.
+            # An image is a sample even under such a key.
             if special and sniffed(view.get(raw) or b"").suffix == ".bin":
                 if name not in _ABOUT_ALL:
                     omissions.add("keys that describe the whole database", name)
@@ -186,12 +187,12 @@ def _note_missing(
     if stated.isdigit() and int(stated) > found:
         missing = int(stated) - found
         omissions.add(
-            f"samples that {_NUM_SAMPLES.decode()} counts, without a key", str(path), missing
+            f"samples that {_NUM_SAMPLES.decode()} counts and that have no key", str(path), missing
         )
 
 
 def _note_missing_fields(entries: Sequence[_Entry], omissions: Omissions) -> None:
-    """Count the samples that lack a field that others have."""
+    """Count the samples without a field that others have."""
     keys_of: dict[str, set[str]] = {}
     for key, field, _ in entries:
         keys_of.setdefault(field, set()).add(key)
@@ -218,7 +219,9 @@ def _samples(
             for _, field, raw in group:
                 data = view.get(raw)
                 if data is None:
-                    raise ValueError(f"{path}: is damaged: it lists {raw!r:.60}, and has it not")
+                    raise ValueError(
+                        f"{path}: is damaged: it lists the key {raw!r:.60} and has no value for it"
+                    )
                 extension = fields.get(field, field).lstrip(".")
                 if not extension:
                     extension = sniffed(data).suffix.lstrip(".")

@@ -1,9 +1,9 @@
 """Importer of MosaicML MDS: shards of samples, described by an `index.json`.
 
-A shard begins with the number of its samples and where each begins and ends, as 32-bit numbers;
-then comes a description that the index repeats. A sample begins with the lengths of those of its
-columns that have no fixed one, again as 32-bit numbers; then come the values, column by column.
-All numbers are little-endian. Read from the files that `mosaicml-streaming` 0.13 writes.
+A shard begins with the number of its samples and their offsets, as 32-bit numbers, followed by a
+description that the index repeats. A sample begins with the lengths of its columns without a fixed
+length, as 32-bit numbers, followed by the values, column by column. All numbers are little-endian.
+This was derived from files that `mosaicml-streaming` 0.13 writes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ __all__ = ["open_mds"]
 
 INDEX_NAME = "index.json"
 # Beyond it an index cannot be right, whatever it says.
-# MDS's name of a compression to ours.
+# Names of compressions: in MDS to here.
 _COMPRESSIONS = {"gz": "gzip", "bz2": "bzip2", "zstd": "zstd", "br": "brotli", "snappy": "snappy"}
 _MOST_NBYTES = 2**32  # offsets inside a shard are 32-bit numbers
 _DIGESTS = {"md5", "sha1", "sha224", "sha256", "sha384", "sha512", "blake2b", "blake2s"}
@@ -44,7 +44,7 @@ _SCALARS = {
     **{f"float{bits}": f"<f{bits // 8}" for bits in (16, 32, 64)},
     "int": "<i8",
 }
-# How an array that says so itself names the type of its numbers, and of its shape's.
+# Codes of element types and of shape integers in the header of an array of variable type.
 _ARRAY_TYPES = {
     8: "uint8", 9: "int8", 16: "uint16", 17: "int16", 18: "float16", 32: "uint32",
     33: "int32", 34: "float32", 64: "uint64", 65: "int64", 66: "float64",
@@ -55,7 +55,7 @@ _SHAPE_TYPES = ("<u1", "<u2", "<u4", "<u8")
 
 @dataclass(frozen=True)
 class _Shard:
-    """Shard as the index describes it."""
+    """Description of a shard in the index."""
 
     path: Path
     nbytes: int
@@ -71,13 +71,13 @@ def open_mds(sources: Sequence[str | Path], options: ImportOptions | None = None
 
     Args:
         sources: The folder with its `index.json`.
-        options: `fields` maps a column to an extension, where another is wanted than the layout
-            gives; `key` names the column with the keys, else samples are numbered.
+        options: `fields` maps a column to an extension in place of the default. `key` names the
+            column with the keys; by default samples are numbered.
 
     Returns:
-        Samples. Pictures, arrays and bytes become fields with the bytes that they have (raw PIL
-        images become PNG); texts, numbers and JSON go into one `.json`. Pickles stay the bytes
-        they are, as `.pkl`; nothing loads them.
+        Samples. Images, arrays and bytes become fields with unchanged bytes (raw PIL images become
+        PNG). Texts, numbers and JSON go into one `.json`. Pickles become `.pkl` with unchanged
+        bytes; they are never loaded.
 
     Raises:
         ValueError: The index is malformed; or, while the samples are read, a shard is damaged.
@@ -109,7 +109,7 @@ def _read_index(folder: Path) -> list[_Shard]:
         listed = json.loads(path.read_bytes())["shards"]
         shards = [_described(folder, shard) for shard in listed]
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ValueError(f"{path}: is no index of MDS shards ({error!r:.200})") from None
+        raise ValueError(f"{path}: is not an index of MDS shards ({error!r:.200})") from None
     if not shards:
         raise ValueError(f"{path}: lists no shards")
     return shards
@@ -173,7 +173,7 @@ def _rows(shard: _Shard) -> Iterator[dict[str, Any]]:
 def _row(
     data: memoryview, columns: Sequence[tuple[str, int | None, Callable[[memoryview], Any]]]
 ) -> dict[str, Any]:
-    num_told = sum(not size for _, size, _ in columns)  # a size of 0 counts as none, too
+    num_told = sum(not size for _, size, _ in columns)  # a size of 0 is no fixed size either
     told = iter(struct.unpack_from(f"<{num_told}I", data))
     offset = 4 * num_told
     row = {}
@@ -190,13 +190,13 @@ def _row(
 
 def _whole(shard: _Shard) -> bytes:
     """Return the decompressed bytes of a shard, checked against the index."""
-    # Unpacked if there: streaming may leave both beside each other, and to unpack again costs more.
+    # streaming may leave the unpacked file beside the packed one; reading it is faster.
     if shard.path.exists() or shard.packed_path is None:
         data = shard.path.read_bytes()
     else:
         packed = shard.packed_path.read_bytes()
         data = _unpacked(packed, (shard.packed or "").partition(":")[0], shard)
-    # Size before digest: it is known at once, and its error is clearer.
+    # The size is compared before the digest: it is known at once, and its error is clearer.
     if len(data) != shard.nbytes:
         raise ValueError(
             f"{shard.path}: the index says {shard.nbytes} bytes, found {len(data)}; fetch it again"
@@ -216,11 +216,11 @@ def _unpacked(packed: bytes, kind: str, shard: _Shard) -> bytes:
     compression = _COMPRESSIONS.get(kind)
     if compression is None:
         raise ValueError(
-            f"{shard.packed_path}: packed by {kind!r}, which is not read here; unpack it to "
+            f"{shard.packed_path}: the compression {kind!r} is not supported; unpack it to "
             f"{shard.path} first"
         )
     try:
-        # The index of a stranger may expect any size.
+        # An untrusted index may state any size.
         return decompress(packed, compression, min(shard.nbytes, allowed_nbytes(len(packed))))
     except DecompressionError as error:
         raise ValueError(
@@ -264,12 +264,12 @@ def _array(data: memoryview, kind: str, shape: tuple[int, ...] | None) -> Blob:
     if not kind:
         kind, offset = _ARRAY_TYPES[data[0]], 1
     if shape is None:
-        # Six bits say how many dimensions there are, two how wide the number of each is.
+        # Six bits are the number of dimensions, two the width of their integers.
         ndim, width = data[offset] >> 2, _SHAPE_TYPES[data[offset] & 3]
         end = offset + 1 + ndim * np.dtype(width).itemsize
         shape, offset = tuple(np.frombuffer(data[offset + 1 : end], width).tolist()), end
     values = np.frombuffer(data[offset:], np.dtype(kind).newbyteorder("<")).reshape(shape)
-    # Re-encoded: MDS has its own array header, which no other reader knows.
+    # The array is encoded as `.npy`, since no other reader knows the array header of MDS.
     return Blob(".npy", encode_field(".npy", values))
 
 
@@ -278,7 +278,7 @@ def _raw_image(data: memoryview) -> Blob:
     width, height, num_mode = struct.unpack_from("<3I", data)
     mode = bytes(data[12 : 12 + num_mode]).decode("ascii")
     pixels = data[12 + num_mode :]
-    # Pillow would make an image of any size before it looks at how many pixels there are.
+    # Pillow would allocate an image of any size before it checks the number of bytes.
     if width * height > 8 * max(len(pixels), 1):
         raise ValueError(f"{len(pixels)} bytes of pixels for {width} x {height}")
     image = Image.frombytes(mode, (width, height), bytes(pixels))
@@ -328,7 +328,7 @@ _READERS: dict[str, Callable[[memoryview], Any]] = {
     "pil": _raw_image,
     "pkl": lambda data: Blob(".pkl", data),
     "ndarray": lambda data: _array(data, "", None),
-    "list[jpeg]": _listed(_jpeg, 4),  # four bytes before the number are kept for later versions
+    "list[jpeg]": _listed(_jpeg, 4),  # four reserved bytes precede the count
     "list[png]": _listed(_png, 4),
     "list[pil]": _listed(_raw_image, 4),
     "jpeg_array": _listed(_jpeg, 0),

@@ -25,17 +25,17 @@ __all__ = [
     "split_of",
 ]
 
-SORTED_CLASSES = "auto"  # as `--classes`: the names that occur, sorted
+SORTED_CLASSES = "auto"  # value of `--classes`: the names that occur, sorted
 
-# Files that explain a dataset or that programs leave behind; they hold no samples.
-# Of `license_plates.csv` it cannot be said, so an underscore does not follow a license.
+# Files that document a dataset or that programs leave behind; they have no samples. A license must
+# not be followed by an underscore: `license_plates.csv` may be data.
 _DOCUMENTATION = re.compile(
     r"((readme|changelog)([-_. ].*)?|(licen[sc]e|citation)([-. ].*)?)", re.IGNORECASE
 )
 _DOCUMENTATION_SUFFIXES = {"", ".md", ".txt", ".rst", ".html", ".pdf", ".cff", ".bib"}
 _LEFT_BEHIND = {".ds_store", "thumbs.db", "desktop.ini", ".gitattributes", ".gitignore"}
 _NUMBERED = re.compile(r"(.*)-(\d{5,9})-of-(\d{5,9})(.*)", re.DOTALL)
-# As the hub of Hugging Face reads the names of files.
+# Split names that the Hugging Face hub recognises in file names.
 _SPLITS = {
     "train": "train",
     "training": "train",
@@ -51,18 +51,18 @@ _SPLITS = {
 
 @dataclass(frozen=True)
 class ImportOptions:
-    """Options of an import. Which of them a kind of source takes stands in `importers.IMPORTERS`.
+    """Options of an import; `importers.IMPORTERS` lists those that each kind of source takes.
 
     Attributes:
         fields: Column to extension.
-        files: Columns that hold paths of files; None takes a column named like one.
-        key: Column with the keys; None for `__key__`, `key` or `id`, or numbers.
+        files: Columns with paths of files; None for a column with a usual name, such as `path`.
+        key: Column with the keys; None for `__key__`, `key` or `id`, else for numbers.
         classes: Names of the classes in order, or "auto" for the names that occur, sorted.
-        split: Which part of a dataset.
+        split: Name of the split to import.
         pattern: Regular expression that parses the keys of an LMDB.
         grouping: "adjacent" or "shard", for tars.
         concatenated: Whether tars are read beyond the end of their first archive.
-        rekeyed: Whether the caller numbers the samples anew, so that their keys may clash.
+        rekeyed: Whether the caller replaces the keys by numbers, so that keys may occur twice.
         strict: Whether the first omission is an error.
     """
 
@@ -83,11 +83,11 @@ class Imported:
     """Opened source of an import.
 
     Attributes:
-        samples: Its samples for `ShardWriter`, in an order that the source alone decides.
-        header: What is known of all of them, for the top level of the spec: `classes`, say.
+        samples: Its samples for `ShardWriter`, in an order that depends only on the source.
+        header: Top-level keys for the spec, such as `classes`.
         total: The number of samples, if the source gives it.
-        shards: The tars that are read, which new ones must not replace.
-        omissions: The data left out; complete once all samples were read.
+        shards: The tars that are read, which the new ones must not overwrite.
+        omissions: Counts of the data left out, complete once all samples were read.
     """
 
     samples: Iterator[dict[str, Any]]
@@ -114,8 +114,8 @@ def count_missing_parts(paths: Iterable[PurePath], omissions: Omissions) -> None
     """Count the files missing from numbered sets; `x-00000-of-00003` implies three files.
 
     Args:
-        paths: The files that are there; all that are to be imported.
-        omissions: Where the missing ones are counted.
+        paths: All files that are to be imported.
+        omissions: Counts the missing files.
 
     Raises:
         ValueError: One is missing, and the omissions are strict.
@@ -130,18 +130,18 @@ def count_missing_parts(paths: Iterable[PurePath], omissions: Omissions) -> None
         if missing > 0:
             first = next(number for number in range(len(numbers) + 1) if number not in numbers)
             example = f"{start}-{first:0{len(total)}d}-of-{total}{end}"
-            omissions.add("files that the names of others promise", example, missing)
+            omissions.add("files missing from a numbered set", example, missing)
 
 
 def split_of(name: str) -> str:
-    """Return the split that the name of a file or folder contains; "" if there is none.
+    """Return the split named in a file or folder name; "" if there is none.
 
     >>> split_of("data/train-00000-of-00002.parquet"), split_of("dev.csv"), split_of("captions.csv")
     ('train', 'validation', '')
     >>> split_of("val2017")
     'validation'
     """
-    # Of several words the first counts: a folder says more than what lies in it.
+    # The first of several words counts: the name of a folder is more reliable than that of a file.
     words = re.findall(r"[a-z]+", name.lower())
     return next((_SPLITS[word] for word in words if word in _SPLITS), "")
 
@@ -183,12 +183,12 @@ def choose_split(found: Collection[str], wanted: str | None, where: str) -> str:
     """Return the split to import.
 
     Args:
-        found: The parts that there are.
+        found: The splits of the source.
         wanted: The requested split; required if there are several.
         where: Name of the source, for messages.
 
     Raises:
-        ValueError: There are several parts and none was asked for, or another one was.
+        ValueError: There are several splits and none was requested, or an unknown one was.
     """
     if wanted is None and len(found) == 1:
         return next(iter(found))

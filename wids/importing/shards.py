@@ -34,22 +34,21 @@ def open_shards(
     """Open shards as one source.
 
     Args:
-        sources: Paths, URLs, folders and patterns of tars, packed or not; `-` is the standard
+        sources: Paths, URLs, folders and patterns of tars, plain or compressed; `-` is the standard
             input.
-        options: With the grouping "shard" the members of a sample come together from all over
-            their shard; "adjacent" takes it for an error that they do not follow each other.
-            `concatenated` reads the archives behind the end of the first; for `-` that is always
-            so.
-        stdin: What `-` reads: one archive, or several end to end as `cat` joins them; by default
-            that of the process.
+        options: With the grouping "shard", the members of a sample may be anywhere in their shard;
+            with "adjacent", members that do not follow each other are an error. `concatenated`
+            also reads archives after the end of the first one, as is always done for `-`.
+        stdin: Stream that `-` reads, with one archive or several joined by `cat`; by default the
+            standard input.
 
     Returns:
-        Samples with their fields as they are, in the order of the shards.
+        Samples with unchanged fields, in the order of the shards.
 
     Raises:
-        FetchError: While the samples are read: a shard could not be fetched.
-        ShardFormatError: While the samples are read: one is damaged, or members of a sample lie
-            apart.
+        FetchError: While the samples are read: a shard cannot be downloaded.
+        ShardFormatError: While the samples are read: a shard is damaged, or the members of a
+            sample are not adjacent.
     """
     options = options or ImportOptions()
     shards = [shard for source in sources for shard in find_shards(source) or [source]]
@@ -63,7 +62,7 @@ def _samples(
 ) -> Iterator[dict[str, Any]]:
     for source in sources:
         with ExitStack() as stack:
-            # A tar is read at random, so a stream is first copied to a temporary file.
+            # Tars are read by random access, so a stream is copied to a temporary file first.
             path = stack.enter_context(_spooled(stdin) if source == "-" else local_copy(source))
             # `cat a.tar b.tar | ...` is one stream; in a file, a second archive may be a mistake.
             concatenated = options.concatenated or source == "-"

@@ -37,10 +37,10 @@ __all__ = ["open_tables", "read_rows"]
 
 _SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 _FILE_COLUMNS = ("file_name", "filename", "file", "path", "image")  # Hugging Face's, and others'
-_HUGGINGFACE_KEY = b"huggingface"  # under which `datasets` notes its types in a Parquet file
+_HUGGINGFACE_KEY = b"huggingface"  # metadata key of the types of `datasets` in a Parquet file
 _NUMBER = re.compile(r"-?(0|[1-9]\d{0,17})(\.\d+)?([eE][+-]?\d+)?")
-_DELIMITERS = ",;\t|"  # also of those who call all of them CSV
-_MAX_CLASSES = 100_000  # a column with more values holds something else
+_DELIMITERS = ",;\t|"  # files with any of them may be named .csv
+_MAX_CLASSES = 100_000  # a column with more distinct values is not a class
 _MAX_CELL_NBYTES = min(1 << 30, sys.maxsize)
 
 
@@ -63,22 +63,22 @@ def open_tables(sources: Sequence[str | Path], options: ImportOptions | None = N
     """Open tables as one source.
 
     Args:
-        sources: Files, whose suffix says which kind they are, and folders of them.
+        sources: Files, whose suffix is that of their kind, and folders of them.
         options: `fields` maps a column to an extension, such as `{"label": "cls"}`. `files` names
-            columns with paths, relative to their table: the file's bytes become a field under its
-            own suffix; by default a column named `file_name`, `path` or the like. `key` names the
-            column with the keys; by default `__key__`, `key` or `id`, else rows are numbered.
-            `classes` numbers the names in the column of classes. `split` chooses one of the parts
-            that a folder holds.
+            columns with paths relative to their table, by default a column named `file_name`,
+            `path` or similar; the bytes of the files become fields with their suffixes. `key` names
+            the column with the keys; by default `__key__`, `key` or `id`, else rows are numbered.
+            `classes` numbers the names in the column of classes. `split` names the split of a
+            folder to import.
 
     Returns:
-        Samples with those fields, the bytes that a Parquet file holds, and all other columns as
-        one `.json`; in the header, the names of classes.
+        Samples with those fields, the byte columns of Parquet files as fields, and all other
+        columns as one `.json`. The header has the class names.
 
     Raises:
-        ValueError: A column that was named is missing, the tables differ in their columns, a
-            folder holds several parts, or a table is of no known kind.
-        ModuleNotFoundError: pyarrow is not installed, and it is Parquet.
+        ValueError: A named column does not exist, the tables have different columns, a folder has
+            several splits, or the kind of a table is unknown.
+        ModuleNotFoundError: A table is Parquet, and pyarrow is not installed.
     """
     options = options or ImportOptions()
     omissions = Omissions(strict=options.strict)
@@ -204,9 +204,9 @@ class _Rows:
         columns = dict.fromkeys(row, "plain") | self._kinds
         if self._options.files is None:
             guesses = (name for name in _FILE_COLUMNS if columns.get(name) == "plain")
-            # One guess at most: two columns of paths are for the user to name.
+            # Only one column is guessed; the user must name several.
             self._files = [name for name in guesses if isinstance(row[name], str)][:1]
-        # A file is a kind of its own; its column stays beside it, as where it came from.
+        # The bytes of a file become a field, and its path stays in the JSON.
         for name in self._files:
             _check_column(path, name, columns)
         columns |= dict.fromkeys(map(_file_of, self._files), "file")
@@ -241,8 +241,8 @@ class _Rows:
             return None
         if str(cell) not in self._class_numbers:
             raise ValueError(
-                f"{where}: column {column!r} holds {cell!r:.60}, which is none of the classes; add "
-                "it to --classes"
+                f"{where}: column {column!r} has the value {cell!r:.60}, which is not one "
+                "of the classes; add it to --classes"
             )
         return self._class_numbers[str(cell)]
 
@@ -258,7 +258,7 @@ def _file_of(column: str) -> str:
 
 
 def _as_label(value: Any, extension: str, name: str, where: str) -> Any:
-    """Return a cell as the extension holds it: a number for `.cls`."""
+    """Return a cell in the type of its extension: a whole number for `.cls`."""
     if extension.lstrip(".") != "cls" or not isinstance(value, str):
         return value
     try:
@@ -313,7 +313,7 @@ def _numeric_columns(paths: Sequence[Path]) -> set[str]:
     first = next(rows, {})
     numeric, empty = set(first), set(first)
     for row in chain([first], rows):
-        # A code such as "007" is no number: it would lose its zeros.
+        # A code such as "007" stays text, since a number would lose its zeros.
         numeric -= {name for name in numeric if row[name] and not _is_number(row[name])}
         empty -= {name for name in empty if row[name]}
         if not numeric:
@@ -329,13 +329,12 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
     """Read the rows of a table as dicts.
 
     Raises:
-        ValueError: The table is of no known kind, or a line of it is broken.
-        ModuleNotFoundError: pyarrow is not installed, and it is Parquet.
+        ValueError: The kind of the table is unknown, or a line is malformed.
+        ModuleNotFoundError: The table is Parquet, and pyarrow is not installed.
     """
     suffix = path.suffix.lower()
     if suffix in {".csv", ".tsv", ".jsonl"}:
-        # With or without the mark that spreadsheets put first, which would be part of a column's
-        # name.
+        # Spreadsheets write a byte order mark, which would become part of the first column's name.
         with path.open(encoding="utf-8-sig", newline="") as stream:
             try:
                 if suffix == ".jsonl":
@@ -343,9 +342,9 @@ def read_rows(path: Path) -> Iterator[dict[str, Any]]:
                 else:
                     yield from _csv_rows(path, stream)
             except UnicodeDecodeError as error:
-                raise ValueError(f"{path}: is no UTF-8 ({error}); convert it by iconv") from None
+                raise ValueError(f"{path}: is not UTF-8 ({error}); convert it with iconv") from None
     elif suffix == ".parquet":
-        # By batches: a file of pictures may be larger than the memory.
+        # Rows are read in batches, since a file with images may be larger than the memory.
         file = _open_parquet(path)
         try:
             for batch in file.iter_batches():
@@ -360,7 +359,7 @@ def _open_parquet(path: Path) -> Any:
     """Open a Parquet file.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The file is not Parquet.
         ModuleNotFoundError: pyarrow is not installed.
     """
     library = load("pyarrow.parquet", "parquet")
@@ -379,7 +378,7 @@ def _csv_rows(path: Path, stream: Iterable[str]) -> Iterator[dict[str, Any]]:
         names = _csv_columns(path, rows)
         checked = False
         while (row := _next_row(rows)) is not None:
-            # What is too much stands under None, what is missing holds None.
+            # `csv` puts surplus values under the key None, and None in place of missing ones.
             if None in row or None in row.values():
                 raise ValueError(
                     f"{path}: line {rows.line_num}: expected {len(names)} values, "
@@ -402,7 +401,7 @@ def _csv_columns(path: Path, rows: csv.DictReader[str]) -> list[str]:
     if len(names) == 1 and any(each in names[0] for each in _DELIMITERS):
         raise ValueError(
             f"{path}: expected columns with a {_delimiter(path)!r} between them, found the one "
-            f"column {names[0]!r:.80}; write the table anew with commas (.csv) or tabs (.tsv)"
+            f"column {names[0]!r:.80}; write the table again with commas (.csv) or tabs (.tsv)"
         )
     return _distinct(path, names)
 
@@ -411,12 +410,12 @@ def _distinct(path: Path, names: list[str]) -> list[str]:
     """Return the names of columns; raise ValueError if two are equal."""
     twice = next((name for name, count in Counter(names).items() if count > 1), None)
     if twice is not None:
-        raise ValueError(f"{path}: two columns are called {twice!r}; rename one of them")
+        raise ValueError(f"{path}: two columns have the name {twice!r}; rename one of them")
     return names
 
 
 def _check_header(path: Path, row: Mapping[str, str]) -> None:
-    """Raise ValueError if the first line holds values like the second, and no names."""
+    """Raise ValueError if the first line has file names like the second, in place of columns."""
     for name, cell in row.items():
         if name.lower().endswith(MEDIA_SUFFIXES) and cell.lower().endswith(MEDIA_SUFFIXES):
             raise ValueError(
@@ -432,7 +431,7 @@ def _next_row(rows: csv.DictReader[str]) -> dict[str, Any] | None:
 
 @contextmanager
 def _long_cells() -> Iterator[None]:
-    """Context manager that raises the limit of 128 KiB per cell, which `csv` keeps globally."""
+    """Context manager that raises the global limit of `csv` of 128 KiB per cell."""
     before = csv.field_size_limit(_MAX_CELL_NBYTES)
     try:
         yield
@@ -453,7 +452,7 @@ def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(
             name for name, count in Counter(name for name, _ in pairs).items() if count > 1
         )
-        raise ValueError(f"two values are called {twice!r:.60}")
+        raise ValueError(f"two values have the name {twice!r:.60}")
     return names
 
 
@@ -489,7 +488,7 @@ def _schema(path: Path) -> _Schema:
     kinds = {}
     for column in schema:
         names = {each.name for each in column.type} if arrow.types.is_struct(column.type) else set()
-        if names == {"bytes", "path"}:  # how `datasets` keeps pictures and sound
+        if names == {"bytes", "path"}:  # the form of images and sound in `datasets`
             kinds[column.name] = "media"
         elif _is_binary(arrow, column.type):
             kinds[column.name] = "bytes"
@@ -497,8 +496,8 @@ def _schema(path: Path) -> _Schema:
             kinds[column.name] = "label"
         elif "binary" in str(column.type):
             raise ValueError(
-                f"{path}: column {column.name!r} holds bytes inside of {column.type}, of which no "
-                "field can be made; give each a column of its own, or remove it"
+                f"{path}: column {column.name!r} has bytes inside of {column.type}, which cannot "
+                "become a field; give each a column of its own, or remove it"
             )
     noted = (schema.metadata or {}).get(_HUGGINGFACE_KEY, b"{}")
     classes, nested = _noted_classes(path, noted)
@@ -525,7 +524,7 @@ def _noted_classes(path: Path, noted: bytes) -> tuple[dict[str, Any], dict[str, 
     except (ValueError, AttributeError, KeyError) as error:
         raise ValueError(
             f"{path}: the metadata of the library 'datasets' in it cannot be read ({error!r:.80}), "
-            "so that class names would be lost; write the file anew"
+            "so that class names would be lost; write the file again"
         ) from error
 
 

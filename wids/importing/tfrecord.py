@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["open_tfrecords", "parse_example", "read_records"]
 
 # Also a guard: a length is believed only once its own checksum holds.
-_MOST_NBYTES = 2**31  # a protocol buffer may not be longer
+_MOST_NBYTES = 2**31  # bound of a protocol buffer
 _READ_NBYTES = 1 << 20
 _NUM_FIRST = 100  # records that are read to learn which features there are
 _LENGTH = struct.Struct("<QI")
@@ -44,14 +44,14 @@ def open_tfrecords(sources: Sequence[str | Path], options: ImportOptions | None 
     """Open TFRecord files as one source.
 
     Args:
-        sources: Files, plain or packed by gzip or zlib, and folders of them.
-        options: `fields` maps a feature to an extension, where another is wanted than the layout
-            gives; `key` names the feature with the keys, by default `__key__`, `key` or `id`, else
-            samples are numbered.
+        sources: Files, plain or compressed by gzip or zlib, and folders of them.
+        options: `fields` maps a feature to an extension in place of the default. `key` names the
+            feature with the keys; by default `__key__`, `key` or `id`, else samples are numbered.
 
     Returns:
-        Samples. Bytes that are pictures, sound or no text become fields as they are; texts and
-        numbers go into one `.json`, an integer that is named like a class into `.cls`.
+        Samples. Images, sound and other bytes that are not text become fields with unchanged
+        bytes. An integer with the name of a class column becomes `.cls`. Texts and other numbers go
+        into one `.json`.
 
     Raises:
         ValueError: While the samples are read: a file is damaged; the message names the byte.
@@ -68,7 +68,7 @@ def _samples(
     paths: Sequence[Path], options: ImportOptions, omissions: Omissions
 ) -> Iterator[dict[str, Any]]:
     rows = _rows(paths)
-    # A file says nothing of its features beforehand, and a record leaves out those it has not.
+    # A file does not list its features, and a record leaves out those without values.
     first = list(islice(rows, _NUM_FIRST))
     if first:
         layout = Layout(
@@ -118,7 +118,7 @@ def _value(values: Any) -> Any:
 
 
 def _text_or_blob(data: bytes) -> str | Blob:
-    """Return bytes as text if they are valid text, even where they begin like an image ("BMW")."""
+    """Return valid text as text, even if it begins like an image ("BMW"); else a `Blob`."""
     try:
         text = data.decode()
     except UnicodeDecodeError:
@@ -130,7 +130,7 @@ def read_records(path: Path) -> Iterator[bytes]:
     """Yield the records of a file, each verified.
 
     Raises:
-        ValueError: A checksum does not hold, or the file breaks off; the message names the byte.
+        ValueError: A checksum differs, or the file is truncated; the message names the byte.
     """
     with path.open("rb") as raw:
         stream = _unpacked(raw)
@@ -152,22 +152,22 @@ def _record(stream: Any) -> bytes | None:
     if not head:
         return None
     if len(head) < _LENGTH.size:
-        raise ValueError("the file breaks off within the length of a record")
+        raise ValueError("the file ends within the length of a record")
     nbytes, checksum = _LENGTH.unpack(head)
-    # The length first: without it, a damaged byte could ask for gigabytes.
+    # The length is verified first: a damaged length could request gigabytes.
     if _masked(head[:8]) != checksum or nbytes >= _MOST_NBYTES:
         raise ValueError("expected the length of a record, found other bytes (its CRC differs)")
-    # Data and checksum in one read: a record is mostly small, and calls are what takes time.
+    # Data and checksum are read by one call, since calls take most of the time of small records.
     data = _read(stream, nbytes + _CHECKSUM.size)
     if len(data) < nbytes + _CHECKSUM.size:
-        raise ValueError(f"the file breaks off within a record of {nbytes} bytes")
+        raise ValueError(f"the file ends within a record of {nbytes} bytes")
     if _CHECKSUM.unpack(data[nbytes:])[0] != _masked(data[:nbytes]):
         raise ValueError(f"a record of {nbytes} bytes is damaged (its CRC differs)")
     return data[:nbytes]
 
 
 def _unpacked(raw: IO[bytes]) -> Any:
-    """Return the stream of records, decompressed if need be."""
+    """Return the stream of records, decompressed if it is compressed."""
     head = raw.read(_LENGTH.size)
     raw.seek(0)
     if len(head) == _LENGTH.size and _masked(head[:8]) == _LENGTH.unpack(head)[1]:
@@ -205,11 +205,11 @@ def parse_example(record: bytes) -> dict[str, Any]:
         record: Its bytes.
 
     Returns:
-        Feature to a list of bytes, or to an array of float32 or int64; sorted by name, as the
-        order in a record is no one's choice.
+        Feature to a list of bytes, or to an array of float32 or int64, sorted by name, since the
+        order in a record is arbitrary.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The record is not an Example.
     """
     features: dict[str, Any] = {}
     for number, part in _fields_of(memoryview(record)):
