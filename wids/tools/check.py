@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fault", "check_shard", "check_spec"]
 
-_MAX_PER_KIND = 20  # a shard full of broken images is said to be one, not listed sample by sample
+_MAX_PER_KIND = 20  # faults listed of one kind and shard; the others are only counted
 
 
 @dataclass(frozen=True)
@@ -68,10 +68,10 @@ def check_spec(
 
     Args:
         spec: The spec.
-        headers: Read the headers; without, sizes and digests alone are compared.
-        digests: Compare the digests that the spec has; reads every byte.
+        headers: Read the headers; otherwise only sizes and digests are compared.
+        digests: Compare the digests of the spec, which reads every byte.
         decode: Decode every field.
-        cache_dir: Where remote shards are kept; by default they are removed when checked.
+        cache_dir: Folder that keeps remote shards; by default they are removed after the check.
         executor: Executor that runs `check_shard`; a process pool by default.
         workers: Processes of that pool; by default one per core.
 
@@ -79,7 +79,7 @@ def check_spec(
         All faults and notes, in order of the shards.
     """
     shards = list(spec.shards)
-    # One job a shard: what is wrong with one must not hide what is wrong with the others.
+    # Each shard is one job, so that an error in one does not hide the faults of the others.
     check = partial(
         check_shard, headers=headers, digests=digests, decode=decode, cache_dir=cache_dir
     )
@@ -107,11 +107,11 @@ def check_shard(
     A pure function of its arguments, picklable with its result, for executors of any kind.
 
     Args:
-        entry: What the spec says of the shard.
-        headers: Read the headers; without, sizes and digests alone are compared.
-        digests: Compare the digests that the entry has; reads every byte.
+        entry: The spec entry of the shard.
+        headers: Read the headers; otherwise only sizes and digests are compared.
+        digests: Compare the digests of the entry, which reads every byte.
         decode: Decode every field.
-        cache_dir: Where a remote shard is kept; by default it is removed when checked.
+        cache_dir: Folder that keeps a remote shard; by default it is removed after the check.
 
     Returns:
         The faults and notes; empty for an intact shard.
@@ -125,16 +125,16 @@ def check_shard(
                 faults += _faults(url, entry, path, decode=decode)
             return faults
     except FetchError as error:
-        return [Fault(url, "url", str(error), "mend the URL in the spec, or bring the shard back")]
+        return [Fault(url, "url", str(error), "correct the URL in the spec, or restore the shard")]
 
 
 def _faults(url: str, entry: Mapping[str, Any], path: Path, *, decode: bool) -> Iterator[Fault]:
-    """Yield the faults inside of a shard."""
+    """Yield the faults of the content of a shard."""
     try:
-        # Read from the tar, since a wrong sidecar is one of the faults to find.
+        # The index is read from the tar, since a wrong sidecar is one of the faults to find.
         index = TarIndex.from_tar(path)
     except (ShardFormatError, OSError) as error:
-        yield Fault(url, "headers", str(error), "fetch or make the shard anew")
+        yield Fault(url, "headers", str(error), "fetch or write the shard again")
         return
     yield from _index_faults(entry, index)
     yield from _sidecar_faults(url, path)
@@ -144,7 +144,7 @@ def _faults(url: str, entry: Mapping[str, Any], path: Path, *, decode: bool) -> 
 
 
 def _file_faults(entry: Mapping[str, Any], path: Path, *, digests: bool) -> Iterator[Fault]:
-    """Yield the faults of a shard as a file."""
+    """Yield the differences in size and digests between a shard and its entry."""
     yield from _size_faults(entry, path)
     if digests:
         yield from _digest_faults(entry, path)
@@ -154,7 +154,7 @@ def _size_faults(entry: Mapping[str, Any], path: Path) -> Iterator[Fault]:
     found, expected = path.stat().st_size, entry.get("filesize")
     if expected not in (None, found):
         what = f"the spec says {expected} bytes, the shard has {found}"
-        yield Fault(entry["url"], "filesize", what, _cure_of_the_spec("was changed or cut off"))
+        yield Fault(entry["url"], "filesize", what, _cure_of_the_spec("was changed or truncated"))
 
 
 def _digest_faults(entry: Mapping[str, Any], path: Path) -> Iterator[Fault]:
@@ -167,22 +167,22 @@ def _digest_faults(entry: Mapping[str, Any], path: Path) -> Iterator[Fault]:
 
 
 def _cure_of_the_spec(what: str) -> str:
-    return f"bring the shard back if it {what}; else make the spec anew (wids create)"
+    return f"restore the shard if it {what}; else create the spec again (wids create)"
 
 
 def _index_faults(entry: Mapping[str, Any], index: TarIndex) -> Iterator[Fault]:
     url, expected = entry["url"], entry.get("nsamples")
     if expected not in (None, index.num_samples):
         what = f"the spec says {expected} samples, the shard holds {index.num_samples}"
-        yield Fault(url, "nsamples", what, "make the spec anew (wids create)")
+        yield Fault(url, "nsamples", what, "create the spec again (wids create)")
     for reason, count in sorted(index.skipped.items()):
         what = f"{count} entries belong to no sample: {reason}"
-        yield Fault(url, "members", what, "nothing, if that is meant", "note")
+        yield Fault(url, "members", what, "nothing, if this is intended", "note")
     if index.trailing_nbytes:
-        what = f"{index.trailing_nbytes} bytes behind the end of the archive are not read"
-        cure = "nothing, if they are padding; else fetch or pack the shard anew"
+        what = f"{index.trailing_nbytes} bytes after the end of the archive are not read"
+        cure = "nothing, if they are padding; else fetch or write the shard again"
         yield Fault(url, "end", what, cure, "note")
-    # A note and no fault: some datasets mean it so, and in others it is a lost caption.
+    # This is only a note: it is intended in some datasets, and a lost caption in others.
     sets = Counter(
         tuple(extension for extension, _, _ in index.fields(i)) for i in range(index.num_samples)
     )
@@ -196,17 +196,21 @@ def _index_faults(entry: Mapping[str, Any], index: TarIndex) -> Iterator[Fault]:
 def _sidecar_faults(url: str, path: Path) -> Iterator[Fault]:
     sidecar = path.with_name(path.name + SIDECAR_SUFFIX)
     try:
-        # Against the shard, not by itself: a sidecar may be whole and another shard's.
+        # The sidecar is compared with the shard: an intact one may belong to another shard.
         TarIndex.load(sidecar, tar=path)
     except FileNotFoundError:
         pass
     except (ShardFormatError, OSError) as error:
-        yield Fault(url, sidecar.name, str(error), "make it anew (wids create --sidecars)", "note")
+        yield Fault(
+            url, sidecar.name, str(error), "write it again (wids create --sidecars)", "note"
+        )
 
 
 def _foreign_faults(url: str, path: Path, index: TarIndex) -> Iterator[Fault]:
     for name, what in wrong_indexes(path, index):
-        cure = "make it anew with its own tool, or by wids create --dali-index or --energon-index"
+        cure = (
+            "write it again with its own tool, or with wids create --dali-index or --energon-index"
+        )
         yield Fault(url, name, what, cure)
 
 
@@ -239,6 +243,6 @@ def decoding_problem(extension: str, data: Any) -> str | None:
         value = decode_field(extension, data)
         if hasattr(value, "getbands"):
             value.load()  # PIL reads the pixels only now
-    except Exception as error:  # noqa: BLE001 (whatever a decoder raises is what we look for)
+    except Exception as error:  # noqa: BLE001 (any error of a decoder is a fault)
         return str(error) or repr(error)
     return None

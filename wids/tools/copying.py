@@ -49,7 +49,7 @@ class Part:
     """Plan of one new shard.
 
     Attributes:
-        number: Its number, which stands in its name.
+        number: Its number, which is part of its name.
         first_number: Number of its first sample among all that are copied.
         indexes: Global indexes of its samples, in their new order; int64, shape `(n,)`.
     """
@@ -66,7 +66,7 @@ class Target:
     Attributes:
         pattern: Their path, with a `%d` for their number.
         rekey: Whether samples get new numbers as keys.
-        options: How each shard is written, as `shard_options` returned it.
+        options: Options of the writer, as returned by `shard_options`.
     """
 
     pattern: str
@@ -94,10 +94,10 @@ def plan_parts(
     """Divide samples into new shards as `ShardWriter` would.
 
     Args:
-        dataset: Where the samples come from; its shards are fetched and indexed for this.
+        dataset: Dataset with the samples; its shards are fetched and indexed.
         indexes: Global indexes of the samples, in their new order; int64, shape `(n,)`.
         maxcount: Most samples in a shard.
-        maxsize: Most bytes in a shard; only a single sample that is larger exceeds it.
+        maxsize: Most bytes in a shard; a shard with a single larger sample exceeds it.
         rekey: Whether samples get new numbers as keys.
         omissions: Counts the members of the shards that are in no sample.
 
@@ -109,7 +109,7 @@ def plan_parts(
     parts: list[Part] = []
     start = 0
     while start < len(indexes):
-        # By bisection over running sums: a step a new shard, not one a sample.
+        # Bisection of the running sums takes one step per new shard rather than one per sample.
         before = int(ends[start - 1]) if start else 0
         fitting = int(np.searchsorted(ends, before + maxsize - END_NBYTES, side="right"))
         stop = min(max(fitting, start + 1), start + maxcount)
@@ -121,7 +121,7 @@ def plan_parts(
 def _written_nbytes(
     dataset: ShardedSequence, indexes: NDArray[np.int64], omissions: Omissions, *, rekey: bool
 ) -> NDArray[np.int64]:
-    """Return how many bytes each sample takes in a new shard; shape `(n,)`."""
+    """Return the bytes that each sample takes in a new shard; int64, shape `(n,)`."""
     total = len(dataset)
     wrong = indexes[(indexes < -total) | (indexes >= total)]
     if wrong.size:
@@ -129,7 +129,7 @@ def _written_nbytes(
     positions = np.where(indexes < 0, indexes + total, indexes)
     ends = dataset.cum_lengths
     nbytes = np.empty(len(indexes), np.int64)
-    # By old shard, so that each is opened once, however the samples are shuffled.
+    # Samples are grouped by old shard, so that each shard is opened once for any order.
     order = np.argsort(positions, kind="stable")
     for shard_index, rows in _by_shard(positions, order, ends):
         first = int(ends[shard_index] - dataset.lengths[shard_index])
@@ -138,7 +138,7 @@ def _written_nbytes(
         columns = shard.index.columns()
         local_indexes = positions[rows] - first
         nbytes[rows] = _plain_nbytes(columns)[local_indexes]
-        # Few samples, if any, need their header laid out to know its length.
+        # Only the headers of a few samples, if any, must be built to know their length.
         odd = _is_odd(columns, rekey=rekey)[local_indexes]
         for row, local_index in zip(rows[odd].tolist(), local_indexes[odd].tolist(), strict=True):
             key = f"{row:09d}" if rekey else shard.index.key(local_index)
@@ -188,18 +188,18 @@ def _is_odd(columns: IndexColumns, *, rekey: bool) -> NDArray[np.bool_]:
 class PartWriter:
     """Writer of the new shards of a plan; thread-safe and picklable.
 
-    It keeps the old shards open from one new shard to the next: a shuffle needs all of them each
-    time, and to map and verify them anew would cost as much as the copying.
+    It keeps the old shards open from one new shard to the next. A shuffle reads all of them for
+    each new shard, and mapping and verifying them again would take as long as the copying.
     """
 
     def __init__(self, dataset: ShardedSequence, target: Target) -> None:
-        """Initialise; nothing is opened yet.
+        """Create a writer, which opens shards only when it is called.
 
         Args:
-            dataset: Where the samples come from.
-            target: Where they go.
+            dataset: Dataset with the samples.
+            target: Paths and options of the new shards.
         """
-        # A reader of our own: how the caller's decodes does not matter, and stays as it is.
+        # A separate reader leaves the decoder of the caller's dataset unchanged.
         self._reader = copy(dataset)
         self._reader.transformations = "memoryview"
         self._target = target
@@ -208,22 +208,22 @@ class PartWriter:
         """Write one new shard.
 
         Args:
-            part: Which samples go there.
+            part: The samples of the shard.
 
         Returns:
             Its spec entry.
 
         Raises:
-            BlockingIOError: Another process is writing this very shard.
+            BlockingIOError: Another process is writing the same shard.
             WidsError: A shard of the dataset cannot be read.
-            ValueError: Two samples of one key meet, and they keep them.
+            ValueError: Two samples have the same key, and keys are kept.
         """
         patience = time.monotonic() + _PATIENCE_SECONDS
         while True:
             try:
                 return self._write(part)
             except BlockingIOError:
-                # Workers of a run that was killed notice it within a second, and let go of it.
+                # Workers of a killed run end within a second and release the lock.
                 if time.monotonic() > patience:
                     raise
                 time.sleep(0.1)
@@ -231,7 +231,7 @@ class PartWriter:
     def _write(self, part: Part) -> dict[str, Any]:
         path = self._target.path(part)
         shard = NewShard(path, self._target.options)
-        # Subclasses may make samples of their own, and remote ones have no memory to take from.
+        # Subclasses may compute samples, and remote shards are not mapped; both are read instead.
         copying = self._copy if self._reader.batch_kind != "samples" else self._read
         try:
             with named_write_errors(path):
@@ -243,12 +243,12 @@ class PartWriter:
             shard.discard()
 
     def _copy(self, indexes: NDArray[np.int64], first_number: int, archive: SampleArchive) -> None:
-        """Copy samples that are mapped, in the order given."""
+        """Copy samples of mapped shards, in the given order."""
         batch = self._reader.locate_batch(indexes)
         wanted = self._reader.wanted_fields
         taken: dict[int, tuple[str, memoryview | None, _Members]] = {}
         with batch.announced(wanted):
-            # Found in the order of the disk, so that each shard is opened once for the window.
+            # Samples are read in the order of the disk, so that a window opens each shard once.
             for row, opened, local_index in batch.samples():
                 shard: Any = opened.shard  # mapped, else the dataset would not serve fields
                 new_key = self._target.key(first_number + row, "")
@@ -283,8 +283,8 @@ def _take(
     Args:
         shard: The shard of the sample.
         local_index: Local index in the shard.
-        new_key: How it is called from now on; "" as before.
-        wanted: Extensions of the fields to take; None: all.
+        new_key: Its new key; "" keeps the old one.
+        wanted: Extensions of the fields to copy; None for all.
 
     Returns:
         Its key; its members in one piece, headers and all, where they would be written just so;
@@ -307,8 +307,8 @@ def _take(
 def _find_whole(memory: memoryview, members: list[tuple[str, int, int]]) -> memoryview | None:
     """Return the stored bytes of a sample if a new shard would have the same; else None.
 
-    There is none where a tar of another make has dates or owners in its headers, or where
-    something lies between the members. To look costs less than to copy piece by piece.
+    Tars of other programs may have dates or owners in their headers, or other entries between the
+    members. This comparison takes less time than copying members one by one.
     """
     start = end = -1
     for name, offset, size in members:
@@ -316,7 +316,7 @@ def _find_whole(memory: memoryview, members: list[tuple[str, int, int]]) -> memo
         begin, stop, after = offset - len(header), offset + size, offset + padded(size)
         if end < 0:
             start = end = begin
-        # As bytes: views are compared letter by letter.
+        # Bytes are compared, since memory views compare item by item, which is slow.
         if (
             begin != end
             or begin < 0

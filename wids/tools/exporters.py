@@ -40,17 +40,17 @@ def export_files(
     """Write every member as a file under its name.
 
     Args:
-        dataset: A dataset; how it decodes does not matter.
-        folder: Where the files go; those that are there are replaced, each when it is whole.
-        omissions: Counts what files cannot hold: the top-level keys of the spec, members of shards
+        dataset: A dataset; its decoder is not used.
+        folder: Folder of the files. An existing file is replaced once the new one is complete.
+        omissions: Counts the data without a file: top-level keys of the spec, and members of shards
             that are in no sample.
         rows: Indexes of the samples to write; None for all.
 
     Returns:
-        How many files were written.
+        Number of written files.
 
     Raises:
-        ValueError: A name or a link would lead out of the folder, or two samples share a name.
+        ValueError: A name or a link leads out of the folder, or two files have the same name.
     """
     omissions = omissions or Omissions()
     _add_keys(dataset, omissions)
@@ -77,8 +77,8 @@ def export_files(
                 folders.add(path.parent)
                 _check_inside(path.parent, folder, index)
                 path.parent.mkdir(parents=True, exist_ok=True)
-                # Once a folder, as each look into it reads all of its names.
-                remove_parts(path.parent)  # of an export that was killed
+                # Once per folder, since each call lists the whole folder.
+                remove_parts(path.parent)  # of a killed export
             write_atomically(path, data)
     return len(written)
 
@@ -89,7 +89,7 @@ def _add_keys(dataset: ShardedSequence, omissions: Omissions) -> None:
 
 
 def _check_inside(folder: Path, top: Path, index: int) -> None:
-    """Raise ValueError if a link on the way leads out of the folder of the export."""
+    """Raise ValueError if a link in the path leads out of the folder of the export."""
     if not folder.resolve().is_relative_to(top.resolve()):
         raise ValueError(
             f"sample {index}: {folder} leads out of {top} by a link; remove the link, or export "
@@ -119,7 +119,7 @@ def export_table(
     """Write one row per sample: key, location, and offset and size of each field.
 
     Args:
-        dataset: A dataset; how it decodes does not matter.
+        dataset: A dataset; its decoder is not used.
         path: The table: `.csv`, `.jsonl` or `.parquet`.
         values: Extensions of fields whose text goes into the table, such as ".cls".
         omissions: Counts the values that are no UTF-8 text, and have replacement characters, and
@@ -128,11 +128,11 @@ def export_table(
         rows: Indexes of the samples to write; None for all.
 
     Returns:
-        How many rows were written.
+        Number of written rows.
 
     Raises:
-        ValueError: The table's suffix is of no known kind, or no sample has a field of `values`.
-        ModuleNotFoundError: pyarrow is not installed, and it is Parquet.
+        ValueError: The suffix of the table is unknown, or no sample has one of the `values`.
+        ModuleNotFoundError: The table is Parquet, and pyarrow is not installed.
     """
     suffix = path.suffix.lower()
     write_parquet = partial(_write_parquet, group_rows=group_rows)
@@ -166,15 +166,15 @@ def export_table(
 def _field_columns(dataset: ShardedSequence) -> dict[str, type]:
     """Return the columns of all fields, those of the first sample first.
 
-    A table needs its columns before its rows. The tar indexes know them, and are read a second
-    time for it: to hold all rows instead would take a gigabyte for a million samples.
+    A table needs its columns before its rows. They are read from the tar indexes in a first pass,
+    since keeping all rows would take a gigabyte for a million samples.
     """
     found: dict[str, type] = {}
     for end, length in zip(dataset.cum_lengths.tolist(), dataset.lengths, strict=True):
         if length:
             shard, _, _ = dataset.locate_sample(int(end - length))
             columns = shard.index.columns()
-            # A set of extensions may be listed that no sample has, and in any order.
+            # An index may list extensions that no sample has, in any order.
             ids, firsts = np.unique(columns.set_ids, return_index=True)
             for set_id in ids[np.argsort(firsts)].tolist():
                 for extension in columns.extension_sets[set_id]:
@@ -206,7 +206,7 @@ def _text(data: bytes, extension: str, key: str, omissions: Omissions) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        omissions.add(f"values of {extension} that are no UTF-8 text, as they were", key)
+        omissions.add(f"values of {extension} that are not UTF-8, unchanged", key)
         return data.decode("utf-8", "replace")
 
 

@@ -27,17 +27,17 @@ __all__ = ["dataset_facts", "shard_rows", "spec_facts", "spec_lines", "spec_tabl
 
 
 def dataset_facts(source: str, cache_dir: str | os.PathLike[str] | None = None) -> dict[str, Any]:
-    """Return the totals of a dataset, counted where its spec does not state them.
+    """Return the totals of a dataset; samples that its spec does not count are counted.
 
-    Shards with a sidecar are counted at once, others are read, and fetched where they are remote.
+    The sidecar of a shard gives its count; a shard without one is read, and fetched if remote.
 
     Args:
         source: A spec, folder, pattern or shard.
-        cache_dir: Where fetched shards are kept.
+        cache_dir: Folder that keeps fetched shards.
 
     Returns:
-        What `wids info --json` prints: as `spec_facts`, and the `fields` of the first shard, None
-        where only fetching it would tell; of a saved view also how it was `made`.
+        The output of `wids info --json`: the facts of `spec_facts` and the `fields` of the first
+        shard, None if it would have to be fetched. A saved view also has `made`, how it was made.
 
     Raises:
         WidsError: The spec is malformed, or a shard that has to be counted cannot be read.
@@ -55,7 +55,7 @@ def dataset_facts(source: str, cache_dir: str | os.PathLike[str] | None = None) 
 
 
 def _view_facts(view: Any, source: str) -> dict[str, Any]:
-    """Return the totals of a view; how many bytes its samples have is not known."""
+    """Return the totals of a view; the bytes of its samples are unknown."""
     num_shards = sum(length > 0 for length in view.lengths)
     ends = [display_url(view.locate(place).shard.url) for place in (0, -1) if len(view)]
     return {
@@ -85,7 +85,7 @@ def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -
         with ShardList([first], transformations=[], remote="range", cache_dir=cache_dir) as shard:
             return _fields_of(shard)
     except (WidsError, OSError):
-        return None  # the spec says all the rest; wids check says what is wrong
+        return None  # the other facts come from the spec; `wids check` reports the fault
 
 
 def _fields_of(dataset: ShardedSequence) -> list[str] | None:
@@ -93,7 +93,7 @@ def _fields_of(dataset: ShardedSequence) -> list[str] | None:
         return None
     shard, _, _ = dataset.locate_sample(0)
     columns = shard.index.columns()
-    # A set of extensions may be listed that no sample has.
+    # An index may list extensions that no sample has.
     sets = [columns.extension_sets[i] for i in np.unique(columns.set_ids).tolist()]
     return sorted({extension for each in sets for extension in each})
 
@@ -106,12 +106,12 @@ def spec_facts(spec: DatasetSpec, source: str) -> dict[str, Any]:
 
     Args:
         spec: The spec.
-        source: Where it came from.
+        source: Its location.
 
     Returns:
-        Its name, description and base, its totals, and where it begins and ends. Totals are of the
-        shards that say their number, and `shards_without_nsamples` and `shards_without_filesize`
-        count the others; sizes of local shards are looked up.
+        Its name, description and base, its totals, and its first and last shard. Totals include the
+        shards whose number is known; `shards_without_nsamples` and `shards_without_filesize` count
+        the others. Sizes of local shards are read from the file system.
     """
     shards = spec.shards
     nsamples, filesize = shards.nsamples, _filesizes(spec)
@@ -147,7 +147,7 @@ def spec_lines(facts: dict[str, Any]) -> list[str]:
     nbytes, nsamples = facts["filesize"], facts["nsamples"]
     uncounted, unsized = facts["shards_without_nsamples"], facts["shards_without_filesize"]
     sized = facts["num_shards"] - unsized
-    # An average over some samples only would look like one over all.
+    # An average over only some samples would look like one over all.
     known = nsamples and not unsized and not uncounted
     lines = {
         "name": facts["name"],
@@ -195,14 +195,14 @@ def shard_rows(spec: DatasetSpec) -> list[dict[str, Any]]:
     """Return the shards of a spec with the global index of their first sample.
 
     Returns:
-        One dict per shard, its locations without credentials: `shard`, `first_index` (None behind a
-        shard that does not say its `nsamples`), and what the spec says of it.
+        One dict per shard: `shard` (its number), `first_index` (None after a shard without
+        `nsamples`), and its spec entry, with locations without credentials.
     """
     rows = []
     first: int | None = 0
     for number, shard in enumerate(spec.shards):
         shown = {key: display_url(shard[key]) for key in _LOCATIONS if shard.get(key)}
         rows.append({"shard": number, "first_index": first, **shard, **shown})
-        # Behind a shard of unknown length nobody knows where the next begins.
+        # After a shard of unknown length, the first index of the next is unknown.
         first = None if first is None or "nsamples" not in shard else first + shard["nsamples"]
     return rows

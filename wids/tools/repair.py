@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["LeftOut", "Repair", "repair_shard"]
 
 _READ_NBYTES = 1 << 20
-_FEW = 5  # samples, of which each counts as usual
-_MAX_NBYTES = 1 << 50  # of a compressed shard: whoever repairs one chose it
+_FEW = 5  # with at most this many samples, the fields of each count as usual
+_MAX_NBYTES = 1 << 50  # practically no bound: the user trusts the shard to be repaired
 
 
 @dataclass(frozen=True)
@@ -34,10 +34,10 @@ class LeftOut:
     """Bytes of a damaged shard that are not in the new one.
 
     Attributes:
-        start: First byte.
-        end: Byte behind the last one.
+        start: Offset of the first byte.
+        end: Offset after the last byte.
         reason: Why they are left out.
-        key: The sample that they belong to; None for bytes of no sample.
+        key: Key of their sample; None for bytes outside of samples.
     """
 
     start: int
@@ -59,8 +59,8 @@ class Repair:
     """Result of `repair_shard`.
 
     Attributes:
-        entry: The spec entry of the new shard; None where nothing was damaged, or no sample whole.
-        left_out: What the new shard has not, by byte.
+        entry: The spec entry of the new shard; None if nothing is damaged or no sample is intact.
+        left_out: The bytes that are not in the new shard, by offset.
     """
 
     entry: dict[str, Any] | None
@@ -71,7 +71,7 @@ class Repair:
 class _Run:
     """Adjacent members with the same key.
 
-    `first` is the number of the first one in the shard, `stretch` the number of gaps before it.
+    `first` is the number of the first member in the shard, `stretch` the number of gaps before it.
     """
 
     key: str
@@ -89,17 +89,18 @@ class _Run:
 def repair_shard(source: str, output: str | os.PathLike[str]) -> Repair:
     """Copy every intact sample of a damaged shard into a new one.
 
-    A sample beside damage counts as whole if another sample has the same fields, none has these and
-    more, and its last member is proven to end where it should; the report names it. Changed bytes
-    inside of a member's data cannot be seen: a tar has no checksum of data.
+    A sample next to damage counts as intact if another sample has the same fields, no sample has
+    these and more, and the end of its last member is certain; the report names it. Changed bytes in
+    the data of a member are not detected, since a tar has no checksum of data.
 
     Args:
-        source: Path or URL of the shard; `.tar.gz` and `.tar.zst` are unpacked as far as they go.
-        output: Path of the new shard. It is not written where nothing is damaged.
+        source: Path or URL of the shard; `.tar.gz` and `.tar.zst` are unpacked up to the first
+            error.
+        output: Path of the new shard, which is not written if nothing is damaged.
 
     Raises:
         ValueError: The new shard would replace the damaged one.
-        FetchError: The shard could not be fetched.
+        FetchError: The shard cannot be fetched.
         OSError: A file cannot be opened or written.
     """
     output = Path(output)
@@ -146,7 +147,7 @@ def _unpacked(path: Path) -> Iterator[tuple[Path, str]]:
 def _runs(
     names: Sequence[bytes], spans: Sequence[tuple[int, int]], gaps: Sequence[Gap]
 ) -> tuple[list[_Run], list[LeftOut]]:
-    """Group adjacent members of one key into runs; mark the runs that border on a gap."""
+    """Group adjacent members with the same key into runs; mark the runs next to a gap."""
     runs: list[_Run] = []
     left_out: list[LeftOut] = []
     gaps_at: dict[int, list[Gap]] = {}
@@ -175,7 +176,7 @@ def _runs(
 
 
 def _mark_before(run: _Run | None, gaps: Sequence[Gap]) -> None:
-    """Mark the run before one or more gaps, unless the first gap proves it whole."""
+    """Mark the run before one or more gaps, unless the first gap shows that it is intact."""
     if run is None or not gaps:
         return
     if not all(gap.sure_before for gap in gaps):
@@ -189,12 +190,12 @@ def _mark_before(run: _Run | None, gaps: Sequence[Gap]) -> None:
 
 
 def _described(gaps: Sequence[Gap], whole: Sequence[_Run]) -> list[LeftOut]:
-    """Return the gaps as bytes left out; each names the samples beside it that are kept."""
+    """Return the gaps as bytes left out; each names the kept samples next to it."""
     likely = [run for run in whole if run.damaged]
     described = []
     for gap in gaps:
         near = [r.key for r in likely if gap.num_before in (r.first, r.first + len(r.names))]
-        taken = f"; taken for whole by its fields: {', '.join(map(repr, near))}" if near else ""
+        taken = f"; taken as intact by its fields: {', '.join(map(repr, near))}" if near else ""
         described.append(LeftOut(gap.start, gap.end, f"{_short(gap.reason)}{taken}"))
     return described
 
@@ -202,7 +203,7 @@ def _described(gaps: Sequence[Gap], whole: Sequence[_Run]) -> list[LeftOut]:
 def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
     """Return the runs that are intact samples; list the others as left out."""
     stretches = Counter(run.stretch for run in runs).most_common(1)
-    # What stands behind damage may be the members of an archive that was a field.
+    # Members after damage may be those of an archive that was itself a field.
     sure = {0, *(stretch for stretch, _ in stretches)}
     seen_as = Counter(r.extensions for r in runs if not r.damaged and r.stretch in sure)
     most = max(seen_as.values(), default=0)
@@ -212,15 +213,15 @@ def _whole_runs(runs: Sequence[_Run], left_out: list[LeftOut]) -> list[_Run]:
     whole: list[_Run] = []
     seen: set[str] = set()
     for number, run in enumerate(runs):
-        # Beside damage, and where a key comes twice, only the fields of another sample prove one
-        # whole, and only where no sample has more.
+        # A sample next to damage, or with a key that occurs twice, is intact only if another sample
+        # has the same fields and no sample has more.
         near = (each.damaged for each in (run, *runs[max(number - 1, 0) : number + 2]))
-        twice = "its key comes twice" if times[run.key] > 1 else ""
-        behind = "" if run.stretch in sure else "it stands behind a gap"
+        twice = "its key occurs twice" if times[run.key] > 1 else ""
+        behind = "" if run.stretch in sure else "it follows a gap"
         doubtful = next(filter(None, near), twice or behind)
         reason = ""
         if doubtful and run.extensions not in known:
-            reason = f"is not whole ({doubtful})"
+            reason = f"is not complete ({doubtful})"
         elif doubtful and any(run.extensions < each for each in seen_as):
             reason = f"may lack fields that other samples have ({doubtful})"
         elif run.key in seen or (run.damaged and run.key in undamaged):

@@ -40,7 +40,7 @@ __all__ = [
     "split_order",
 ]
 
-# What an entry says of the shard itself, which is said anew of new shards, and the spec's name.
+# Keys of an entry that describe the shard itself, which new shards get again, and the spec's name.
 _ENTRY_KEYS = {*COLUMNS, "index", "name"}
 
 
@@ -51,7 +51,7 @@ class Resharded:
     Attributes:
         entries: The spec entries of the new shards, in order.
         failures: The new shards that could not be written: path to error message.
-        omissions: What the old shards have and the new ones have not.
+        omissions: Counts of the data of the old shards that the new ones do not have.
     """
 
     entries: list[dict[str, Any]]
@@ -75,39 +75,38 @@ def reshard(
 ) -> Resharded:
     """Copy samples into new shards, in the order given.
 
-    The members keep their names, order and bytes; nothing is decoded. The same call gives the same
-    shards, whoever runs it. Beside them lies their spec, `spec_path_for(pattern)`, once all are
-    whole, with the top-level keys of the dataset, such as the names of classes; a shard that fails
-    does not stop the others. Warns of shards that an earlier run has left
-    under the numbers that follow.
+    The members keep their names, order and bytes; nothing is decoded. The same call always writes
+    the same shards. Once all are complete, their spec is written to `spec_path_for(pattern)`, with
+    the top-level keys of the dataset, such as class names. A shard that fails does not stop the
+    others. Warns of shards with higher numbers that an earlier run has left.
 
     Args:
-        dataset: Where the samples come from. What it reads is copied: all fields, or its `fields`.
+        dataset: Dataset with the samples. Only its `fields` are copied, by default all.
         indexes: Global indexes of the samples, in their new order; int64, shape `(n,)`.
         pattern: Path of the new shards, with a `%d` for their number.
         maxcount: Most samples in a shard, `>= 1`.
-        maxsize: Most bytes in a shard, `>= 1`; only a single sample that is larger exceeds it.
-        rekey: Number the samples anew, `000000000` and so on; needed where samples of
-            different shards share a key.
-        resume: Take over the new shards that are there, from a run that was stopped or failed in
-            part; they must hold the samples that would be written.
+        maxsize: Most bytes in a shard, `>= 1`; a shard with a single larger sample exceeds it.
+        rekey: Replace the keys by numbers, `000000000` and so on; needed if samples of different
+            shards have the same key.
+        resume: Keep the new shards of an earlier run that was stopped or failed in part. They must
+            have the samples that would be written.
         executor: Executor that writes the shards; a process pool by default.
         workers: Processes of that pool; by default one per core.
-        strict: Fail before anything is written if something of the shards would be left out:
-            members that are in no sample, keys of their spec entries.
-        options: `sidecars`, `digests` and `fsync`, as `ShardWriter` takes them.
+        strict: Fail before anything is written if members in no sample or keys of spec entries
+            would be left out.
+        options: `sidecars`, `digests` and `fsync`, as for `ShardWriter`.
 
     Raises:
         IndexError: An index lies outside the dataset.
-        ValueError: There is no index, a bound is below 1, the pattern cannot be used, a new shard
-            would replace one that is read, or something would be left out and `strict` is set.
+        ValueError: `indexes` is empty, a bound is below 1, the pattern is invalid, a new shard
+            would replace one that is read, or data would be left out and `strict` is set.
     """
     pattern = os.fspath(pattern)
     if not len(indexes):
         raise ValueError(f"{pattern}: expected at least one sample to copy, got none")
     spec = Path(spec_path_for(pattern))
-    # Refuses bad arguments before anything is fetched, and writes nothing yet.
-    # One writer knows what a pattern and its bounds may be; here it only looks at them.
+    # `ShardWriter` checks the pattern and the bounds before anything is fetched; this one writes
+    # nothing.
     written = shard_options(**options)
     ShardWriter(pattern, maxcount, maxsize).abandon()
     journal = Journal(spec.with_name(f"{spec.name}.journal"))
@@ -146,7 +145,7 @@ def reshard(
 
 
 def _note_entries(dataset: ShardedSequence, omissions: Omissions) -> None:
-    """Count the keys of old spec entries that the entries of new shards cannot have."""
+    """Count the keys of old spec entries that new entries cannot have."""
     for shard in dataset.shards:
         for key in shard.keys() - _ENTRY_KEYS:
             omissions.add(f"shards' keys {key!r} in the spec", shard["url"])
@@ -159,7 +158,7 @@ def _found(
     noted, left = journal.entries(), journal.left_over()
     entries = {}
     paths = [target.path(part) for part in parts]
-    # A run that was killed may have left the beginning of a sidecar.
+    # A killed run may have left a truncated sidecar.
     sidecars = [f"{path.name}{SIDECAR_SUFFIX}" for path in paths]
     remove_parts(paths[0].parent, sidecars, of_living=True)
     for part, path in zip(parts, paths, strict=True):
@@ -183,11 +182,11 @@ def _key(dataset: ShardedSequence, index: int) -> str:
 
 
 def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
-    """Shuffle all indexes, in the same way on every machine.
+    """Return the indexes in a random order that is the same on every machine.
 
     Args:
-        indexes: What to shuffle; int64, shape `(n,)`.
-        seed: Which of the orders.
+        indexes: The indexes; int64, shape `(n,)`.
+        seed: Seed of the order.
 
     >>> sorted(shuffled(np.arange(5), 7).tolist())
     [0, 1, 2, 3, 4]
@@ -201,10 +200,10 @@ def shuffled(indexes: NDArray[np.int64], seed: int) -> NDArray[np.int64]:
 def split_order(
     indexes: NDArray[np.int64], fractions: Mapping[str, float]
 ) -> dict[str, NDArray[np.int64]]:
-    """Divide indexes into consecutive parts by fractions, without leaving any out.
+    """Divide indexes into consecutive parts by fractions; each index is in one part.
 
     Args:
-        indexes: What to split, shuffled before if need be; int64, shape `(n,)`.
+        indexes: The indexes in any order, such as a shuffled one; int64, shape `(n,)`.
         fractions: Name and share of each part; the shares are relative to their sum.
 
     Raises:
@@ -217,7 +216,7 @@ def split_order(
     shares = np.array(list(fractions.values()), np.float64)
     if not len(shares) or not (shares > 0).all():
         raise ValueError(f"the shares of a split must be positive, got {dict(fractions)}")
-    # Borders of the running sum, each rounded by itself, so that no sample is lost between two.
+    # Each border of the running sum is rounded once and used twice, so that no sample is lost.
     ends = np.rint(np.cumsum(shares) / shares.sum() * len(indexes)).astype(np.int64)
     return dict(zip(fractions, np.split(indexes, ends[:-1]), strict=True))
 

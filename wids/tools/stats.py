@@ -229,17 +229,17 @@ def plot_stats(stats: Stats, path: Path, names: Mapping[str, str] | None = None)
 
     Args:
         stats: The figures.
-        path: Where the image goes; its suffix says of what kind.
-        names: What stands beside a value, such as the name of a class.
+        path: Path of the image; its suffix gives the format.
+        names: Labels of values, such as class names.
 
     Raises:
         ModuleNotFoundError: matplotlib is not installed.
-        ValueError: There is no such kind of image.
+        ValueError: The suffix is not that of a supported image format.
     """
     fields = sorted(stats.fields.items(), key=lambda item: -item[1].nbytes)[:MAX_FIELDS]
     values = stats.values.most_common(MAX_VALUES)
     rows = (1 + len(fields), 1 + len(values)) if values else (1 + len(fields),)
-    # The figure stands alone, without pyplot, which would look for a display and keep it alive.
+    # pyplot is not used, since it would look for a display and keep the figure in memory.
     figure = load("matplotlib.figure", "plot").Figure(
         figsize=(8, 1.5 + INCHES_PER_ROW * sum(rows)), layout="constrained"
     )
@@ -251,7 +251,7 @@ def plot_stats(stats: Stats, path: Path, names: Mapping[str, str] | None = None)
     if values:
         _draw_values(axes[1], values, names or {}, len(stats.values))
     with warnings.catch_warnings():
-        # A letter that the font lacks is drawn as a box; a line a letter would tell nobody more.
+        # A letter that the font lacks is drawn as a box; a warning for each would be of no use.
         warnings.filterwarnings("ignore", message="Glyph", category=UserWarning)
         save_plot(figure, path, dpi=120)
 
@@ -282,6 +282,6 @@ def _draw_values(
 def _label_rows(axes: Any, labels: Sequence[str]) -> None:
     axes.set_yticks(range(len(labels)), labels)
     for label in axes.get_yticklabels():
-        label.set_parse_math(False)  # "$x" is a stranger's text, and no formula
+        label.set_parse_math(False)  # "$x" is text of the dataset, not a formula
     axes.tick_params(axis="y", length=0)
     axes.spines[["top", "right", "left"]].set_visible(False)
