@@ -149,7 +149,7 @@ def test_replicas_that_name_a_file_differently_are_explained(
     for name in "ab":
         put(name, shard("x"))
     shard_server.faults = Faults(change_etag=True)
-    message = "several servers behind the URL name one file differently"
+    message = "several servers behind the URL send different validators"
     dataset = opened(shard_server, "range", tmp_path / "cache")
     with dataset, pytest.raises(WidsError, match=message):
         [dataset[index] for index in (0, 1)]

@@ -44,22 +44,22 @@ __all__ = [
 ]
 
 T = TypeVar("T")
-# Most bytes read into memory to verify a part; above, a shard on disk costs less.
+# Most bytes read into memory to verify a part; for more, fetching the shard is cheaper.
 _MOST_BEFORE_PART_NBYTES = 16 << 20
-# Requests wait for the server, not for a processor; and more would trouble it, not speed it up.
+# Requests wait for the server, not for the processor; more of them would only load the server.
 MOST_SHARDS_AT_ONCE = 8
 
 
 class RangeShard(ReadableShard):
     """Remote shard that fetches only the bytes of the samples that are read.
 
-    Every field is fetched together with the headers in front of it. Before its bytes are handed
-    out, its name and size must be those of the index, and the shard must be of the size that the
-    spec, the index and the server say, and of one version (ETag or date) from the first request to
-    the last. So a shard or sidecar that was replaced gives an error, never another sample's bytes.
+    Every field is fetched together with the headers before it. Before its bytes are returned, its
+    name and size are compared with the index, and the size of the shard with the spec, the index
+    and the server. All responses must be of one version of the file (ETag or date). A shard or
+    sidecar that was replaced therefore gives an error, never bytes of another sample.
 
-    Once more than half of the shard has come piecemeal, or where the server has no byte ranges,
-    the shard is fetched whole and read from there.
+    The whole shard is fetched, and read from its file, once more than half of it was read by range,
+    or if the server does not serve byte ranges.
 
     Attributes:
         url: URL of the shard.
@@ -69,14 +69,14 @@ class RangeShard(ReadableShard):
     Args:
         url: URL of the shard.
         index: Its tar index.
-        fetcher: How to read byte ranges.
-        fetch_whole: Fetches the shard and opens it; returns its version, too.
-        may_fetch: Whether a shard in steady use may be fetched whole: the cache has room for it.
-        fetch_index: Fetches the tar index anew, for when it does not fit what lies there.
-        filesize: Size of the shard as the spec says; None if it does not.
-        note: Called with the version of the shard before its first bytes are handed out; returns
+        fetcher: Reads the byte ranges.
+        fetch_whole: Fetches and opens the whole shard; returns it with its version.
+        may_fetch: Whether the cache has room for the whole shard.
+        fetch_index: Fetches the tar index again if the current one does not match the shard.
+        filesize: Size of the shard in the spec, or None.
+        note: Called with the version of the shard before its first bytes are returned; returns
             False if the dataset has seen another version.
-        warnings: Warns once of what many shards share.
+        warnings: Issues each warning that many shards share only once.
     """
 
     def __init__(
@@ -102,14 +102,14 @@ class RangeShard(ReadableShard):
         self._filesize = filesize
         self._note = note
         self._whole: Shard | None = None
-        # Whether bytes were handed out: from then on neither index nor shard may change.
+        # Whether samples were returned: from then on, neither index nor shard may change.
         self._served = False
         self._changed = False
         self._use_index(index)
 
     def _use_index(self, index: TarIndex) -> None:
         self.index = index
-        # Both at once, for threads that read while another one exchanges them.
+        # Both are exchanged in one assignment, since other threads may be reading.
         self._basis = _Basis(self.url, index, FileVersion(index.source.nbytes))
 
     def __getitem__(self, local_index: int) -> dict[str, Any]:
@@ -121,12 +121,12 @@ class RangeShard(ReadableShard):
         """Return a sample: its key as `__key__`, and its fields by extension.
 
         Args:
-            local_index: Place of the sample in `[0, len)`.
-            fields: The extensions wanted; those that the sample lacks are left out. None: all.
+            local_index: Index of the sample in the shard, in `[0, len)`.
+            fields: The wanted extensions, without those that the sample lacks; None for all.
             copy: Return `bytes` instead of memoryviews.
 
         Raises:
-            IndexError: There is no such sample.
+            IndexError: The sample does not exist.
             FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
             ShardFormatError: The shard does not match the index.
         """
@@ -146,7 +146,7 @@ class RangeShard(ReadableShard):
             FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
             ShardFormatError: The shard does not match the index.
         """
-        whole = self._whole  # looked at once: another thread may let go of it meanwhile
+        whole = self._whole  # read once: another thread may clear it meanwhile
         if whole is None and self._may_fetch and self.nbytes_read > self._hot_nbytes:
             whole = self._read_whole()
         if whole is None:
@@ -160,11 +160,11 @@ class RangeShard(ReadableShard):
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         """Return the bytes `[start, stop)` of one field, without the rest of it.
 
-        What a player asks for that seeks in a film. Such parts never lead to fetching the shard
-        whole, where the server has byte ranges and names the version of the file.
+        A player that seeks in a video requests such parts. They never make the whole shard be
+        fetched, provided that the server serves byte ranges and names the version of the file.
 
         Raises:
-            IndexError: There is no such sample, or `[start, stop)` lies outside the field.
+            IndexError: The sample does not exist, or `[start, stop)` lies outside the field.
             KeyError: The sample has no such field.
             FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
             ShardFormatError: The shard does not match the index.
@@ -195,7 +195,7 @@ class RangeShard(ReadableShard):
 
     @property
     def version(self) -> str | None:
-        """Size and validator of the file; None before its server answered, or if it names none."""
+        """Size and validator of the file; None before the first response or without a validator."""
         validator = self._basis.version.validator
         return None if validator is None else f"{self.nbytes} {validator}"
 
@@ -212,15 +212,15 @@ class RangeShard(ReadableShard):
         pieces = {each.extension: each for each in basis.proof.sample(0, local_index, None)}
         wanted = pieces.pop(extension)
         check_part(display_url(self.url), extension, wanted.size, start, stop)
-        # The headers too, though only a part is wanted: they show which field it is a part of.
+        # The headers are fetched even for a part, since they show which field it belongs to.
         headers = (wanted.start, wanted.offset)
         body = (wanted.offset + start, wanted.offset + stop)
         if basis.version.validator is None or local_index not in basis.proven:
-            # Those of its other fields, since whoever shows parts says which fields there are.
+            # Callers of parts list the other fields, whose headers are therefore checked, too.
             self._prove(list(pieces.values()), basis)
         head, part = self._fetcher.read_ranges(self.url, [headers, body], version=basis.version)
         if basis.version.validator is None:
-            # Nothing says that both answers were of one file; so both must come in one.
+            # Without a validator, two responses may be of different files; one has to cover both.
             whole = (wanted.start, body[1])
             if body[1] - wanted.start > _MOST_BEFORE_PART_NBYTES:
                 raise UnprovenFieldError(
@@ -243,9 +243,9 @@ class RangeShard(ReadableShard):
     def _checked(self, read: Callable[[_Basis], T]) -> T:
         """Read; if the sidecar does not fit the shard, retry once with a new sidecar.
 
-        A kept sidecar is as old as the day it was fetched, and a spec without digests does not say
-        that shard and sidecar were replaced since. Once samples were handed out, their numbers are
-        in use, and another sidecar may number them differently.
+        Shard and sidecar may have been replaced since the sidecar was cached, which a spec without
+        digests does not show. Once samples were returned, their indexes are in use. The sidecar is
+        then not replaced, since another one may number the samples differently.
         """
         basis = self._basis
         try:
@@ -266,16 +266,16 @@ class RangeShard(ReadableShard):
         """Check that the dataset has seen no other version of the shard.
 
         Raises:
-            ReplacedError: It has.
+            ReplacedError: The dataset has seen another version.
         """
         if self._note(version):
             return
         self._changed = True
         raise ReplacedError(
             f"{display_url(self.url)}: the shard was replaced on its server since this dataset "
-            "read it for the first time; open the dataset anew (or call its close) to read the new "
-            "file. If several servers behind the URL name one file differently, make them agree, "
-            'or open the dataset with remote="whole"'
+            "read it for the first time; open the dataset again (or call its close) to read the "
+            "new file. If several servers behind the URL send different validators for one file, "
+            'make them agree, or open the dataset with remote="whole"'
         )
 
     def _read_by(self, basis: _Basis, read: Callable[[_Basis], T]) -> T:
@@ -283,8 +283,8 @@ class RangeShard(ReadableShard):
         if self._filesize not in (None, nbytes):
             raise ShardFormatError(
                 f"{display_url(self.url)}: expected the sidecar of a shard of {self._filesize} "
-                f"bytes, as the spec says, found that of a shard of {nbytes} bytes; make the "
-                "sidecar and the spec anew"
+                f"bytes, as the spec says, found that of a shard of {nbytes} bytes; write the "
+                "sidecar and the spec again"
             )
         try:
             return read(basis)
@@ -297,13 +297,13 @@ class RangeShard(ReadableShard):
     def _renew_index(self, basis: _Basis) -> bool:
         """Fetch the sidecar again, once; return whether it was replaced by a usable new one."""
         if self._basis is not basis:
-            return True  # another thread was here first
+            return True  # another thread has replaced it
         try:
             index = self._newer_index()
             if self._basis is not basis:
                 return True  # another thread was faster
             if index is not None and index.digest == basis.index.digest:
-                # The copy that was kept is damaged: samples are numbered as they were.
+                # Only the cached copy is damaged; the indexes of the samples stay the same.
                 self.index, self._basis = index, _Basis(self.url, index, basis.version)
                 return True
             self._changed = self._served
@@ -312,26 +312,27 @@ class RangeShard(ReadableShard):
             self._use_index(index)
             return True
         finally:
-            # Or a shard that never fits would be asked for its sidecar at every sample. Not before
-            # the exchange, as threads that fail meanwhile would be left with the old one.
+            # The sidecar is fetched again only once; a shard that never matches would otherwise
+            # request it at every sample. It is cleared after the exchange, since threads that fail
+            # in between would otherwise be left with the old index.
             self._fetch_index = None
 
     def _misfit(self, error: Exception) -> ShardFormatError | UnprovenFieldError:
         """Return the error for a shard that does not fit its sidecar."""
         text = str(error)
         if isinstance(error, ExtraFieldError):
-            # Names that stand twice in a shard look like this, too.
+            # A name that occurs twice in a shard also leads here.
             return UnprovenFieldError(text)
         if isinstance(error, SizeMismatchError):
             text = f"{error}: the shard {replaced_since_indexed()}"
         if self._served:
-            # A new sidecar was kept if there is one, so who opens the shard anew reads by it.
-            text = f"{text}; where that was done, open the dataset anew"
+            # A new sidecar, if there is one, is in the cache, so opening the shard again uses it.
+            text = f"{text}; if that was done, open the dataset again"
         return ShardFormatError(text)
 
     def _newer_index(self) -> TarIndex | None:
-        """Fetch the sidecar again, once; return its index, None if it cannot replace the old."""
-        fetch = self._fetch_index  # looked at once: another thread may clear it meanwhile
+        """Fetch the sidecar again, once; return its index, or None if the old one must stay."""
+        fetch = self._fetch_index  # read once: another thread may clear it meanwhile
         if fetch is None:
             return None
         try:
@@ -342,13 +343,13 @@ class RangeShard(ReadableShard):
         if index.digest == self.index.digest and _is_sound(self.index):
             return None
         same_rules = index.source.rules == self.index.source.rules
-        # With another number of samples the dataset would count on from a wrong place.
+        # With another number of samples, the global indexes of later shards would be wrong.
         return index if same_rules and index.num_samples == len(self) else None
 
     def _read_whole(self) -> Shard:
         """Fetch the whole shard and read from its file from now on."""
         whole, version = self._fetch_whole()
-        # By all of its names and places: what the source says is made of a few headers alone.
+        # All names and offsets are compared, since the recorded source covers only a few headers.
         same = whole.index.digest == self.index.digest
         if not same and (self._served or len(whole) != len(self)):
             self._changed = True
@@ -357,15 +358,15 @@ class RangeShard(ReadableShard):
                 f"says: it {replaced_since_indexed()}"
             )
         self._note_version(version)
-        # Keys come from the index, and bytes from now on by the one that the file was opened with.
+        # Keys come from the sidecar's index; from now on, bytes come from the index of the file.
         self._use_index(whole.index)
         self._whole = whole
         return whole
 
     @property
     def _hot_nbytes(self) -> int:
-        # Half: whoever read as much will most likely want the rest, and at worst it comes one and a
-        # half times.
+        # After half of the shard, the rest is most likely wanted as well. At worst, one and a half
+        # times the shard is transferred.
         return self.index.source.nbytes // 2
 
     def _read_ranges(
@@ -378,16 +379,16 @@ class RangeShard(ReadableShard):
     ) -> list[dict[str, Any]]:
         samples: list[dict[str, Any]] = []
         pieces: list[Piece] = []
-        # Without a version, the next answer may be of another file than this one.
+        # Without a version, the next response may be of another file.
         proven = basis.proven if basis.version.validator is not None else set()
         for slot, local_index in enumerate(local_indexes):
             sample = basis.proof.sample(slot, local_index, fields, proven=local_index in proven)
             samples.append({"__key__": basis.index.key(local_index)})
-            # Keeps the order of the fields.
+            # This keeps the order of the fields.
             samples[slot].update(dict.fromkeys(each.extension for each in sample if each.kept))
             pieces += sample
         if not pieces and not self._served and len(basis.index.keys):
-            self._read_first_headers(basis)  # else keys alone would be taken unchecked
+            self._read_first_headers(basis)  # otherwise keys without fields would be unchecked
         for piece, block in zip(pieces, self._fetch(pieces, basis), strict=True):
             basis.proof.check(piece, block[: piece.offset - piece.start])
             if piece.kept:
@@ -416,7 +417,7 @@ class _Basis:
         index: The tar index.
         version: The version of the file.
         proof: Compares headers with the index.
-        proven: Samples that have the fields that the index says, in this version of the file.
+        proven: Samples whose headers match the index in this version of the file.
     """
 
     def __init__(self, url: str, index: TarIndex, version: FileVersion) -> None:
@@ -438,14 +439,14 @@ def _is_sound(index: TarIndex) -> bool:
 def warn_fetched_whole(
     warnings: WarningsOnce, cause: str, url: str, why: str, *, remedy: str = ""
 ) -> None:
-    """Warn once for each cause that remote shards are fetched whole.
+    """Warn that remote shards are fetched whole, once for each cause.
 
     Args:
-        warnings: Knows what was warned of before.
-        cause: One warning is issued for each.
-        url: The shard at which it was noticed.
-        why: The reason, which may begin with the shard's URL.
-        remedy: What to do so that they need not be.
+        warnings: Record of the warnings issued before.
+        cause: Cause; each is warned of once.
+        url: The first shard with this cause.
+        why: The reason, which may begin with the URL of the shard.
+        remedy: Advice for avoiding it.
     """
     shown = display_url(url)
     reason = why.removeprefix(f"{shown}: ")
@@ -466,22 +467,22 @@ def sidecar_url(url: str, suffix: str) -> str:
 
 
 def fetch_index(
-    url: str, suffix: str, cache: ShardCache, shard: ShardRef, *, anew: bool = False
+    url: str, suffix: str, cache: ShardCache, shard: ShardRef, *, again: bool = False
 ) -> TarIndex:
     """Return the tar index from a sidecar URL, fetched into the cache folder once.
 
     Args:
         url: URL of the sidecar.
-        suffix: What sidecars end in, so that the cache folder knows them.
-        cache: Whose folder and connections to use.
-        shard: What the spec says of the shard; its digest tells one version from the next, which
-            has another sidecar at the same URL.
-        anew: Whether to fetch it even if it is in the cache.
+        suffix: Suffix of sidecars in the cache folder.
+        cache: Cache that fetches and keeps the sidecar.
+        shard: Entry of the shard. Its digest distinguishes versions of the shard, whose sidecars
+            have the same URL.
+        again: Fetch the sidecar even if it is in the cache.
 
     Raises:
         FetchError: It cannot be fetched, or the shard is compressed.
         CacheError: The folder cannot be used.
-        ShardFormatError: It is no sidecar, or damaged; the copy is removed.
+        ShardFormatError: It is damaged or not a sidecar; the cached copy is removed.
     """
     if is_compressed_name(base_name(shard.url)):
         raise FetchError(
@@ -491,27 +492,27 @@ def fetch_index(
     path = cache.cache_dir / (
         Entry.of(cache.cache_dir, url, f"sidecar{shard.version}").name + suffix
     )
-    # Without a lock: it is small, and two processes write the same bytes.
-    image = cache.fetcher.read(url) if anew or not path.exists() else None
+    # No lock is needed: the file is small, and two processes write the same bytes.
+    image = cache.fetcher.read(url) if again or not path.exists() else None
     if image is not None:
         try:
             with cache.room_for_file(len(image)):
                 write_atomically(path, image)
-        except OSError as error:  # a full disk, or a folder that may only be read
-            logger.warning("%s: the sidecar is not kept: %s", display_url(url), error)
+        except OSError as error:  # a full disk, or a read-only folder
+            logger.warning("%s: the sidecar cannot be kept: %s", display_url(url), error)
             return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
     try:
         return TarIndex.load(path)
     except FileNotFoundError:
-        # Evicted by now: the bound of the cache may be too small for a sidecar.
+        # It was evicted already: the bound of the cache may be too small for a sidecar.
         if image is not None:
             return TarIndex(parse_sidecar(memoryview(image), display_url(url)))
     except ShardFormatError:
-        # A copy that is damaged must not stay: another one is fetched, now or at the next try.
+        # A damaged copy is removed, so that another one is fetched, now or at the next try.
         path.unlink(missing_ok=True)
         if image is not None:
             raise
-    return fetch_index(url, suffix, cache, shard, anew=True)
+    return fetch_index(url, suffix, cache, shard, again=True)
 
 
 def read_samples(
@@ -524,17 +525,17 @@ def read_samples(
 
     Args:
         requests: `(shard, local index)` of each sample, in any order.
-        fields: The extensions wanted; None for all.
+        fields: The wanted extensions; None for all.
         copy: Return `bytes` instead of memoryviews.
 
     Returns:
-        The samples, in the order asked for.
+        The samples, in the order of the requests.
 
     Raises:
         FetchError: A server refuses, or all tries failed.
         ShardFormatError: A shard does not match its index.
     """
-    # By identity: two shards may be equal in all they say, and stand twice in the spec.
+    # Shards are grouped by identity, since a spec may list a shard twice.
     slots_of: dict[int, list[int]] = {}
     for slot, (shard, _) in enumerate(requests):
         slots_of.setdefault(id(shard), []).append(slot)

@@ -43,12 +43,12 @@ class ShardOpener:
     """Opens local and remote shards; fetches, indexes and maps them as needed.
 
     Attributes:
-        cache: Fetches shards and knows where sidecars belong.
+        cache: Fetches shards and gives the paths of sidecars.
         rules: How the members of a shard are grouped into samples.
-        by_range: Whether a remote shard is read by byte range, through its sidecar, where it has
-            one and the cache does not hold the shard.
-        waits: When readers waited for the cache.
-        warnings: Warns once of what many shards share.
+        by_range: Whether a remote shard that is not in the cache is read by byte range, if it has a
+            sidecar.
+        waits: Times in which readers waited for the cache.
+        warnings: Issues each warning that many shards share only once.
     """
 
     cache: ShardCache
@@ -60,29 +60,29 @@ class ShardOpener:
     def open(
         self, ref: ShardRef, note: Callable[[ShardVersion], bool] = lambda _: True
     ) -> ReadableShard:
-        """Open a shard: by range if that is wanted and possible, else as a mapped file.
+        """Open a shard: by range if enabled and possible, else as a mapped file.
 
         Args:
-            ref: What the spec says of it.
+            ref: The entry of the shard.
             note: Called with the version of the shard once it is known; returns False if the
-                dataset has seen another one. A warning says so of a shard that is read as a whole;
-                one that is read by range raises an error.
+                dataset has seen another one. A mapped shard then gives a warning, a shard that is
+                read by range an error.
 
         Raises:
-            FetchError: It could not be fetched.
-            ShardFormatError: It is no tar, or breaks off.
+            FetchError: The shard cannot be fetched.
+            ShardFormatError: It is not a tar, or truncated.
             OSError: It cannot be opened.
         """
         ranged = self._open_by_range(ref, note) if self.by_range else None
-        # Not by its truth: a shard without samples is as good as any.
+        # Compared with None, since a shard without samples is false.
         if ranged is not None:
             return ranged
         mapped = self.open_mapped(ref)
         if not note(self._version(ref, mapped)):
             warn(
                 f"{display_url(ref.url)}: was replaced since this dataset opened it for the first "
-                "time; from now on its samples are those of the new version. Open the dataset anew "
-                "to number all samples by it"
+                "time; from now on its samples are those of the new version. Open the dataset "
+                "again to number all samples by it"
             )
         return mapped
 
@@ -97,11 +97,11 @@ class ShardOpener:
         """Open a shard as a mapped file; a remote one is fetched first.
 
         Args:
-            ref: What the spec says of it.
+            ref: The entry of the shard.
 
         Raises:
-            FetchError: It could not be fetched.
-            ShardFormatError: It is no tar, or breaks off.
+            FetchError: The shard cannot be fetched.
+            ShardFormatError: It is not a tar, or truncated.
             OSError: It cannot be opened.
         """
         try:
@@ -133,16 +133,15 @@ class ShardOpener:
             try:
                 return Shard(path, self._index(url, path))
             except (FileNotFoundError, ShardFormatError):
-                # An evictor leaves alone what was just given out, but a user who clears the cache
-                # does not, nor does an evictor where locks do not work. What stands there is
-                # another file.
+                # The lease prevents eviction, but not a user who clears the cache, nor eviction
+                # without working locks. The path then has another file or none.
                 attempts += 1
                 there = before is not None and _identity(path) == before
                 if there or self.cache.is_local(url) or attempts == _ATTEMPTS:
                     raise
-                logger.info("%s: removed before it could be opened; fetching it anew", path)
+                logger.info("%s: removed before it was opened; fetching it again", path)
             finally:
-                self.cache.release()  # mapped, it needs no name any more
+                self.cache.release()  # a mapped file may be evicted
 
     def is_near(self, ref: ShardRef) -> bool:
         """Return whether samples of a shard can be read without fetching it whole."""
@@ -160,10 +159,10 @@ class ShardOpener:
         kept = self._kept_index(url, path)
         if kept is not None:
             return kept
-        # One that was made by other rules may lie where nothing can be written.
+        # A sidecar made with other rules may be in a read-only folder.
         sidecar = self.cache.sidecar_path(url, path, SIDECAR_SUFFIX, renew=True)
         lock_path = None if sidecar is None else self.cache.index_lock_path(sidecar)
-        # One beside a shard of the user's takes no room in the cache.
+        # A sidecar beside a local shard takes no room in the cache.
         cached = sidecar is not None and sidecar.parent == self.cache.cache_dir
         room = self.cache.room_for_file if cached else no_room_needed
         return TarIndex.open(path, sidecar, **self.rules, lock_path=lock_path, room=room)
@@ -184,10 +183,10 @@ class ShardOpener:
         try:
             index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref)
             if ref.nsamples not in {None, index.num_samples}:
-                # A kept copy may be older than the spec, which need not name digests.
-                index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref, anew=True)
+                # A cached copy may be older than the spec, which may have no digests.
+                index = fetch_index(index_url, SIDECAR_SUFFIX, self.cache, ref, again=True)
         except (FetchError, ShardFormatError) as error:
-            # A server that keeps silent would only be waited for once more, minutes in all.
+            # Fetching the shard would wait for a silent server once more, minutes in all.
             if is_unreachable(error) and not ref.index:
                 raise
             warn_fetched_whole(
@@ -205,7 +204,7 @@ class ShardOpener:
                 "other rules",
                 url,
                 f"its sidecar was made with {made_by}, the dataset was opened with {self.rules}",
-                remedy="make the sidecars anew by these rules",
+                remedy="write the sidecars again with these rules",
             )
             return None
         bound = self.cache.cache_size
@@ -215,7 +214,9 @@ class ShardOpener:
             self.cache.fetcher,
             partial(self._open_whole, ref),
             may_fetch=bound is None or index.source.nbytes <= bound,
-            fetch_index=partial(fetch_index, index_url, SIDECAR_SUFFIX, self.cache, ref, anew=True),
+            fetch_index=partial(
+                fetch_index, index_url, SIDECAR_SUFFIX, self.cache, ref, again=True
+            ),
             filesize=ref.filesize,
             note=note,
             warnings=self.warnings,
@@ -226,16 +227,16 @@ class ShardOpener:
         shards: Sequence[ShardRef],
         *,
         on_uncounted: OnUncounted | None = None,
-        # Longer than thirty sidecars take on a local disk, shorter than anybody notices.
+        # Longer than thirty sidecars take on a local disk, and too short to be noticed.
         alone_seconds: float = 0.02,
     ) -> list[int]:
         """Count the samples of shards whose number of samples the spec does not give.
 
         Args:
-            shards: What the spec says of them.
+            shards: Their entries.
             on_uncounted: Called with the URL of a shard that cannot be read, and the error; the
-                shard then counts as empty. None: the error is raised.
-            alone_seconds: Time in which shards with a sidecar are counted by this thread alone.
+                shard then counts as empty. With None, the error is raised.
+            alone_seconds: Time in which this thread counts shards with a sidecar without others.
 
         Returns:
             The number of samples of each shard.
@@ -267,8 +268,8 @@ class ShardOpener:
 
     def _count_alone(self, shards: Sequence[ShardRef], seconds: float) -> list[int]:
         """Count shards from their sidecars in this thread, until one has none or time is up."""
-        # To start threads and hand over to them takes longer than to look into thirty sidecars on
-        # a disk of this machine. On a slow one, threads wait side by side.
+        # Starting threads takes longer than reading thirty sidecars from a local disk. On a slow
+        # disk, several threads wait at the same time.
         counts: list[int] = []
         give_up = time.monotonic() + seconds
         for shard in shards:
@@ -279,19 +280,19 @@ class ShardOpener:
         return counts
 
     def _kept_count(self, ref: ShardRef) -> int | None:
-        """Return the number of samples from a sidecar at hand; None if there is none."""
+        """Return the number of samples from a local sidecar; None if there is none."""
         url, cache = ref.url, self.cache
         if not cache.is_local(url) or is_compressed_name(url) or cache.localname is not None:
             return None
         try:
             index = self._kept_index(url, cache.get(ref))
         except (WidsError, OSError):
-            return None  # raised again where all others are counted
+            return None  # raised again when the other shards are counted
         return None if index is None else index.num_samples
 
     def _count_one(self, on_uncounted: OnUncounted | None, ref: ShardRef) -> int:
         try:
-            return len(self.open(ref))  # by range, the sidecar alone says it
+            return len(self.open(ref))  # with a sidecar, no other bytes are read
         except (WidsError, OSError) as error:
             if on_uncounted is None:
                 raise
