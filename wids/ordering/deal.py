@@ -1,9 +1,9 @@
-"""Turns dealt to parts in proportion to quotas, evenly at every moment: `Deal`.
+"""`Deal`: distributes turns over parts in proportion to quotas, evenly at every moment.
 
-The parts are the leaves of a binary tree. At each node the turns so far are shared between its two
-children in proportion to their quotas, rounded down for the smaller child. So after any number of
-turns each part has had its share but for one turn a level of the tree, and which part a turn goes
-to is computed from the number of the turn alone.
+The parts are the leaves of a binary tree. Each node divides the turns so far between its two
+children in proportion to their quotas, rounded down for the smaller child. After any number of
+turns, each part has therefore had its share, up to one turn per level of the tree. The part of a
+turn is computed from the number of the turn alone.
 """
 
 import numpy as np
@@ -17,12 +17,12 @@ Numbers = NDArray[np.float64]
 
 
 class Deal:
-    """Deals the turns `[0, sum(quotas))` out to parts; each part gets exactly its quota of them.
+    """Distribution of the turns `[0, sum(quotas))` over parts, each of which gets its exact quota.
 
-    Several deals with an equal number of parts can be made at once; each turn then names its deal.
+    Several deals with equally many parts can be computed at once; each turn then names its deal.
 
     Args:
-        quotas: Turns of each part, at least 0, in sum at most `2**50` a deal; int64, shape
+        quotas: Number of turns of each part, at least 0, at most `2**50` in each deal; int64, shape
             `(number of deals, number of parts)`.
 
     >>> deal = Deal(np.array([[4, 2, 2]]))
@@ -56,18 +56,18 @@ class Deal:
 
         Args:
             turns: Numbers of turns, below the sum of the quotas; shape `(n,)`.
-            deals: Which deal each is of; shape `(1,)` or `(n,)`.
+            deals: Number of the deal of each turn; shape `(1,)` or `(n,)`.
 
         Returns:
             The parts and the numbers of earlier turns, int64, shape `(n,)`.
         """
         first_nodes = deals * self._width
-        # Of one node as long as all turns are at the root.
+        # It has one element while all turns are at the root.
         nodes = np.ones(1, np.int64)
-        # Floats hold these integers exactly. A product is rounded, but by IEEE 754 alike on all
-        # machines. Exactness asks only that the smaller child's count rises by 0 or 1 a turn, from
-        # 0 to its quota: it does, because a share is at most one half and the half turn added
-        # keeps the count's end away from where rounding could change it.
+        # Floats represent these integers exactly, and IEEE 754 rounds a product alike on all
+        # machines. The result is exact if the count of the smaller child rises by 0 or 1 per turn,
+        # from 0 to its quota. It does: a share is at most one half, and the added half turn keeps
+        # the last count away from the values where rounding could change it.
         left = turns + 0.5
         for _ in range(self._levels):
             shares = self._shares[first_nodes + nodes]

@@ -1,7 +1,7 @@
-"""Look-ahead: the coming shards of a sampler, and the last step at which it needs each.
+"""`Lookahead`: the next shards of a sampler, with the steps at which it needs them.
 
-The order is a function of the position, so the future can be computed without disturbing the
-sampler, a block of indexes at a time: nothing here grows with the length of an epoch.
+The order is a function of the position, so coming indexes are computed without changing the
+sampler. They are computed in blocks, so that memory does not grow with the length of an epoch.
 """
 
 from collections.abc import Callable, Iterator
@@ -16,15 +16,15 @@ __all__ = ["Foreseeable", "Lookahead", "Places", "Visit"]
 
 Places = Callable[[Integers], Integers]
 
-_BLOCK = 8192  # some milliseconds of work, so that whoever looks ahead can be stopped soon
+_BLOCK = 8192  # takes some milliseconds, so that the look-ahead can be stopped soon
 
 
 class Foreseeable(Protocol):
-    """What must be known of a sampler to look ahead of it; all samplers of wids are such.
+    """Protocol of a sampler whose order can be computed ahead; all samplers of wids follow it.
 
     Attributes:
         num_replicas: Number of ranks.
-        lanes: Parts of the order that advance side by side.
+        lanes: Number of lanes: parts of the order that advance side by side.
     """
 
     @property
@@ -33,19 +33,19 @@ class Foreseeable(Protocol):
 
     @property
     def lanes(self) -> int:
-        """Parts of the order that advance side by side."""
+        """Number of lanes: parts of the order that advance side by side."""
 
     def __planner__(self) -> Planner:
         """What the sampler will draw."""
 
 
 class Visit(NamedTuple):
-    """A shard that is needed for a while; steps count this rank's indexes over all passes.
+    """Range of steps that need a shard; steps count the indexes of this rank over all passes.
 
     Attributes:
         shard_index: Number of the shard.
-        first: Step that needs it first, of those looked at together.
-        last: Step that needs it last, of those.
+        first: First step of the block that needs it.
+        last: Last step of the block that needs it.
     """
 
     shard_index: int
@@ -54,16 +54,16 @@ class Visit(NamedTuple):
 
 
 class Lookahead(Iterator[list[Visit]]):
-    """The coming shards of a sampler from its present pass to the end of the next one.
+    """Iterator over the shards of a sampler, from its current pass to the end of the next one.
 
-    Each item covers the next few thousand steps: their shards, in the order of first need. One that
-    is needed again later comes again in a later item.
+    Each item is the shards of the next few thousand steps, in the order of first use. A shard that
+    is used again later occurs again in a later item.
 
     Args:
-        sampler: Whose future it is.
+        sampler: The sampler.
         ends: Running total of the samples in each shard; int64, shape `(num_shards,)`.
-        places: From the sampler's indexes to those that `ends` counts, -1 for what lies in none of
-            these shards; None where they are the same.
+        places: Maps the indexes of the sampler to those that `ends` counts, or to -1 for samples
+            outside these shards; None if they are the same.
 
     >>> from wids.ordering.samplers import ChunkedSampler
     >>> sampler = ChunkedSampler(range(6), shuffle=False)
@@ -81,7 +81,7 @@ class Lookahead(Iterator[list[Visit]]):
         self._ends = ends
         self._places = places
         state, _ = sampler.__planner__().course()
-        # Step 0 of each pass that is foreseen: of the one under way and of the next.
+        # The first step of the current pass and of the next one.
         self._starts = {state: 0}
         self._done = 0
         self._begin(state)
@@ -99,14 +99,14 @@ class Lookahead(Iterator[list[Visit]]):
         return _visits(np.searchsorted(self._ends, indexes, side="right"), steps)
 
     def step(self) -> int | None:
-        """Where the sampler stands now; None once it does what was not foreseen.
+        """Return the current step of the sampler; None if it has left the computed passes.
 
-        That is another epoch than the next, a changed seed, a state restored: a new `Lookahead`
-        then knows.
+        That happens if another epoch than the next is set, the seed changes or a state is restored.
+        A new `Lookahead` is then needed.
         """
         state, handed_out = self._sampler.__planner__().course()
         start = self._starts.get(state)
-        # By equality with what was foreseen: whatever the user changed shows in the state.
+        # The states are compared, since every change by the user shows in them.
         return None if start is None else start + handed_out
 
     def _begin(self, state: OrderState) -> None:
@@ -116,10 +116,11 @@ class Lookahead(Iterator[list[Visit]]):
         self._done = 0
 
     def _begin_next(self) -> bool:
-        """Go on to the pass after this one; False as long as that is too far ahead."""
+        """Continue with the next pass; return False if it is too far ahead."""
         planner = self._sampler.__planner__()
         under_way, _ = planner.course()
-        # Two epochs ahead nothing is worth its room, and a small dataset would never end.
+        # Shards of two epochs ahead are not worth their room, and with a small dataset the
+        # iterator would never end.
         if self._state != under_way or self._share.count == 0:
             return False
         state = planner.following(self._state)
@@ -132,7 +133,7 @@ class Lookahead(Iterator[list[Visit]]):
 
 
 def _visits(shards: Integers, steps: Integers) -> list[Visit]:
-    """Say of each shard in a run of steps when it comes first and last."""
+    """Return the first and the last step of each shard in a run of steps."""
     numbers, firsts = np.unique(shards, return_index=True)
     _, from_the_end = np.unique(shards[::-1], return_index=True)
     lasts = shards.size - 1 - from_the_end

@@ -1,16 +1,16 @@
-"""The order of a mixture: parts drawn from by weight, each in an order of its own.
+"""Order of a mixture: draws from parts by weight, each part in an order of its own.
 
-    MixtureLayout   what is mixed: the chunks of each part, their weights, and how much is an epoch
-    MixtureSpec     all that fixes the orders of a run, as `OrderSpec` is for one dataset
-    MixtureOrder    one epoch: positions in, indexes of the parts placed one after the other out
+    MixtureLayout   the chunks and weights of the parts, and the samples per epoch
+    MixtureSpec     everything that fixes the orders of a run, like `OrderSpec` for one dataset
+    MixtureOrder    one epoch: maps positions to indexes of the concatenated parts
 
-A pure function of the seed, the epoch and the position, like every order here:
+The order is a pure function of the seed, the epoch and the position:
 
 1. Position `p` is row `p // lanes` of lane `p % lanes`. Rows are shuffled in short windows and
-   dealt to the parts by quotas, so that a part has its share of every stretch of the epoch.
-2. Each part goes on where the epoch before left it: its draws are counted through all epochs, and
-   draw `g` is position `g % n` of its own epoch `g // n`. So each sample of a part is drawn as
-   often as any other, but for one time, however its size compares to its share.
+   dealt to the parts by quotas, so that each part has its share of every stretch of the epoch.
+2. Each part continues where the last epoch ended: its draws are counted over all epochs, and draw
+   `g` is position `g % n` of its own epoch `g // n`. At any time, the numbers of draws of any two
+   samples of a part therefore differ by at most one.
 """
 
 import hashlib
@@ -29,20 +29,20 @@ from wids.ordering.permute import Integers, derive_key, shuffle_windows
 
 __all__ = ["MixtureLayout", "MixtureOrder", "MixtureSpec", "share_out"]
 
-# What a key is for, apart from what the orders of the parts derive from theirs.
+# Purposes of keys, distinct from those that the orders of the parts use.
 _ROWS, _PARTS = 0x6D697872, 0x6D697870
-# As few as mix well: 16 rows hold as many parts as a small batch.
+# The smallest window that mixes well: 16 rows have as many parts as a small batch.
 _WINDOW_BITS = 4
 
 
 @dataclass(frozen=True, eq=False)
 class MixtureLayout:
-    """What is mixed, and in which shares.
+    """Parts of a mixture and their shares.
 
     Attributes:
-        parts: Chunks of each part; none is without samples.
-        weights: Weight of each part, at least 0, in sum above 0.
-        num_samples: Samples an epoch.
+        parts: Chunks of each part; each part has samples.
+        weights: Weight of each part, at least 0; their sum is above 0.
+        num_samples: Samples per epoch.
     """
 
     parts: Sequence[Layout]
@@ -51,23 +51,23 @@ class MixtureLayout:
 
     @property
     def num_chunks(self) -> int:
-        """Number of chunks in all parts."""
+        """Number of chunks of all parts."""
         return sum(part.num_chunks for part in self.parts)
 
     @property
     def typical_size(self) -> int:
-        """Mean number of samples a chunk, rounded down."""
+        """Mean number of samples per chunk, rounded down."""
         return max(1, sum(part.num_samples for part in self.parts) // max(1, self.num_chunks))
 
     @cached_property
     def digest(self) -> str:
-        """A short hash that equal layouts share."""
+        """Short hash, equal for equal layouts."""
         words = [part.digest for part in self.parts] + [str(weight) for weight in self.weights]
         return hashlib.sha256(" ".join(["mixture", *words]).encode()).hexdigest()[:16]
 
 
 def share_out(total: int, weights: Sequence[Fraction]) -> list[int]:
-    """Share a total out by weights: the whole shares, and the rest by the largest remainders.
+    """Divide a total by weights: rounded down, and the rest by the largest remainders.
 
     >>> share_out(10, [Fraction(2), Fraction(1)])
     [7, 3]
@@ -75,7 +75,7 @@ def share_out(total: int, weights: Sequence[Fraction]) -> list[int]:
     whole = sum(weights)
     exact = [total * weight / whole for weight in weights]
     quotas = [int(share) for share in exact]
-    # At equal remainders the first is served first, on all machines alike.
+    # Among equal remainders the first part is served first, so that all machines agree.
     by_remainder = sorted(range(len(quotas)), key=lambda number: quotas[number] - exact[number])
     for number in by_remainder[: total - sum(quotas)]:
         quotas[number] += 1
@@ -84,7 +84,7 @@ def share_out(total: int, weights: Sequence[Fraction]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class MixtureSpec:
-    """All that fixes the orders of a run over a mixture; attributes as those of `OrderSpec`."""
+    """Everything that fixes the orders of a run over a mixture; attributes as in `OrderSpec`."""
 
     layout: MixtureLayout
     seed: int = 0
@@ -94,7 +94,7 @@ class MixtureSpec:
     shuffle: bool = True
 
     def parts(self) -> list[OrderSpec]:
-        """The orders of the parts; they share the chunks that are mixed at a time."""
+        """Orders of the parts, which share the chunks that are mixed at a time."""
         total = sum(self.layout.weights)
         firsts = np.cumsum([0] + [part.num_samples for part in self.layout.parts]).tolist()
         return [
@@ -113,20 +113,20 @@ class MixtureSpec:
         ]
 
     def ranges(self, _lane: int | None = None) -> list[tuple[int, int]]:
-        """The chunks of all parts, in storage order, as `(start, stop)`."""
+        """Chunks of all parts, in storage order, as `(start, stop)`."""
         return [span for part in self.parts() for span in part.ranges()]
 
     def epoch(
         self, epoch: int, *, shuffle_chunks: bool = True, lane: int | None = None
     ) -> "MixtureOrder":
-        """The order of one epoch; as `OrderSpec.epoch`."""
-        del lane  # the lanes of a part move on from epoch to epoch
+        """Return the order of one epoch; as `OrderSpec.epoch`."""
+        del lane  # the lanes of a part change from epoch to epoch
         spec = self if shuffle_chunks else replace(self, interleave=1)
         return MixtureOrder(spec, epoch, shuffle_chunks=shuffle_chunks)
 
 
 class MixtureOrder:
-    """One epoch of a mixture; made by `MixtureSpec.epoch`, the module says what its parts mean."""
+    """Order of one epoch of a mixture, made by `MixtureSpec.epoch`; see the module."""
 
     def __init__(self, spec: MixtureSpec, epoch: int, *, shuffle_chunks: bool) -> None:
         self._spec = spec
@@ -140,20 +140,20 @@ class MixtureOrder:
         self._deal = Deal(np.array([quotas], np.int64))
         counts = [quota * spec.lanes for quota in quotas]
         if rest:
-            # The last row is not whole: its part has as many samples less an epoch.
+            # The last row is incomplete: its part has that many samples fewer per epoch.
             last, _ = self._deal.find(np.array([self._full_rows]), _FIRST)
             counts[int(last[0])] -= spec.lanes - rest
-        # Where each part stands: its own epoch, and how far into it.
+        # State of each part: its own epoch, and its position there.
         self._begins = [
             divmod(epoch * count, part.num_samples)
             for count, part in zip(counts, self._parts, strict=True)
         ]
 
     def at(self, positions: Integers) -> Integers:
-        """The indexes at some positions of the epoch; as `EpochOrder.at`."""
+        """Return the indexes at some positions of the epoch; as `EpochOrder.at`."""
         rows, lanes = np.divmod(positions, self._spec.lanes)
         if self._spec.shuffle:
-            # An incomplete last row stays the last one.
+            # An incomplete last row must stay the last one.
             full = rows < self._full_rows
             rows[full] = shuffle_windows(rows[full], self._full_rows, _WINDOW_BITS, self._key)
         parts, numbers = self._deal.find(rows, _FIRST)
@@ -165,7 +165,7 @@ class MixtureOrder:
         return indexes
 
     def _indexes_of(self, part: int, numbers: Integers) -> Integers:
-        """The indexes of the samples of a part, by their numbers in this epoch of the mixture."""
+        """Return the indexes of samples of a part, by their numbers in this epoch."""
         epoch, begin = self._begins[part]
         epochs, positions = np.divmod(numbers + begin, self._parts[part].num_samples)
         indexes = np.empty_like(numbers)
@@ -177,7 +177,7 @@ class MixtureOrder:
     def _order_of(self, part: int, epoch: int) -> EpochOrder:
         order = self._orders.get((part, epoch))
         if order is None:
-            # In an epoch of the mixture a small part has many of its own; few are needed at once.
+            # An epoch of the mixture has many epochs of a small part; few are needed at once.
             if len(self._orders) > 4 * len(self._parts):
                 self._orders.clear()
             shuffle_chunks = self._shuffle_chunks
@@ -187,7 +187,7 @@ class MixtureOrder:
 
 
 def _warn_of_parts_never_drawn(spec: MixtureSpec, quotas: list[int]) -> None:
-    """Warn if the lanes leave a part without a row, though it has a weight."""
+    """Warn if a part with a weight gets no row, because there are many lanes."""
     weights = spec.layout.weights
     missed = [part for part, quota in enumerate(quotas) if weights[part] and not quota]
     if missed:

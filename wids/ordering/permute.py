@@ -1,12 +1,12 @@
 """Keyed permutations of `range(size)`, computed one position at a time, without a table.
 
-The order of an epoch is built from these alone: unsigned 64-bit additions, multiplications, shifts
-and xors, which give the same answer on every machine and under every release of NumPy. (NumPy and
-Python promise nothing of the kind for their shuffles.) What these functions return is pinned by
-tests, for as long as the order has version 1.
+The order of an epoch uses only unsigned 64-bit additions, multiplications, shifts and xors, which
+give the same result on every machine and with every release of NumPy. (NumPy and Python do not
+promise this for their shuffles.) Tests pin the results of these functions as long as the order has
+version 1.
 
 A permutation of `range(size)` is a Feistel network on the pairs `(place % a, place // a)` with
-`a * b` just above `size`; what lands beyond `size` is sent through again until it lands inside.
+`a * b` just above `size`. A result beyond `size` is permuted again until it lies inside.
 
 Source:
     Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014 (the mixing).
@@ -36,12 +36,13 @@ Keys: TypeAlias = NDArray[np.uint64]
 _MASK = (1 << 64) - 1
 _GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1, _MIX_2 = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
-# Made once: in short arrays a number of Python's costs as much as the arithmetic with it.
+# Constants of NumPy types, since converting a Python number costs as much as the arithmetic with
+# it in short arrays.
 _ONE, _HALF_WORD = np.uint64(1), np.uint64(32)
 _FACTOR_1, _FACTOR_2 = np.uint64(_MIX_1), np.uint64(_MIX_2)
 
-# With 8 rounds neighbours in a range of 6 stay neighbours 12 % too often, with 12 it is 3 %; from
-# 20 on nothing can be seen. Each round costs a twelfth of the time.
+# With 8 rounds, neighbours in a range of 6 stay neighbours 12 % too often, with 12 rounds 3 %; from
+# 20 rounds on, no deviation was measured. Each round takes a twelfth of the time.
 _ROUNDS = 12
 _BLOCK = 16384
 _CELL_BITS = 12
@@ -73,7 +74,7 @@ def derive_keys(key: int, parts: Integers) -> Keys:
     """Hash many integers under one key, the array twin of `derive_key`.
 
     Args:
-        key: A key in `[0, 2**64)`, as `derive_key` gives it.
+        key: A key in `[0, 2**64)`, such as one from `derive_key`.
         parts: Integers of any shape.
 
     Returns:
@@ -92,12 +93,12 @@ def derive_keys(key: int, parts: Integers) -> Keys:
     return mixed
 
 
-# The rounds of one permutation must differ from each other; any distinct constants would do.
+# The rounds of a permutation must differ; any distinct constants would do.
 _ROUND_KEYS = tuple(np.uint64(derive_key(0x77696473, number)) for number in range(_ROUNDS))
 
 
 def permute(places: Integers, sizes: Integers | int, keys: Keys | int) -> Integers:
-    """Send places through keyed permutations: place `i` of `range(sizes[i])` under `keys[i]`.
+    """Permute places by key: place `i` lies in `range(sizes[i])` and is permuted by `keys[i]`.
 
     For one size and key, the images of `range(size)` are `range(size)` in another order.
 
@@ -115,7 +116,7 @@ def permute(places: Integers, sizes: Integers | int, keys: Keys | int) -> Intege
     size = np.atleast_1d(np.asarray(sizes, np.int64)).view(np.uint64)
     key = np.atleast_1d(np.asarray(keys, np.uint64))
     images = np.empty(places.size, np.uint64)
-    # What fits into the processor's cache goes twice as fast, and needs no memory to speak of.
+    # Pieces that fit into the processor's cache are twice as fast and need little memory.
     for start in range(0, places.size, _BLOCK):
         part = slice(start, start + _BLOCK)
         here = places[part].view(np.uint64)
@@ -133,10 +134,10 @@ def map_repeated(function: Callable[[Integers], Integers], values: Integers) -> 
     >>> map_repeated(lambda values: values * values, np.array([3, 5, 3])).tolist()
     [9, 25, 9]
     """
-    # For the first indexes of an epoch the table would take longer than what it saves.
+    # For the first indexes of an epoch, the table would take longer than it saves.
     if values.size <= _FEW:
         return function(values)
-    # A table by hash: the last value to come to a cell has it. To sort would take ten times longer.
+    # A hash table in which each cell keeps its last value. Sorting would take ten times longer.
     hashes = values.view(np.uint64) * np.uint64(_GOLDEN)
     cells = (hashes >> np.uint64(64 - _CELL_BITS)).view(np.int64)
     table = np.full(1 << _CELL_BITS, -1)
@@ -154,9 +155,9 @@ def map_repeated(function: Callable[[Integers], Integers], values: Integers) -> 
 
 
 def shuffle_bits(places: Integers, bits: int, keys: Keys) -> Integers:
-    """Send places through keyed permutations of `range(2**bits)`, a small power of two.
+    """Permute places of `range(2**bits)`, a small power of two, by key.
 
-    Ten times as fast as `permute` and less random: for places of which a few are taken together.
+    It is ten times as fast as `permute` and less random, and is meant for short windows.
 
     Args:
         places: Places in `[0, 2**bits)`, int64, shape `(n,)`.
@@ -171,9 +172,8 @@ def shuffle_bits(places: Integers, bits: int, keys: Keys) -> Integers:
     """
     images = places.astype(np.uint64)
     mask, half = np.uint64((1 << bits) - 1), np.uint64((bits + 1) // 2)
-    # Multiplied by an odd number and added to, which moves low bits up, then folded, which moves
-    # high bits down. After three times, ranks that take every second place of a window get as mixed
-    # a choice of it as by chance.
+    # A multiplication by an odd number and an addition move low bits up; folding moves high bits
+    # down. After three rounds, ranks that take every second place of a window get a random half.
     for shift in (0, 16, 32):
         images ^= images >> half
         images *= keys >> np.uint64(shift) | np.uint64(1)
@@ -191,16 +191,16 @@ def shuffle_windows(
     streams: Integers | int = 0,
     num_streams: int = 1,
 ) -> Integers:
-    """Send places through permutations of short windows: of `2**bits` adjacent places each.
+    """Permute places within short windows of `2**bits` adjacent places.
 
     Args:
         places: Places in `[0, size)`, int64, shape `(n,)`.
         sizes: Size of each place's range; one for all, or shape `(1,)` or `(n,)`.
         bits: At least 1.
-        key: What all windows are keyed by.
-        streams: Which of several ranges under one key each place is in; one for all, or shape
-            `(1,)` or `(n,)`.
-        num_streams: Number of these ranges.
+        key: Key of all windows.
+        streams: Number of the range of each place, if several ranges share the key; one for all, or
+            shape `(1,)` or `(n,)`.
+        num_streams: Number of ranges.
 
     Returns:
         The images, in `[0, size)`, int64, shape `(n,)`.
@@ -212,8 +212,8 @@ def shuffle_windows(
     keys = derive_keys(key, windows * num_streams + streams)
     windows <<= bits
     shuffled = windows + shuffle_bits(places - windows, bits, keys)
-    # The last window of a range may be incomplete: what lands beyond the end is sent on until it
-    # lands inside.
+    # The last window of a range may be incomplete: a place beyond the end is permuted again until
+    # it lies inside.
     ends = np.broadcast_to(np.asarray(sizes), places.shape)
     (astray,) = np.nonzero(shuffled >= ends)
     while astray.size:
@@ -224,12 +224,12 @@ def shuffle_windows(
 
 
 def _part(values: Keys, part: slice | Integers) -> Keys:
-    """Some of the values, or the one value that stands for all."""
+    """Return the selected values, or the single value of all."""
     return values if values.size == 1 else values[part]
 
 
 def _walk(places: Keys, sizes: Keys, keys: Keys) -> Keys:
-    """Permute the pairs until all places have come to lie below their size."""
+    """Permute the pairs until all places are below their sizes."""
     images = _feistel(places, sizes, keys)
     (astray,) = np.nonzero(images >= sizes)
     while astray.size:
@@ -242,11 +242,11 @@ def _walk(places: Keys, sizes: Keys, keys: Keys) -> Keys:
 
 def _feistel(places: Keys, sizes: Keys, keys: Keys) -> Keys:
     """Permute the pairs `(place % a, place // a)`, of which there are slightly more than places."""
-    # IEEE roots and quotients are exact to the last bit, so up to 2**52 all machines agree; rounded
-    # down the quotients are those of integers, whose division takes five times as long.
+    # IEEE roots and quotients are correctly rounded, so all machines agree up to 2**52. Rounded
+    # down, the quotients are those of integers, whose division takes five times as long.
     widths = np.sqrt(sizes.astype(np.float64)).astype(np.uint64) + _ONE
     heights = ((sizes + widths - _ONE) / widths).astype(np.uint64)
-    # With both sides odd each round would be an even permutation, hence the whole of them too.
+    # If both sides were odd, each round would be an even permutation, and so would their product.
     heights += widths & heights & _ONE
     high = (places / widths).astype(np.uint64)
     low = places - high * widths
@@ -264,11 +264,11 @@ def _add_noise(values: Keys, source: Keys, modulus: Keys, keys: Keys) -> Keys:
     noise *= _FACTOR_1
     noise ^= noise >> _HALF_WORD
     noise *= _FACTOR_2
-    # The upper 32 bits, scaled to [0, modulus): a multiplication where `%` would cost a division.
+    # The upper 32 bits are scaled to [0, modulus) by a multiplication, since `%` needs a division.
     noise >>= _HALF_WORD
     noise *= modulus
     noise >>= _HALF_WORD
     noise += values
-    # Below zero wraps round to the top, so the smaller of the two is the sum modulo `modulus`.
+    # A negative number wraps to a large one, so the smaller of the two is the sum modulo `modulus`.
     np.minimum(noise, noise - modulus, out=noise)
     return noise

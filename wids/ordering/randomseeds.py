@@ -15,19 +15,19 @@ from wids.ordering.permute import derive_key
 
 __all__ = ["IndexBatch", "random_seed", "reading_batch"]
 
-# Apart from all that the order itself derives from a seed and an epoch.
+# Purpose of the key, distinct from those that the order derives from seed and epoch.
 _SAMPLE_SEEDS = 0x73656564
 
 
 class IndexBatch(list[int]):
-    """The indexes of a batch, with the seed of their order and the epoch that they are drawn in."""
+    """Indexes of a batch, with the seed of their order and their epoch."""
 
     seed: int
     epoch: int
 
 
 class _Draw(NamedTuple):
-    """What a thread that reads samples knows of where they were drawn."""
+    """Seed and epoch of the samples that a thread is reading."""
 
     seed: int = 0
     epoch: int = 0
@@ -36,20 +36,20 @@ class _Draw(NamedTuple):
 
 _FETCHER = "torch.utils.data._utils.fetch"
 
-# A sample that is read by itself, and one of a batch that does not say where it was drawn.
+# For a sample that is read by itself, and for one of a batch without an epoch.
 _ALONE, _UNKNOWN = _Draw(), _Draw(known=False)
 
-# Of each thread its own: a `wids.Loader` reads batches of two epochs side by side.
+# Each thread has its own, since a `wids.Loader` reads batches of two epochs at the same time.
 _reading = threading.local()
 
 
 @contextmanager
 def reading_batch(indexes: Sequence[int]) -> Iterator[None]:
-    """Let `random_seed` know the epoch of a batch while its samples are read."""
+    """Context manager that gives `random_seed` the epoch of a batch while it is read."""
     before = getattr(_reading, "draw", _ALONE)
     if isinstance(indexes, IndexBatch):
         _reading.draw = _Draw(indexes.seed, indexes.epoch)
-    # The part of a batch that lies in one dataset of a mixture is of the batch's epoch.
+    # A plain list within a batch is its part in one dataset of a mixture, and of the same epoch.
     elif before is _ALONE:
         _reading.draw = _UNKNOWN
     try:
@@ -59,20 +59,19 @@ def reading_batch(indexes: Sequence[int]) -> Iterator[None]:
 
 
 def random_seed(sample: Mapping[str, Any] | int) -> int:
-    """Return a seed for what a transformation draws at random for a sample.
+    """Return a seed for the random numbers of a transformation of a sample.
 
-    It depends on the seed of the sampler, the epoch and the index of the sample, and on nothing
-    else: an augmentation seeded by it is another one each epoch, and the same for any number of
-    workers, ranks and resumptions. The batches must come from a `BatchSampler` or through a
-    `wids.Loader`; those of torch's own do not know their epoch, which is warned of, and count as
-    those of seed 0 and epoch 0. So does a sample that is read by itself, which is warned of only
-    where a DataLoader reads it.
+    It depends only on the seed of the sampler, the epoch and the index of the sample. Seeded by it,
+    an augmentation differs from epoch to epoch and is the same for any number of workers, ranks and
+    resumptions. The batches must come from a `wids.BatchSampler` or a `wids.Loader`. Batches of
+    torch's own samplers have no epoch: they count as those of seed 0 and epoch 0, with a warning.
+    A sample that is read by itself counts so, too, with a warning if a DataLoader reads it.
 
     Args:
         sample: The sample, or its index in the dataset.
 
     Returns:
-        A number in `[0, 2**63)`, as NumPy and torch take for a seed.
+        A number in `[0, 2**63)`, which NumPy and torch accept as a seed.
 
     >>> random_seed({"__index__": 7}) == random_seed(7) != random_seed(8)
     True
@@ -89,11 +88,11 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
 
 
 def _in_loader() -> bool:
-    """Return whether a DataLoader asks for the sample, in a worker or with `batch_size=None`."""
+    """Return whether a DataLoader reads the sample, in a worker or with `batch_size=None`."""
     data = sys.modules.get("torch.utils.data")
     if data is None or data.get_worker_info() is not None:
         return data is not None
-    # Without workers nothing but the calls that led here tells its reads from those of a program.
+    # Without workers, only the call stack tells reads of a DataLoader from those of a program.
     frame: Any = sys._getframe(1)  # noqa: SLF001 (inspect.stack() reads source files)
     while frame is not None and frame.f_globals.get("__name__") != _FETCHER:
         frame = frame.f_back

@@ -1,4 +1,4 @@
-"""Rank, number of ranks and number of nodes, as torch and the launcher state them."""
+"""Rank, number of ranks and number of nodes, from torch and the environment of the launcher."""
 
 import logging
 import operator
@@ -14,18 +14,18 @@ logger = logging.getLogger(__name__)
 
 
 class Replica:
-    """The rank of this process and the number of ranks, found when they are first asked for.
+    """Rank of this process and number of ranks, determined at first use.
 
-    What is given wins; then torch's process group; then `RANK` and `WORLD_SIZE` of the environment,
-    with a warning; else this is the only process. Without a group the answer is not kept: one may
-    still be made, and then counts.
+    They come from the arguments, else from the process group of torch, else from `RANK` and
+    `WORLD_SIZE` of the environment (with a warning); else this is the only process. Without a
+    process group they are determined at each use, since a group may be made later.
 
     Args:
         num_replicas: Number of ranks, or None.
-        rank: The own rank, or None.
+        rank: Rank of this process, or None.
 
     Raises:
-        ValueError: There are no ranks, or the own is not among them.
+        ValueError: `num_replicas` is below 1, or `rank` is not in its range.
 
     >>> Replica(4, 0).find()
     (4, 0)
@@ -34,7 +34,7 @@ class Replica:
     def __init__(self, num_replicas: int | None, rank: int | None) -> None:
         self._given = num_replicas, rank
         self._settled: tuple[int, int] | None = None
-        # What can be known now is checked now. In an early call the group is often still to come.
+        # Given values are checked now. The group is often made after this call.
         if None not in self._given or _process_group() is not None:
             self.find()
         elif num_replicas is not None:
@@ -42,11 +42,11 @@ class Replica:
 
     @property
     def settled(self) -> bool:
-        """Whether the answer stays as it is."""
+        """Whether rank and number of ranks can no longer change."""
         return self._settled is not None
 
     def find(self) -> tuple[int, int]:
-        """Return the number of ranks and the own rank."""
+        """Return the number of ranks and the rank of this process."""
         if self._settled is not None:
             return self._settled
         num_replicas, rank = self._given
@@ -63,7 +63,7 @@ class Replica:
 
 
 def _check_ranks(num_replicas: int, rank: int) -> tuple[int, int]:
-    """Return both as ints; ValueError if there are no ranks or the own is not among them."""
+    """Return both as ints; raise ValueError if they are out of range."""
     if operator.index(num_replicas) < 1:
         raise ValueError(f"num_replicas must be at least 1, got {num_replicas}")
     if not 0 <= operator.index(rank) < num_replicas:
@@ -72,8 +72,8 @@ def _check_ranks(num_replicas: int, rank: int) -> tuple[int, int]:
 
 
 def _process_group() -> tuple[int, int] | None:
-    """Size of torch's process group and the rank in it; None where there is none."""
-    # Who has not imported torch has no group, and need not wait for the import.
+    """Return the size of torch's process group and the rank in it; None without a group."""
+    # A program that has not imported torch has no group, and is spared the import.
     if sys.modules.get("torch") is None:
         return None
     # Looked up now, not at import: groups are made later, and tests replace these functions.
@@ -85,9 +85,10 @@ def _process_group() -> tuple[int, int] | None:
 
 
 def _launched() -> tuple[int, int] | None:
-    """Number of ranks and the own rank as torchrun tells them; None where it tells of one or none.
+    """Return number of ranks and rank from the variables of torchrun; None if there are none.
 
-    Without it a job whose processes never make a group would read all data on each of them.
+    One rank counts as none. Without these variables, each process of a job that never makes a group
+    would read all data.
     """
     size, rank = os.environ.get("WORLD_SIZE", ""), os.environ.get("RANK", "")
     if not (size.isdecimal() and rank.isdecimal() and int(rank) < int(size) and int(size) > 1):
@@ -101,15 +102,15 @@ def _launched() -> tuple[int, int] | None:
 
 
 def check_dealing(dealer: str | None, num_replicas: int, *, meant: bool) -> None:
-    """See to it that samples are dealt out to the processes of a job, and only once.
+    """Check that samples are divided among the processes of a job, and only once.
 
     Args:
-        dealer: Class of the framework that deals batches of the sampler out; None for none.
-        num_replicas: Number of ranks that the sampler deals to.
-        meant: Whether it may be meant that each process reads all samples.
+        dealer: Class of a framework that divides the batches of the sampler; None for none.
+        num_replicas: Number of ranks of the sampler.
+        meant: Whether it may be intended that each process reads all samples.
 
     Raises:
-        ValueError: They would be dealt out twice.
+        ValueError: The samples would be divided twice.
 
     >>> check_dealing(None, 4, meant=False)
     """
@@ -130,26 +131,26 @@ def check_dealing(dealer: str | None, num_replicas: int, *, meant: bool) -> None
 
 def check_lanes(lanes: int | str) -> None:
     """Raise ValueError unless `lanes` is "rank", "node" or a number."""
-    # A set would ask for a hash, which a list given by mistake has not.
+    # Not a look-up in a set: a list that is given by mistake has no hash.
     if not isinstance(lanes, SupportsIndex) and lanes not in ("rank", "node"):
         raise ValueError(f"lanes must be 'rank', 'node' or a number, got {lanes!r}")
 
 
 def number_of_lanes(lanes: str, num_replicas: int, *, silent: bool = False) -> int:
-    """Count ranks or nodes; nodes by what the launcher told all of them alike.
+    """Count ranks or nodes; nodes by variables that have the same value on all of them.
 
     Args:
         lanes: "rank" or "node".
         num_replicas: Number of ranks.
-        silent: True to log nothing where the nodes are unknown, as that was said before.
+        silent: Log nothing if the number of nodes is unknown, since it was logged before.
 
     >>> number_of_lanes("rank", 4)
     4
     """
     if lanes == "rank":
         return num_replicas
-    # All ranks must agree on the number, or epochs were not exact: the launcher tells these to all
-    # of them alike, but the ranks on a node only to that node's.
+    # All ranks must agree on the number, or epochs would not be exact. The launcher gives these
+    # variables to all of them; the number of ranks on a node is known only on that node.
     for name in ("GROUP_WORLD_SIZE", "SLURM_JOB_NUM_NODES"):
         nodes = os.environ.get(name, "")
         if nodes.isdecimal() and 1 <= int(nodes) <= num_replicas:
@@ -166,7 +167,7 @@ def number_of_lanes(lanes: str, num_replicas: int, *, silent: bool = False) -> i
 
 
 def _agreed_ranks_a_node(num_replicas: int) -> int:
-    """Ranks on each node where every rank was told the same number, which divides all; else 0."""
+    """Return the number of ranks per node if the launcher gives one that divides all; else 0."""
     told = os.environ.get("LOCAL_WORLD_SIZE", "")
     if not told or sys.modules.get("torch") is None:
         return 0
@@ -174,7 +175,7 @@ def _agreed_ranks_a_node(num_replicas: int) -> int:
 
     if not (dist.is_available() and dist.is_initialized()):
         return 0
-    # Of a group of another size it is unknown whether all its ranks make a sampler now.
+    # In a group of another size, some ranks may make no sampler now.
     if dist.get_world_size() != num_replicas:
         return 0
     told_to: list[str] = [""] * num_replicas
@@ -184,9 +185,9 @@ def _agreed_ranks_a_node(num_replicas: int) -> int:
 
 
 def lanes_here(lanes: int, num_replicas: int) -> int:
-    """Return how many lanes the ranks of this machine follow: each draws from shards of its own.
+    """Return the number of lanes of this machine's ranks; each lane draws from its own shards.
 
-    Where the launcher does not say how many ranks are on this machine, all of them are.
+    If the launcher gives no number of local ranks, all ranks count as local.
 
     Args:
         lanes: Lanes of the order.
