@@ -100,13 +100,13 @@ class CostPlan:
 
     def count(self, state: OrderState, within: CostPlace | None) -> int:
         """Number of batches of this rank from a place on."""
-        _, share = self._sampler.__planner__().whole(state)
+        share = self._sampler.__planner__().share(state)
         done = within.done if within else 0
         return _share_of_batches(share, self._num_batches(state), done).count
 
     def begin(self, state: OrderState, within: CostPlace | None) -> "CostRun":
         """Make the tables of an epoch."""
-        _, share = self._sampler.__planner__().whole(state)
+        share = self._sampler.__planner__().share(state)
         place = within or CostPlace(PoolStart(), 0, share.num_replicas, self._pools.need)
         mine = _share_of_batches(share, self._num_batches(state), place.done)
         return CostRun(self._epoch(state, place.group), place, mine)

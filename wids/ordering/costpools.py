@@ -303,8 +303,8 @@ def _cut(fits: list[int], number: int) -> list[int]:
 
 def _cut_at(fits: list[int], share: int) -> list[int]:
     """Fill each batch to so many 256ths with samples like its first."""
-    bounds = [0]
-    while bounds[-1] < len(fits):
-        here = bounds[-1]
-        bounds.append(min(len(fits), here + max(1, fits[here] * share >> 8)))
-    return bounds
+    bounds, here, stop = [], 0, len(fits)
+    while here < stop:
+        bounds.append(here)
+        here += (fits[here] * share >> 8) or 1
+    return [*bounds, stop]

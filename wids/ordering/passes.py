@@ -157,6 +157,7 @@ class Planner:
     Attributes:
         plan: The order that a pass from a state follows, and the part of it that is this rank's.
         whole: The same, with the order of all ranks.
+        share: The part alone, without the tables of the order.
         course: Where the pass under way began, or the next one will, and how many indexes it has
             handed out; from any thread.
         following: Where the pass after one from a state begins, if nobody sets another epoch.
@@ -168,6 +169,7 @@ class Planner:
 
     plan: Callable[[OrderState], tuple[AnyOrder, RankShare]]
     whole: Callable[[OrderState], tuple[AnyOrder, RankShare]]
+    share: Callable[[OrderState], RankShare]
     course: Callable[[], tuple[OrderState, int]]
     following: Callable[[OrderState], OrderState]
     begun: "Callable[[Progress], None]"

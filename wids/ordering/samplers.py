@@ -220,6 +220,7 @@ class ChunkedSampler(Sampler[int]):
         return Planner(
             self._plan,
             self._whole,
+            self._share,
             self._course,
             self._following,
             self._begun,

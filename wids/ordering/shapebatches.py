@@ -22,7 +22,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from wids.ordering.deal import Deal
 from wids.ordering.order import EpochOrder, RankShare
-from wids.ordering.passes import AnyOrder, OrderState, check_count
+from wids.ordering.passes import OrderState, check_count
 from wids.ordering.permute import Integers, derive_key, shuffle_windows
 from wids.ordering.samplers import ChunkedSampler
 
@@ -121,15 +121,15 @@ class ShapePlan:
 
     def count(self, state: OrderState, within: ShapePlace | None) -> int:
         """Number of batches of this rank from a place on."""
-        order, share = self._sampler.__planner__().whole(state)
-        counts = [bucket.size for bucket in self._buckets(order, state)]
+        share = self._sampler.__planner__().share(state)
+        counts = [bucket.size for bucket in self._buckets(state)]
         segment, step = self._segment(share, counts, state, within)
         return segment.count_from(step)
 
     def begin(self, state: OrderState, within: ShapePlace | None) -> "ShapeRun":
         """Make the tables of an epoch."""
         order, share = self._sampler.__planner__().whole(state)
-        buckets = self._buckets(order, state)
+        buckets = self._buckets(state)
         counts = [bucket.size for bucket in buckets]
         segment, step = self._segment(share, counts, state, within)
         orders: list[_Order]
@@ -139,12 +139,13 @@ class ShapePlan:
             orders = [_Sequence(indexes) for indexes in buckets]
         return ShapeRun(segment, orders, step, self._digest)
 
-    def _buckets(self, order: AnyOrder, state: OrderState) -> list[Integers]:
+    def _buckets(self, state: OrderState) -> list[Integers]:
         """The samples of each bucket; of a mixture those that the epoch has, as they come."""
         if self._each_once:
             return self._members
         start = state.moved(0)
         if self._drawn is None or self._drawn[0] != start:
+            order, _ = self._sampler.__planner__().whole(state)
             indexes = order.at(np.arange(state.n, dtype=np.int64))
             numbers = self._numbers[indexes]
             counts = np.bincount(numbers, minlength=len(self._sizes))
