@@ -382,8 +382,12 @@ def read_sidecar(path: str | os.PathLike[str]) -> Sidecar:
             return os.pread(file_descriptor, end - start, start)
 
         return replace(parse_sidecar(map_file(file_descriptor), path, read), status=status)
+    except ShardFormatError as error:
+        failure = ShardFormatError(str(error))
     finally:
         os.close(file_descriptor)
+    # A new error, since the frames in the traceback of the old one keep the file mapped.
+    raise failure
 
 
 def parse_sidecar(
