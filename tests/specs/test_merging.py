@@ -1,6 +1,7 @@
 """Specs that become one keep the names of classes, their order and names, or are refused."""
 
 import json
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,54 @@ def test_classes_that_disagree_are_refused(
     assert message in capsys.readouterr().err
     assert not Path("ab.json").exists()
     assert not Path("out").exists()
+
+
+@pytest.fixture
+def apart(spec, monkeypatch) -> Callable[[str, str], list[str]]:
+    """Write two specs in folders of their own, each beside a file with names of classes."""
+
+    def write(*files: str) -> list[str]:
+        for name, names in zip("ab", files, strict=True):
+            spec(name, [f"{name}.tar"])
+            Path(f"in_{name}").mkdir()
+            for each in (f"{name}.tar", f"{name}.json"):
+                Path(each).rename(Path(f"in_{name}", each))
+            Path(f"in_{name}", "classes.txt").write_text(names)
+        return ["in_a/a.json", "in_b/b.json"]
+
+    return write
+
+
+@pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
+def test_names_of_classes_in_files_beside_specs_are_kept(apart, way: str) -> None:
+    """A new spec in another folder has the names that stood in files beside the old ones."""
+    sources = apart("cat\n", "cat\ndog\n")
+    if way == "merge":
+        assert main(["merge", *sources, "-o", "all.json"]) == 0
+        assert read("all.json")["classes"] == ["cat", "dog"]
+    elif way == "reshard":
+        assert main(["reshard", *sources, "-o", "out/x-%d.tar"]) == 0
+        assert read("out/x.json")["classes"] == ["cat", "dog"]
+    else:
+        names = wids.ShardListDataset(composed(*sources)).class_names
+        assert names == {0: "cat", 1: "dog"}
+
+
+@pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
+def test_files_of_names_that_disagree_name_nothing(apart, way: str, capsys) -> None:
+    """The names of one folder are not given to the numbers of another."""
+    sources = apart("cat\ndog\n", "dog\ncat\n")
+    message = "classes have no names, as the files beside the shards disagree"
+    if way == "datasets":
+        with pytest.warns(wids.WidsWarning, match=message):
+            assert wids.ShardListDataset(composed(*sources)).class_names == {}
+        return
+    output = "all.json" if way == "merge" else "out/x-%d.tar"
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert main([way, *sources, "-o", output]) == 0
+    assert message in capsys.readouterr().err
+    assert "classes" not in read("all.json" if way == "merge" else "out/x.json")
 
 
 def composed(*sources: str, **own: Any) -> str:

@@ -11,7 +11,7 @@ from wids.base.urls import is_local, local_path
 from wids.base.warn import warn
 from wids.errors import FetchError, SpecError
 from wids.specs.locations import join
-from wids.specs.merging import as_class_names, class_names
+from wids.specs.merging import as_class_names, class_names, merged_classes
 
 __all__ = ["fetch_class_names", "find_class_names", "parse_class_names"]
 
@@ -27,11 +27,12 @@ def find_class_names(header: Mapping[str, Any], *folders: str) -> dict[int, str]
     Args:
         header: The top-level keys of the spec. `class_names`, `classes` or `labels` is a list
             (class 0 first), or an object from number to name or from name to number.
-        folders: Folders that may have a file of names; remote ones and "" are ignored.
+        folders: Folders that may have a file of names; remote ones and "" are ignored. The first
+            takes precedence over the others, which must agree.
 
     Returns:
-        Names by class number; empty if there are none. A file that cannot be read only gives a
-        warning, since the user did not name it.
+        Names by class number; empty if there are none, or if files disagree. That, and a file that
+        cannot be read, only gives a warning, since the user did not name the files.
 
     >>> find_class_names({"info": {"class_names": ["cat", "dog"]}}, "https://host/data")
     {0: 'cat', 1: 'dog'}
@@ -39,8 +40,14 @@ def find_class_names(header: Mapping[str, Any], *folders: str) -> dict[int, str]
     names = class_names(header)
     if names:
         return names
-    for folder in dict.fromkeys(folders):
-        names = _in_folder(local_path(folder)) if folder and is_local(folder) else {}
+    for group in (folders[:1], folders[1:]):
+        local = [folder for folder in dict.fromkeys(group) if folder and is_local(folder)]
+        found = {folder: {"classes": _in_folder(local_path(folder))} for folder in local}
+        try:
+            names = class_names(merged_classes(found))
+        except SpecError as error:
+            warn(f"classes have no names, as the files beside the shards disagree: {error}")
+            return {}
         if names:
             return names
     return {}

@@ -11,6 +11,7 @@ import operator
 import os
 from copy import copy
 from functools import cached_property
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
@@ -69,6 +70,7 @@ __all__ = ["ShardList"]
 
 # Attributes of the hot path, kept in slots. In a class with cached properties, Python 3.11 takes
 # far longer to find other attributes.
+_MOST_FOLDERS = 100  # in which a file of class names is looked for
 _HOT = ("_locator", "_opened", "_pipeline")
 
 allow_pickling_views()  # on import, because a spawned worker only unpickles a dataset
@@ -705,9 +707,9 @@ class ShardList:
     @cached_property
     def class_names(self) -> dict[int, str]:
         """Name of each class by its number, from the spec or a file in its folder; may be empty."""
-        # A folder or a list of shards has no base, so the folder of its first shard is searched.
-        first = folder_of(self.shards.urls[0]) or os.curdir if len(self.shards) else ""
-        return find_class_names(self._header, self.base, first)
+        # A folder or a list of shards has no base, and datasets of datasets have several folders.
+        folders = dict.fromkeys(folder_of(url) or os.curdir for url in self.shards.urls)
+        return find_class_names(self._header, self.base, *islice(folders, _MOST_FOLDERS))
 
     @property
     def header(self) -> dict[str, Any]:

@@ -11,6 +11,7 @@ __all__ = [
     "as_class_names",
     "class_names",
     "composed_header",
+    "listed_classes",
     "merged_classes",
     "merged_header",
 ]
@@ -75,9 +76,18 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             f"{_listed(headers)}: name their classes in different ways; make them agree before "
             "they become one dataset"
         )
-    if sorted(merged) == list(range(len(merged))):
-        return {"classes": [merged[number] for number in range(len(merged))]}
-    return {"classes": {str(number): merged[number] for number in sorted(merged)}}
+    return {"classes": listed_classes(merged)}
+
+
+def listed_classes(names: Mapping[int, str]) -> Any:
+    """Return class names as a spec has them: a list if it can be one, else an object.
+
+    >>> listed_classes({1: "dog", 0: "cat"}), listed_classes({7: "owl"})
+    (['cat', 'dog'], {'7': 'owl'})
+    """
+    if sorted(names) == list(range(len(names))):
+        return [names[number] for number in range(len(names))]
+    return {str(number): names[number] for number in sorted(names)}
 
 
 def _check_unique(names: Mapping[int, str], said_by: Mapping[int, str]) -> None:

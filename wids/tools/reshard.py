@@ -15,7 +15,7 @@ from wids.base.omissions import Omissions
 from wids.base.processes import run_each
 from wids.ordering.permute import derive_key, permute
 from wids.specs.journal import Journal, is_left_over
-from wids.specs.merging import merged_header
+from wids.specs.merging import class_names, listed_classes, merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
 from wids.specs.shardtable import COLUMNS
 from wids.tar.sidecar import SIDECAR_SUFFIX
@@ -137,6 +137,8 @@ def reshard(
     }
     rows = [entries[number] for number in sorted(entries)]
     header = merged_header({"the dataset": dataset.header}) | {"name": spec.stem}
+    if not class_names(header) and dataset.class_names:  # of a file beside the shards
+        header["classes"] = listed_classes(dataset.class_names)
     if not failures:
         write_output(spec, f"{new_spec(rows, header).to_json()}\n".encode())
         journal.remove()
