@@ -29,7 +29,12 @@ from wids.reading import describe
 from wids.reading.columns import ColumnReader, read_key_hashes
 from wids.reading.fetchahead import FetchAhead, check_foreseeable
 from wids.reading.gather import Gathering, ReadAhead, gather_fields
-from wids.reading.openshards import Locator, NumberedShards, default_max_open_shards
+from wids.reading.openshards import (
+    Locator,
+    NumberedShards,
+    OpenShards,
+    default_max_open_shards,
+)
 from wids.reading.pipeline import Pipeline, StreamedShard
 from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.samplesequence import SampleLocation, relabelled
@@ -179,7 +184,7 @@ class ShardList:
         )
         rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
         self._opener = ShardOpener(self.cache, rules, _reads_by_range(remote, localname))
-        # Made before shards are counted, so that a wrong setting is found at once.
+        # The settings are checked before the shards are counted, which may take long.
         self._pipeline = Pipeline.of_options(
             transformations,
             fields=fields,
@@ -192,19 +197,22 @@ class ShardList:
         self.lru_size = lru_size or default_max_open_shards()
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locator = Locator(self.shards.nsamples)
-        ends = self._locator.ends
-        shards_by_number = NumberedShards(
+        self._opened = self._no_open_shards()
+        self._read_ahead = ReadAhead()
+        self._ahead: FetchAhead | None = None
+        logger.info("%s", self.data_info)
+
+    def _no_open_shards(self) -> OpenShards:
+        """Return the holder of the open shards, with none open yet."""
+        numbered = NumberedShards(
             self.shards,
-            ends,
+            self._locator.ends,
             self._opener,
             self.dataset_name,
             SeenVersions(len(self.shards)),
             unchecked_fields=list(self._pipeline.fields or ()),
         )
-        self._opened = shards_by_number.keep_open(self.lru_size)
-        self._read_ahead = ReadAhead()
-        self._ahead: FetchAhead | None = None
-        logger.info("%s", self.data_info)
+        return numbered.keep_open(self.lru_size)
 
     # Samples.
 
@@ -468,7 +476,7 @@ class ShardList:
         """
         twin = type(self).__new__(type(self))
         pipeline = self._pipeline.with_options(**options)
-        # The set of open shards is shared, which a pickled copy would make anew.
+        # Both share the set of open shards; a pickled copy would have a set of its own.
         twin.__setstate__({**self.__getstate__(), "_opened": self._opened, "_pipeline": pipeline})
         return twin
 
