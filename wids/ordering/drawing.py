@@ -1,8 +1,9 @@
-"""Who draws the indexes of a pass, as the call stack shows, and how far ahead of their use.
+"""`Drawing`: the loader that draws from a sampler, and how far it is ahead of its batches.
 
-No sampler is told which loader draws from it, and a loader with workers, or one that a framework
-has prepared, asks for indexes before their batches are used. Only public names of torch are needed
-to see that it does; how many batches it has drawn is read from a private one, where it is there.
+A sampler is not told which loader draws from it, so the loader is found on the call stack. A loader
+with workers, or one that a framework has prepared, draws indexes before their batches are used.
+Public names of torch show that it does. The number of batches drawn ahead comes from a private
+attribute of torch's iterator, and is unknown if that is missing.
 """
 
 import sys
@@ -17,7 +18,7 @@ __all__ = ["Drawing", "drawing_now"]
 
 _MAX_FRAMES = 32  # between a sampler and the loop over a loader, batch samplers included
 
-# What torch's iterator with workers calls the batches that it has asked for and not handed out.
+# Attribute of torch's iterator with workers: the batches that it requested and has not returned.
 _OUTSTANDING = "_task_info"
 
 # Of Accelerate, which the Hugging Face Trainer uses, and of Lightning.
@@ -25,13 +26,13 @@ _DEALERS = ("BatchSamplerShard", "DataLoaderDispatcher", "DistributedSamplerWrap
 
 
 class Drawing:
-    """What draws a pass.
+    """The loader that draws a pass.
 
     Args:
-        loader: A loader that runs ahead of the use of its batches; None where none is seen.
-        iterator: Its iterator, which lives as long as the loop over it.
-        drawn: The batches that it has drawn and not handed out; None where they are not known.
-        dealer: Name of the class that deals the batches out to several processes, if one does.
+        loader: A loader that draws ahead of the use of its batches; None if there is none.
+        iterator: Its iterator, which exists as long as the loop over it.
+        drawn: The batches that it has drawn and not returned; None if they are unknown.
+        dealer: Name of the class that divides the batches among several processes, or None.
 
     Attributes:
         dealer: As given.
@@ -49,21 +50,21 @@ class Drawing:
     ) -> None:
         self.dealer = dealer
         self._loader = None if loader is None else weakref.ref(loader)
-        # In a list that the callback can share; if it referred to this object, they were a cycle.
+        # The callback shares this list; a reference to this object would be a cycle.
         self._drawn = shared = [drawn]
 
-        # A loop that was left early ends the iterator: what it had drawn, nobody will see. Their
-        # number is kept, and the batches are not.
+        # Leaving the loop early ends the iterator, and the batches drawn ahead are lost. Their
+        # number is kept, the batches are not.
         def end(_: object) -> None:
             shared[0] = None if shared[0] is None else range(len(shared[0]))
 
         self._iterator = None if iterator is None else weakref.ref(iterator, end)
 
     def batches_ahead(self) -> int | None:
-        """Number of batches that were drawn and not handed out; None where it is not known."""
+        """Number of batches that were drawn and not returned; None if it is unknown."""
         if self._loader is None:
             return 0
-        # Accelerate and Ray Train draw one batch more, up to the last one.
+        # Accelerate and Ray Train draw one batch more, except at the end.
         loader = self._loader()
         one_more = getattr(loader, "end_of_dataloader", True) is False
         one_more |= getattr(loader, "next_batch", None) is not None
@@ -72,7 +73,7 @@ class Drawing:
 
 
 def drawing_now() -> Drawing:
-    """Look up the call stack for what is drawing an index."""
+    """Find the loader that is drawing an index on the call stack."""
     loader = iterator = drawn = dealer = None
     counts = False
     for method, this in _callers():
@@ -82,7 +83,7 @@ def drawing_now() -> Drawing:
         if dealer is None and _deals(this):
             dealer = type(this).__name__
         if method == "__iter__" and _is_loader(this):
-            # torchdata's StatefulDataLoader knows what was used.
+            # torchdata's StatefulDataLoader counts the used batches itself.
             counts = counts or hasattr(getattr(this, "base_dataloader", this), "state_dict")
             loader = this
     if loader is None or counts or not _runs_ahead(loader):
@@ -93,7 +94,7 @@ def drawing_now() -> Drawing:
 
 
 def _callers() -> Iterator[tuple[str, Any]]:
-    """Yield the methods that are being called, each with its object, the innermost first."""
+    """Yield the methods on the call stack with their objects, the innermost first."""
     frame: FrameType | None = sys._getframe(2)  # noqa: SLF001 (there is no other way to the caller)
     for _ in range(_MAX_FRAMES):
         if frame is None:
@@ -109,14 +110,14 @@ def _is_loader(this: object) -> bool:
 
 
 def _runs_ahead(loader: Any) -> bool:
-    """Tell whether a loader draws ahead: with workers, or as a framework has prepared it."""
+    """Return whether a loader draws ahead, with workers or prepared by a framework."""
     return loader.num_workers > 0 or any(
         hasattr(loader, name) for name in ("end_of_dataloader", "next_batch")
     )
 
 
 def _deals(this: object) -> bool:
-    """Tell whether this deals the batches that it draws out to several processes."""
+    """Return whether an object divides the batches that it draws among several processes."""
     if type(this).__name__ not in _DEALERS:
         return False
     return getattr(this, "num_processes", getattr(this, "num_replicas", 2)) > 1
