@@ -8,6 +8,7 @@ with `shape=` samples of one shape alone (`wids.ordering.shapebatches`).
 
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import islice
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from wids.ordering.costbatches import CostPlan
@@ -105,18 +106,11 @@ class BatchSampler(TorchBatchSampler):
                 f"{type(sampler).__name__}; torch's own BatchSampler takes any. If Lightning put a "
                 "sampler of torch in its place, pass use_distributed_sampler=False to the Trainer"
             )
-        if (cost is None) != (max_cost is None) or (cost is None and batch_size is None):
-            raise TypeError("give a BatchSampler batch_size, or cost and max_cost, or all three")
-        if cost is not None and shape is not None:
-            raise TypeError("give a BatchSampler cost or shape, not both")
-        if pack and cost is None:
-            raise TypeError("pack joins samples to rows of max_cost: give cost and max_cost")
-        if cost is not None and drop_last:
-            raise ValueError("drop_last is of no use with cost: batches differ in size")
-        if isinstance(batch_size, Mapping) and shape is None:
-            raise TypeError(
-                "a mapping of batch sizes says how many samples of each shape: give shape"
-            )
+        for name, flag in (("drop_last", drop_last), ("pack", pack)):
+            if flag not in (True, False):
+                raise TypeError(f"{name} must be True or False, got {flag!r}")
+        _check_cost(cost, max_cost)
+        _check_choice(batch_size, cost, shape, drop_last=drop_last, pack=pack)
         self.sampler = sampler
         self._size = 0
         if batch_size is not None and not isinstance(batch_size, Mapping):
@@ -204,6 +198,33 @@ class BatchSampler(TorchBatchSampler):
     def _batches_of(self, num_indexes: int) -> int:
         full, rest = divmod(num_indexes, self._size)
         return full + (rest > 0 and not self.drop_last)
+
+
+def _check_cost(cost: object, max_cost: object) -> None:
+    if (cost is None) != (max_cost is None):
+        raise TypeError("give a BatchSampler batch_size, or cost and max_cost, or all three")
+    if isinstance(max_cost, bool) or not isinstance(max_cost, Real | None):
+        raise TypeError(f"max_cost must be a number above 0, got {max_cost!r}; give a number")
+    if cost is not None and not hasattr(cost, "__len__"):
+        raise TypeError(
+            f"cost must be a number for each sample, got {cost!r}; give a list or an array"
+        )
+
+
+def _check_choice(
+    batch_size: object, cost: object, shape: object, *, drop_last: bool, pack: bool
+) -> None:
+    """Refuse arguments that contradict each other."""
+    if cost is None and batch_size is None:
+        raise TypeError("give a BatchSampler batch_size, or cost and max_cost, or all three")
+    if cost is not None and shape is not None:
+        raise TypeError("give a BatchSampler cost or shape, not both")
+    if pack and cost is None:
+        raise TypeError("pack joins samples to rows of max_cost: give cost and max_cost")
+    if cost is not None and drop_last:
+        raise ValueError("drop_last is of no use with cost: batches differ in size")
+    if isinstance(batch_size, Mapping) and shape is None:
+        raise TypeError("a mapping of batch sizes says how many samples of each shape: give shape")
 
 
 class BatchPass(Iterator[IndexBatch]):

@@ -142,6 +142,11 @@ def check_count(name: str, value: int, most: int | None = None) -> int:
     >>> check_count("lanes", 4)
     4
     """
+    # A flag is an integer to Python, and here an argument at the wrong place.
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        raise TypeError(
+            f"{name} must be an integer of at least 1, got {value!r}; convert it with int()"
+        )
     number = operator.index(value)
     if number < 1:
         raise ValueError(f"{name} must be at least 1, got {value}")
