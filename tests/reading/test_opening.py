@@ -1,5 +1,6 @@
 """Opening of shards while other processes remove them."""
 
+import gzip
 import hashlib
 import io
 import os
@@ -13,11 +14,11 @@ from pathlib import Path
 import pytest
 from helpers.cacheprocesses import LONG, run_worker
 from helpers.downloads import tar_of
-from helpers.server import ShardServer
+from helpers.server import Faults, ShardServer
 
 from wids.base.shardref import ShardRef
 from wids.caching.cache import ShardCache
-from wids.errors import CacheError, FetchError, ShardFormatError
+from wids.errors import CacheError, FetchError, SampleCountError, ShardFormatError
 from wids.reading.shardlist import ShardList
 from wids.reading.shardopener import ShardOpener
 from wids.tar.sidecar import SIDECAR_SUFFIX, IndexSource
@@ -92,10 +93,50 @@ def test_a_shard_that_came_damaged_twice_is_an_error(
 ) -> None:
     """A shard that is damaged twice is an error and not fetched again."""
     url = shard_server.put("a.tar", damaged())
-    for message in ("checksum.*damaged each time", "checksum"):
-        with pytest.raises(ShardFormatError, match=message):
+    for message in ("fetched twice, damaged each time.*checksum", "checksum"):
+        with pytest.raises(ShardFormatError, match=f"{url}: .*{message}"):
             ShardOpener(cache, RULES).open(ShardRef(url))
     assert len(shard_server.requests) == 2
+
+
+def test_a_shard_that_came_twice_with_another_count_is_an_error_that_says_so(
+    cache: RobbedCache, shard_server: ShardServer
+) -> None:
+    """Zeros in a shard look like its end: the error says that fetching it anew gave the same."""
+    shard = tar_of(NSAMPLES)
+    url = shard_server.put("a.tar", shard[:1024].ljust(len(shard), b"\0"))
+    message = (
+        f"{url}: the spec says {NSAMPLES} samples, the shard was fetched twice and held 1 and 1"
+    )
+    with pytest.raises(SampleCountError, match=message):
+        ShardOpener(cache, RULES).open(ShardRef(url, nsamples=NSAMPLES))
+    assert len(shard_server.requests) == 2
+
+
+def test_a_cut_compressed_shard_is_fetched_once_more(
+    cache: RobbedCache, shard_server: ShardServer
+) -> None:
+    """Nothing of it is kept, and the next download may be whole."""
+    whole = gzip.compress(tar_of(NSAMPLES), mtime=0)
+    url = shard_server.put("a.tar.gz", whole)
+    shard_server.faults = Faults(times=1, no_length=True, cut_at=len(whole) - 40)
+    assert len(ShardOpener(cache, RULES).open(ShardRef(url))) == NSAMPLES
+    assert len(shard_server.requests) == 2
+
+
+def test_a_compressed_shard_that_came_cut_twice_is_an_error(
+    cache: RobbedCache, shard_server: ShardServer
+) -> None:
+    """The error says that it was fetched twice; with the promised digest, once is enough."""
+    cut = gzip.compress(tar_of(NSAMPLES), mtime=0)[:-40]
+    url = shard_server.put("a.tar.gz", cut)
+    with pytest.raises(ShardFormatError, match="fetched twice, damaged each time.*breaks off"):
+        ShardOpener(cache, RULES).open(ShardRef(url))
+    assert len(shard_server.requests) == 2
+    ref = ShardRef.of(url, sha256=hashlib.sha256(cut).hexdigest())
+    with pytest.raises(ShardFormatError, match="damaged gzip data: .*breaks off"):
+        ShardOpener(cache, RULES).open(ref)
+    assert len(shard_server.requests) == 3
 
 
 def test_a_damaged_shard_with_the_promised_digest_is_not_fetched_again(

@@ -222,7 +222,7 @@ class Store:
             promised: Algorithm to the digest that the spec promises.
 
         Returns:
-            Whether the shard was evicted. If not, another download does not help.
+            Whether the shard is gone. If not, another download does not help.
         """
         if entry in self._discarded:
             return False
@@ -233,6 +233,9 @@ class Store:
             if promised and hash_file(entry.path, promised) == promised:
                 return False
         found = [shard for shard in self.shards() if shard.path == entry.path]
+        # Damaged compressed data is not kept. With a digest, it is that of the source.
+        if not found:
+            return not promised
         # All threads that waited for the download lease the damaged shard. The first one to notice
         # evicts it in spite of the other leases.
         return any(eviction.evict(shard, leased=True) for shard in found)

@@ -14,7 +14,7 @@ from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.base.warn import WarningsOnce, warn
 from wids.caching.unpack import is_compressed_name
-from wids.errors import FetchError, ShardFormatError, WidsError
+from wids.errors import FetchError, SampleCountError, ShardFormatError, WidsError
 from wids.fetching.transport import is_unreachable
 from wids.log import logger
 from wids.reading.rangeshard import RangeShard, fetch_index, sidecar_url, warn_fetched_whole
@@ -102,27 +102,39 @@ class ShardOpener:
         Raises:
             FetchError: The shard cannot be fetched.
             ShardFormatError: It is not a tar, or truncated.
+            SampleCountError: It came twice with another number of samples than the spec says.
             OSError: It cannot be opened.
         """
+        shown = display_url(ref.url)
         try:
             shard = self._open_file(ref)
-        except ShardFormatError:
+        except ShardFormatError as error:
             if not self.cache.discard(ref):
-                raise
-            logger.warning("%s: came damaged; fetching it once more", display_url(ref.url))
+                if self.cache.is_local(ref.url) or str(error).startswith(shown):
+                    raise
+                raise ShardFormatError(f"{shown}: {error}") from error  # it names the cached file
+            logger.warning("%s: came damaged; fetching it once more", shown)
             return self._open_again(ref)
         if ref.nsamples in {None, len(shard)} or not self.cache.discard(ref):
             return shard
-        logger.warning(
-            "%s: came with another number of samples; fetching it once more", display_url(ref.url)
-        )
-        return self._open_file(ref)
+        logger.warning("%s: came with another number of samples; fetching it once more", shown)
+        again = self._open_again(ref)
+        if ref.nsamples != len(again):
+            raise SampleCountError(
+                f"{shown}: the spec says {ref.nsamples} samples, the shard was fetched twice and "
+                f"held {len(shard)} and {len(again)}; it is damaged, or a new spec (`wids create`) "
+                "or another key_rule may help"
+            )
+        return again
 
     def _open_again(self, ref: ShardRef) -> Shard:
         try:
             return self._open_file(ref)
         except ShardFormatError as error:
-            raise ShardFormatError(f"{error}; it was fetched twice, damaged each time") from error
+            shown = display_url(ref.url)
+            raise ShardFormatError(
+                f"{shown}: it was fetched twice, damaged each time; the last time: {error}"
+            ) from error
 
     def _open_file(self, ref: ShardRef) -> Shard:
         url = ref.url
