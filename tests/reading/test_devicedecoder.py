@@ -7,8 +7,11 @@ from helpers.pictures import draw, psnr, save
 from PIL import Image
 
 import wids
+import wids.codecs.images as images_module
+import wids.reading.devicedecoder as devicedecoder_module
 from wids.codecs.deviceimage import DeviceImage
 from wids.codecs.deviceresize import fit_images
+from wids.codecs.images import jpeg_size
 
 PICTURES = [
     save(draw(120, 80, 0), "JPEG", quality=95),
@@ -180,6 +183,28 @@ def test_wrong_arguments_are_refused_at_once(wrong, kind, message):
     """What cannot work is refused before the first batch."""
     with pytest.raises(kind, match=message):
         wids.DeviceDecoder("cpu", **{"size": CROP, **wrong})
+
+
+def test_a_jpeg_of_very_many_scans_never_reaches_the_gpu(monkeypatch):
+    """The processor refuses it undecoded, with its key; the other pictures go to the GPU."""
+    monkeypatch.setattr(images_module, "MAX_SCANNED_PIXELS", 64 * 64 * 100)
+    data = save(draw(64, 64, 0)[..., 0], "JPEG", progressive=True)
+    scan = data[data.rindex(b"\xff\xda") : -2]
+    bomb = data[:-2] + scan * 100 + data[-2:]
+    assert jpeg_size(data) == (64, 64)
+    assert jpeg_size(bomb) is None
+    given = []
+
+    def on_gpu(encoded):
+        given.extend(each.tobytes() for each in encoded)
+        return [None] * len(encoded)
+
+    monkeypatch.setattr(devicedecoder_module, "jpeg_device", lambda *_: on_gpu)
+    decoder = wids.DeviceDecoder("cpu", size=CROP)
+    assert decoder({".jpg": [data]})[".jpg"].shape == (1, 3, 32, 32)
+    with pytest.raises(wids.DecodeError, match="key 'bomb'.*64 x 64 pixels with over 100 scans"):
+        decoder({".jpg": [data, bomb], "__key__": ["good", "bomb"]})
+    assert given == [data, data]
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

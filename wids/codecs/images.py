@@ -354,8 +354,8 @@ def jpeg_size(data: bytes | memoryview) -> tuple[int, int] | None:
         data: The whole file.
 
     Returns:
-        None if it is no JPEG, has other colours than grey or YCbCr, or more pixels than Pillow
-        takes without a warning.
+        None if it is no JPEG, has other colours than grey or YCbCr, more pixels than Pillow takes
+        without a warning, or more scans than are decoded here.
 
     >>> jpeg_size(b"GIF89a") is None
     True
@@ -370,6 +370,7 @@ def jpeg_size(data: bytes | memoryview) -> tuple[int, int] | None:
         else:
             image = open_image(data)
             (width, height), plain = image.size, image.mode in {"RGB", "L"}
+        check_scans(data, width, height)
     except (ValueError, OSError):
         return None
     return (width, height) if plain and width * height <= _pixel_limit() else None
