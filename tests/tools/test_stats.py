@@ -109,6 +109,16 @@ def test_command_names_what_it_left_out(folder: Path, capsys):
     assert ".txt" in captured.out
 
 
+def test_no_zeros_stand_for_shards_that_were_not_read(folder: Path, capsys):
+    """Where no shard can be read, an empty table would look like a dataset without samples."""
+    Path("bad.tar").write_bytes(b"no tar" * 1000)
+    assert main(["stats", "bad.tar", "--values", "cls"]) == 1
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert "bad.tar is left out" in captured.err
+    assert "no sample has a field .cls; there are none, as no sample was read" in captured.err
+
+
 def test_missing_field_is_named(folder: Path, capsys):
     """To count the values of a field that no sample has is a mistake, and the fields are listed."""
     assert main(["stats", ".", "--values", "clz"]) == 1

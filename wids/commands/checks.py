@@ -123,11 +123,13 @@ def stats(args: Arguments) -> int:
         complain(f"{shard} is left out: {message}")
     if values is not None and not found.values:
         # An empty table would look like a dataset without classes.
-        complain(f"no sample has a field {values}; there are {' '.join(found.fields)}")
+        there = " ".join(found.fields) or "none, as no sample was read"
+        complain(f"no sample has a field {values}; there are {there}")
     names = _names_of_values(spec, values)
     if args.json:
         print_json(found.as_dict())
-    else:
+    elif found.samples.count or not found.failures:
+        # Zeros for shards that could not be read would look like an empty dataset.
         out(stats_lines(found, names=names))
     if args.plot:
         from wids.tools.stats import plot_stats
