@@ -381,6 +381,20 @@ def test_samples_of_several_tables_are_counted_through(tmp_path: Path, monkeypat
     assert "a.csv and 2 more: sample 1: sample '1' is in" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "output", ["http://host/out", "s3://me:secret@bucket/out/", "gs://b/t.csv"]
+)
+def test_exporting_to_a_url_is_refused(output: str, make_shard: MakeShard, monkeypatch, capsys):
+    """No folder called "s3:" appears on this machine in place of an upload."""
+    folder = make_shard("e.tar", [{"__key__": "a", ".txt": "one"}]).parent
+    monkeypatch.chdir(folder)
+    assert main(["export", "e.tar", output]) == 1
+    said = capsys.readouterr().err
+    assert "looks like a URL; output is written to paths of this machine" in said
+    assert "secret" not in said
+    assert [path.name for path in folder.iterdir() if ":" in path.name] == []
+
+
 @pytest.mark.parametrize("output", ["files", "table.csv"])
 def test_exporting_nothing_is_an_error(output: str, make_shard: MakeShard, monkeypatch, capsys):
     """Exporting an empty dataset to a table is an error."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import wids
 from wids.base.files import OutputFile, write_output
 
 
@@ -160,6 +161,22 @@ def test_a_url_is_no_place_for_output(
         write_output(Path(location), b"data")
     assert "secret" not in str(caught.value)
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("way", ["shards", "tar", "spec"])
+def test_a_folder_at_the_place_of_a_file_is_refused_at_once(way: str, tmp_path: Path) -> None:
+    """Nobody writes a shard of hours to learn at its end that its name is taken by a folder."""
+    (tmp_path / "x-0.tar").mkdir()
+    expected = r"x-0\.tar: expected the name of a file .* folder"
+    sample = {"__key__": "a", ".txt": "one"}
+    ways = {
+        "shards": lambda: wids.ShardWriter(tmp_path / "x-%d.tar").write(sample),
+        "tar": lambda: wids.TarWriter(tmp_path / "x-0.tar").write(sample),
+        "spec": lambda: write_output(tmp_path / "x-0.tar", b"data"),
+    }
+    with pytest.raises(IsADirectoryError, match=expected):
+        ways[way]()
+    assert [path.name for path in tmp_path.rglob("*")] == ["x-0.tar"]
 
 
 @pytest.mark.parametrize("name", ["a@b.json", "a:1.json", "sets/a:1@b.json", "x.tar?a=1"])

@@ -35,6 +35,7 @@ __all__ = [
     "new_part_path",
     "open_for_appending",
     "parse_part_name",
+    "refuse_url",
     "remove_parts",
     "sync_folder",
     "write_atomically",
@@ -253,6 +254,24 @@ def is_newer(derived: os.stat_result, original: os.stat_result) -> bool:
     return derived.st_ctime_ns > original.st_ctime_ns
 
 
+def refuse_url(path: Path) -> None:
+    """Raise ValueError if a path for output looks like a URL.
+
+    Args:
+        path: A file or folder to be written.
+
+    >>> refuse_url(Path("s3://bucket/out"))
+    Traceback (most recent call last):
+    ValueError: s3:...: looks like a URL; output is written to paths of this machine, so ...
+    """
+    if resembles_url(path):
+        raise ValueError(
+            f"{display_url(str(path))}: looks like a URL; output is written to paths of this "
+            "machine, so write a file and copy it there. If it is a name on this machine, "
+            "give the absolute path"
+        )
+
+
 class OutputFile:
     """Output file that is written as `<name>.part` until `publish` renames it.
 
@@ -283,12 +302,14 @@ class OutputFile:
         Raises:
             BlockingIOError: Another process is writing this very file.
             ValueError: The path looks like a URL, of which folders named "http:" would be made.
+            IsADirectoryError: There is a folder of this name.
         """
-        if resembles_url(path):
-            raise ValueError(
-                f"{display_url(str(path))}: looks like a URL; output is written to paths of this "
-                "machine, so write a file and copy it there. If it is a name on this machine, "
-                "give the absolute path"
+        refuse_url(path)
+        if path.is_dir():
+            # The rename would fail as well, but only after everything was written.
+            raise IsADirectoryError(
+                f"{path}: expected the name of a file to write, found a folder of that name; "
+                "remove the folder or give another name"
             )
         path.parent.mkdir(parents=True, exist_ok=True)
         self.path = path

@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.base.files import OutputFile, named_write_errors, remove_parts, write_atomically
+from wids.base.files import (
+    OutputFile,
+    named_write_errors,
+    refuse_url,
+    remove_parts,
+    write_atomically,
+)
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.progress import progress
@@ -50,8 +56,10 @@ def export_files(
         Number of written files.
 
     Raises:
-        ValueError: A name or a link leads out of the folder, or two files have the same name.
+        ValueError: A name or a link leads out of the folder, two files have the same name, or the
+            folder looks like a URL.
     """
+    refuse_url(folder)
     omissions = omissions or Omissions()
     _add_keys(dataset, omissions)
     seen: set[str] = set()
