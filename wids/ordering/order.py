@@ -1,24 +1,25 @@
 """The order of an epoch as a pure function of `(seed, epoch, position)`, free of torch.
 
-    OrderSpec     all that fixes the orders of a run: chunks, seed, partition, lanes, interleave
-    EpochOrder    one epoch of it: positions in, indexes out, in no time for any position
-    RankShare     which positions are one rank's
+    OrderSpec     everything that determines the orders of a run: chunks, seed, partition, lanes,
+                  interleave
+    EpochOrder    the order of one epoch: maps positions to indexes, in constant time
+    RankShare     the positions of one rank
 
-Ranks and workers only choose positions. So the order is the same for any number of them, every
-epoch is exact by construction, and a run stopped at a position goes on from there with any number
-of ranks. `EpochOrder.at` is the whole story:
+Ranks and workers only choose positions. The order is therefore the same for any number of ranks and
+workers, each epoch has each sample once, and a run that stops at a position can continue from there
+with any number of ranks. `EpochOrder.at` maps a position to an index in four steps:
 
-1. The chunks stand in line: in storage order if the partition is "contiguous", in an order drawn
-   from the seed if "fixed", from seed and epoch if "global". ("uniform" skips all this: it is one
-   permutation of all samples.)
+1. The chunks form a sequence, the line: in storage order if the partition is "contiguous", in an
+   order drawn from the seed if "fixed", from seed and epoch if "global". ("uniform" skips all
+   steps: it is one permutation of all samples.)
 2. The line is cut into equal lanes; position `p` is turn `p // lanes` of lane `p % lanes`. If the
-   partition is "contiguous" or "fixed", the chunks of a lane change places inside it each epoch.
+   partition is "contiguous" or "fixed", the chunks of a lane are permuted within it each epoch.
 3. Each lane is cut into `interleave` sub-lanes of whole chunks, which take turns in proportion to
-   their lengths, so that neighbours come from that many chunks, from the first to the last. They
-   come to their next chunks one after the other, not all at once.
-4. Inside its chunk a sample is found by a permutation under the chunk's own key.
+   their lengths. Adjacent positions therefore come from that many chunks throughout the epoch. The
+   sub-lanes reach their next chunks one after the other, not all at once.
+4. Within a chunk, a permutation whose key belongs to the chunk gives the sample.
 
-This is version 1 of the order, and it never changes: golden orders in the tests hold it.
+This is version 1 of the order, and it never changes: tests compare it with stored orders.
 """
 
 from dataclasses import dataclass, replace
@@ -39,23 +40,23 @@ __all__ = [
     "SubsetOrder",
 ]
 
-# In every state that is saved: a run must be finished by the order that it was begun with.
+# Every saved state has this version: an epoch must be finished in the order in which it was begun.
 ORDER_VERSION = 1
 PARTITIONS = ("contiguous", "fixed", "global", "uniform")
 
-# What a key is for; a number each, so that no two uses of a seed ever share one.
+# Purposes of keys: each has its own number, so that no two uses of a seed share a key.
 _LINE, _LANE_LINE, _WINDOWS, _SAMPLES, _ALL = range(5)
 
 
 @dataclass(frozen=True, eq=False)
 class OrderSpec:
-    """All that fixes the orders of a run; `epoch(e)` is one of them.
+    """Everything that determines the orders of a run; `epoch(e)` returns one of them.
 
     Attributes:
         layout: The chunks of the samples that take part.
-        seed: Any integer; two that differ by a multiple of `2**64` are one.
-        partition: How chunks come to lanes: "contiguous", "fixed", "global" or "uniform".
-        lanes: Number of equal parts that advance side by side, at least 1.
+        seed: Any integer; seeds that differ by a multiple of `2**64` give the same orders.
+        partition: How chunks are assigned to lanes: "contiguous", "fixed", "global" or "uniform".
+        lanes: Number of equal parts that are read in parallel, at least 1.
         interleave: Number of chunks that a lane draws from at once, at least 1.
         shuffle: False for storage order inside each lane.
         first: Index of the first sample.
@@ -82,14 +83,14 @@ class OrderSpec:
 
     @property
     def effective_interleave(self) -> int:
-        """Sub-lanes a lane really has: no more than it has chunks, one if nothing is shuffled."""
+        """Number of sub-lanes of a lane: at most its number of chunks, and 1 without shuffling."""
         chunks_a_lane = -(-self.layout.num_chunks // self.lanes)
-        # More sub-lanes than chunks would begin inside of chunks, and mix nothing more.
+        # With more sub-lanes than chunks, some would begin within a chunk and not improve mixing.
         return max(1, min(self.interleave, chunks_a_lane)) if self.shuffle else 1
 
     def lane_bounds(self) -> Integers:
         """Where each lane begins in the line, and where the last one ends; `(lanes + 1,)`."""
-        # As positions are dealt to lanes in turn, the first lanes take what does not divide.
+        # Lanes take positions in turn, so the first lanes get the remainder of the division.
         size, extra = divmod(self.num_samples, self.lanes)
         numbers = np.arange(self.lanes + 1, dtype=np.int64)
         return numbers * size + np.minimum(numbers, extra)
@@ -98,7 +99,7 @@ class OrderSpec:
         """The chunks, in storage order, as `(start, stop)`.
 
         Args:
-            lane: Only this lane's, if the partition is "contiguous".
+            lane: Return only the chunks of this lane, if the partition is "contiguous".
         """
         start, stop = 0, self.num_samples
         layout = self.layout
@@ -117,7 +118,7 @@ class OrderSpec:
             epoch: Number of the epoch, any integer.
             shuffle_chunks: False to visit the chunks in storage order, one after the other, and
                 shuffle only inside each.
-            lane: The only lane that will be asked for, where that is known; saves time and memory.
+            lane: The only lane whose positions will be used, if known; this saves time and memory.
         """
         spec = self if shuffle_chunks else replace(self, interleave=1)
         return EpochOrder(spec, epoch, shuffle_chunks=shuffle_chunks and self.shuffle, lane=lane)
@@ -167,22 +168,22 @@ class EpochOrder:
             if spec.shuffle:
                 positions = permute(positions, spec.num_samples, self._key_of_all)
             return positions + spec.first
-        # In turn, so that after any number of steps all lanes have come equally far.
+        # Lanes take turns, so that after any number of steps all have advanced equally far.
         turns, lanes = np.divmod(positions, spec.lanes)
-        # What is kept for each lane has one row if there is one lane; then row 0 serves all.
+        # Arrays with a row per lane have only one row if there is one lane: row 0.
         rows = np.zeros(1, np.int64) if self._one_lane else lanes
         places = self._sublanes.places(turns, rows)
         starts, sizes, offsets = self._line.locate(places, rows)
-        # Keyed by where the chunk starts, so that no two chunks are shuffled alike.
+        # The key contains the start of the chunk, so that no two chunks get the same permutation.
         if spec.shuffle:
             offsets = permute(offsets, sizes, derive_keys(self._key_of_samples, starts))
         return starts + offsets + spec.first
 
     def subset(self, members: Integers) -> "SubsetOrder":
-        """The order of some of the samples, in which chunks follow each other as in this one.
+        """Return the order of some of the samples, with the chunks in the same sequence as here.
 
-        Disjoint subsets that are drawn from in proportion to their sizes so need the same chunks
-        at the same time. For an order of all lanes.
+        Disjoint subsets that are drawn from in proportion to their sizes therefore need the same
+        chunks at the same time. The order must have been made for all lanes.
 
         Args:
             members: Their indexes, ascending; int64, shape `(m,)`.
@@ -220,13 +221,13 @@ class SubsetOrder:
 
 
 class _SubLanes:
-    """How the sub-lanes of a lane take turns: from a turn of the lane to a place in it.
+    """How the sub-lanes of a lane take turns: maps a turn of the lane to a place in the lane.
 
-    A sub-lane is a run of whole chunks, so that no chunk is read by two of them, and gets turns in
-    proportion to its length, so that all begin and end together: the first and the last samples of
-    an epoch are drawn from as many chunks as those between. In a first stretch, of about a chunk
-    each, some sub-lanes are faster than others and in a last one slower; between the two they come
-    to their next chunks one after the other.
+    A sub-lane is a run of whole chunks, so no chunk is read by two sub-lanes. Its number of turns
+    is proportional to its length, so all sub-lanes begin and end together: the first and the last
+    samples of an epoch come from as many chunks as the others. In a first stretch, of about one
+    chunk per sub-lane, some sub-lanes are faster than others, and in a last stretch they are
+    slower. Between the two, the sub-lanes reach their next chunks one after the other.
     """
 
     def __init__(
@@ -247,7 +248,7 @@ class _SubLanes:
         self.number = self._number = spec.effective_interleave
         if self._number == 1:
             return
-        # As short as can be: the fewer turns a window has, the more evenly it is mixed.
+        # As short as possible: the fewer turns a window has, the more evenly it is mixed.
         self._window_bits = (self._number - 1).bit_length()
         # A subset has its edges between the same chunks as the whole, for each lane that it has.
         if edges is None:
@@ -279,9 +280,9 @@ class _SubLanes:
         return cuts
 
     def _quotas(self, spec: OrderSpec, sizes: Integers) -> Integers:
-        """Turns of each sub-lane in each stretch; shape `(len(lanes), 3, number)`."""
+        """Return the turns of each sub-lane in each stretch; shape `(len(lanes), 3, number)`."""
         chunksize = spec.layout.typical_size
-        # The outer stretches are a chunk of each sub-lane long, or half of the lane if it is short.
+        # The outer stretches have one chunk per sub-lane, or half of the lane if it is short.
         outer = sizes // max(2, self._least_length // (self._number * chunksize))
         # Sub-lanes come out of the first stretch at even distances in their chunks, over all lanes;
         # one that is a single chunk has no next one to come to.
@@ -316,7 +317,7 @@ class _SubLanes:
         if rows.size == 1 and turns.size:
             ends = np.array([turns.min(), turns.max()])
             first, last = np.searchsorted(starts[0, 1:], ends, side="right").tolist()
-            # Mostly so, and then all that is looked up by the stretch is looked up once.
+            # The usual case: everything that depends on the stretch is then looked up once.
             if first == last:
                 return np.asarray(rows * 3 + first)
         deals: Integers = rows * 3 + (turns >= starts[:, 1]) + (turns >= starts[:, 2])
@@ -324,7 +325,7 @@ class _SubLanes:
 
 
 def _line_up(spec: OrderSpec, lanes: Integers, key: int | None) -> ChunkLine:
-    """Line the chunks up for an epoch; in storage order if there is no key."""
+    """Return the chunks in their sequence for an epoch; in storage order if there is no key."""
     bounds = spec.lane_bounds()
     layout = spec.layout
     # One line for all lanes: the lanes are cut out of it as they come.
@@ -346,12 +347,12 @@ def _line_up(spec: OrderSpec, lanes: Integers, key: int | None) -> ChunkLine:
 
 @dataclass(frozen=True)
 class RankShare:
-    """The positions of an epoch that one rank takes, from a position on that all ranks share.
+    """The positions of an epoch that one rank takes, starting at a position common to all ranks.
 
     A rank takes one position of every run of `num_replicas`, so after any number of steps the ranks
     together have consumed the positions `[start, start + steps * num_replicas)`. The positions of a
-    run are dealt out lane by lane, so that ranks that follow each other share a lane, and a rank
-    stays in its lane, or near it where the ranks are no multiple of the lanes.
+    run are assigned lane by lane, so adjacent ranks share a lane. A rank stays in its lane, or in
+    adjacent lanes if the number of ranks is not a multiple of the number of lanes.
 
     Attributes:
         num_samples: Positions in the epoch.
@@ -359,8 +360,8 @@ class RankShare:
         num_replicas: Number of ranks.
         lanes: Number of lanes of the order.
         start: First position not yet consumed, in `[0, num_samples]`.
-        tail: What becomes of the last, incomplete run: "pad" fills it up from the run before,
-            "drop" leaves it out, "ragged" deals it out as it is.
+        tail: How the last, incomplete run is handled: "pad" fills it with positions of the previous
+            run, "drop" leaves it out, "ragged" gives some ranks one position less.
 
     >>> [RankShare(10, rank, 4).positions(0, 3).tolist() for rank in range(4)]
     [[0, 4, 8], [1, 5, 9], [2, 6, 7], [3, 7, 4]]
@@ -375,13 +376,13 @@ class RankShare:
 
     @property
     def lane(self) -> int | None:
-        """The lane that this rank is dealt; None where the lanes cannot be dealt out evenly."""
+        """The lane of this rank; None if the lanes cannot be distributed evenly to the ranks."""
         ranks_a_lane, rest = divmod(self.num_replicas, self.lanes)
         return None if rest else self.rank // ranks_a_lane
 
     @property
     def only_lane(self) -> int | None:
-        """The lane that all of this rank's positions are in, repeats included; None if several."""
+        """The lane that contains all positions of this rank, repeats included; None if several."""
         return self.lane if self.num_replicas <= max(self.start, self._left) else None
 
     @property
@@ -441,15 +442,16 @@ class RankShare:
         return seats
 
     def _repeat(self, run: int) -> int:
-        """What stands in for a position past the end: one of the run before, still in the cache.
+        """Return the repeat for a position past the end: a position of the previous run.
 
-        It is the neighbour's in the same lane, so that no rank sees a sample twice. A rank that has
-        a lane to itself repeats its own: any other would open a shard for one sample.
+        The shard of that position is still in the cache. It is the position of another rank in the
+        same lane, so that no rank sees a sample twice. A rank that is alone in its lane repeats its
+        own position, because any other would make it open a shard for one sample.
         """
         ranks_a_lane, rest = divmod(self.num_replicas, self.lanes)
         group = self.num_replicas if rest else ranks_a_lane
         neighbour = self.rank // group * group + (self.rank + 1) % group
         run_before = run - self.num_replicas
         before = run_before + self._seat(run_before, neighbour)
-        # With fewer samples than ranks there is no run before.
+        # With fewer samples than ranks there is no previous run.
         return before if before >= 0 else self.start + self._seat(run, self.rank) % self._left

@@ -1,14 +1,14 @@
 """Samplers: the indexes of one rank in one epoch, from any position on.
 
-    DistributedShardSampler     the one to recommend, on one process or many: whole shards, dealt
-                                anew each epoch, several of them mixed at a time
-    DistributedChunkedSampler   one rank's share; a rank keeps its own range of the data
+    DistributedShardSampler     recommended, for one process or many: whole shards, shuffled in
+                                each epoch, several of them mixed at a time
+    DistributedChunkedSampler   one rank's share; each rank keeps its own range of the dataset
     ChunkedSampler              chunks of adjacent indexes, for one process
     ShardListSampler            shards, for one process
 
-All are faces of one core, `wids.ordering.order`. With torch installed they are
-`torch.utils.data.Sampler`s, and the distributed ones `torch.utils.data.DistributedSampler`s, which
-frameworks look for; without torch they are plain classes that do the same.
+All take their order from `wids.ordering.order`. With torch installed they are subclasses of
+`torch.utils.data.Sampler`, and the distributed ones of `torch.utils.data.DistributedSampler`, which
+frameworks check for. Without torch they are plain classes that behave in the same way.
 """
 
 import logging
@@ -72,12 +72,12 @@ Tail = Literal["pad", "drop", "ragged"]
 class ChunkedSampler(Sampler[int]):
     """Shuffles chunks of adjacent indexes, and the indexes in each; for one process.
 
-    Also the sampler for a framework that deals batches out to ranks by itself (Accelerate, the
-    Hugging Face Trainer): its order is the global one.
+    Use it also with a framework that distributes batches to ranks itself (Accelerate, the Hugging
+    Face Trainer): it yields the order of all ranks together.
 
-    The order of an epoch depends on the arguments and the epoch alone. Each pass advances the epoch
-    by one, whether it came to its end or was abandoned on the way, until `set_epoch` is called:
-    from then on the epoch stays as it was set.
+    The order of an epoch depends only on the arguments and the epoch. Each pass advances the epoch
+    by one, even if the previous pass was left early. After a call of `set_epoch`, the epoch no
+    longer advances by itself.
 
     Args:
         dataset: Anything with a length.
@@ -97,7 +97,7 @@ class ChunkedSampler(Sampler[int]):
     Attributes:
         dataset, seed, shuffle, shufflefirst, partition, interleave: As given; a change takes effect
             with the next pass.
-        lanes: Parts of the order that advance side by side.
+        lanes: Parts of the order that are read in parallel.
         rank: This rank.
         num_replicas: Number of ranks.
 
@@ -120,7 +120,7 @@ class ChunkedSampler(Sampler[int]):
         *,
         dslength_per_replica: int = -1,
         num_samples: int | tuple[int, int] | None = None,
-        # As in 0.1.11, so that old calls keep their locality; likewise the million further down.
+        # The default of 0.1.11, so that old calls read as locally; so is the million below.
         chunksize: int | None = 2000,
         seed: int = 0,
         shuffle: bool = True,
@@ -169,7 +169,7 @@ class ChunkedSampler(Sampler[int]):
     def _order_by(
         self, seed: int, partition: str, interleave: int, lanes: int = 1, tail: Tail = "pad"
     ) -> None:
-        """Decide the order in which they come."""
+        """Set what determines the order of the samples."""
         # No attribute may be called `generator`: Accelerate seeds and synchronises one that it
         # finds.
         self.seed = operator.index(seed)
@@ -180,11 +180,11 @@ class ChunkedSampler(Sampler[int]):
         _check_open_shards(self.dataset, interleave)
 
     def _begin(self, *, shuffle: bool, shufflefirst: bool | None) -> None:
-        """Stand before epoch 0."""
+        """Set the position to the start of epoch 0."""
         # Old code assigns `sampler.shuffle` after construction, so it is read at each pass.
         self.shuffle = bool(shuffle)
         self.shufflefirst = shufflefirst is None or bool(shufflefirst)
-        # Whether the user, or a framework, counts the epochs; else passes do.
+        # Whether the user or a framework sets the epoch; otherwise each pass advances it.
         self._pinned = False
         self._drawing = Drawing()
         self._restored = False
@@ -198,8 +198,8 @@ class ChunkedSampler(Sampler[int]):
 
     def __len__(self) -> int:
         """Number of indexes that a whole epoch yields on this rank."""
-        # Only at a ragged end do lanes make a difference; to count them may take a word with all
-        # ranks, of which only one may be asking for the length.
+        # The lanes matter only if the ranks may differ in length. Counting them may communicate
+        # with all ranks, while perhaps only one rank calls `len`.
         if self._tail == "ragged":
             return self._share(self._epoch_start(0)).count
         n = self._layout.num_samples
@@ -208,8 +208,8 @@ class ChunkedSampler(Sampler[int]):
     def __iter__(self) -> EpochPass:
         """Begin a pass: from where the sampler was restored, else from the start of its epoch."""
         progress = self._progress
-        # A pass left early is over: to begin it again would show the same samples for ever, or, if
-        # it was a resumed one, never again those before.
+        # A pass that was left early is over. If it began again, the same samples would come in
+        # every pass, and after a restore the samples before the restored position would never come again.
         if progress is not None:
             left = not progress.exhausted and not self._pinned
             self._set_place(max(self._epoch, progress.start.epoch + left))
@@ -242,7 +242,7 @@ class ChunkedSampler(Sampler[int]):
         if self.partition == "uniform":
             return ["fully shuffled"]
         layout, mixed = self._layout, min(self.interleave, self._layout.num_chunks)
-        # Not counted here, which may take a word with all ranks.
+        # The lanes are not counted here, since that may communicate with all ranks.
         lanes = f"a lane a {self._lanes_by}" if self._lanes_by else f"{self._lanes} lanes"
         return [
             f"chunks of about {min(layout.typical_size, layout.num_samples):,}",
@@ -292,11 +292,11 @@ class ChunkedSampler(Sampler[int]):
     def set_epoch(self, epoch: int) -> None:
         """Make `epoch` the epoch of all coming passes, until this is called again.
 
-        A position restored by `load_state_dict` is kept if it is of this epoch and no pass has
-        begun from it yet. A pass under way goes on undisturbed; `state_dict` no longer tells of it.
+        A position restored by `load_state_dict` is kept if it belongs to this epoch and no pass has
+        begun from it yet. A pass in progress continues, but `state_dict` no longer describes it.
         """
         epoch = operator.index(epoch)
-        # A framework that counts the epochs of this process alone begins at 0 again.
+        # A framework that counts only the epochs of this process begins at 0 again.
         lost = epoch < self._epoch or (epoch > self._epoch and self._progress is None)
         if self._restored and lost:
             warn(
@@ -306,8 +306,8 @@ class ChunkedSampler(Sampler[int]):
                 "not pass it to setup_dataloaders)"
             )
         self._restored = self._restored and epoch == self._epoch and self._progress is None
-        # Frameworks set the epoch they restored once more; that must not lose the position. It is
-        # used up when a pass has begun from it.
+        # Frameworks call `set_epoch` again with the epoch that they restored, and that must not
+        # lose the position. Once a pass has begun from the position, it no longer applies.
         if epoch != self._epoch or self._progress is not None:
             self._set_place(epoch)
         self._pinned = True
@@ -315,26 +315,26 @@ class ChunkedSampler(Sampler[int]):
     @property
     def ranges(self) -> list[tuple[int, int]]:
         """The chunks of this rank in storage order, each `(start, stop)`."""
-        # Only a contiguous partition gives a rank chunks of its own; else all of them are listed.
+        # Only with a contiguous partition does a rank have its own chunks; otherwise list all.
         lane = self._share(self._epoch_start(0)).lane
         return self._spec(self._epoch_start(0)).ranges(lane)
 
     def remaining(self) -> int:
-        """Number of indexes still to come: of the pass under way, else of the next one."""
+        """Number of indexes left in the pass in progress, or in the next one if there is none."""
         progress = self._progress
         under_way = progress is not None and not progress.exhausted
         return self._share(self._state() if under_way else self._course()[0]).count
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
-        """Where the sampler stands: a small dict of plain values, the same on every rank.
+        """Return the state of the sampler: a small dict of plain values, the same on every rank.
 
         Args:
-            consumed: Indexes of the pass under way that this rank has really used: steps times
-                batch size, counted from where this process began the pass, which after
-                `load_state_dict` is the position restored. Needed where a loader asks for indexes
-                ahead of their use, as a plain DataLoader with workers does; without it those
-                handed out count as used, with a warning where such a DataLoader drew them.
-                After a pass handed out whole, 0 counts as all of it.
+            consumed: Indexes of the current pass that this rank has really used: steps times batch
+                size, counted from where this process began the pass, which after
+                `load_state_dict` is the restored position. It is needed if a loader draws indexes
+                ahead of their use, as a plain DataLoader with workers does. Without it, all indexes
+                that were yielded count as used, with a warning if such a DataLoader drew them.
+                After a complete pass, 0 means the whole pass.
 
         Raises:
             ValueError: `consumed` is negative.
@@ -346,12 +346,12 @@ class ChunkedSampler(Sampler[int]):
         return self._state(consumed).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Go on where `state_dict` was taken, on any number of ranks.
+        """Continue from a state that `state_dict` returned, on any number of ranks.
 
-        The epoch under way is finished in the order in which it was begun: its seed, partition,
-        lanes and interleave come from the state. Later epochs follow this sampler's own. If the
-        epoch is used up, the next pass is the next epoch; only after `set_epoch` with the epoch of
-        the state is it what is left of that, which is nothing.
+        The current epoch is finished in the order in which it was begun: its seed, partition, lanes
+        and interleave come from the state. Later epochs use this sampler's own. If no index of the
+        epoch is left, the next pass is the next epoch. But after `set_epoch` with the epoch of the
+        state, the next pass is empty.
 
         Args:
             state_dict: From `state_dict`, of this or of another rank.
@@ -359,7 +359,8 @@ class ChunkedSampler(Sampler[int]):
                 position are kept, but samples of this epoch may be missed or come twice.
 
         Raises:
-            ValueError: It is no state, is of another version of the order, or of other data.
+            ValueError: It is not a state, or it belongs to another version of the order or to
+                other data.
         """
         state = OrderState.parse(state_dict)
         # What counts is where samples lie; seed and mixing may differ, the state brings its own.
@@ -594,7 +595,7 @@ class ShardListSampler(ChunkedSampler):
         self.dataset = dataset
         self._order_by(seed, "contiguous", interleave)
         self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
-        # Chunks of no samples are not kept; old code counts shards by their ranges.
+        # Empty chunks are not kept, but old code counts the shards by `ranges`.
         self._empty_shards = np.flatnonzero(shards == 0)
 
     @property
@@ -608,13 +609,13 @@ class ShardListSampler(ChunkedSampler):
 ShardedSampler = ShardListSampler
 
 
-# A real subclass of torch's: Lightning and Ray Train replace, without a word, a sampler that is
-# not, and 0.1.11 under Lightning trained on half of the data.
+# A real subclass of torch's class: Lightning and Ray Train replace any other sampler without a
+# warning, so that 0.1.11 under Lightning trained on half of the data.
 class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
     """One rank's share of the chunks; every rank yields the same number of indexes.
 
-    By default a rank keeps a contiguous range of the dataset, hence its shards, and shuffles it by
-    chunks. Ten samples over four ranks, without shuffling; what fills up stands in brackets:
+    By default each rank keeps a contiguous range of the dataset, hence its shards, and shuffles it
+    by chunks. Ten samples over four ranks without shuffling, with repeated samples in brackets:
 
         rank 0   0 1 2        rank 2   6 7 [7]
         rank 1   3 4 5        rank 3   8 9 [9]
@@ -630,16 +631,17 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         seed: Any integer, the same on all ranks.
         drop_last: True to leave out up to `num_replicas - 1` samples rather than repeat some.
         chunksize: Samples a chunk, at least 1; None for chunks as long as can be.
-        partition: "contiguous" (a rank keeps its range), "fixed" (it keeps chunks from all over),
-            "global" (chunks are dealt anew each epoch) or "uniform" (a full shuffle).
+        partition: "contiguous" (a rank keeps its range), "fixed" (it keeps chunks drawn from the
+            whole dataset), "global" (other chunks in each epoch) or "uniform" (a full shuffle).
         interleave: Chunks that a lane draws from at once, at least 1.
-        lanes: Parts of the order that advance side by side: "rank" for one each, "node" for one
-            that the ranks of a node share, or a number, the same on all ranks. Nodes are counted by
-            what torchrun or SLURM says; else `LOCAL_WORLD_SIZE` counts if all ranks of the process
-            group have the same (so make the sampler on all of them); else it is one lane.
+        lanes: Parts of the order that are read in parallel: "rank" for one per rank, "node" for one
+            that the ranks of a node share, or a number, the same on all ranks. The number of nodes
+            comes from torchrun or SLURM. Without them it is computed from `LOCAL_WORLD_SIZE` if all
+            ranks of the process group have the same (so make the sampler on all ranks). Otherwise
+            there is one lane.
         lengths: Samples in each shard; if given, no chunk straddles two shards.
-        pad: False to repeat nothing, so that some ranks yield one index less: for evaluation; not
-            with `drop_last`.
+        pad: False to repeat no sample, for evaluation: some ranks then yield one index less. Not
+            allowed with `drop_last`.
 
     Raises:
         ValueError: An argument is out of its range; the message names it.
@@ -648,7 +650,7 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
     [[0, 1, 2], [3, 4, 5], [6, 7, 7], [8, 9, 9]]
     """
 
-    def __init__(  # torch's class wants a process group; there is nothing in it to initialise
+    def __init__(  # not called: torch's class needs a process group, and has nothing to initialise
         self,
         dataset: Sized,
         num_replicas: int | None = None,
@@ -679,7 +681,8 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         lanes_by = lanes if isinstance(lanes, str) else None
         self._order_by(seed, partition, interleave, 1 if isinstance(lanes, str) else lanes, tail)
         self._lanes_by = lanes_by
-        # All ranks make their samplers, so here they can agree; later only one of them may ask.
+        # All ranks construct their samplers, so they can communicate here; later perhaps only one
+        # rank asks for the number.
         if lanes_by is not None and self._replica.settled:
             self.lanes = number_of_lanes(lanes_by, self.num_replicas)
         self._lanes_counted = False
@@ -710,7 +713,7 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
             return self._lanes
         lanes = number_of_lanes(self._lanes_by, self.num_replicas, silent=self._lanes_counted)
         self._lanes_counted = True
-        # As long as a process group may still come, they are counted anew.
+        # Counted again at each use as long as a process group may still be initialised.
         if self._replica.settled:
             self.lanes = lanes
         return lanes
@@ -732,10 +735,10 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
 
 
 class DistributedShardSampler(DistributedChunkedSampler):
-    """The one to recommend: whole shards, dealt anew each epoch, `interleave` of them mixed.
+    """The recommended sampler: whole shards, shuffled each epoch, `interleave` mixed at a time.
 
-    The ranks of a node draw from the same shards, so that a node needs `interleave` of them at a
-    time and not that many for each rank and worker.
+    The ranks of a node draw from the same shards, so a node needs `interleave` shards at a time,
+    not that many for each rank and worker.
 
     Args:
         dataset: A dataset with `lengths`, the number of samples in each shard.
@@ -746,12 +749,13 @@ class DistributedShardSampler(DistributedChunkedSampler):
         partition: As in `DistributedChunkedSampler`.
         interleave: Shards that a lane draws from at once, at least 1.
         lanes: As in `DistributedChunkedSampler`.
-        weights: Weight of each sample, at least 0: in each epoch a sample is drawn as often as its
-            share of the weights says, rounded down or up.
-        balance: Class of each sample, such as a column: all classes are drawn equally often, in
-            each epoch, but for one draw; with `weights` too, those count inside each class.
-        options: Its other arguments. With `weights` or `balance`, `num_samples` is the number of
-            draws an epoch, on all ranks together; by default as many as there are samples.
+        weights: Weight of each sample, at least 0. Its number of draws in an epoch is its share of
+            the weights, rounded down or up.
+        balance: Class of each sample, such as a column. In each epoch the numbers of draws of any
+            two classes differ by at most one. `weights` then apply within each class.
+        options: Other arguments of `DistributedChunkedSampler`. With `weights` or `balance`,
+            `num_samples` is the number of draws per epoch on all ranks together; the default is
+            the number of samples.
 
     Raises:
         ValueError: An argument is out of its range; the message names it.
@@ -775,11 +779,10 @@ class DistributedShardSampler(DistributedChunkedSampler):
         rank: int | None = None,
         *,
         lengths: Sequence[int] | None = None,
-        # Dealt anew each epoch: more mixing, at the price that a node fetches other shards each
-        # time.
+        # "global" mixes more, but a node fetches other shards in each epoch.
         partition: str = "global",
-        # On shards sorted by class, a batch of 32 then holds 13 classes of 100, and 1 if not mixed;
-        # more needs more open shards and cache than it gains.
+        # If shards are sorted by class, a batch of 32 then has 13 classes of 100, and 1 without
+        # mixing. A larger value needs more open shards and cache for little more mixing.
         interleave: int = 16,
         lanes: int | Literal["rank", "node"] = "node",
         weights: "Sequence[float] | NDArray[Any] | None" = None,
