@@ -209,7 +209,7 @@ class ChunkedSampler(Sampler[int]):
         """Begin a pass: from where the sampler was restored, else from the start of its epoch."""
         progress = self._progress
         # A pass that was left early is over. If it began again, the same samples would come in
-        # every pass, and after a restore the samples before the restored position would never come again.
+        # every pass, and after a restore those before the restored position would never come.
         if progress is not None:
             left = not progress.exhausted and not self._pinned
             self._set_place(max(self._epoch, progress.start.epoch + left))
