@@ -238,6 +238,27 @@ def test_ranges_survive_a_server_that_stalls(shard_server: ShardServer) -> None:
     assert found == [SHARD[start:stop] for start, stop in ranges]
 
 
+@pytest.mark.parametrize("faults", [Faults(stall_at=5000), Faults(status=503, retry_after="50")])
+def test_closing_ends_what_another_thread_fetches(
+    shard_server: ShardServer, faults: Faults
+) -> None:
+    """A reader gets its error at once, and begins no new try in the middle or between tries."""
+    url = shard_server.put("a.tar", SHARD)
+    shard_server.faults = faults
+    fetcher = Fetcher()
+    with ThreadPoolExecutor(1) as pool:
+        reading = pool.submit(fetcher.read, url)
+        assert shard_server.wait_for_requests(1) == 1
+        while not reading.done():  # the client may be about to wait when the server has answered
+            fetcher.close()
+        with pytest.raises(FetchError, match=r"a\.tar: its connections were closed while"):
+            reading.result()
+    assert len(shard_server.requests) == 1
+    shard_server.heal()
+    assert fetcher.read(url) == SHARD
+    fetcher.close()
+
+
 @pytest.mark.parametrize("start", [0, 1000])
 def test_a_server_without_ranges_is_told_apart(
     fetcher: Fetcher, shard_server: ShardServer, start: int

@@ -86,6 +86,7 @@ class Fetcher:
         # By process id: a forked child must use neither connections nor threads of its parent.
         self._sources: dict[tuple[int, str], Source] = {}
         self._pools: dict[int, DaemonThreadPool] = {}
+        self._closings = 0
 
     def __getstate__(self) -> dict[str, Any]:
         return {**self.__dict__, "_sources": {}, "_pools": {}}
@@ -104,7 +105,11 @@ class Fetcher:
                 self._source(f"{scheme}://host/path")
 
     def close(self) -> None:
-        """Close the connections of this process; the next use makes new ones."""
+        """Close the connections of this process; the next use makes new ones.
+
+        What other threads are fetching meanwhile fails with a `FetchError`.
+        """
+        self._closings += 1  # first, so that a thread that loses its connection knows why
         pool = self._pools.pop(os.getpid(), None)
         if pool is not None:
             pool.close()
@@ -365,12 +370,22 @@ class Fetcher:
         go_on: Callable[[], None] = lambda: None,
     ) -> T:
         """Repeat an attempt until it succeeds, fails for good, or fails too often in a row."""
-        failures = 0
+        failures, closings = 0, self._closings
+
+        def check_open() -> None:
+            if self._closings != closings:
+                raise FetchError(
+                    f"{display_url(url)}: its connections were closed while it was fetched; call "
+                    "close() after the last reading thread"
+                )
+            go_on()
+
         while True:
             before = progress()
             try:
                 return attempt()
             except (ConnectionError, TimeoutError) as error:
+                check_open()
                 # A try that received data does not count: a large file takes many on a bad line.
                 failures = 1 if progress() - before >= _PROGRESS_NBYTES else failures + 1
                 shown = display_url(url)
@@ -380,11 +395,10 @@ class Fetcher:
                 wait = self.policy.wait_seconds(
                     failures, getattr(error, "retry_after_seconds", None)
                 )
-                go_on()
                 _log.warning("%s: %s; trying again in %.1f s", shown, error, wait)
             # The wait is outside the handler, which would keep the error and its connection alive.
             while wait > 0:
-                go_on()
+                check_open()
                 time.sleep(min(wait, _LOOK_UP_SECONDS))
                 wait -= _LOOK_UP_SECONDS
 

@@ -672,7 +672,10 @@ class ShardList:
         return self._ahead
 
     def close(self) -> None:
-        """Close the open shards and connections; reading afterwards opens them again."""
+        """Close the open shards and connections; reading afterwards opens them again.
+
+        A shard that another thread is fetching meanwhile is an error there.
+        """
         if self._ahead is not None:
             self._ahead.close()
         self._ahead = None
