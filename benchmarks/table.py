@@ -101,7 +101,7 @@ def section(reference: str, folder: Path) -> str:
 
 
 def updated(text: str, folder: Path) -> str:
-    """Fill all marked places of a document anew."""
+    """Fill all marked places of a document again."""
     return MARKED.sub(lambda hit: f"{hit[1]}\n{section(hit[2], folder)}\n\n{hit[3]}", text)
 
 

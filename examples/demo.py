@@ -108,7 +108,7 @@ def next_steps(data: Path) -> str:
 
 
 def empty_folder(arguments: list[str]) -> Path:
-    """Choose where to work: a folder given, if nothing is in it, else `.demo`, made anew."""
+    """Choose where to work: a folder given, if it is empty, else a new `.demo`."""
     if not arguments:
         shutil.rmtree(".demo", ignore_errors=True)
         return Path(".demo")

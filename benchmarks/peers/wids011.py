@@ -1,6 +1,6 @@
 """wids 0.1.11, shards used in place.
 
-Raw fields come as `BytesIO`. By its default it keeps 10 shards open, and indexes a shard anew
+Raw fields come as `BytesIO`. By its default it keeps 10 shards open, and indexes a shard again
 whenever it opens it; `lru_size=100` keeps all of ours open.
 """
 

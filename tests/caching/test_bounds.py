@@ -208,7 +208,7 @@ def test_who_ends_a_lease_restores_the_bound_of_another(folder: Path, urls: list
 
 
 def test_a_damaged_shard_goes_although_another_was_given_it(folder: Path, urls: list[str]) -> None:
-    """Of several who open a damaged shard at once, the first to notice has it fetched anew."""
+    """Of several who open a damaged shard at once, the first to notice has it fetched again."""
     first, second = (ShardCache(folder, fetcher=Fetcher(PATIENT)) for _ in range(2))
     path = first.get(urls[0])
     assert second.get(urls[0]) == path

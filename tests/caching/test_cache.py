@@ -236,7 +236,7 @@ OTHER_KINDS: dict[str, Callable[[Path], object]] = {
 def test_what_is_no_file_gives_way_to_the_shard(
     cache: ShardCache, shard_server: ShardServer, kind: str, recorded: bool
 ) -> None:
-    """Whatever stands in a shard's place, nobody waits for it, and the shard is fetched anew."""
+    """Whatever stands in a shard's place, nobody waits for it, and the shard is fetched again."""
     url = shard_server.put("a.tar", SHARD)
     path = cache.get(url)
     cache.close()
@@ -874,7 +874,7 @@ def test_a_shard_that_the_disk_cannot_keep_is_fetched_anew(
     monkeypatch: pytest.MonkeyPatch,
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """When the disk fails after the shard was given out, the next use fetches it anew."""
+    """When the disk fails after the shard was given out, the next use fetches it again."""
     url = shard_server.put("a.tar", SHARD)
 
     def fail(descriptor: int) -> None:

@@ -93,7 +93,7 @@ def test_a_long_download_says_how_far_it_is(caplog: pytest.LogCaptureFixture) ->
 
 
 def test_a_bar_survives_a_new_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a download begins anew or resumes a part, the bar goes to the right place."""
+    """Where a download begins again or resumes a part, the bar goes to the right place."""
     terminal = on_terminal(monkeypatch)
     display = ProgressDisplay("a.tar")
     display.begin(100)

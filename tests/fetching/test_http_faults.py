@@ -268,7 +268,7 @@ def test_the_login_page_is_shown_though_its_size_tells_it_is_wrong(
 def test_lies_about_ranges_do_no_harm(
     cache: ShardCache, shard_server: ShardServer, lie: str, promise: dict[str, str]
 ) -> None:
-    """A server that answers a range with other bytes is not believed: all comes anew."""
+    """A server that answers a range with other bytes is not believed: all comes again."""
     url = shard_server.put("a.tar", SHARD)
     shard_server.faults = Faults(times=3, cut_at=150_000, lie_range=lie)
     assert cache.get(ShardRef.of(url, **promise)).read_bytes() == SHARD

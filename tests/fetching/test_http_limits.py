@@ -70,7 +70,7 @@ def test_a_body_that_trickles_is_given_up(serve: Callable[[Answer], str]) -> Non
 
 
 def test_a_slow_start_and_a_steady_body_are_waited_for(serve: Callable[[Answer], str]) -> None:
-    """Headers and body have limits of their own, and each window of a body counts anew."""
+    """Headers and body have separate limits, and each window of a body is limited by itself."""
 
     def steady(send: Callable[[bytes], None], stopped: threading.Event) -> None:
         stopped.wait(0.1)

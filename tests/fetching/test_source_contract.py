@@ -156,7 +156,7 @@ def test_what_is_missing_is_not_asked_for_again(served: Served) -> None:
 
 
 def test_a_stream_is_given_up_in_the_middle(served: Served, no_fd_leaks: None) -> None:
-    """Closing one before its end leaves nothing open, and the next one begins anew."""
+    """Closing one before its end leaves nothing open, and the next one begins again."""
     with served.source.open(served.url) as stream:
         assert DATA.startswith(next(stream.chunks))
     assert served.read()[1] == DATA

@@ -61,7 +61,7 @@ def test_archives_that_cat_joined_are_all_read(tmp_path: Path) -> None:
 
 
 def test_shards_of_a_server_become_others(tmp_path: Path, shard_server) -> None:
-    """Braces name several; equal keys of different shards are numbered anew on request."""
+    """Braces name several; equal keys of different shards become numbers on request."""
     for number in range(2):
         url = shard_server.put(f"x-{number}.tar", tar_of(["a.cls", "a.jpg"]))
     source = url.replace("x-1", "x-{0..1}")

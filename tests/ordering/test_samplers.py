@@ -798,7 +798,7 @@ def test_a_copy_keeps_an_explicit_epoch(duplicate):
 @pytest.mark.parametrize("again", [lambda s: s.set_epoch(0), iter], ids=["set_epoch", "iter"])
 @pytest.mark.parametrize("taken", [10, 100])
 def test_an_abandoned_pass_leaves_no_position(again, taken):
-    """Once the epoch is set or begun anew the sampler stands at its start, with all to come."""
+    """Once the epoch is set or begun again the sampler stands at its start, with all to come."""
     sampler = ChunkedSampler(range(100))
     sampler.set_epoch(0)
     list(islice(sampler, taken))

@@ -102,7 +102,7 @@ def test_a_shard_that_came_damaged_twice_is_an_error(
 def test_a_shard_that_came_twice_with_another_count_is_an_error_that_says_so(
     cache: RobbedCache, shard_server: ShardServer
 ) -> None:
-    """Zeros in a shard look like its end: the error says that fetching it anew gave the same."""
+    """Zeros in a shard look like its end: the error says that fetching it again gave the same."""
     shard = tar_of(NSAMPLES)
     url = shard_server.put("a.tar", shard[:1024].ljust(len(shard), b"\0"))
     message = (

@@ -424,7 +424,7 @@ def exchange(shards: list[Path], shard_server: Any, make_shard: Callable[..., Pa
 def test_a_kept_sidecar_that_no_longer_fits_is_fetched_anew(
     remote: Open, shard_server: Any, exchange: Any, begun: bool
 ) -> None:
-    """Shard and sidecar were exchanged under an unchanged spec: opened anew, the new ones count."""
+    """Shard and sidecar were exchanged under an unchanged spec: opened again, the new ones hold."""
     dataset = remote()
     assert dataset[7]["__key__"] == "0/007"
     exchange()
@@ -432,7 +432,7 @@ def test_a_kept_sidecar_that_no_longer_fits_is_fetched_anew(
         for _ in range(2):
             with pytest.raises(wids.FetchError, match="0.tar: the file was replaced on its server"):
                 dataset[8]
-    dataset.close()  # the next read opens the shard anew, by the sidecar in the cache
+    dataset.close()  # the next read opens the shard again, by the sidecar in the cache
     sample = dataset[8]
     assert (sample["__key__"], sample[".bin"]) == ("n8", bytes([8]) * 900)
     assert dataset[9]["__key__"] == "n9"

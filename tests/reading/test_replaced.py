@@ -162,7 +162,7 @@ def test_a_field_that_is_resumed_is_of_one_version(
             faults.cut_at = None
 
         at_request(shard_server, 2, replace)
-        if "no_etag" in kind:  # it comes anew from its first byte
+        if "no_etag" in kind:  # it comes again from its first byte
             assert check(shard.read(place), ["new"], size)
         else:
             with pytest.raises(FetchError, match=r"a\.tar: the file was replaced on its server"):
@@ -523,7 +523,7 @@ def test_a_shard_that_is_fetched_whole_numbers_its_samples_as_before(
 def test_a_shard_that_grew_with_its_spec_is_read_by_its_new_sidecar(
     put: Callable[..., str], shard_server: ShardServer, tmp_path: Path
 ) -> None:
-    """A kept sidecar that counts other samples than the spec is fetched anew, once."""
+    """A kept sidecar that counts other samples than the spec is fetched again, once."""
     with open_by_range(tmp_path / "cache", put(OLD, OLD)) as dataset:
         dataset[0]
     grown = tar_of("new", [*KEYS, "006", "007"])

@@ -1,4 +1,4 @@
-"""Copying samples as they lie: the bytes are those that writing each member anew gives."""
+"""Copying samples as they lie: the bytes are those of writing each member again."""
 
 import io
 import os

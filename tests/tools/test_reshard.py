@@ -391,7 +391,7 @@ def test_choices_that_say_nothing_clear_are_refused(folder: Path, options, messa
 
 
 def test_old_shards_with_the_same_keys_are_not_resumed(folder: Path):
-    """A run that began anew and failed in part goes on with its own shards only."""
+    """A run that began again and failed in part goes on with its own shards only."""
     with wids.ShardListDataset("x.json", transformations=[]) as dataset:
         order = np.arange(len(dataset))
         reshard(dataset, order, "out/y-%d.tar", maxcount=5, workers=1)

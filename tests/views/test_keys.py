@@ -169,7 +169,7 @@ def test_keys_are_kept(dataset: Any, shard_server: Any, tmp_path: Path) -> None:
     assert wids.ShardListDataset(rows, **options).index_of("key25") == 25
     fetched = {request.path for request in shard_server.requests if request.path.endswith(".tar")}
     assert fetched == {"/s2.tar"}
-    # A shard that was written anew has its keys read anew.
+    # A shard that was rewritten has its keys read again.
     path = Path(dataset.shards[0]["url"])
     assert dataset.index_of("key01") == 1
     write_shard(path, [{"__key__": f"new{n}", ".json": "{}"} for n in range(10)])

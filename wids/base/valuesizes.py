@@ -1,8 +1,8 @@
 """Upper bounds of the memory that the values of a document take, found before it is parsed.
 
-A byte of JSON, msgpack or CBOR can stand for an empty container of a hundred bytes. The costs are
-those of 64-bit CPython, rounded up. Malformed documents have some bound, too: the parser refuses
-them.
+A byte of JSON, msgpack or CBOR can become an empty container of a hundred bytes. The sizes are
+those of 64-bit CPython, rounded up. A malformed document also gets a bound; the parser then refuses
+it.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """Decoding of images to PIL, numpy or torch, with optional crop and resize, and their encoding.
 
-Pillow decodes everything and is the reference. JPEGs, most of all images, go to libjpeg-turbo's
-binding simplejpeg where it is installed, which gives the same pixels sooner; whatever it refuses
-goes to Pillow again, so damaged and unusual files are judged by Pillow alone.
+Pillow can decode every format and is the reference. If simplejpeg, a binding of libjpeg-turbo, is
+installed, it decodes JPEGs to the same pixels in less time. Pillow decodes whatever simplejpeg
+refuses, so only Pillow decides about damaged and unusual files.
 
-What is not done unless asked for: EXIF orientation is not applied (`exif_transpose`), as in PIL.
+As in PIL, EXIF orientation is not applied unless `exif_transpose` is set.
 CMYK and YCCK JPEGs are read by Pillow, which undoes Adobe's inversion but knows no colour profiles.
 Alpha is dropped, not blended, where RGB is wanted. Values of 16 bits give bytes by their high byte.
 """

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["add_make_commands"]
 
 _USUAL_DIGEST = "md5"  # what old readers know
-# What every run makes anew, or takes from its arguments alone.
+# Keys that every run creates itself, or takes only from its arguments.
 _MADE = {"__kind__", "wids_version", "name", "base", "base_path", "shardlist"}
 
 

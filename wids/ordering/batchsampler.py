@@ -1,9 +1,9 @@
 """`BatchSampler`: the indexes of a sampler in batches, saved and restored at any of them.
 
-torch's own batch sampler cannot say where it stands; this one can, whatever was prefetched. Its
-batches know the epoch they are of, and take it along to the worker that reads them. They have a
-fixed number of samples, or with `cost=` as many as a bound allows (`wids.ordering.costpools`), or
-with `shape=` samples of one shape alone (`wids.ordering.shapebatches`).
+torch's own batch sampler has no `state_dict`; this one has, and its state is exact even if batches
+were prefetched. Each batch carries its epoch to the worker that reads it. Batches have a fixed
+number of samples, or with `cost=` as many as a bound allows (`wids.ordering.costpools`), or with
+`shape=` samples of only one shape (`wids.ordering.shapebatches`).
 """
 
 from collections.abc import Iterator, Mapping, Sequence

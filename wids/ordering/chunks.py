@@ -1,7 +1,8 @@
 """Chunks of an order: their places in the dataset (layout), and their sequence in an epoch (line).
 
-    ChunkGrid  ->  GridLine     chunks of one size: arithmetic alone, nothing kept or searched
-    ChunkTable ->  TableLine    chunks of any sizes, such as ragged shards: 8 bytes each and table
+    ChunkGrid  ->  GridLine     chunks of one size: computed, without a table or a search
+    ChunkTable ->  TableLine    chunks of any sizes, such as uneven shards: 8 bytes per chunk and
+                                table
 
 A layout says how `range(num_samples)` is cut; it never changes during a run. A line is the
 chunks in permuted order: it maps a place in the line to a chunk and an offset in it.

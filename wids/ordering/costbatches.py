@@ -1,7 +1,7 @@
 """A rank's batches of bounded cost.
 
-CostPlan    how epochs are cut into them
-CostPlace   where they stand within an epoch, the same on all ranks
+CostPlan    how epochs are cut into batches
+CostPlace   the position within an epoch, the same on all ranks
 """
 
 from bisect import bisect_right
@@ -73,7 +73,7 @@ class CostPlan:
         first, stop = start.first, start.first + start.n
         if not self._each_once:
             first, stop = 0, len(sampler.dataset)
-        # A longer column would be looked up without a word, and is that of another dataset.
+        # A longer column would give no error, but belongs to another dataset.
         if hasattr(sampler.dataset, "__len__") and len(costs) != len(sampler.dataset):
             raise ValueError(
                 f"cost must be a number for each of {len(sampler.dataset)} samples of the dataset, "
@@ -93,7 +93,7 @@ class CostPlan:
         if saved.get("total") != self._pools.need:
             raise ValueError(
                 "the state was taken with other costs, max_cost, batch_size or pack; restore it "
-                "with the same, or begin the epoch anew with set_epoch"
+                "with the same, or begin the epoch again with set_epoch"
             )
         pool = PoolStart(saved["position"], saved["need"], saved["used"])
         return CostPlace(pool, saved["done"], saved["group"], saved["total"])
@@ -176,7 +176,7 @@ class CostRun:
         done = self._start.done + batches * self._share.num_replicas
         number = bisect_right(self._starts, done, key=lambda pool: pool.used) - 1
         pool, following = self._starts[number], self._starts[min(number + 1, len(self._starts) - 1)]
-        # Above that of the pool as soon as a batch is used, so that the place is inside an epoch.
+        # Larger than that of the pool once a batch is used, so that the place is inside the epoch.
         size, used = following.position - pool.position, max(1, following.used - pool.used)
         position = pool.position + (done - pool.used) * size // used
         return position, replace(self._start, pool=pool, done=done)

@@ -1,8 +1,8 @@
-"""Batches of bounded cost, cut from an order: as many an epoch as was known before it began.
+"""Batches of bounded cost, cut from an order; their number is known before the epoch begins.
 
-    CostPools   what samples cost, and how many of each fit into a batch
+    CostPools   the costs of the samples, and how many samples of each cost fit into a batch
     CostEpoch   the batches of one epoch, a pool at a time
-    Pool        the batches of one run of adjacent positions
+    Pool        the batches of one range of adjacent positions
 
 A pool is sorted by cost and cut into batches of samples that cost about the same. Adjacent batches
 form groups, one batch for each rank, so that the ranks are equally busy in a step; the groups come
@@ -10,12 +10,13 @@ in random order.
 
 The number of batches is the same in every epoch. If `q` samples like a given one fit into a batch,
 it needs `1 / q` of a batch. Filling batches one after the other takes at most
-`sum(1 / q) + log(q_max / q_min) + 1` of them: in a batch whose samples range from `a` to `b` fits,
-at most `1 - a / b <= log(b / a)` is lost, and these ranges do not overlap. Each pool gets the sum,
-rounded over all pools, and the rest as spare batches, so the bound on the cost always holds.
+`sum(1 / q) + log(q_max / q_min) + 1` batches: if the values of `q` in a batch range from `a` to
+`b`, at most `1 - a / b <= log(b / a)` of the batch is lost, and the ranges of the batches do not
+overlap. Each pool gets the sum, rounded over all pools, and the other two terms as spare batches,
+so the bound on the cost always holds.
 
-Packed, a batch is a row of samples without padding (`wids.ordering.packing`). How many rows a pool
-takes is only known when it is packed, so the rows of an epoch are counted before it begins.
+With packing, a batch is a row of samples without padding (`wids.ordering.packing`). The number of
+rows of a pool is only known once it is packed, so the rows of an epoch are counted in advance.
 """
 
 from collections.abc import Sequence
@@ -178,8 +179,8 @@ class Pool:
 
     def batch(self, number: int) -> list[int]:
         """Return the indexes of a batch, by its number in the epoch."""
-        # What fills up the last step may be of the pool before, which a restored pass does not
-        # have; then it is another batch of this pool.
+        # The repeats that fill the last step may be in the previous pool, which a restored pass
+        # does not have; it then repeats another batch of this pool.
         mine = self.numbers[(number - self.start.used) % len(self.numbers)]
         indexes: list[int] = self.indexes[self.bounds[mine] : self.bounds[mine + 1]].tolist()
         return indexes
@@ -258,7 +259,7 @@ class CostEpoch:
         groups, rest = divmod(used - start.used - head - tail, self._group)
         if groups < 0 or rest:
             return list(range(used - start.used))
-        # Where a step lies across two pools its batches are of the dearest in both, so much alike.
+        # A step that spans two pools gets the most expensive batches of both, of similar cost.
         ends = list(range(head + tail))
         chosen = np.arange(groups, dtype=np.int64)
         if self._key is not None and groups:

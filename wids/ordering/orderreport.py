@@ -1,7 +1,7 @@
 """Cost and mixing of an order, computed before a run: numbers and a plot for `wids order`.
 
-The order is replayed, not estimated: one node's ranks and one worker are followed through an epoch
-(the beginning of it, where the dataset is large), and what they touch is counted.
+The order is simulated, not estimated: the shards that the ranks of one node and one worker read in
+an epoch are counted (for a large dataset, only in the beginning of the epoch).
 """
 
 import math
@@ -21,7 +21,7 @@ from wids.ordering.permute import Integers
 
 __all__ = ["Cluster", "OrderReport", "compare_interleaves", "order_report", "plot_order"]
 
-# Steps that count as "at once": long enough to touch all shards in use, short enough to be now.
+# Steps that count as "at once": enough to read from all shards that are in use at one time.
 _WINDOW_STEPS = 8
 # The part of an epoch that counts as its beginning, or as its end.
 _END_FRACTION = 0.02

@@ -1,9 +1,9 @@
 """Rows of bounded cost: samples are put side by side, without padding, until a row is full.
 
-A row is a batch for attention that knows where each of its sequences ends. The samples of a pool
-come the dearest first. Those above an eighth of a row go into the row that they leave the least
-room in, as few others could use that room; the others into the emptiest row, so that the rows end
-equally full. A sample that no row has room for begins another one.
+A row is a batch for attention functions that take the end of each sequence. The samples of a pool
+are placed in descending order of cost. A sample above an eighth of a row goes into the row in which
+it leaves the least room, because few other samples could use that room. A smaller sample goes into
+the emptiest row, so that all rows end equally full. If no row has room, a new row begins.
 """
 
 from bisect import bisect_left, insort
@@ -20,7 +20,7 @@ __all__ = ["CAPACITY", "cost_units", "pack"]
 CAPACITY = 1 << 32
 # One row in so many is spare, so that the last samples need not fit to the last token.
 _ROWS_A_SPARE = 512
-# With so few rows that have room, one is filled at a time: a look at all rows costs more.
+# With so few rows that have room, fill one at a time: searching all rows takes longer.
 _FEW = 8
 # At most so many of the samples that are placed one by one fit into a row.
 _LARGE = 8
@@ -113,7 +113,7 @@ class _Rows:
 
     def places(self, units: Integers) -> Integers:
         """Return a row for each of the first samples, as far as there is room for them."""
-        # One that has as many samples as it may is as good as full.
+        # A row with the maximum number of samples counts as full.
         loads = np.where(self._counts < self._most, self._loads, self._capacity + 1)
         emptiest = np.argsort(loads, kind="stable")[: len(units)]
         fits = loads[emptiest] + units[: len(emptiest)] <= self._capacity

@@ -33,7 +33,7 @@ _FIRST_BLOCK, _LAST_BLOCK = 256, 16384
 
 @dataclass(frozen=True, kw_only=True)
 class OrderState:
-    """Where a run stands, the same on all ranks: what order it follows, and how far it has come.
+    """State of a run, the same on all ranks: its order, and its position in it.
 
     Attributes:
         order: Version of the order's algorithm.
@@ -76,7 +76,7 @@ class OrderState:
                 "cost and max_cost"
             )
         names = [field.name for field in fields(cls)]
-        # Keys that are unknown here are left alone: a later version may have added some.
+        # Unknown keys are ignored: a later version may have added them.
         missing = [name for name in names if name not in state_dict]
         if missing:
             raise ValueError(
@@ -142,7 +142,7 @@ def check_count(name: str, value: int, most: int | None = None) -> int:
     >>> check_count("lanes", 4)
     4
     """
-    # A flag is an integer to Python, and here an argument at the wrong place.
+    # In Python a bool is an int, but here it is an argument at the wrong place.
     if isinstance(value, bool) or not hasattr(value, "__index__"):
         raise TypeError(
             f"{name} must be an integer of at least 1, got {value!r}; convert it with int()"
@@ -186,8 +186,8 @@ class Planner:
 class Progress:
     """Progress of a pass: where it began, and how many of its indexes were handed out.
 
-    The sampler keeps it, also when the pass is gone. It refers to no sampler, so that a sampler,
-    and the dataset it draws from, are freed with their last use and not by the collector.
+    The sampler keeps it after the pass is deleted. It has no reference to the sampler, so that
+    the sampler and its dataset are freed with their last reference, not by the garbage collector.
 
     Attributes:
         start: Where the pass begins.

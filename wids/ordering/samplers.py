@@ -302,7 +302,7 @@ class ChunkedSampler(Sampler[int]):
             warn(
                 f"set_epoch({epoch}) leaves the state that load_state_dict restored, which goes on "
                 f"in epoch {self._epoch}: samples are repeated or left out; set the epochs that "
-                "follow it, or keep the loader from what counts them anew (Lightning Fabric: do "
+                "follow it, or keep the loader from what counts them again (Lightning Fabric: do "
                 "not pass it to setup_dataloaders)"
             )
         self._restored = self._restored and epoch == self._epoch and self._progress is None

@@ -1,14 +1,14 @@
-"""A rank's batches of samples of one shape, of the same shape on all ranks at each step.
+"""A rank's batches of samples of one shape, which is the same on all ranks at each step.
 
-    ShapePlan    how epochs are cut into them
-    ShapePlace   where they stand within an epoch, the same on all ranks
-    shape_buckets   shapes for images, of about as many pixels, by their widths and heights
+    ShapePlan       how epochs are cut into batches
+    ShapePlace      the position within an epoch, the same on all ranks
+    shape_buckets   chooses shapes of similar numbers of pixels for images, by width and height
 
-The samples of one shape are a bucket. Each bucket has an order of its own, in which chunks follow
-each other as in the order of all samples, and is dealt to the ranks as a sampler deals all of them.
-The steps are dealt out to the buckets in proportion to the batches that each has, so at any moment
-the buckets have come equally far, and need the same chunks. A run that goes on with other ranks
-deals out anew what is left of each bucket.
+The samples of one shape form a bucket. Each bucket has its own order, with the chunks in the same
+sequence as in the order of all samples, and is distributed to the ranks as a sampler distributes
+all samples. The steps are assigned to the buckets in proportion to their numbers of batches, so all
+buckets advance equally fast and need the same chunks at the same time. A run that continues with
+another number of ranks distributes the remaining samples of each bucket again.
 """
 
 import hashlib
@@ -30,7 +30,7 @@ __all__ = ["ShapePlace", "ShapePlan", "shape_buckets"]
 
 # Apart from all that the order itself derives from a seed and an epoch.
 _STEPS = 0x73686170
-# Steps are shuffled in short windows, so that buckets do not come in the same sequence for ever.
+# Steps are shuffled in short windows, so that the sequence of buckets does not repeat.
 _WINDOW_BITS = 4
 _WINDOW = 1 << _WINDOW_BITS
 _FIRST = np.zeros(1, np.int64)
@@ -114,7 +114,7 @@ class ShapePlan:
         if saved.get("shapes") != self._digest:
             raise ValueError(
                 "the state was taken with other shapes of the samples, or by cost; restore it with "
-                "the same, or begin the epoch anew with set_epoch"
+                "the same, or begin the epoch again with set_epoch"
             )
         begun, done = tuple(saved["begun"]), tuple(saved["done"])
         return ShapePlace(begun, done, saved["step"], self._digest)
@@ -171,7 +171,7 @@ class ShapePlan:
         segment = begun_at(within.begun)
         if within.step <= segment.num_common and segment.done(within.step) == within.done:
             return segment, within.step
-        # Begun with other ranks or sizes: what is left is dealt out anew.
+        # Begun with other ranks or batch sizes: distribute the remaining samples again.
         return begun_at(within.done), 0
 
 
@@ -222,7 +222,7 @@ class _Segment:
             replace(share, num_samples=count, start=min(start, count))
             for count, start in zip(counts, begun, strict=True)
         ]
-        # Samples of each bucket that every rank has, that some rank has, and that this one has.
+        # Samples of each bucket: the fewest and the most of any rank, and those of this rank.
         every, some = [], []
         for part in self.shares:
             full, rest = divmod(part.num_samples - part.start, self._ranks)
@@ -385,9 +385,9 @@ def shape_buckets(
     step: int = 64,
     most_aspect: float = 2.0,
 ) -> NDArray[np.int64]:
-    """Choose a shape for each image: that of the nearest aspect ratio, of at most `pixels` pixels.
+    """Choose a shape of at most `pixels` pixels for each image, of the nearest aspect ratio.
 
-    What it returns is the `shape` of a `BatchSampler`, and says what to resize each image to.
+    Pass the result as the `shape` of a `BatchSampler`, and resize each image to its shape.
 
     Args:
         widths: Width of each image, above 0.

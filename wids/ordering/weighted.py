@@ -1,18 +1,19 @@
 """The order of weighted draws: how often each sample comes in an epoch, and where.
 
-    WeightedLayout   what is drawn from: weights of the samples, their shards, draws an epoch
-    WeightedSpec     all that fixes the orders of a run, as `OrderSpec` is for samples drawn once
-    WeightedOrder    one epoch: positions in, indexes out
+    WeightedLayout   the weights of the samples, their shards, and the draws per epoch
+    WeightedSpec     everything that determines the orders of a run, like `OrderSpec`
+    WeightedOrder    the order of one epoch: maps positions to indexes
 
-Systematic sampling: the samples stand in a line, each as long as its share of the draws, and every
-draw is one step along that line; only where the first step falls differs from epoch to epoch. So in
-each epoch a sample has its share of the draws, rounded down or up. The line is in an order drawn
-from the seed, class by class if classes are balanced: in storage order, a pattern in the weights
-could meet the steps, and draw one class alone.
+The method is systematic sampling: each sample is an interval whose length is its share of the
+draws, the intervals are placed end to end, and draws are made at equal steps along them. Only the
+start of the first step differs between epochs. The number of draws of a sample in an epoch is
+therefore its share, rounded down or up. The intervals are in an order drawn from the seed, class by
+class if classes are balanced: in storage order, a periodic pattern in the weights could coincide
+with the steps, so that only one class is drawn.
 
-The samples drawn are then put in storage order and follow the order of an epoch like any others, in
-chunks of the shards they lie in. Per epoch that takes a few nanoseconds a sample, and 4 or 8 bytes
-a draw.
+The drawn samples are then put into storage order and follow the order of an epoch like any others,
+in chunks of their shards. Per epoch this takes a few nanoseconds per sample, and 4 or 8 bytes per
+draw.
 
 Source:
     Madow, Madow: "On the theory of systematic sampling", Annals of Mathematical Statistics 1944.

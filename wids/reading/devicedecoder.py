@@ -35,16 +35,16 @@ PICTURES = (".jpg", ".jpeg", ".png", ".webp")
 
 
 class DeviceDecoder:
-    """What `Loader(device=...)` does with a batch: moves it to a device, decodes pictures there.
+    """Moves each batch of a `Loader(device=...)` to a device, and decodes its pictures there.
 
     JPEGs are decoded by torchvision or nvImageCodec; then one kernel crops, resizes and normalises
     all pictures of a batch. Other formats, and JPEGs that the GPU's library does not take, are
     decoded by the processor, and cropped and resized with the others. Everything else in a batch is
     moved as it is, from page-locked memory.
 
-    Each thread of a loader has a stream of its own, and hands a batch over when it is complete. Two
-    threads are the default: more of them hold up each other, and the training loop, by Python's
-    lock.
+    Each thread of a loader has its own stream, and passes a batch on when it is complete. The
+    default is two threads: more threads delay each other and the training loop, because they wait
+    for Python's lock.
 
     nvImageCodec gives the pixels of libjpeg-turbo; torchvision repeats colours of halved resolution
     instead of interpolating them, at 46 dB from those. `device="cpu"` does the same steps without a

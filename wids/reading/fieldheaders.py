@@ -210,7 +210,7 @@ class FieldProof:
 
 def replaced_since_indexed() -> str:
     """Return what is said of a shard that does not fit its sidecar."""
-    return "was replaced since it was indexed; make its sidecar and the spec anew"
+    return "was replaced since it was indexed; make its sidecar and the spec again"
 
 
 def _encoded(text: str) -> bytes:

@@ -336,7 +336,7 @@ class _Parser:
             raise SpecError(f"{where}: source_url: {shown!r} cannot be read from here")
         if url not in self._documents:
             self._documents[url] = self._read(url)
-        # Counted at each reference: each parses it anew and adds its shards.
+        # Counted at each reference: each parses the document again and adds its shards.
         self._documents_nbytes += len(self._documents[url])
         if self._documents_nbytes > MAX_DOCUMENTS_NBYTES:
             raise SpecError(

@@ -110,7 +110,7 @@ class SpecCache:
         except FileNotFoundError:
             return None
         except (OSError, ValueError, KeyError, TypeError) as error:
-            _log.debug("%s: parsed anew: %s", self._location, error)
+            _log.debug("%s: parsed again: %s", self._location, error)
             return None
 
     def save(self, spec: DatasetSpec) -> None:

@@ -35,11 +35,11 @@ Integers = npt.NDArray[np.int64]
 
 
 class Chain:
-    """How the samples of several sequences are reached as those of one.
+    """Reads the samples of several sequences as one sequence.
 
     Args:
-        parts: The sequences. What has only `len` and `[index]` serves for single samples.
-        names: What `__dataset__` says of the samples of each; None for their own names.
+        parts: The sequences. One with only `len` and `[index]` gives single samples only.
+        names: The `__dataset__` of the samples of each; None for their own names.
 
     Attributes:
         parts, names: As given.

@@ -6,8 +6,8 @@
     bits     one bit for each index that there is, and its rank     2 bits an index that there is
     listed   any order, with repetitions                            4 or 8 bytes an index
 
-Each finds one index in well under a microsecond, and those of a batch by numpy. A large list is
-pickled as the path of a file that all processes map.
+Each form returns one index in well under a microsecond, and the indexes of a batch by numpy. A
+large list is pickled as the path of a file that all processes map.
 """
 
 from __future__ import annotations
@@ -376,7 +376,7 @@ def _mapped(path: str, count: int) -> IndexList:
     if len(loaded) != count:
         raise WidsError(
             f"{path}: expected {count} chosen indexes, found {len(loaded)}: the file was written "
-            "anew since the view was pickled; open the saved view again"
+            "again since the view was pickled; open the saved view again"
         )
     return loaded
 

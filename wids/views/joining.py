@@ -36,10 +36,10 @@ _RUNS_COMPARED = 4
 
 
 class Pairing:
-    """How the samples of two sequences of equal keys are reached as those of one.
+    """Reads the samples of two sequences with equal keys as one sequence.
 
-    The labels of a sample, and its place, are those of the left sequence. That the keys are equal
-    is checked whenever a sample is read.
+    The labels of a sample, and its location, come from the left sequence. Whenever a sample is
+    read, its two keys are compared.
 
     Args:
         left: The sequence whose samples get more fields.

@@ -1,7 +1,7 @@
 """Keys of a sequence: from a key to the index of its sample, through 64-bit hashes.
 
-The hashes are sorted, and a table of their first bits leads to the few that may be the one looked
-for. Two keys may share a hash; so what is found is compared with the key itself.
+The hashes are sorted, and a table of their first bits gives the few hashes that may be the wanted
+one. Two keys may share a hash, so the key itself is compared, too.
 """
 
 from __future__ import annotations

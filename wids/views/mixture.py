@@ -19,9 +19,9 @@ class Mixture(Concatenation):
     """Datasets placed one after the other, to be drawn from by weight.
 
     By itself it is their concatenation: index `len(a)` is the first sample of the second. A
-    `DistributedShardSampler` over it draws by the weights: exactly so many samples of each part an
-    epoch, evenly spread over it, and each sample of a part as often as any other of that part, but
-    for one time, over all epochs together.
+    `DistributedShardSampler` over it draws by the weights. Each epoch has an exact number of
+    samples of each part, evenly spread. Over all epochs together, the numbers of draws of any two
+    samples of a part differ by at most one.
 
     Args:
         parts: Datasets, views, or anything with `len` and `[index]`; none is empty.

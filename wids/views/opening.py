@@ -175,7 +175,7 @@ class _Opener:
             raise SpecError(
                 f"{where}: {display_url(str(named))} is not the dataset that was chosen from: it "
                 f"had {node.get('nsamples')} samples, and has {len(dataset)}, or its shards have "
-                "other names or counts; choose anew, or restore the dataset"
+                "other names or counts; choose again, or restore the dataset"
             )
         return dataset
 
@@ -304,5 +304,5 @@ def _check_count(samples: Any, expected: Any, where: str) -> None:
     if len(samples) != expected:
         raise SpecError(
             f"{where}: expected {expected} samples, found {len(samples)}: what it was made of has "
-            "changed; make it anew"
+            "changed; make it again"
         )

@@ -34,10 +34,10 @@ __all__ = ["Mapped", "Selection"]
 
 
 class Selection:
-    """How the samples of a view are reached: by the same question to its base.
+    """Reads the samples of a view from its base.
 
     Args:
-        base: The sequence that was chosen from; no view itself.
+        base: The sequence that was chosen from; it is not a view itself.
         rows: Indexes of the chosen samples in it.
 
     Attributes:
@@ -185,13 +185,13 @@ class Selection:
 
 
 class Mapped(Selection):
-    """All samples of a sequence, each of them what a function makes of it.
+    """All samples of a sequence, each replaced by the result of a function.
 
-    What is read of fields, columns and keys is that of the sequence.
+    Fields, columns and keys are read from the sequence unchanged.
 
     Args:
         base: The sequence.
-        function: From a sample to what takes its place.
+        function: Takes a sample and returns its replacement.
 
     Attributes:
         function: As given.

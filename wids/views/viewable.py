@@ -6,8 +6,8 @@
     Join             samples with the fields of two sequences
     Concatenation    several sequences, one after the other
 
-How samples are reached is told in `selection`, `joining` and `concatenation`; here it becomes what
-users hold.
+The modules `selection`, `joining` and `concatenation` read the samples; the classes here add the
+public methods.
 """
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class Viewable(_Sequence):
     ) -> dict[str, View]:
         """Return views of parts that have no sample in common, and all together.
 
-        By their keys, samples are put into the same part whatever else the dataset holds, and
-        however its shards are ordered or rewritten; shares are then met up to chance.
+        By key, a sample is put into the same part whatever other samples the dataset has, and
+        however its shards are ordered or rewritten; the sizes of the parts then vary by chance.
 
         Args:
             seed: Another seed puts samples into other parts.
