@@ -697,3 +697,26 @@ def test_many_loaders_at_once(shards):
     for thread in threads:
         thread.join()
     assert sums == [5 * sum(range(TOTAL))] * 8
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "cure"),
+    [
+        ("sampler", 3, "give a sampler or a list"),
+        ("batch_sampler", 2, "give a sampler or a list"),
+        ("collate_fn", "list", "give one, or None"),
+        ("drop_last", "no", "give one of them"),
+        ("drop_last", None, "give one of them"),
+    ],
+)
+def test_an_argument_of_a_wrong_type_is_named_at_once(name: str, value: object, cure: str):
+    """The error comes from the constructor, with the argument, what was given and what to give."""
+    with pytest.raises(TypeError, match=f"^{name} must .*got {value!r}.*{cure}$"):
+        wids.Loader(range(5), **{name: value})
+
+
+def test_any_iterable_of_indexes_is_a_sampler():
+    """A list, a generator, and flags of numpy are accepted as before."""
+    for sampler in ([3, 1], iter([3, 1])):
+        loader = wids.Loader(range(5), 2, sampler=sampler, drop_last=np.True_, collate_fn=list)
+        assert list(loader) == [[3, 1]]

@@ -90,6 +90,7 @@ class Loader:
         tensors: bool | None = None,
         device: Any = None,
     ) -> None:
+        _check_types(sampler, batch_sampler, collate_fn, drop_last=drop_last)
         _check_choice(batch_size, shuffle, sampler, batch_sampler, drop_last=drop_last)
         if sampler is None and batch_sampler is None:
             # As in DataLoader, `shuffle=True` is a full shuffle of all samples.
@@ -306,6 +307,19 @@ def _finishing(
     if not pin_memory:
         return lambda indexes: as_tensors(make(indexes))
     return lambda indexes: pin(as_tensors(make(indexes)))
+
+
+def _check_types(
+    sampler: object, batch_sampler: object, collate_fn: object, *, drop_last: object
+) -> None:
+    """Refuse what would fail at the first batch only, or would be taken for its opposite."""
+    for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
+        if value is not None and not hasattr(value, "__iter__"):
+            raise TypeError(f"{name} must yield indexes, got {value!r}; give a sampler or a list")
+    if collate_fn is not None and not callable(collate_fn):
+        raise TypeError(f"collate_fn must be a function, got {collate_fn!r}; give one, or None")
+    if drop_last not in (True, False):
+        raise TypeError(f"drop_last must be True or False, got {drop_last!r}; give one of them")
 
 
 def _check_choice(
