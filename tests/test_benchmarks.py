@@ -359,3 +359,23 @@ def test_orders_are_trained_with_batchnorm():
     accuracies = [float(accuracy) for accuracy in re.findall(r"([\d.]+) \+-", done.stdout)]
     assert len(accuracies) == 6
     assert all(10 < accuracy < 100 for accuracy in accuracies)  # of 20 classes by chance 5
+
+
+def test_batches_are_compared_in_a_small_form(tmp_path: Path):
+    """Rows of wids go on exactly, keep to the bound, the shapes and the weights, and end alike."""
+    rows = ("wids-cost", "wids-shape", "wids-plain", "wids-mixture")
+    small = ("--samples", "4000", "--rounds", "1", "--out", tmp_path, "--rows", *rows)
+    done = run("sampler_peers.py", *small)
+    assert done.returncode == 0, done.stderr
+    by_row = json.loads((tmp_path / "sampler_peers.json").read_text())["tables"]
+    assert tuple(by_row) == rows
+    for row in by_row.values():
+        assert row["resumed"] == "exact"
+        assert row["batches"][0] == row["batches"][1]
+        assert row["microseconds"] > 0
+    assert by_row["wids-cost"]["most_cost"] <= 16_384
+    assert by_row["wids-cost"]["real"] > 0.9
+    assert by_row["wids-shape"]["one_shape"] == 1
+    assert by_row["wids-plain"]["not_seen"] == 0
+    assert by_row["wids-mixture"]["parts"] == [2400, 1200, 400]
+    assert max(by_row["wids-mixture"]["draws"]) <= 1
