@@ -10,9 +10,9 @@ The same jobs on the same columns, 8 ranks, sorted input, shards of 1,000 sample
     python benchmarks/sampler_peers.py [--samples 100000] [--rounds 3] [--rows wids-cost ...]
 
 Result, put together of several runs on 2 cores of AMD EPYC, busy with other work (load 5 to 10), so
-the times are upper bounds and compare poorly. They include making the sampler. Short runs: 10,000 samples for cost and webshart,
-20,000 for the others, medians of 3. 100,000 samples were not measured to the end. "Slowest" is the
-dearest rank over the mean rank of a step, by padded tokens.
+the times are upper bounds and compare poorly. They include making the sampler. Short runs: 10,000
+samples for cost and webshart, 20,000 for the others, medians of 3. 100,000 samples were not
+measured to the end. "Slowest" is the dearest rank over the mean rank of a step, by padded tokens.
 
     row                            real   slowest  ms a batch  resumed from its state
     wids, by cost                  0.984  1.02      4.5        exact

@@ -34,7 +34,7 @@ def progressive(side: int, scans: int) -> bytes:
 @functools.cache
 def slow_picture() -> bytes:
     """Make a JPEG of 64 megapixels with few enough scans to be decoded."""
-    return progressive(8000, 88)
+    return progressive(8000, 50)
 
 
 def draw_with(decoders: Decoders, extension: str, data: bytes, **options: bool) -> Thumbnail:
@@ -148,8 +148,9 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Command]:
 def test_a_slow_field_delays_neither_its_page_nor_others(served: Command) -> None:
     """The page of a sample with a refused picture shows the error."""
     field = served.get("api/sample", i=0).json()["fields"][0]
-    picture = field["picture"] or served.get("api/picture", i=0, f=0).json()
-    assert "scans" in picture["error"]
+    if "picture" in field:  # drawn in the background while the page is shown
+        field = field["picture"] or served.get("api/picture", i=0, f=0).json()
+    assert "scans" in field["error"]
     assert served.get("thumb", i=1, f=0, s=96).headers["Content-Type"] == "image/png"
 
 

@@ -411,7 +411,8 @@ def test_a_folder_that_may_only_be_read(
     monkeypatch.setattr(os, "open", refuse)
     ahead = dataset.fetch_ahead(sampler)
     assert sorted(read_all(dataset, sampler)) == list(range(2 * NSAMPLES))
-    assert (ahead.waited_seconds, len(shard_server.requests)) == (0.0, 2)
+    # To look for a shard in the cache folder counts as waiting, too.
+    assert (round(ahead.waited_seconds), len(shard_server.requests)) == (0, 2)
 
 
 def test_what_cannot_look_ahead_is_refused(remote: OpenRemote) -> None:

@@ -230,7 +230,7 @@ def test_values_that_are_no_text_are_listed(make_shard: MakeShard, monkeypatch, 
     path = make_shard("x.tar", [{"__key__": "a", ".bin": b"\xff\xfe"}])
     monkeypatch.chdir(path.parent)
     assert main(["export", "x.tar", "t.csv", "--values", "bin"]) == 0
-    assert "values of .bin that are no UTF-8 text" in capsys.readouterr().err
+    assert "values of .bin that are not UTF-8" in capsys.readouterr().err
     assert main(["export", "x.tar", "t2.csv", "--values", "bin", "--strict"]) == 1
     assert not Path("t2.csv").exists()
 
