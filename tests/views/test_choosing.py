@@ -182,9 +182,9 @@ def test_workers_read_views(dataset: wids.ShardListDataset) -> None:
     view = (dataset + dataset)[::-2]
     for context in ("fork", "spawn"):
         loader = DataLoader(
-            view, batch_size=4, num_workers=1, collate_fn=keys, multiprocessing_context=context
+            view, batch_size=4, num_workers=1, collate_fn=list, multiprocessing_context=context
         )
-        assert [key for batch in loader for key in batch] == keys(view)
+        assert keys(sample for batch in loader for sample in batch) == keys(view)
     assert len(pickle.dumps(dataset.take(9))) < 64 << 10
 
 
