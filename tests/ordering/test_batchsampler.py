@@ -9,6 +9,7 @@ from itertools import islice
 import numpy as np
 import pytest
 import torch
+from helpers.orders import check_consumed_batches, check_resuming
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -98,55 +99,27 @@ def test_a_run_goes_on_with_other_ranks_and_batch_sizes(runs):
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("steps", [0, 1, 5, 12, 13])
 def test_stateful_loader_resumes_at_any_batch(workers, steps, drop_last):
-    """A StatefulDataLoader with our batch sampler goes on where it was saved, epochs included."""
+    """A StatefulDataLoader resumes our batch sampler at any batch, then has the next epoch."""
 
     def make():
         batches = make_batches(drop_last=drop_last)
         return StatefulDataLoader(Echo(), batch_sampler=batches, num_workers=workers)
 
-    whole = make()
-    epochs = [[batch.tolist() for batch in whole] for _ in range(2)]
-    stopped = make()
-    iterator = iter(stopped)
-    steps = min(steps, len(epochs[0]))
-    head = [next(iterator).tolist() for _ in range(steps)]
-    state = stopped.state_dict()
-    resumed = make()
-    resumed.load_state_dict(state)
-    assert head + [batch.tolist() for batch in resumed] == epochs[0]
-    assert [batch.tolist() for batch in resumed] == epochs[1]
+    check_resuming(make, steps)
 
 
 @pytest.mark.parametrize("workers", [0, 3])
 @pytest.mark.parametrize("steps", [0, 1, 12, 13])
 def test_a_wids_loader_resumes_with_a_batch_sampler(workers, steps):
     """`wids.Loader` saves the batches that came out, whatever its threads have read ahead."""
-
-    def make():
-        return wids.Loader(Echo(), batch_sampler=make_batches(), num_workers=workers)
-
-    epochs = [[list(batch) for batch in loader] for loader in [make()] for _ in range(2)]
-    stopped = make()
-    iterator = iter(stopped)
-    head = [list(next(iterator)) for _ in range(steps)]
-    resumed = make()
-    resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
-    assert head + [list(batch) for batch in resumed] == epochs[0]
-    assert [list(batch) for batch in resumed] == epochs[1]
-    iterator.close()
+    check_resuming(
+        lambda: wids.Loader(Echo(), batch_sampler=make_batches(), num_workers=workers), steps
+    )
 
 
-def test_consumed_batches_are_counted_behind_a_prefetching_loader():
-    """With a plain DataLoader the number of batches used says where to go on."""
-    whole = list(make_batches())
-    batches = make_batches()
-    iterator = iter(DataLoader(Echo(), batch_sampler=batches, num_workers=2))
-    for _ in range(3):
-        next(iterator)
-    resumed = make_batches()
-    resumed.load_state_dict(batches.state_dict(consumed=3))
-    assert resumed.remaining() == len(whole) - 3
-    assert list(resumed) == whole[3:]
+def test_batches_resume_after_the_consumed_number():
+    """Behind a DataLoader that prefetches, `consumed` says after which batch to resume."""
+    check_consumed_batches(make_batches, Echo())
 
 
 def test_the_epoch_is_the_samplers():

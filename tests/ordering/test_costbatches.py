@@ -9,12 +9,10 @@ from itertools import islice
 
 import numpy as np
 import pytest
+from helpers.orders import Numbers, check_consumed_batches, check_resuming, make_loader
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
-from torchdata.stateful_dataloader import StatefulDataLoader
 
-import wids
 from wids import BatchSampler, DistributedShardSampler, Mixture
 
 # torchdata 0.11 calls what torch 2.13 deprecates.
@@ -23,14 +21,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 THOROUGH = settings(
     max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
-
-
-class Numbers(list):
-    """A dataset of its own indexes, in shards."""
-
-    def __init__(self, lengths):
-        super().__init__(range(sum(lengths)))
-        self.lengths = lengths
 
 
 DATA = Numbers([300, 110, 0, 600])
@@ -129,37 +119,13 @@ def test_a_run_goes_on_with_other_ranks(case, runs):
 @pytest.mark.parametrize("kind", ["stateful", "stateful with workers", "wids"])
 @pytest.mark.parametrize(("steps", "pack"), [(0, False), (1, True), (40, False), (None, True)])
 def test_loaders_resume_at_any_batch(kind, steps, pack):
-    """A StatefulDataLoader and `wids.Loader` go on where they were saved, epochs included."""
-
-    def make():
-        if kind == "wids":
-            return wids.Loader(DATA, batch_sampler=make_batches(pack=pack), num_workers=2)
-        workers = 2 if "workers" in kind else 0
-        batches = make_batches(pack=pack)
-        return StatefulDataLoader(DATA, batch_sampler=batches, num_workers=workers)
-
-    epochs = [[list(map(int, batch)) for batch in each] for each in [make()] for _ in range(2)]
-    steps = len(epochs[0]) if steps is None else steps
-    stopped = make()
-    iterator = iter(stopped)
-    head = [list(map(int, next(iterator))) for _ in range(steps)]
-    resumed = make()
-    resumed.load_state_dict(json.loads(json.dumps(stopped.state_dict())))
-    assert head + [list(map(int, batch)) for batch in resumed] == epochs[0]
-    assert [list(map(int, batch)) for batch in resumed] == epochs[1]
+    """A StatefulDataLoader and `wids.Loader` resume at any batch, and go on to the next epoch."""
+    check_resuming(lambda: make_loader(kind, DATA, make_batches(pack=pack)), steps)
 
 
-def test_consumed_batches_are_counted_behind_a_prefetching_loader():
-    """With a plain DataLoader the number of batches used says where to go on."""
-    whole = list(make_batches())
-    batches = make_batches()
-    iterator = iter(DataLoader(DATA, batch_sampler=batches, num_workers=2))
-    for _ in range(3):
-        next(iterator)
-    resumed = make_batches()
-    resumed.load_state_dict(batches.state_dict(consumed=3))
-    assert resumed.remaining() == len(whole) - 3
-    assert list(resumed) == whole[3:]
+def test_batches_resume_after_the_consumed_number():
+    """Behind a DataLoader that prefetches, `consumed` says after which batch to resume."""
+    batches = check_consumed_batches(make_batches, DATA)
     with pytest.warns(UserWarning, match="drawn ahead of their use"):
         batches.state_dict()
 

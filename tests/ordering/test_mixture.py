@@ -6,6 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
+from helpers.orders import order_options
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -15,7 +16,7 @@ import wids
 from wids import BatchSampler, ChunkedSampler, DistributedShardSampler, Mixture, ShardListSampler
 from wids.ordering.chunks import chunk_layout
 from wids.ordering.mixtureorder import MixtureLayout, MixtureSpec
-from wids.ordering.order import PARTITIONS, RankShare
+from wids.ordering.order import RankShare
 
 pytestmark = [
     # torchdata 0.11 calls what torch 2.13 deprecates.
@@ -56,14 +57,7 @@ def mixtures(draw):
     chunksize = draw(st.sampled_from([None, 1, 4]))
     parts = [chunk_layout(0, sum(part), chunksize, part) for part in lengths]
     layout = MixtureLayout(parts, weights, draw(st.integers(1, 150)))
-    return MixtureSpec(
-        layout,
-        seed=draw(st.integers(-(2**70), 2**70)),
-        partition=draw(st.sampled_from(PARTITIONS)),
-        lanes=draw(st.integers(1, 5)),
-        interleave=draw(st.sampled_from([1, 3, 16])),
-        shuffle=draw(st.sampled_from([True, True, False])),
-    )
+    return MixtureSpec(layout, **draw(order_options()))
 
 
 def epochs_of(spec, count):

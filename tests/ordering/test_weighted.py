@@ -8,6 +8,7 @@ from math import ceil, floor
 
 import numpy as np
 import pytest
+from helpers.orders import Numbers, order_options
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
@@ -15,7 +16,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wids
 from wids import BatchSampler, DistributedChunkedSampler, DistributedShardSampler, Mixture
-from wids.ordering.order import PARTITIONS, RankShare
+from wids.ordering.order import OrderSpec, RankShare
 from wids.ordering.weighted import WeightedLayout, WeightedSpec
 
 # torchdata 0.11 calls what torch 2.13 deprecates.
@@ -24,14 +25,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 THOROUGH = settings(
     max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
-
-
-class Numbers(list):
-    """A dataset of numbers in shards."""
-
-    def __init__(self, lengths):
-        super().__init__(range(sum(lengths)))
-        self.lengths = lengths
 
 
 @st.composite
@@ -49,14 +42,7 @@ def weighted(draw):
         draw(st.sampled_from([None, 1, 4])),
         draw(st.sampled_from([None, 1, 17, 64, 300])),
     )
-    spec = WeightedSpec(
-        layout,
-        seed=draw(st.integers(-(2**70), 2**70)),
-        partition=draw(st.sampled_from(PARTITIONS)),
-        lanes=draw(st.integers(1, 5)),
-        interleave=draw(st.sampled_from([1, 3, 16])),
-        shuffle=draw(st.sampled_from([True, True, False])),
-    )
+    spec = WeightedSpec(layout, OrderSpec(layout.chunks, **draw(order_options())))
     return spec, weights, classes
 
 
@@ -125,12 +111,12 @@ def test_a_run_resumed_on_other_ranks_draws_the_same(drawn, epoch, stops):
     for replicas in stops:
         steps = (n - start) // replicas // 2
         for rank in range(replicas):
-            share = RankShare(n, rank, replicas, spec.lanes, start)
+            share = RankShare(n, rank, replicas, spec.order.lanes, start)
             here = spec.epoch(epoch, lane=share.only_lane)
             seen += here.at(share.positions(0, steps)).tolist()
         start += steps * replicas
     for rank in range(3):
-        share = RankShare(n, rank, 3, spec.lanes, start, "ragged")
+        share = RankShare(n, rank, 3, spec.order.lanes, start, "ragged")
         seen += order.at(share.positions(0, share.count)).tolist()
     assert sorted(seen) == sorted(order.at(np.arange(n)).tolist())
 

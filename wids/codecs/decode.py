@@ -16,13 +16,13 @@ from wids.codecs.formats import WRAPPERS, Decoder, DecoderSettings, builtin_deco
 from wids.codecs.images import ImageDecoder, name_failures
 from wids.errors import DecodeError
 
-__all__ = ["Decoder", "ErrorHandler", "SampleDecoder", "decode_field"]
+__all__ = ["Decoder", "ErrorHandler", "SampleDecoder", "decode_error", "decode_field"]
 
 ErrorHandler = Callable[[DecodeError, str, dict[str, Any]], Any]
 
 MEMO_LIMIT = 10_000  # extensions; bounds the memory if every sample has other extensions
 _MOST_REASON = 2000  # characters of the cause of a failure
-_PLACE = ("__index__", "__key__", "__shard__")  # what says where a sample stands
+_LABELS = ("__index__", "__key__", "__shard__")  # the labels that an error message names
 # Used by `repr`, which shows the settings that differ, and by pickling, which passes all of them.
 DEFAULTS = {
     "allow_pickle": False,
@@ -169,7 +169,7 @@ class SampleDecoder:
         Raises:
             DecodeError: `on_error` gives no placeholder.
         """
-        failure = _failure(extension, sample, error)
+        failure = decode_error(extension, sample, error)
         failure.__cause__ = error
         if self.on_error == "raise" or isinstance(error, (ImportError, PermissionError)):
             raise failure
@@ -248,17 +248,23 @@ def _name_images(decoded: Mapping[str, Any]) -> None:
     for extension, value in decoded.items():
         if hasattr(value, "load_prepare"):  # an ImageFile of Pillow's, known without its import
             # Not the sample itself, whose other fields an image would keep in memory.
-            place = {name: decoded[name] for name in _PLACE if name in decoded}
-            name_failures(value, partial(_failure, extension, place))
+            labels = {name: decoded[name] for name in _LABELS if name in decoded}
+            name_failures(value, partial(decode_error, extension, labels))
 
 
-def _failure(extension: str, sample: Mapping[str, Any], error: Exception) -> DecodeError:
+def decode_error(extension: str, sample: Mapping[str, Any], error: Exception) -> DecodeError:
+    """Return the error of a field that cannot be decoded, which names the field and the sample.
+
+    Args:
+        extension: Extension of the field.
+        sample: The sample, or its labels; `__index__`, `__key__` and `__shard__` are used.
+        error: The error of the decoder.
+    """
     # A single message argument: a DataLoader rebuilds a worker's error from its text alone.
-    return DecodeError(f"{_place(extension, sample)}: {_reason(error)}")
+    return DecodeError(f"{_field_words(extension, sample)}: {_reason(error)}")
 
 
-def _place(extension: str, sample: Mapping[str, Any]) -> str:
-    """Return the description of a field for a message: its extension, sample, key and shard."""
+def _field_words(extension: str, sample: Mapping[str, Any]) -> str:
     known = [
         f"{word} {sample[name]!r}"
         for word, name in (("sample", "__index__"), ("key", "__key__"))

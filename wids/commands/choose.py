@@ -9,6 +9,7 @@ from wids.commands.terminal import (
     DONE,
     FAULTY,
     Arguments,
+    add_cache_dir,
     add_command,
     add_json,
     note,
@@ -133,7 +134,7 @@ def _add_select(commands: Any) -> None:
     parser.add_argument("--by", default="key", metavar="KEY|SAMPLE|COLUMN", help="what is split")
     parser.add_argument("--stratify", metavar="COLUMN", help="equal shares of each of its values")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of --take and --split")
-    parser.add_argument("--cache-dir", metavar="DIR", help="folder for fetched shards")
+    add_cache_dir(parser)
 
 
 def diff(args: Arguments) -> int:

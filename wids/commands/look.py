@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from wids.commands.terminal import (
     DONE,
     Arguments,
+    add_cache_dir,
     add_command,
     add_json,
+    add_sample_arguments,
     note,
     out,
     print_json,
@@ -198,7 +200,7 @@ def _add_info(commands: Any) -> None:
     parser.add_argument(
         "-t", "--table", action="store_true", help="print one row per spec, separated by tabs"
     )
-    parser.add_argument("--cache-dir", metavar="DIR", help="folder for fetched shards")
+    add_cache_dir(parser)
     add_json(parser)
 
 
@@ -222,13 +224,7 @@ def _add_show(commands: Any) -> None:
         "show one sample: fields, sizes, values, images",
         ["wids show train.json 42", "wids show train-000.tar -1", "wids show train.json 42 --json"],
     )
-    parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument(
-        "index",
-        type=int,
-        metavar="INDEX",
-        help="index of the sample; a negative one counts from the end",
-    )
+    add_sample_arguments(parser)
     images = parser.add_mutually_exclusive_group()
     images.add_argument(
         "--image", action="store_true", help="draw images even if the output is not a terminal"
@@ -244,13 +240,7 @@ def _add_cat(commands: Any) -> None:
         "write one field of one sample to standard output, as it is",
         ["wids cat train.json 42 .jpg > 42.jpg"],
     )
-    parser.add_argument("spec", metavar="SPEC")
-    parser.add_argument(
-        "index",
-        type=int,
-        metavar="INDEX",
-        help="index of the sample; a negative one counts from the end",
-    )
+    add_sample_arguments(parser)
     parser.add_argument("field", metavar="FIELD", help="its extension, such as .jpg")
 
 

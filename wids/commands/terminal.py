@@ -16,8 +16,10 @@ __all__ = [
     "DONE",
     "FAULTY",
     "Arguments",
+    "add_cache_dir",
     "add_command",
     "add_json",
+    "add_sample_arguments",
     "add_workers",
     "complain",
     "flush_output",
@@ -59,6 +61,22 @@ def add_command(
     return parser
 
 
+def add_cache_dir(parser: Any) -> None:
+    """Declare the option that names the cache folder."""
+    parser.add_argument("--cache-dir", metavar="DIR", help="folder for fetched shards")
+
+
+def add_sample_arguments(parser: Any) -> None:
+    """Declare the arguments that name one sample of a dataset."""
+    parser.add_argument("spec", metavar="SPEC")
+    parser.add_argument(
+        "index",
+        type=int,
+        metavar="INDEX",
+        help="index of the sample; a negative one counts from the end",
+    )
+
+
 def add_json(parser: Any) -> None:
     """Declare the option that makes a command print JSON."""
     parser.add_argument("--json", action="store_true", help="print JSON, for programs")
@@ -69,7 +87,7 @@ def add_workers(parser: Any) -> None:
     parser.add_argument(
         "--workers", type=positive, metavar="N", help="number of processes (one per core)"
     )
-    parser.add_argument("--cache-dir", metavar="DIR", help="folder for fetched shards")
+    add_cache_dir(parser)
 
 
 def positive(text: str) -> int:

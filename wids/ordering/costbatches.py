@@ -67,12 +67,8 @@ class CostPlan:
     ) -> None:
         self._sampler = sampler
         planner = sampler.__planner__()
-        start, _ = planner.course()
-        # Drawn by weight, some samples come several times in an epoch, and others not at all.
         self._each_once = planner.each_once
-        first, stop = start.first, start.first + start.n
-        if not self._each_once:
-            first, stop = 0, len(sampler.dataset)
+        first, stop = planner.drawn_range(sampler.dataset)
         # A longer column would give no error, but belongs to another dataset.
         if hasattr(sampler.dataset, "__len__") and len(costs) != len(sampler.dataset):
             raise ValueError(

@@ -182,6 +182,19 @@ class Planner:
     drawn_ahead: Callable[[], None]
     each_once: bool
 
+    def drawn_range(self, dataset: Any) -> tuple[int, int]:
+        """Return the range `[first, stop)` that has all indexes that epochs can draw.
+
+        Args:
+            dataset: The dataset of the sampler.
+        """
+        # If samples are drawn by weight, an epoch repeats some and leaves out others, so its number
+        # of samples says nothing about their indexes.
+        if not self.each_once:
+            return 0, len(dataset)
+        start, _ = self.course()
+        return start.first, start.first + start.n
+
 
 class Progress:
     """Progress of a pass: where it began, and how many of its indexes were handed out.

@@ -448,7 +448,7 @@ class ChunkedSampler(Sampler[int]):
         if isinstance(self._layout, MixtureLayout):
             return MixtureSpec(self._layout, **options)
         if isinstance(self._layout, WeightedLayout):
-            return WeightedSpec(self._layout, **options)
+            return WeightedSpec(self._layout, OrderSpec(self._layout.chunks, **options))
         return OrderSpec(self._layout, first=self._first, **options)
 
     def _share(self, state: OrderState) -> RankShare:

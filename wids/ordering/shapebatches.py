@@ -89,12 +89,8 @@ class ShapePlan:
         self._sampler = sampler
         self._drop_last = drop_last
         planner = sampler.__planner__()
-        start, _ = planner.course()
-        # Drawn by weight, some samples come several times in an epoch, and others not at all.
         self._each_once = planner.each_once
-        first, stop = start.first, start.first + start.n
-        if not self._each_once:
-            first, stop = 0, len(sampler.dataset)
+        first, stop = planner.drawn_range(sampler.dataset)
         self._numbers, values = _bucket_numbers(shapes, first, stop, sampler.dataset)
         self._sizes = [_size_of(value, batch_size) for value in values]
         self._digest = hashlib.sha256(self._numbers.astype("<i4").tobytes()).hexdigest()[:16]

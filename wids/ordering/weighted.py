@@ -23,7 +23,7 @@ Source:
 import hashlib
 import math
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -190,23 +190,24 @@ class _Line:
 
 @dataclass(frozen=True, eq=False)
 class WeightedSpec:
-    """All that fixes the orders of a run of weighted draws; attributes as those of `OrderSpec`."""
+    """Everything that determines the orders of a run of weighted draws.
+
+    Attributes:
+        layout: The samples, their weights, and the number of draws per epoch.
+        order: Seed and partition of the draws; each epoch has a layout of its own.
+    """
 
     layout: WeightedLayout
-    seed: int = 0
-    partition: str = "contiguous"
-    lanes: int = 1
-    interleave: int = 1
-    shuffle: bool = True
+    order: OrderSpec
 
     def ranges(self, _lane: int | None = None) -> list[tuple[int, int]]:
-        """The chunks of all samples, in storage order, as `(start, stop)`."""
-        return OrderSpec(self.layout.chunks).ranges()
+        """Return the chunks of all samples, in storage order, as `(start, stop)`."""
+        return self.order.ranges()
 
     def epoch(
         self, epoch: int, *, shuffle_chunks: bool = True, lane: int | None = None
     ) -> "WeightedOrder":
-        """The order of one epoch; as `OrderSpec.epoch`."""
+        """Return the order of one epoch; as `OrderSpec.epoch`."""
         return WeightedOrder(self, epoch, shuffle_chunks=shuffle_chunks, lane=lane)
 
 
@@ -217,21 +218,15 @@ class WeightedOrder:
         self, spec: WeightedSpec, epoch: int, *, shuffle_chunks: bool, lane: int | None
     ) -> None:
         layout = spec.layout
-        counts = layout.counts(spec.seed, epoch)
+        counts = layout.counts(spec.order.seed, epoch)
         small = counts.size <= np.iinfo(np.int32).max
         numbers = np.arange(counts.size, dtype=np.int32 if small else np.int64)
         # The sample of each draw, in storage order.
         self._samples = np.repeat(numbers, counts)
         ends = np.append(0, np.cumsum(counts))[np.cumsum(layout.lengths)]
         draws = np.diff(ends, prepend=0)
-        order = OrderSpec(
-            chunk_layout(0, layout.num_samples, layout.chunksize, draws),
-            seed=spec.seed,
-            partition=spec.partition,
-            lanes=spec.lanes,
-            interleave=spec.interleave,
-            shuffle=spec.shuffle,
-        )
+        drawn = chunk_layout(0, layout.num_samples, layout.chunksize, draws)
+        order = replace(spec.order, layout=drawn)
         self._order: EpochOrder = order.epoch(epoch, shuffle_chunks=shuffle_chunks, lane=lane)
 
     def at(self, positions: Integers) -> Integers:

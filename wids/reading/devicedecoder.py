@@ -13,11 +13,11 @@ import numpy as np
 from wids.base.optional import load
 from wids.base.processes import num_cores
 from wids.base.threads import DaemonThreadPool, result_of
+from wids.codecs.decode import decode_error
 from wids.codecs.deviceimage import DeviceImage
 from wids.codecs.devicejpeg import DEVICE_BACKENDS, JpegDevice, jpeg_device
 from wids.codecs.deviceresize import fit_images
 from wids.codecs.images import ImageDecoder, jpeg_size
-from wids.errors import DecodeError
 from wids.reading.ragged import Ragged
 
 if TYPE_CHECKING:
@@ -210,7 +210,7 @@ class DeviceDecoder:
         try:
             pixels = result_of(started)
         except Exception as error:
-            raise DecodeError(_failure(name, slot, batch, error)) from error
+            raise decode_error(name, _labels(batch, slot), error) from error
         torch = load("torch", "torch")
         tensor = torch.from_numpy(pixels)
         if self.device.type == "cuda":
@@ -302,18 +302,13 @@ def _move(column: Any, device: Any) -> Any:
     return column.pin_memory().to(device, non_blocking=True)
 
 
-def _failure(name: str, slot: int, batch: Mapping[str, Any], error: Exception) -> str:
-    known = [
-        f"{word} {_plain(batch[label][slot])!r}"
-        for word, label in (("sample", "__index__"), ("key", "__key__"))
-        if label in batch
-    ]
-    where = f" of {', '.join(known)}" if known else ""
-    return f"cannot decode field {name!r}{where}: {type(error).__name__}: {error}"
-
-
-def _plain(label: Any) -> Any:
-    return label.item() if hasattr(label, "item") else label
+def _labels(batch: Mapping[str, Any], slot: int) -> dict[str, Any]:
+    """Return the index and the key of one sample of a batch, as far as the batch has them."""
+    labels = {name: batch[name][slot] for name in ("__index__", "__key__") if name in batch}
+    # Tensors and arrays have numbers of their own type, which a message would show as such.
+    return {
+        name: label.item() if hasattr(label, "item") else label for name, label in labels.items()
+    }
 
 
 def _check_channels(mean: Sequence[float], std: Sequence[float]) -> None:

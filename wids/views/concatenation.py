@@ -12,7 +12,6 @@ import numpy as np
 import numpy.typing as npt
 
 from wids.base.warn import warn
-from wids.ordering.randomseeds import reading_batch
 from wids.reading.collate import column_of
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position, checked_positions
@@ -91,16 +90,6 @@ class Chain:
             for slot, sample in zip(slots, found, strict=True):
                 samples[slot] = sample
         return samples
-
-    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
-        """Return the samples of a batch, each part read at once; torch's DataLoader calls this.
-
-        Raises:
-            IndexError: One of them is out of range.
-        """
-        numbers = checked_positions(indexes, len(self)).tolist()
-        with reading_batch(indexes):
-            return self.read_batch_as(numbers, numbers)
 
     def _by_part(self, positions: Integers) -> Iterator[tuple[int, list[int], Integers]]:
         """Yield the parts of a batch: number, slots in the batch, and indexes in the part."""

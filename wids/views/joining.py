@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from wids.ordering.randomseeds import reading_batch
 from wids.reading.fetchahead import check_foreseeable
-from wids.reading.openshards import checked_position, checked_positions
+from wids.reading.openshards import checked_position
 from wids.views.concatenation import Together
 
 if TYPE_CHECKING:
@@ -125,16 +124,6 @@ class Pairing:
         left = self.left.read_batch_as(indexes, numbers, dataset)
         right = self.right.read_batch_as(indexes, numbers)
         return [self._merged(*each) for each in zip(left, right, numbers, strict=True)]
-
-    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
-        """Return the samples of a batch; torch's DataLoader calls this.
-
-        Raises:
-            IndexError: One of them is out of range.
-        """
-        numbers = checked_positions(indexes, len(self)).tolist()
-        with reading_batch(indexes):
-            return self.read_batch_as(numbers, numbers)
 
     @property
     def lengths(self) -> Sequence[int]:

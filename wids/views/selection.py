@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from wids.ordering.randomseeds import reading_batch
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position, checked_positions
 from wids.reading.pipeline import while_reading
@@ -61,17 +60,6 @@ class Selection:
         """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
         wanted = self.rows.take(np.asarray(indexes, np.int64)).tolist()
         return self.base.read_batch_as(wanted, numbers, dataset)
-
-    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
-        """Return the samples of a batch; torch's DataLoader calls this.
-
-        Raises:
-            IndexError: One of them is out of range.
-        """
-        numbers = checked_positions(indexes, len(self))
-        with reading_batch(indexes):
-            wanted = self.rows.take(numbers).tolist()
-            return self.base.read_batch_as(wanted, numbers.tolist())
 
     @cached_property
     def lengths(self) -> list[int]:
@@ -211,16 +199,6 @@ class Mapped(Selection):
         """Return the samples of a batch, each as `read_as(index, number, dataset)`."""
         samples = self.base.read_batch_as(indexes, numbers, dataset)
         return [self._mapped(*each) for each in zip(samples, indexes, numbers, strict=True)]
-
-    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
-        """Return the samples of a batch; torch's DataLoader calls this.
-
-        Raises:
-            IndexError: One of them is out of range.
-        """
-        numbers = checked_positions(indexes, len(self)).tolist()
-        with reading_batch(indexes):
-            return self.read_batch_as(numbers, numbers)
 
     def _mapped(self, sample: Any, index: int, number: int) -> Any:
         try:

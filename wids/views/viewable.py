@@ -24,6 +24,7 @@ import numpy as np
 from wids.base.keyhash import hash_key
 from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
+from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
 from wids.reading.openshards import checked_position, checked_positions
 from wids.reading.shardlist import ShardList
@@ -80,6 +81,16 @@ class Viewable(_Sequence):
             except TypeError:
                 return self.select(index)
         return self.read_as(index, index)
+
+    def __getitems__(self, indexes: Sequence[int]) -> list[Any]:
+        """Return the samples of a batch; torch's DataLoader calls this.
+
+        Raises:
+            IndexError: One of them is out of range.
+        """
+        numbers = checked_positions(indexes, len(self)).tolist()
+        with reading_batch(indexes):
+            return self.read_batch_as(numbers, numbers)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield all samples in order."""
