@@ -1,6 +1,7 @@
 """Pictures for tests: drawn ones, and photographs that installed libraries ship."""
 
 import io
+import struct
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -27,6 +28,22 @@ def save(image, file_format, **settings):
     image = Image.fromarray(image) if isinstance(image, np.ndarray) else image
     image.save(stream, file_format, **settings)
     return stream.getvalue()
+
+
+def many_scans(num_scans, side=64, tail=b""):
+    """Return a progressive JPEG whose last scan is repeated, with a thumbnail before them.
+
+    Its header gives the image a height and a width of `side`, the data are those of 64 pixels.
+    """
+    stream = io.BytesIO()
+    Image.new("L", (64, 64), 90).save(stream, "JPEG", progressive=True)
+    frame = stream.getvalue().index(b"\xff\xc2") + 5
+    data = stream.getvalue()
+    data = data[:frame] + struct.pack(">HH", side, side) + data[frame + 4 :]
+    scan = data[data.rindex(b"\xff\xda") : -2]
+    thumbnail = b"\xff\xda" * 1000
+    segment = b"\xff\xe5" + struct.pack(">H", 2 + len(thumbnail)) + thumbnail
+    return data[:2] + segment + data[2:-2] + scan * num_scans + data[-2:] + tail
 
 
 # Libraries that ship real photos, and where: the portrait of Grace Hopper is matplotlib's.

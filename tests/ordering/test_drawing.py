@@ -9,7 +9,7 @@ from itertools import islice
 
 import pytest
 from helpers.workers import Echo
-from torch.utils.data import BatchSampler, DataLoader
+from torch.utils.data import DataLoader
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import wids
@@ -144,17 +144,11 @@ def test_a_loader_whose_number_of_batches_is_unknown_is_warned_of(steps, alive):
     assert sampler.state_dict(consumed=steps * BATCH)["position"] == steps * BATCH
 
 
-def test_a_torch_without_the_name_is_warned_of(monkeypatch):
-    """Torch's own loader is seen by its public names where the private one is gone."""
-    monkeypatch.setattr("wids.ordering.drawing._OUTSTANDING", "_renamed")
+def test_a_loader_of_another_release_is_warned_of_after_its_last_batch():
+    """That all batches were used cannot be seen; who passes `consumed` is not warned."""
     sampler = ChunkedSampler(Echo())
-    loader = DataLoader(Echo(), batch_sampler=BatchSampler(sampler, BATCH, False), num_workers=1)
-    batches = iter(loader)
-    next(batches)
-    with pytest.warns(WidsWarning, match="counts batches as used"):
-        sampler.state_dict()
-    assert len(list(batches)) == STEPS - 1
-    # That all were used cannot be seen; who says so is not warned.
+    loader = LoaderOfAnotherRelease(Echo(), BATCH, sampler=sampler, num_workers=2)
+    assert len(list(loader)) == STEPS
     with pytest.warns(WidsWarning, match="counts batches as used"):
         sampler.state_dict()
     assert next_pass(sampler.state_dict(consumed=0)) == list(epoch_of(1))

@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 import torch
-from helpers.pictures import draw, psnr, save
+from helpers.pictures import draw, many_scans, psnr, save
 from PIL import Image
 
 import wids
-import wids.codecs.images as images_module
 import wids.reading.devicedecoder as devicedecoder_module
 from wids.codecs.deviceimage import DeviceImage
 from wids.codecs.deviceresize import fit_images
@@ -187,10 +186,7 @@ def test_wrong_arguments_are_refused_at_once(wrong, kind, message):
 
 def test_a_jpeg_of_very_many_scans_never_reaches_the_gpu(monkeypatch):
     """The processor refuses it undecoded, with its key; the other pictures go to the GPU."""
-    monkeypatch.setattr(images_module, "MAX_SCANNED_PIXELS", 64 * 64 * 100)
-    data = save(draw(64, 64, 0)[..., 0], "JPEG", progressive=True)
-    scan = data[data.rindex(b"\xff\xda") : -2]
-    bomb = data[:-2] + scan * 100 + data[-2:]
+    data, bomb = many_scans(1), many_scans(80, side=8192)
     assert jpeg_size(data) == (64, 64)
     assert jpeg_size(bomb) is None
     given = []
@@ -202,7 +198,7 @@ def test_a_jpeg_of_very_many_scans_never_reaches_the_gpu(monkeypatch):
     monkeypatch.setattr(devicedecoder_module, "jpeg_device", lambda *_: on_gpu)
     decoder = wids.DeviceDecoder("cpu", size=CROP)
     assert decoder({".jpg": [data]})[".jpg"].shape == (1, 3, 32, 32)
-    with pytest.raises(wids.DecodeError, match="key 'bomb'.*64 x 64 pixels with over 100 scans"):
+    with pytest.raises(wids.DecodeError, match="key 'bomb'.*8192 x 8192 pixels with over 64 scans"):
         decoder({".jpg": [data, bomb], "__key__": ["good", "bomb"]})
     assert given == [data, data]
 

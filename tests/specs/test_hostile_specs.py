@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 import wids
 from wids.errors import SpecError, WidsError
-from wids.specs import spec as spec_module
 from wids.specs.sources import expand_braces, load_spec
-from wids.specs.spec import DatasetSpec
+from wids.specs.spec import DatasetSpec, SpecBounds
 from wids.specs.textcolumns import BytesColumn, TextColumn
 
 BASE = "https://user:SECRET@host/sets/train.json?sig=SECRET"
@@ -82,21 +81,25 @@ def test_a_device_is_read_up_to_a_bound() -> None:
         load_spec("/dev/zero")
 
 
-def test_the_specs_that_one_names_have_a_bound_in_all(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_specs_that_one_names_have_a_bound_in_all() -> None:
     """A small spec that names many large ones is refused before they fill the memory."""
-    monkeypatch.setattr(spec_module, "MAX_DOCUMENTS_NBYTES", 10_000)
     rows = [{"url": f"{number}.tar", "nsamples": 1} for number in range(100)]
-    for number in range(9):
-        (tmp_path / f"{number}.json").write_text(json.dumps(rows))
-    path = tmp_path / "all.json"
+    part = json.dumps(rows).encode()
     named = [{"source_url": f"{number}.json"} for number in range(9)]
-    path.write_text(json.dumps({"datasets": named[:2]}))
-    assert len(load_spec(str(path)).shards) == 200
-    path.write_text(json.dumps({"datasets": named}))
+    read: list[str] = []
+
+    def parse(datasets: list[Any]) -> DatasetSpec:
+        return DatasetSpec.parse(
+            json.dumps({"datasets": datasets}),
+            read=lambda url: read.append(url) or part,
+            bounds=SpecBounds(documents_nbytes=10_000),
+        )
+
+    assert len(parse(named[:2]).shards) == 200
+    read.clear()
     with pytest.raises(SpecError, match="more than 10000 bytes in all"):
-        load_spec(str(path))
+        parse(named)
+    assert len(read) < len(named)
 
 
 @pytest.mark.parametrize("pattern", ["{0..1000000000}.tar", "{1..999}{1..999}{1..999}.tar"])
@@ -189,16 +192,15 @@ def test_a_base_is_kept_once_and_gives_the_same_urls(base: str, url: str) -> Non
     assert together.urls.nbytes < 200
 
 
-def test_what_shards_inherit_has_a_bound_in_all(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_shards_inherit_has_a_bound_in_all() -> None:
     """Many shards times a long base or name is refused before it is made."""
+    bounds = SpecBounds(inherited_characters=100_000)
     rows = [{"url": f"{number}.tar", "nsamples": 1} for number in range(1000)]
     for field in ("base", "name"):
         document = json.dumps({"datasets": [{field: "x" * 500, "shardlist": rows}]})
         assert len(DatasetSpec.parse(document).shards) == 1000
-        monkeypatch.setattr(spec_module, "MAX_ADDED", 100_000)
         with pytest.raises(SpecError, match="take more than 100000 characters in all"):
-            DatasetSpec.parse(document)
-        monkeypatch.undo()
+            DatasetSpec.parse(document, bounds=bounds)
 
 
 def test_inherited_fields_alike_take_no_memory_for_each_shard() -> None:
@@ -210,34 +212,35 @@ def test_inherited_fields_alike_take_no_memory_for_each_shard() -> None:
     assert (shards[999].dataset, shards[0]["weight"]) == ("x" * 900, 2)
 
 
-def test_a_document_counts_at_each_reference(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_document_counts_at_each_reference() -> None:
     """A document that is named many times is parsed as often, so it is no way around the bound."""
     part = json.dumps([SHARD]).encode()
-    monkeypatch.setattr(spec_module, "MAX_DOCUMENTS_NBYTES", 100 * len(part))
-    for times in (100, 101):
+    bounds = SpecBounds(documents_nbytes=100 * len(part))
+
+    def parse(times: int) -> DatasetSpec:
         document = json.dumps({"datasets": [{"source_url": "part.json"}] * times})
-        if times == 100:
-            assert len(DatasetSpec.parse(document, read=lambda _: part).shards) == 100
-        else:
-            with pytest.raises(SpecError, match=r"datasets\[100\]: the specs that it names"):
-                DatasetSpec.parse(document, read=lambda _: part)
+        return DatasetSpec.parse(document, read=lambda _: part, bounds=bounds)
+
+    assert len(parse(100).shards) == 100
+    with pytest.raises(SpecError, match=r"datasets\[100\]: the specs that it names"):
+        parse(101)
 
 
-def test_a_spec_has_a_largest_number_of_shards(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of all its parts count together."""
-    monkeypatch.setattr(spec_module, "MAX_SHARDS", 3)
-    assert len(DatasetSpec.parse('{"shardlist": ["a", "b", "c"]}').shards) == 3
+def test_a_spec_has_a_largest_number_of_shards() -> None:
+    """The shards of all parts of a spec count together."""
+    bounds = SpecBounds(shards=3)
+    assert len(DatasetSpec.parse('{"shardlist": ["a", "b", "c"]}', bounds=bounds).shards) == 3
     parts = {"datasets": [{"shardlist": ["a", "b"]}, {"shardlist": ["c", "d"]}]}
     with pytest.raises(SpecError, match=r"datasets\[1\]: expected 3 shards at most, found 4"):
-        DatasetSpec.parse(json.dumps(parts))
+        DatasetSpec.parse(json.dumps(parts), bounds=bounds)
 
 
 @pytest.mark.parametrize("value", ["[],", "{},", '{"a":1},'])
 def test_the_values_of_a_spec_are_bounded_before_they_are_parsed(value: str) -> None:
-    """A few kilobytes that unpack to millions of empty lists are no spec."""
-    text = "[" + value * 25_000_000 + "0]"
+    """A JSON of many empty lists is refused before its objects take memory."""
+    text = "[" + value * 25_000 + "0]"
     with pytest.raises(SpecError, match=r"a\.json: its values could take more than"):
-        DatasetSpec.parse(text, "a.json")
+        DatasetSpec.parse(text, "a.json", bounds=SpecBounds(values_nbytes=3 << 20))
 
 
 @pytest.mark.parametrize("pattern", ["{1..100000}" + "a" * 8000, "{" * 5000, "a" * 8193])

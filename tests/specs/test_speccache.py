@@ -3,6 +3,7 @@
 import json
 import os
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,17 +13,22 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from wids.base.arrayfile import read_arrays, write_arrays
-from wids.specs import sources, speccache
+from wids.specs import sources
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
+from wids.specs.speccache import CachedSpecs
+
+ANY = CachedSpecs(least_nbytes=0, settled_ns=-1)  # specs of any size and age
 
 
 @pytest.fixture(autouse=True)
-def any_size(monkeypatch, tmp_path: Path) -> None:
-    """Keep specs of any size and age, in a folder of the test."""
-    monkeypatch.setattr(speccache, "LEAST_NBYTES", 0)
-    monkeypatch.setattr(speccache, "_SETTLED_NS", -1)
+def cache_of_the_test(monkeypatch, tmp_path: Path) -> None:
+    """Cache specs in a folder of the test."""
     monkeypatch.setenv("WIDS_CACHE", str(tmp_path / "cache"))
+
+
+def load(path: Path, cached: CachedSpecs = ANY, **options: Any) -> DatasetSpec:
+    return load_spec(path, cached=cached, **options)
 
 
 @pytest.fixture
@@ -79,52 +85,50 @@ def test_columns_say_what_the_json_says(tmp_path: Path, parsed, listed: list[Any
     path = write(tmp_path / "x.json", {"name": name, "classes": ["a"], "shardlist": listed})
     plain = DatasetSpec.parse(path.read_bytes(), str(path))
     parsed.clear()
-    assert contents(load_spec(path)) == contents(plain)
-    assert contents(load_spec(path)) == contents(plain)
+    assert contents(load(path)) == contents(plain)
+    assert contents(load(path)) == contents(plain)
     assert parsed == ["x.json"]
 
 
 def test_a_changed_json_is_read_anew(tmp_path: Path, parsed) -> None:
     """Neither the same size nor the same modification time hides a change."""
     path = write(tmp_path / "x.json", rows(9))
-    load_spec(path)
+    load(path)
     status = path.stat()
     path.write_text(path.read_text().replace("x-003", "y-003"))
     os.utime(path, ns=(status.st_atime_ns, status.st_mtime_ns))
     assert path.stat().st_size == status.st_size
-    assert load_spec(path).shards[3]["url"].endswith("y-003.tar")
+    assert load(path).shards[3]["url"].endswith("y-003.tar")
     assert parsed == ["x.json", "x.json"]
 
 
-def test_a_json_that_was_written_just_now_is_not_kept(tmp_path: Path, monkeypatch) -> None:
-    """Within one tick of the clock it could change and keep its times."""
-    monkeypatch.setattr(speccache, "_SETTLED_NS", 10**10)
-    load_spec(write(tmp_path / "x.json", rows(3)))
+def test_a_json_that_was_written_just_now_is_not_kept(tmp_path: Path) -> None:
+    """A JSON is not cached within a tick of the clock, when a change could keep its times."""
+    load(write(tmp_path / "x.json", rows(3)), replace(ANY, settled_ns=10**10))
     assert list(tmp_path.rglob("*.columns")) == []
 
 
 def test_another_base_is_another_spec(tmp_path: Path) -> None:
     """Columns of resolved URLs serve only who resolves them in the same way."""
     path = write(tmp_path / "x.json", rows(2))
-    assert load_spec(path).shards.urls[0] == str(tmp_path / "x-000.tar")
-    assert load_spec(path, base="/b").shards.urls[0] == "/b/x-000.tar"
-    assert load_spec(path, options={"base": "/c"}).shards.urls[0] == "/c/x-000.tar"
-    assert load_spec(path).shards.urls[0] == str(tmp_path / "x-000.tar")
+    assert load(path).shards.urls[0] == str(tmp_path / "x-000.tar")
+    assert load(path, base="/b").shards.urls[0] == "/b/x-000.tar"
+    assert load(path, options={"base": "/c"}).shards.urls[0] == "/c/x-000.tar"
+    assert load(path).shards.urls[0] == str(tmp_path / "x-000.tar")
 
 
 def test_a_spec_that_refers_to_others_is_not_kept(tmp_path: Path) -> None:
     """A change in one of the others would go unseen."""
     write(tmp_path / "sub.json", rows(2))
     path = write(tmp_path / "x.json", {"datasets": [{"source_url": "sub.json"}]})
-    assert len(load_spec(path).shards) == 2
+    assert len(load(path).shards) == 2
     write(tmp_path / "sub.json", rows(3))
-    assert len(load_spec(path).shards) == 3
+    assert len(load(path).shards) == 3
 
 
-def test_small_and_missing_files_have_no_columns(tmp_path: Path, monkeypatch) -> None:
+def test_small_and_missing_files_have_no_columns(tmp_path: Path) -> None:
     """A JSON below the bound is parsed each time, and nothing is written."""
-    monkeypatch.setattr(speccache, "LEAST_NBYTES", 10**6)
-    load_spec(write(tmp_path / "x.json", rows(3)))
+    load(write(tmp_path / "x.json", rows(3)), replace(ANY, least_nbytes=10**6))
     assert not (tmp_path / "cache").exists()
 
 
@@ -134,23 +138,23 @@ def test_a_folder_that_others_could_write_to_is_not_used(tmp_path: Path, parsed)
     folder.mkdir(parents=True)
     folder.chmod(0o777)
     path = write(tmp_path / "x.json", rows(3))
-    assert len(load_spec(path).shards) == len(load_spec(path).shards) == 3
+    assert len(load(path).shards) == len(load(path).shards) == 3
     assert list(folder.iterdir()) == []
     assert parsed == ["x.json", "x.json"]
 
 
-def test_only_so_many_are_kept(tmp_path: Path, monkeypatch) -> None:
-    """The oldest go first."""
-    monkeypatch.setattr(speccache, "MOST_FILES", 2)
+def test_only_so_many_are_kept(tmp_path: Path) -> None:
+    """Beyond the largest number of cached specs, the oldest are removed."""
     for number in range(4):
-        load_spec(write(tmp_path / f"x{number}.json", rows(number + 1)))
+        path = write(tmp_path / f"x{number}.json", rows(number + 1))
+        load(path, replace(ANY, most_files=2))
     assert len(list((tmp_path / "cache" / "specs").iterdir())) == 2
 
 
 def test_damage_anywhere_leads_back_to_the_json(tmp_path: Path) -> None:
     """Flipped bytes, cut ends and foreign files change nothing but the time that loading takes."""
     path = write(tmp_path / "x.json", {"name": "n", "shardlist": rows(20, weight=2)})
-    plain = contents(load_spec(path))
+    plain = contents(load(path))
     kept = kept_file(tmp_path)
     whole = kept.read_bytes()
     chance = random.Random(0)
@@ -160,10 +164,10 @@ def test_damage_anywhere_leads_back_to_the_json(tmp_path: Path) -> None:
         if chance.random() < 0.2:
             del damaged[chance.randrange(len(whole)) :]
         kept.write_bytes(damaged)
-        assert contents(load_spec(path)) == plain
+        assert contents(load(path)) == plain
     for foreign in (b"", b"WIDSarr1", b"{}" * 99):
         kept.write_bytes(foreign)
-        assert contents(load_spec(path)) == plain
+        assert contents(load(path)) == plain
 
 
 FORGERIES = [
@@ -191,14 +195,14 @@ FORGERIES = [
 def test_forged_columns_lead_back_to_the_json(tmp_path: Path, what: str, value: Any) -> None:
     """Columns whose checksums hold and whose numbers do not are refused before a row is cut."""
     path = write(tmp_path / "x.json", rows(20))
-    plain = contents(load_spec(path))
+    plain = contents(load(path))
     about, columns = read_arrays(kept_file(tmp_path))
     if what == "about":
         about |= value
     else:
         columns[what] = value
     write_arrays(kept_file(tmp_path), about, columns)
-    assert contents(load_spec(path)) == plain
+    assert contents(load(path)) == plain
 
 
 @pytest.mark.parametrize("ends", [[9, 3, 21], [-1, 3, 21], [1, 2, 22], [1, 21]])
@@ -206,16 +210,16 @@ def test_forged_ends_of_rows_are_refused(tmp_path: Path, ends: list[int]) -> Non
     """A row that would lie outside the blob is found before it is asked for."""
     listed = [{"url": "a" * n + ".tar"} for n in (1, 4, 16)]
     path = write(tmp_path / "x.json", listed)
-    plain = contents(load_spec(path))
+    plain = contents(load(path))
     about, columns = read_arrays(kept_file(tmp_path))
     columns["url ends"] = np.array(ends)
     write_arrays(kept_file(tmp_path), about, columns)
-    assert contents(load_spec(path)) == plain
+    assert contents(load(path)) == plain
 
 
 def test_mapped_columns_outlive_their_file(tmp_path: Path) -> None:
     """Whoever has a spec open keeps it when another process replaces or removes the columns."""
     path = write(tmp_path / "x.json", rows(50))
-    spec = load_spec(path)
+    spec = load(path)
     kept_file(tmp_path).unlink()
     assert spec.shards[49] == rows(50)[49] | {"url": str(tmp_path / "x-049.tar")}

@@ -11,7 +11,7 @@ from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import open_url
 from wids.specs.spec import DatasetSpec
-from wids.specs.speccache import SpecCache, give_back_memory
+from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache, give_back_memory
 
 __all__ = ["SHARD_SUFFIXES", "expand_braces", "load_spec"]
 
@@ -28,6 +28,7 @@ def load_spec(
     options: Mapping[str, Any] | None = None,
     allow_local: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
+    cached: CachedSpecs = CACHED_SPECS,
 ) -> DatasetSpec:
     """Return the spec of a path, a URL, an open file or a list of shards.
 
@@ -43,6 +44,7 @@ def load_spec(
         options: Top-level keys that replace those of a JSON spec, or that a list is given.
         allow_local: Allow a JSON spec from a server to name files of this machine.
         cache_dir: Cache folder, which keeps large specs as columns that are mapped, not parsed.
+        cached: Which specs it keeps.
 
     Returns:
         The spec; a shard whose number of samples is unknown has `nsamples` None.
@@ -51,8 +53,12 @@ def load_spec(
         SpecError: The source does not exist, or is malformed.
         FetchError: A URL could not be read.
     """
+
+    def cache_of(location: str, base: str | None) -> SpecCache | None:
+        return SpecCache.of(location, base, cache_dir, cached)
+
     try:
-        return _loaded(source, base, options, allow_local, cache_dir)
+        return _loaded(source, base, options, allow_local, cache_of)
     except MemoryError:
         named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
         shown = "the list of shards" if named is None else display_url(str(named))
@@ -64,7 +70,7 @@ def _loaded(
     base: str | os.PathLike[str] | None,
     options: Mapping[str, Any] | None,
     allow_local: bool,
-    cache_dir: str | os.PathLike[str] | None,
+    cache_of: Callable[[str, str | None], SpecCache | None],
 ) -> DatasetSpec:
     base = None if base is None else os.fspath(base)
     parse = partial(
@@ -79,7 +85,7 @@ def _loaded(
         if shards is None:
             # The cache keeps a spec without options only: each set of options would need a copy.
             plain = options is None and not allow_local
-            kept = SpecCache.of(location, base, cache_dir) if plain else None
+            kept = cache_of(location, base) if plain else None
             return _parsed_once(location, parse, kept)
         return DatasetSpec.from_list(shards, base=base, options=options)
     if not isinstance(source, Iterable) or isinstance(source, bytes | Mapping):

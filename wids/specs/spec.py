@@ -13,6 +13,7 @@ the parser passes the function that reads the documents to which a spec refers.
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from wids.base.urls import display_url, is_local
@@ -30,17 +31,34 @@ from wids.specs.rows import (
 )
 from wids.specs.shardtable import MOST_SAMPLES, ShardTable
 
-__all__ = ["DatasetSpec"]
-
-# Bounds for specs from untrusted sources, which may refer to themselves or to an endless tree.
-MAX_NESTING = 8
-MAX_COMPONENTS = 10_000
-MAX_DOCUMENTS_NBYTES = 256 << 20
-MAX_SHARDS = 2_000_000
-MAX_VALUES_NBYTES = 3 << 30  # as bounded before parsing; a million shards of six keys take 1.3 GB
-MAX_ADDED = 1 << 30  # characters that bases and inherited fields add to the shards of all documents
+__all__ = ["BOUNDS", "DatasetSpec", "SpecBounds"]
 
 Read = Callable[[str], bytes]
+
+
+@dataclass(frozen=True)
+class SpecBounds:
+    """Bounds for specs from untrusted sources, which may refer to themselves or to an endless tree.
+
+    Attributes:
+        nesting: Number of levels of `datasets`.
+        components: Number of `datasets` of all documents.
+        documents_nbytes: Bytes of all documents to which a spec refers.
+        shards: Number of shards of all documents.
+        values_nbytes: Bytes of memory that the values of one document may take, as estimated before
+            it is parsed; a million shards of six keys take 1.3 GB.
+        inherited_characters: Characters that bases and inherited fields add to all shards.
+    """
+
+    nesting: int = 8
+    components: int = 10_000
+    documents_nbytes: int = 256 << 20
+    shards: int = 2_000_000
+    values_nbytes: int = 3 << 30
+    inherited_characters: int = 1 << 30
+
+
+BOUNDS = SpecBounds()
 
 
 class DatasetSpec:
@@ -81,6 +99,7 @@ class DatasetSpec:
         options: Mapping[str, Any] | None = None,
         read: Read | None = None,
         allow_local: bool = False,
+        bounds: SpecBounds = BOUNDS,
     ) -> "DatasetSpec":
         """Parse the text of a JSON shard-spec.
 
@@ -93,6 +112,7 @@ class DatasetSpec:
             read: Function that returns the document at a URL; needed if `datasets` refer to other
                 specs.
             allow_local: Allow a spec from a server to name files of this machine.
+            bounds: Bounds of the spec and of all documents to which it refers.
 
         Returns:
             The spec, with resolved URLs and the shards of nested datasets concatenated.
@@ -100,8 +120,8 @@ class DatasetSpec:
         Raises:
             SpecError: The spec is malformed; the message names source, shard, field and value.
         """
-        parser = _Parser(read, allow_local=allow_local)
-        document = _as_object(_load_json(text, display_url(source)), display_url(source))
+        parser = _Parser(read, bounds, allow_local=allow_local)
+        document = parser.document(text, display_url(source), display_url(source))
         return parser.dataset({**document, **(options or {})}, source, base)
 
     @classmethod
@@ -128,7 +148,7 @@ class DatasetSpec:
         """
         source = "the list of shards"
         # The calling program chose these locations, not a server, so local files are allowed.
-        parser = _Parser(None, allow_local=True)
+        parser = _Parser(None, BOUNDS, allow_local=True)
         header = {key: value for key, value in (options or {}).items() if key != "name"}
         name = (options or {}).get("name")
         check_name(name, source)
@@ -169,8 +189,9 @@ class DatasetSpec:
 class _Parser:
     """Parser of one spec and of all specs to which it refers."""
 
-    def __init__(self, read: Read | None, *, allow_local: bool) -> None:
+    def __init__(self, read: Read | None, bounds: SpecBounds, *, allow_local: bool) -> None:
         self._read = read
+        self._bounds = bounds
         # A document to which several datasets refer is read once.
         self._documents: dict[str, bytes] = {}
         self._num_components = 0
@@ -179,6 +200,17 @@ class _Parser:
         self._added = 0
         self._total = 0
         self._allow_local = allow_local
+
+    def document(self, text: str | bytes, source: str, where: str) -> dict[str, Any]:
+        """Return the JSON of one document as an object."""
+        most = self._bounds.values_nbytes
+        # Before parsing: a few kilobytes of JSON can become gigabytes of Python objects.
+        if json_nbytes(text, most) > most:
+            raise SpecError(
+                f"{source}: its values could take more than {most} bytes of memory; "
+                "expected a shard-spec with fewer keys and lists"
+            )
+        return _as_object(_load_json(text, source), where)
 
     def dataset(
         self, document: dict[str, Any], source: str, base: str | None, depth: int = 0
@@ -223,11 +255,11 @@ class _Parser:
             Its spec, and its shards with the fields that they inherit.
         """
         # Checked before the fetch, so that a spec that refers to itself costs no more requests.
-        if depth > MAX_NESTING:
-            raise SpecError(f"{where}: datasets nest more than {MAX_NESTING} deep")
+        if depth > self._bounds.nesting:
+            raise SpecError(f"{where}: datasets nest more than {self._bounds.nesting} deep")
         self._num_components += 1
-        if self._num_components > MAX_COMPONENTS:
-            raise SpecError(f"{where}: more than {MAX_COMPONENTS} datasets in all")
+        if self._num_components > self._bounds.components:
+            raise SpecError(f"{where}: more than {self._bounds.components} datasets in all")
         source_url = component.get("source_url")
         own_base = self._own_base(component, base, where)
         if source_url is None:
@@ -239,7 +271,7 @@ class _Parser:
             self._refuse_local(source_url, where, "source_url")
             # Its relative URLs are resolved against its own folder, not that of the outer spec.
             text = self._fetch(source_url, where)
-            document = _as_object(_load_json(text, display_url(source_url)), where)
+            document = self.document(text, display_url(source_url), where)
             spec = self.dataset(document, source_url, own_base, depth)
             check_name(component.get("name"), where)
             name = component.get("name") or spec.name
@@ -252,10 +284,10 @@ class _Parser:
     def shards(self, listed: Sequence[Any], source: str, base: str) -> ShardTable:
         """Check shards and resolve their URLs."""
         self._num_shards += len(listed)
-        if self._num_shards > MAX_SHARDS:
+        if self._num_shards > self._bounds.shards:
             raise SpecError(
-                f"{source}: expected {MAX_SHARDS} shards at most, found {self._num_shards}; "
-                "write fewer, larger shards (`wids reshard`)"
+                f"{source}: expected {self._bounds.shards} shards at most, found "
+                f"{self._num_shards}; write fewer, larger shards (`wids reshard`)"
             )
         self._add(len(base) * len(listed), source)
         # By column, two microseconds a shard; one by one only if a shard is unusual or malformed.
@@ -277,10 +309,11 @@ class _Parser:
     def _add(self, num_characters: int, where: str) -> None:
         """Count what is copied to each shard: a few kilobytes of JSON may stand for gigabytes."""
         self._added += num_characters
-        if self._added > MAX_ADDED:
+        most = self._bounds.inherited_characters
+        if self._added > most:
             raise SpecError(
                 f"{where}: base, name and other fields that shards inherit take more than "
-                f"{MAX_ADDED} characters in all; shorten them"
+                f"{most} characters in all; shorten them"
             )
 
     def _may_name(self, urls: Sequence[str], source: str) -> bool:
@@ -338,9 +371,10 @@ class _Parser:
             self._documents[url] = self._read(url)
         # Counted at each reference: each parses the document again and adds its shards.
         self._documents_nbytes += len(self._documents[url])
-        if self._documents_nbytes > MAX_DOCUMENTS_NBYTES:
+        most = self._bounds.documents_nbytes
+        if self._documents_nbytes > most:
             raise SpecError(
-                f"{where}: the specs that it names have more than {MAX_DOCUMENTS_NBYTES} bytes "
+                f"{where}: the specs that it names have more than {most} bytes "
                 "in all; merge them (`wids merge`) and open the merged one"
             )
         return self._documents[url]
@@ -354,11 +388,6 @@ def _lies_below(url: str, base: str, given: str) -> bool:
 
 
 def _load_json(text: str | bytes, source: str) -> Any:
-    if json_nbytes(text, MAX_VALUES_NBYTES) > MAX_VALUES_NBYTES:
-        raise SpecError(
-            f"{source}: its values could take more than {MAX_VALUES_NBYTES} bytes of memory; "
-            "expected a shard-spec with fewer keys and lists"
-        )
     try:
         return json.loads(text)
     except RecursionError:

@@ -14,6 +14,7 @@ import os
 import sys
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -32,15 +33,31 @@ if TYPE_CHECKING:
 
     from wids.specs.spec import DatasetSpec
 
-__all__ = ["SpecCache", "give_back_memory"]
+__all__ = ["CACHED_SPECS", "CachedSpecs", "SpecCache", "give_back_memory"]
 
-LEAST_NBYTES = 2_000_000  # a smaller JSON is parsed faster than its columns are found and checked
-MOST_FILES = 32  # of some tens of megabytes each
-# Two writes within one tick of the clock give a file the same times, so a change could be missed.
-_SETTLED_NS = 2_000_000_000
 _SUFFIX = ".columns"
 
 _log = logging.getLogger("wids")
+
+
+@dataclass(frozen=True)
+class CachedSpecs:
+    """Which specs are cached, and how many.
+
+    Attributes:
+        least_nbytes: Size of the smallest JSON; a smaller one is parsed faster than its columns are
+            found and checked.
+        settled_ns: Age in nanoseconds from which on a JSON is cached. Two writes within one tick of
+            the clock give a file the same times, so a change could be missed.
+        most_files: Number of specs that are kept, of some tens of megabytes each.
+    """
+
+    least_nbytes: int = 2_000_000
+    settled_ns: int = 2_000_000_000
+    most_files: int = 32
+
+
+CACHED_SPECS = CachedSpecs()
 
 
 class SpecCache:
@@ -50,7 +67,10 @@ class SpecCache:
     True
     """
 
-    def __init__(self, folder: Path, location: str, base: str | None) -> None:
+    def __init__(
+        self, folder: Path, location: str, base: str | None, cached: CachedSpecs = CACHED_SPECS
+    ) -> None:
+        self._cached = cached
         self._location = Path(location).expanduser()
         # Everything that determines the columns, apart from the content of the JSON.
         asked = [
@@ -71,7 +91,11 @@ class SpecCache:
 
     @classmethod
     def of(
-        cls, location: str, base: str | None, cache_dir: str | os.PathLike[str] | None
+        cls,
+        location: str,
+        base: str | None,
+        cache_dir: str | os.PathLike[str] | None,
+        cached: CachedSpecs = CACHED_SPECS,
     ) -> SpecCache | None:
         """Return the cache of a JSON spec; None if the spec is small or no local file.
 
@@ -79,11 +103,12 @@ class SpecCache:
             location: Path of the JSON.
             base: Folder or URL against which relative URLs are resolved; None for the JSON's own.
             cache_dir: The cache folder; None for the default one.
+            cached: Which specs are cached.
         """
         try:
-            if os.stat(os.path.expanduser(location)).st_size < LEAST_NBYTES:  # noqa: PTH111, PTH116
+            if os.stat(os.path.expanduser(location)).st_size < cached.least_nbytes:  # noqa: PTH111, PTH116
                 return None
-            return cls(choose_folder(cache_dir) / SPECS_FOLDER, location, base)
+            return cls(choose_folder(cache_dir) / SPECS_FOLDER, location, base, cached)
         except OSError:
             return None
 
@@ -117,7 +142,7 @@ class SpecCache:
         """Store the columns of the spec, unless the JSON has changed; failures are only logged."""
         try:
             now = self._look()
-            settled = time.time_ns() - max(now[-2:]) > _SETTLED_NS
+            settled = time.time_ns() - max(now[-2:]) > self._cached.settled_ns
             if now != self._identity or not settled:
                 return
             check_folder(self._folder, shared=False)
@@ -131,7 +156,7 @@ class SpecCache:
     def _drop_old(self) -> None:
         """Remove all but the most recent files; a removed one is made again when needed."""
         files = sorted(self._folder.glob(f"*{_SUFFIX}"), key=lambda path: path.stat().st_mtime_ns)
-        for path in files[:-MOST_FILES]:
+        for path in files[: -self._cached.most_files]:
             path.unlink(missing_ok=True)
 
 
