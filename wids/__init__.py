@@ -62,6 +62,7 @@ if TYPE_CHECKING:
     from wids.tar.interchange import write_energon_index as write_energon_index
     from wids.tar.shard import Shard as Shard
     from wids.tar.tarindex import TarIndex as TarIndex
+    from wids.tools.mapping import map_samples as map_samples
     from wids.tools.reshard import reshard as reshard
     from wids.views.dataset import ShardListDataset as ShardListDataset
     from wids.views.dataset import open_view as open_view
@@ -118,6 +119,7 @@ _HOME_OF = {
     "decode_video": "codecs.media",
     "encode_field": "codecs.formats",
     "index_shard": "specs.build",
+    "map_samples": "tools.mapping",
     "open_huggingface": "importing.huggingface",
     "open_view": "views.dataset",
     "order_report": "ordering.orderreport",

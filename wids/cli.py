@@ -23,6 +23,7 @@ from wids.commands.choose import add_choose_commands
 from wids.commands.copy import add_copy_commands
 from wids.commands.look import add_look_commands
 from wids.commands.make import add_make_commands
+from wids.commands.mapping import add_map_command
 from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of
 from wids.errors import WidsError
 
@@ -122,6 +123,7 @@ def _make_parser() -> argparse.ArgumentParser:
         add_check_commands,
         add_choose_commands,
         add_copy_commands,
+        add_map_command,
     ):
         add(commands)
     return parser

@@ -112,26 +112,6 @@ def test_views_are_compared(capsys: pytest.CaptureFixture[str]) -> None:
     assert "the same order" in capsys.readouterr().out
 
 
-def test_commands_take_a_view(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
-    """Samples of it are listed, shown and written, and its order is planned."""
-    assert main(["select", "all.json", "--where", ".cls == 3", "-o", "three.json"]) == 0
-    capsys.readouterr()
-    assert main(["ls", "three.json", "1:3", "--json"]) == 0
-    rows = json.loads(capsys.readouterr().out)
-    assert [(row["index"], row["key"]) for row in rows] == [(1, "k07"), (2, "k11")]
-    assert rows[0]["fields"] == {".cls": 1, ".json": 22, ".txt": 6}
-    assert main(["show", "three.json", "-1", "--json"]) == 0
-    assert "k39" in capsys.readouterr().out
-    assert main(["order", "three.json", "--json", "--batch-size", "2"]) == 0
-    assert json.loads(capsys.readouterr().out)
-    assert main(["info", "three.json"]) == 0
-    printed = capsys.readouterr().out
-    assert "total samples: 10" in printed
-    assert "filter('.cls == 3')" in printed
-    assert main(["info", "three.json", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["fields"] == [".cls", ".json", ".txt"]
-
-
 def test_a_view_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """`reshard` writes its samples, in its order, and can choose further."""
     assert main(["select", "all.json", "--sort-by", ".json:w", "-o", "sorted.json"]) == 0
@@ -171,3 +151,80 @@ def test_a_version_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[st
     for command in (["reshard", "new.json", "-o", "x/%d.tar"], ["export", "new.json", "x"]):
         assert main(command) == 1
         assert "Join, which lie in no shard" in capsys.readouterr().err
+
+
+# Every command that takes a SPEC, and what it prints of the ten samples of class 3.
+TAKERS = [
+    ("info", "three.json --json", '"nsamples": 10'),
+    ("ls", "three.json --json", '"first_index": 7,\n    "url": "'),
+    ("ls", "three.json 1:3 --json", '"key": "k07"'),
+    ("show", "three.json -1 --json", "k39"),
+    ("cat", "three.json 0 .txt", "text 3"),
+    ("sample", "three.json 9", "k39"),
+    ("stats", "three.json --json --values .cls", '"values": {\n    "3": 10\n  }'),
+    ("check", "three.json --decode --json", '"num_shards": 4,\n  "num_errors": 0'),
+    ("verify", "three.json --json", '"num_errors": 0'),
+    ("order", "three.json --json --batch-size 2", "batch_size"),
+    ("select", "three.json --take 2 -o few.json", ""),
+    ("diff", "three.json three.json", "the same order"),
+    ("export", "three.json out.csv", ""),
+    ("reshard", "three.json -o new/x-%d.tar --workers 1", ""),
+    ("map", "three.json -o new/y-%d.tar --workers 1", ""),
+]
+
+
+def test_every_command_takes_a_saved_view(capfd: pytest.CaptureFixture[str]) -> None:
+    """It works on the chosen samples and no others; `browse` has a test of its own."""
+    assert main(["select", "all.json", "--where", ".cls == 3", "-o", "three.json"]) == 0
+    for command, options, expected in TAKERS:
+        capfd.readouterr()
+        assert main([command, *options.split()]) == 0, (command, options)
+        assert expected in capfd.readouterr().out, (command, options)
+    assert len(keys("few.json")) == 2
+    assert len(Path("out.csv").read_text().splitlines()) == 11
+    assert keys("new/x.json") == keys("new/y.json") == keys("three.json")
+
+
+def test_statistics_of_a_view_count_each_sample_as_often_as_it_was_chosen(
+    capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    """Joined fields and repeated samples count; a shard that cannot be read is named."""
+    dataset = wids.ShardListDataset("all.json")
+    joined = dataset.join(dataset, rename={".cls": ".b", ".txt": ".c", ".json": ".d"})
+    joined.select([3, 3, 5, 25]).save("some.json")
+    capsys.readouterr()
+    assert main(["stats", "some.json", "--json", "--values", ".b"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["samples"]["count"] == found["fields"][".c"]["count"] == 4
+    assert found["values"] == {"3": 2, "1": 2}
+    assert found["fields"][".txt"]["nbytes"] == 6 + 6 + 6 + 7
+    (folder / "2.tar").write_bytes(b"no tar")
+    for command in ("stats", "check"):
+        assert main([command, "some.json", "--json"]) == 1
+        assert "2.tar" in capsys.readouterr().out
+
+
+def test_check_of_a_view_decodes_only_its_samples(
+    make_shard: Callable[..., Path], capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    """What the view left out because it is damaged is no fault of the view."""
+    samples = [{"__key__": key, ".json": "{" if key == "b" else "{}"} for key in "abc"]
+    (folder / "bad.tar").write_bytes(make_shard("set/bad.tar", samples).read_bytes())
+    assert main(["select", "bad.tar", "--keys", "good.txt", "-o", "good.json"]) == 1
+    (folder / "good.txt").write_text("a\nc\n")
+    assert main(["select", "bad.tar", "--keys", "good.txt", "-o", "good.json"]) == 0
+    capsys.readouterr()
+    assert main(["check", "bad.tar", "--decode"]) == 1
+    assert "sample 1 (b), field .json" in capsys.readouterr().out
+    assert main(["check", "good.json", "--decode"]) == 0
+
+
+def test_lists_with_saved_views_are_one_sequence() -> None:
+    """A list of locations, parsed documents among them, is opened in its order."""
+    assert main(["select", "all.json", "--where", ".cls == 3", "-o", "three.json"]) == 0
+    few = {"wids_version": 2, "base": "all.json", "indexes": {"list": [1, 0]}}
+    assert list(wids.open_view(few).keys) == ["k01", "k00"]
+    both = wids.open_view(["three.json", "3.tar"])
+    assert list(both.keys) == [key for key in KEYS if int(key[1:]) % 4 == 3] + KEYS[30:]
+    with pytest.raises(wids.SpecError, match=r"opened by wids\.open_view"):
+        wids.ShardListDataset("three.json")

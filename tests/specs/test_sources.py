@@ -123,9 +123,9 @@ def test_home_folders_expand(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
         ("missing.json", "missing.json: cannot be read as a shard-spec"),
         ("nowhere/*.tar", "no file matches"),
         ([], "list of shards is empty"),
-        (17, "expected a path, a URL, an open file or a list, found 17"),
+        (17, "expected a path, a URL, an open file, a list, a dict or a DatasetSpec, found 17"),
         (b"a.tar", "expected a path"),
-        ({"url": "a.tar"}, "expected a path"),
+        ({"url": "a.tar"}, "the dict: holds no shards; expected a 'shardlist'"),
     ],
 )
 def test_what_names_no_dataset_is_refused(source: object, message: str) -> None:
@@ -138,3 +138,35 @@ def test_a_folder_without_shards_is_refused(tmp_path: Path) -> None:
     """The error names the folder and the suffixes looked for."""
     with pytest.raises(SpecError, match=rf"{tmp_path}: holds no shards: .*\.tar"):
         load_spec(tmp_path)
+
+
+def test_parsed_specs_and_lists_of_specs_open_like_a_path(folder: Path) -> None:
+    """A dict, a `DatasetSpec` and a list of specs stand for the shards of their documents."""
+    first = {"name": "a", "classes": ["cat"], "shardlist": [{"url": "b-00.tar", "nsamples": 2}]}
+    second = first | {"name": "b", "shardlist": [{"url": "b-01.tar", "nsamples": 3}]}
+    third = first | {"name": None, "shardlist": [{"url": "c.tar.gz", "nsamples": 1}]}
+    (folder / "a.json").write_text(json.dumps(first))
+    (folder / "b.json").write_text(json.dumps(second))
+    assert names(first) == ["b-00.tar"]
+    assert load_spec(first, base=folder).shards.urls[0] == str(folder / "b-00.tar")
+    parsed = load_spec(folder / "b.json")
+    again = load_spec(parsed, options={"license": "MIT"})
+    assert (again.name, again.shards.urls[0]) == ("b", parsed.shards.urls[0])
+    assert again.header == parsed.header | {"license": "MIT"}
+    both = load_spec([folder / "a.json", parsed, third, second])
+    assert [Path(url).name for url in both.shards.urls] == [
+        "b-00.tar",
+        "b-01.tar",
+        "c.tar.gz",
+        "b-01.tar",
+    ]
+    assert both.header["classes"] == ["cat"]
+    assert [shard.dataset for shard in both.shards] == ["a", "b", None, "b"]
+    assert load_spec([folder / "a.json"]).name == "a"
+    other = first | {"classes": ["dog"]}
+    with pytest.raises(SpecError, match="class 0 is 'dog'"):
+        load_spec([folder / "a.json", other])
+    with pytest.raises(SpecError, match="the dict: holds no shards"):
+        load_spec({"wids_version": 1})
+    with pytest.raises(SpecError, match=r"the dict: grouping: expected 'adjacent' or .*, found 3"):
+        load_spec(first | {"grouping": 3})

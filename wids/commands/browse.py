@@ -16,7 +16,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wids.base.urls import hide_credentials
-from wids.commands.terminal import DONE, Arguments, add_command, note, out
+from wids.commands.terminal import (
+    DONE,
+    Arguments,
+    add_command,
+    add_rules,
+    note,
+    out,
+    rules_given,
+)
 from wids.errors import WidsWarning
 
 if TYPE_CHECKING:
@@ -80,6 +88,7 @@ def add_browse_commands(commands: Any) -> None:
         action="store_true",
         help="print the URL and do not open a browser",
     )
+    add_rules(parser)
     parser.add_argument("--json", action="store_true", help="print only the URL, as JSON")
 
 
@@ -131,6 +140,7 @@ def _opened(args: Arguments) -> tuple[ShardList, Uncounted, NDArray[np.int64] | 
         remote="range",
         cache_dir=args.cache_dir,
         on_uncounted=uncounted.__setitem__,
+        **rules_given(args),
     )
     dataset, chosen = shards_and_rows(opened, transformations="memoryview", remote="range")
     if uncounted and not len(dataset):

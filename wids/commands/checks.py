@@ -13,12 +13,14 @@ from wids.commands.terminal import (
     Arguments,
     add_command,
     add_json,
+    add_rules,
     add_workers,
     complain,
     note,
     out,
     positive,
     print_json,
+    rules_given,
 )
 
 if TYPE_CHECKING:
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from wids.caching.cache import ShardCache
     from wids.specs.spec import DatasetSpec
     from wids.tools.check import Fault
+    from wids.tools.stats import Stats
+    from wids.views.chosenshards import ChosenShard
 
 __all__ = ["add_check_commands"]
 
@@ -41,48 +45,61 @@ def add_check_commands(commands: Any) -> None:
 
 def check(args: Arguments) -> int:
     """Check a dataset against its spec."""
-    from wids.specs.sources import load_spec
-    from wids.tools.check import check_spec
+    from wids.tools.check import check_shards
 
-    spec = load_spec(args.spec)
-    faults = check_spec(
-        spec,
+    shards = _shards(args)
+    faults = check_shards(
+        shards,
         digests=not args.no_digest,
         decode=args.decode,
         cache_dir=args.cache_dir,
         workers=args.workers,
     )
-    return _report(args, spec, faults, "checked")
+    return _report(args, len(shards), faults, "checked")
+
+
+def _shards(args: Arguments) -> list[ChosenShard]:
+    """Return the shards of a dataset, or those from which a saved view reads."""
+    from wids.specs.indexrules import rules_of
+    from wids.specs.sources import load_spec
+    from wids.views.chosenshards import ChosenShard, chosen_shards
+    from wids.views.opening import is_saved_view, open_samples
+
+    rules = rules_given(args)
+    if is_saved_view(args.spec):
+        with open_samples(args.spec, cache_dir=args.cache_dir, **rules) as view:
+            return chosen_shards(view)
+    spec = load_spec(args.spec, options=rules or None)  # shards that nobody can count are checked
+    return [ChosenShard(shard, rules_of(spec.header)) for shard in spec.shards]
 
 
 def verify(args: Arguments) -> int:
     """Compare sizes and digests with the spec."""
-    from wids.specs.sources import load_spec
-    from wids.tools.check import check_spec
+    from wids.tools.check import check_shards
 
-    spec = load_spec(args.spec)
-    bare = sum(not shard.digests for shard in spec.shards)
+    shards = _shards(args)
+    bare = sum(not shard.ref.digests for shard in shards)
     if bare:
         # Agreeing with nothing would look like agreement.
         raise ValueError(
-            f"{args.spec}: {bare} of {len(spec.shards)} shards have no digest to compare with; "
+            f"{args.spec}: {bare} of {len(shards)} shards have no digest to compare with; "
             "note them with wids create, or check the headers with wids check"
         )
-    faults = check_spec(spec, headers=False, cache_dir=args.cache_dir, workers=args.workers)
-    return _report(args, spec, faults, "verified")
+    faults = check_shards(shards, headers=False, cache_dir=args.cache_dir, workers=args.workers)
+    return _report(args, len(shards), faults, "verified")
 
 
-def _report(args: Arguments, spec: DatasetSpec, faults: list[Fault], done: str) -> int:
+def _report(args: Arguments, num_shards: int, faults: list[Fault], done: str) -> int:
     errors = [fault for fault in faults if fault.severity == "error"]
     if args.json:
         listed = [fault.as_dict() for fault in faults]
-        _print_report(args.spec, len(spec.shards), len(errors), listed)
+        _print_report(args.spec, num_shards, len(errors), listed)
     else:
         out(line for fault in faults for line in _fault_lines(fault))
     bad = len({fault.shard for fault in errors})
     # On standard error, so that a report sent to a file holds faults only.
     note(
-        f"{args.spec}: {len(spec.shards)} shards {done}, "
+        f"{args.spec}: {num_shards} shards {done}, "
         + (f"{len(errors)} faults in {bad} of them" if errors else "no faults")
     )
     return FAULTY if errors else DONE
@@ -111,21 +128,18 @@ def _fault_lines(fault: Fault) -> list[str]:
 
 def stats(args: Arguments) -> int:
     """Print counts, sizes and values of the fields."""
-    from wids.specs.sources import load_spec
-    from wids.tools.stats import spec_stats, stats_lines
+    from wids.tools.stats import stats_lines
 
     if args.plot:  # before all shards are read
         check_plot_name(Path(args.plot))
     values = args.values if args.values is None else f".{args.values.lstrip('.')}"
-    spec = load_spec(args.spec)
-    found = spec_stats(spec, values=values, cache_dir=args.cache_dir, workers=args.workers)
+    found, names = _stats_and_names(args, values)
     for shard, message in found.failures.items():
         complain(f"{shard} is left out: {message}")
     if values is not None and not found.values:
         # An empty table would look like a dataset without classes.
         there = " ".join(found.fields) or "none, as no sample was read"
         complain(f"no sample has a field {values}; there are {there}")
-    names = _names_of_values(spec, values)
     if args.json:
         print_json(found.as_dict())
     elif found.samples.count or not found.failures:
@@ -136,6 +150,24 @@ def stats(args: Arguments) -> int:
 
         plot_stats(found, Path(args.plot), names)
     return FAULTY if found.failures or (values and not found.values) else DONE
+
+
+def _stats_and_names(args: Arguments, values: str | None) -> tuple[Stats, dict[str, str]]:
+    """Return the statistics of a dataset or a saved view, and names of the values counted."""
+    from wids.specs.sources import load_spec
+    from wids.tools.stats import spec_stats, view_stats
+    from wids.views.opening import is_saved_view, open_samples
+
+    rules, cache_dir = rules_given(args), args.cache_dir
+    if not is_saved_view(args.spec):
+        spec = load_spec(args.spec, options=rules or None)
+        found = spec_stats(spec, values=values, cache_dir=cache_dir, workers=args.workers)
+        return found, _names_of_values(spec, values)
+    options = {"transformations": "memoryview", "remote": "range", "cache_dir": cache_dir}
+    with open_samples(args.spec, **options, **rules) as view:
+        found = view_stats(view, values=values, workers=args.workers)
+        names = view.class_names if values in CLASS_EXTENSIONS else {}
+        return found, {str(number): name for number, name in names.items()}
 
 
 def _names_of_values(spec: DatasetSpec, values: str | None) -> dict[str, str]:
@@ -163,6 +195,7 @@ def _add_check(commands: Any) -> None:
         "--no-digest", action="store_true", help="read only headers, and check no digests"
     )
     parser.add_argument("--decode", action="store_true", help="decode every field")
+    add_rules(parser)
     add_workers(parser)
     add_json(parser)
 
@@ -175,6 +208,7 @@ def _add_verify(commands: Any) -> None:
         ["wids verify train.json", "wids verify https://host/train.json --json"],
     )
     parser.add_argument("spec", metavar="SPEC")
+    add_rules(parser)
     add_workers(parser)
     add_json(parser)
 
@@ -189,6 +223,7 @@ def _add_stats(commands: Any) -> None:
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument("--values", metavar="EXT", help="count the values of this field")
     parser.add_argument("--plot", metavar="FILE", help="draw histograms into this image")
+    add_rules(parser)
     add_workers(parser)
     add_json(parser)
 
@@ -241,6 +276,7 @@ def _add_order(commands: Any) -> None:
         "--seed", type=int, default=0, metavar="N", help="random seed of the order (0)"
     )
     parser.add_argument("--plot", metavar="FILE", help="draw the comparison into an image")
+    add_rules(parser)
     add_json(parser)
 
 
@@ -258,7 +294,7 @@ def order(args: Arguments) -> int:
         cache_shards=args.cache_shards,
     )
     options = {name: getattr(args, name) for name in ("partition", "lanes", "chunksize", "seed")}
-    reports = compare_interleaves(_lengths(args.spec), cluster, args.interleave, **options)
+    reports = compare_interleaves(_lengths(args), cluster, args.interleave, **options)
     if args.json:
         print_json([report.to_dict() for report in reports])
     else:
@@ -270,11 +306,11 @@ def order(args: Arguments) -> int:
     return DONE
 
 
-def _lengths(source: str) -> Sequence[int]:
+def _lengths(args: Arguments) -> Sequence[int]:
     from wids.views.opening import open_samples
 
     # The dataset, not the spec alone: it counts the shards of which the spec does not.
-    with open_samples(source, transformations="memoryview") as samples:
+    with open_samples(args.spec, transformations="memoryview", **rules_given(args)) as samples:
         lengths: Sequence[int] = samples.lengths
         return lengths
 

@@ -12,9 +12,11 @@ from wids.commands.terminal import (
     add_cache_dir,
     add_command,
     add_json,
+    add_rules,
     note,
     out,
     print_json,
+    rules_given,
 )
 
 if TYPE_CHECKING:
@@ -39,7 +41,7 @@ def select(args: Arguments) -> int:
     for name in shares or [args.output]:
         if Path(name).suffix != ".json":
             raise ValueError(f"-o: expected a name that ends in .json, got {name!r}")
-    with open_samples(args.spec, cache_dir=args.cache_dir) as samples:
+    with open_samples(args.spec, cache_dir=args.cache_dir, **rules_given(args)) as samples:
         chosen = _chosen(args, samples)
         views = {args.output: chosen}
         if shares:  # the names of the files are those of the parts
@@ -135,15 +137,17 @@ def _add_select(commands: Any) -> None:
     parser.add_argument("--stratify", metavar="COLUMN", help="equal shares of each of its values")
     parser.add_argument("--seed", type=int, default=0, metavar="N", help="of --take and --split")
     add_cache_dir(parser)
+    add_rules(parser)
 
 
 def diff(args: Arguments) -> int:
     """Print which keys two datasets or views do not share."""
     from wids.views.opening import open_samples
 
+    rules = rules_given(args)
     with (
-        open_samples(args.first, remote="range") as first,
-        open_samples(args.second, remote="range") as second,
+        open_samples(args.first, remote="range", **rules) as first,
+        open_samples(args.second, remote="range", **rules) as second,
     ):
         left, right = _lost(first, second), _lost(second, first)
         common = len(first) - len(left)
@@ -180,4 +184,5 @@ def _add_diff(commands: Any) -> None:
     )
     parser.add_argument("first", metavar="SPEC")
     parser.add_argument("second", metavar="SPEC")
+    add_rules(parser)
     add_json(parser)

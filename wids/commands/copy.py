@@ -15,12 +15,14 @@ from wids.commands.terminal import (
     Arguments,
     add_command,
     add_json,
+    add_rules,
     add_workers,
     complain,
     message_of,
     note,
     out,
     print_json,
+    rules_given,
 )
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ def _add_reshard(commands: Any) -> None:
         help="divide the samples; NAME replaces {split} in PATTERN",
     )
     parser.add_argument("--rekey", action="store_true", help="replace the keys by numbers")
-    _add_concatenated(parser)
+    add_rules(parser)
     _add_strict(parser)
     add_workers(parser)
 
@@ -100,14 +102,6 @@ def _add_writing(parser: Any) -> None:
     parser.add_argument("--no-digest", action="store_true", help="do not compute MD5 and SHA-256")
     parser.add_argument("--sidecars", action="store_true", help="write the tar index of each shard")
     parser.add_argument("--resume", action="store_true", help="continue a run that was interrupted")
-
-
-def _add_concatenated(parser: Any) -> None:
-    parser.add_argument(
-        "--concatenated",
-        action="store_true",
-        help="also read archives that follow the first one in a tar",
-    )
 
 
 def _add_strict(parser: Any) -> None:
@@ -137,8 +131,7 @@ def import_(args: Arguments) -> int:
         classes=_classes(args.classes),
         split=args.split,
         pattern=args.pattern,
-        grouping=args.grouping,
-        concatenated=args.concatenated,
+        **rules_given(args),
         rekeyed=args.rekey,
         strict=args.strict,
     )
@@ -263,13 +256,7 @@ def _add_import(commands: Any) -> None:
         metavar="REGEX",
         help="regular expression with groups key and ext for the keys of an LMDB",
     )
-    parser.add_argument(
-        "--grouping",
-        choices=["adjacent", "shard"],
-        default="adjacent",
-        help="shard: members of a sample may be anywhere in a tar (%(default)s)",
-    )
-    _add_concatenated(parser)
+    add_rules(parser)
     parser.add_argument("--rekey", action="store_true", help="replace the keys by numbers")
     _add_strict(parser)
 
@@ -321,7 +308,8 @@ def export(args: Arguments) -> int:
             "name in '/' if it has a dot"
         )
     omissions = Omissions(strict=args.strict)
-    with open_samples(args.spec, transformations=[]) as samples:
+    rules = rules_given(args)
+    with open_samples(args.spec, transformations=[], **rules) as samples:
         if not len(samples):
             raise ValueError(f"{args.spec}: holds no samples, nothing was written")
         dataset, rows = shards_and_rows(samples, transformations=[])
@@ -355,6 +343,7 @@ def _add_export(commands: Any) -> None:
         metavar="EXT",
         help="add the text of this field as a column",
     )
+    add_rules(parser)
     _add_strict(parser)
 
 
@@ -394,12 +383,10 @@ def reshard(args: Arguments) -> int:
 
 def _opened(args: Arguments) -> tuple[ViewableShards, Any]:
     """Open the shards that are read, and the samples of them that take part."""
-    from wids.specs.merging import merged_header
-    from wids.specs.sources import load_spec
     from wids.views.opening import is_saved_view, open_samples, shards_and_rows
     from wids.views.viewable import ViewableShards
 
-    options: dict[str, Any] = {"cache_dir": args.cache_dir, "concatenated": args.concatenated}
+    options: dict[str, Any] = {"cache_dir": args.cache_dir, **rules_given(args)}
     saved = [source for source in args.specs if is_saved_view(source)]
     if saved and len(args.specs) > 1:
         raise ValueError(
@@ -410,11 +397,8 @@ def _opened(args: Arguments) -> tuple[ViewableShards, Any]:
         view = open_samples(saved[0], transformations=[], **options)
         dataset, rows = shards_and_rows(view, transformations=[], **options)
         return dataset, dataset if rows is None else dataset.select(rows)
-    specs = [(source, load_spec(source)) for source in args.specs]
-    shards = [shard for _, spec in specs for shard in spec.shards]
-    header = merged_header({source: spec.header for source, spec in specs})
-    # The spec's top-level keys.
-    dataset = ViewableShards(shards, transformations=[], options=header, **options)
+    specs = args.specs if len(args.specs) > 1 else args.specs[0]
+    dataset = ViewableShards(specs, transformations=[], **options)
     return dataset, dataset
 
 

@@ -12,10 +12,12 @@ from wids.commands.terminal import (
     add_cache_dir,
     add_command,
     add_json,
+    add_rules,
     add_sample_arguments,
     note,
     out,
     print_json,
+    rules_given,
     standard_output,
 )
 
@@ -36,7 +38,8 @@ def info(args: Arguments) -> int:
     from wids.base.urls import hide_credentials
     from wids.tools.listing import dataset_facts, spec_lines, spec_table_row
 
-    all_facts = [dataset_facts(source, args.cache_dir) for source in args.filenames]
+    rules = rules_given(args)
+    all_facts = [dataset_facts(source, args.cache_dir, rules) for source in args.filenames]
     if args.json:
         print_json(all_facts[0] if len(all_facts) == 1 else all_facts)
     elif args.table:
@@ -56,9 +59,14 @@ def ls(args: Arguments) -> int:
         return _ls_samples(args)
     from wids.base.text import format_nbytes, table
     from wids.specs.sources import load_spec
-    from wids.tools.listing import shard_rows
+    from wids.tools.listing import shard_rows, view_rows
+    from wids.views.opening import is_saved_view
 
-    rows = shard_rows(load_spec(args.spec))
+    if is_saved_view(args.spec):
+        with _open_raw(args) as view:
+            rows = view_rows(view)
+    else:
+        rows = shard_rows(load_spec(args.spec))
     if args.json:
         print_json(rows)
         return DONE
@@ -75,7 +83,7 @@ def ls(args: Arguments) -> int:
 def _ls_samples(args: Arguments) -> int:
     from wids.base.text import format_nbytes, table
 
-    with _open_raw(args.spec) as dataset:
+    with _open_raw(args) as dataset:
         indexes = _parse_range(args.samples, len(dataset))
         # Columns as wide as the widest cell need all rows first; they hold names and numbers.
         found = [_sample_row(dataset, index) for index in indexes]
@@ -115,7 +123,7 @@ def show(args: Arguments) -> int:
     """Show one sample: fields, sizes, values, images."""
     from wids.commands.show import describe_sample, draw_pictures, sample_lines
 
-    with _open_raw(args.spec) as dataset:
+    with _open_raw(args) as dataset:
         found = dataset[args.index]
         description = describe_sample(found, dataset.class_names)
         total = len(dataset)
@@ -143,7 +151,7 @@ def _draws_pictures() -> bool:
 
 def cat(args: Arguments) -> int:
     """Write the bytes of one field to standard output."""
-    with _open_raw(args.spec) as dataset:
+    with _open_raw(args) as dataset:
         _write_field(dataset[args.index], args.field)
     return DONE
 
@@ -168,7 +176,9 @@ def sample(args: Arguments) -> int:
     from wids.views.opening import open_samples
 
     raw = args.raw or args.python or args.cat is not None
-    with open_samples(args.filename, transformations="bytes" if raw else "PIL") as dataset:
+    transformations = "bytes" if raw else "PIL"
+    rules = rules_given(args)
+    with open_samples(args.filename, transformations=transformations, **rules) as dataset:
         note(f"dataset size: {len(dataset)}")
         found = dataset[int(args.index or 0)]
     if args.cat is not None:
@@ -181,12 +191,12 @@ def sample(args: Arguments) -> int:
     return DONE
 
 
-def _open_raw(spec: str) -> Any:
+def _open_raw(args: Arguments) -> Any:
     from wids.views.opening import open_samples
 
     # A look at one sample of a remote shard that has a sidecar fetches that sample, not gigabytes.
     # Bytes, as `cat` must write what is stored, and `show` knows kinds by itself.
-    return open_samples(spec, transformations="bytes", remote="range")
+    return open_samples(args.spec, transformations="bytes", remote="range", **rules_given(args))
 
 
 def _add_info(commands: Any) -> None:
@@ -201,6 +211,7 @@ def _add_info(commands: Any) -> None:
         "-t", "--table", action="store_true", help="print one row per spec, separated by tabs"
     )
     add_cache_dir(parser)
+    add_rules(parser)
     add_json(parser)
 
 
@@ -214,6 +225,7 @@ def _add_ls(commands: Any) -> None:
     parser.add_argument("spec", metavar="SPEC")
     parser.add_argument("samples", nargs="?", metavar="INDEX|FIRST:LAST", help="samples to list")
     parser.set_defaults(late="samples")
+    add_rules(parser)
     add_json(parser)
 
 
@@ -230,6 +242,7 @@ def _add_show(commands: Any) -> None:
         "--image", action="store_true", help="draw images even if the output is not a terminal"
     )
     images.add_argument("--no-image", action="store_true", help="draw no images")
+    add_rules(parser)
     add_json(parser)
 
 
@@ -242,6 +255,7 @@ def _add_cat(commands: Any) -> None:
     )
     add_sample_arguments(parser)
     parser.add_argument("field", metavar="FIELD", help="its extension, such as .jpg")
+    add_rules(parser)
 
 
 def _add_sample(commands: Any) -> None:
@@ -258,3 +272,4 @@ def _add_sample(commands: Any) -> None:
     parser.add_argument("-r", "--raw", action="store_true", help="do not decode the fields")
     parser.add_argument("-c", "--cat", metavar="EXT", help="write the bytes of a field")
     parser.add_argument("-w", "--width", type=int, default=250, help="columns (%(default)s)")
+    add_rules(parser)

@@ -16,11 +16,13 @@ from wids.commands.terminal import (
     Arguments,
     add_command,
     add_json,
+    add_rules,
     add_workers,
     complain,
     message_of,
     note,
     print_json,
+    rules_given,
     standard_output,
 )
 from wids.errors import SpecError
@@ -95,7 +97,7 @@ def _build(args: Arguments, shards: list[str]) -> Build:
     # With a base, names are relative to it and not to the folder of the spec.
     folder = None if args.base is not None else output.parent
     journal, started = _journal(args.output), time.time_ns()
-    known = _known(output, digests) if args.resume else {}
+    known = _known(output, digests, rules_given(args)) if args.resume else {}
     if not args.resume:
         journal.remove()
     return build_spec(
@@ -113,6 +115,7 @@ def _build(args: Arguments, shards: list[str]) -> Build:
         sidecar=args.sidecars,
         indexes=[tool for tool in ("dali", "energon") if getattr(args, f"{tool}_index")],
         cache_dir=args.cache_dir,
+        rules=rules_given(args),
     )
 
 
@@ -194,14 +197,19 @@ def _check_writable(output: str) -> None:
         raise PermissionError(errno.EACCES, "cannot be written to", str(path.parent))
 
 
-def _known(output: Path, digests: Collection[str]) -> dict[str, dict[str, Any]]:
+def _known(
+    output: Path, digests: Collection[str], rules: dict[str, Any]
+) -> dict[str, dict[str, Any]]:
     """Return the entries of earlier runs whose shards have not changed since."""
+    from wids.specs.indexrules import rules_of
     from wids.specs.specedit import read_document
 
     known = {}
-    if output.is_file():
+    document = read_document(output) if output.is_file() else {}
+    # By other rules, shards hold other numbers of samples.
+    if document and rules_of(document, str(output)) == rules_of(rules):
         written = output.stat().st_mtime_ns
-        for entry in read_document(output)["shardlist"]:
+        for entry in document["shardlist"]:
             if _says_all(entry, digests) and _is_unchanged(output.parent, entry, written):
                 known[entry["url"]] = entry
     # A run that was killed left notes, and no spec.
@@ -309,6 +317,7 @@ def _add_create(commands: Any) -> None:
         action="store_true",
         help="skip shards that are unchanged since OUTPUT was written",
     )
+    add_rules(parser)
     add_workers(parser)
     add_json(parser)
 

@@ -19,6 +19,7 @@ __all__ = [
     "add_cache_dir",
     "add_command",
     "add_json",
+    "add_rules",
     "add_sample_arguments",
     "add_workers",
     "complain",
@@ -28,6 +29,7 @@ __all__ = [
     "out",
     "positive",
     "print_json",
+    "rules_given",
     "standard_output",
 ]
 
@@ -88,6 +90,32 @@ def add_workers(parser: Any) -> None:
         "--workers", type=positive, metavar="N", help="number of processes (one per core)"
     )
     add_cache_dir(parser)
+
+
+def add_rules(parser: Any) -> None:
+    """Declare the options of a command that reads shards: how members become samples."""
+    parser.add_argument(
+        "--grouping",
+        choices=["adjacent", "shard"],
+        help="shard: members of a sample may be anywhere in a tar (by default as in the spec)",
+    )
+    parser.add_argument(
+        "--key-rule",
+        choices=["first_dot", "last_dot"],
+        help="the dot between key and extension (by default as in the spec)",
+    )
+    parser.add_argument(
+        "--concatenated",
+        action="store_true",
+        default=None,
+        help="also read archives that follow the first one in a tar",
+    )
+
+
+def rules_given(args: Arguments) -> dict[str, Any]:
+    """Return the rules that were given: arguments of a dataset, or top-level keys of a spec."""
+    names = ("grouping", "key_rule", "concatenated")
+    return {name: value for name in names if (value := getattr(args, name)) is not None}
 
 
 def positive(text: str) -> int:

@@ -139,7 +139,7 @@ IMPORTERS = (
         # Also the files beside shards, such as specs and indexes.
         ("*.tar", "*.tar.gz", "*.tgz", "*.tar.zst", "*.json", "*.widx", "*.idx"),
         marks=("*.tar", "*.tar.gz", "*.tgz", "*.tar.zst"),
-        takes=frozenset({"grouping", "concatenated"}),
+        takes=frozenset({"grouping", "key_rule", "concatenated"}),
         several=True,
     ),
     Importer(

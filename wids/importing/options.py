@@ -12,7 +12,7 @@ from wids.base.omissions import Omissions
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
-    from wids.tar.grouping import Grouping
+    from wids.tar.grouping import Grouping, KeyRule
 
 __all__ = [
     "SORTED_CLASSES",
@@ -61,6 +61,7 @@ class ImportOptions:
         split: Name of the split to import.
         pattern: Regular expression that parses the keys of an LMDB.
         grouping: "adjacent" or "shard", for tars.
+        key_rule: "first_dot" or "last_dot", for tars.
         concatenated: Whether tars are read beyond the end of their first archive.
         rekeyed: Whether the caller replaces the keys by numbers, so that keys may occur twice.
         strict: Whether the first omission is an error.
@@ -73,6 +74,7 @@ class ImportOptions:
     split: str | None = None
     pattern: str | None = None
     grouping: Grouping = "adjacent"
+    key_rule: KeyRule = "first_dot"
     concatenated: bool = False
     rekeyed: bool = False
     strict: bool = False

@@ -66,7 +66,12 @@ def _samples(
             path = stack.enter_context(_spooled(stdin) if source == "-" else local_copy(source))
             # `cat a.tar b.tar | ...` is one stream; in a file, a second archive may be a mistake.
             concatenated = options.concatenated or source == "-"
-            index = TarIndex.from_tar(path, grouping=options.grouping, concatenated=concatenated)
+            index = TarIndex.from_tar(
+                path,
+                grouping=options.grouping,
+                key_rule=options.key_rule,
+                concatenated=concatenated,
+            )
             omissions.add_members(index.skipped, source)
             shard = stack.enter_context(Shard(path, index))
             for local_index in range(len(shard)):

@@ -40,10 +40,10 @@ from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import ShardOpener
 from wids.reading.versions import SeenVersions
+from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
 from wids.specs.sources import load_spec
-from wids.tar.sidecar import IndexRules
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
     from wids.specs.shardtable import ShardTable
     from wids.tar.grouping import Grouping, KeyRule
     from wids.tar.shard import ReadableShard
+    from wids.tar.sidecar import IndexRules
 
 __all__ = ["ShardList"]
 
@@ -89,9 +90,10 @@ class ShardList:
     `__dataset__`.
 
     Args:
-        shards: Path or URL of a JSON spec, or an open file that holds one; a folder, glob, brace
-            pattern or single shard; or a list of `{"url", "nsamples"}` dicts, `(url, nsamples)`
-            pairs, paths and URLs. Shards without `nsamples` are fetched and counted first.
+        shards: Path or URL of a JSON spec, an open file that holds one, the dict that it was parsed
+            to, or a `DatasetSpec`; a folder, glob, brace pattern or single shard; a list of
+            `{"url", "nsamples"}` dicts, `(url, nsamples)` pairs, paths and URLs; or a list of
+            specs. Shards without `nsamples` are fetched and counted first.
         cache_size: Bound of the cache folder in bytes; None for none.
         shared: Trust everyone who can write to the cache folder. Otherwise, a folder to which
             another user could write is refused.
@@ -115,11 +117,12 @@ class ShardList:
             base, then its folder.
         options: Top-level keys that replace those of the JSON.
         fields: Extensions to read; all by default. Other fields are not read.
-        key_rule: "first_dot" (`a.seg.png` is field `.seg.png` of `a`) or "last_dot".
+        key_rule: "first_dot" (`a.seg.png` is field `.seg.png` of `a`) or "last_dot"; by default
+            that of the spec, else "first_dot".
         grouping: "adjacent" (members of a sample follow each other) or "shard" (they may be
-            anywhere in the shard).
+            anywhere in the shard); by default that of the spec, else "adjacent".
         concatenated: Read archives that follow the first one in a shard, which otherwise are an
-            error.
+            error; by default as the spec says, else False.
         allow_pipe: Permit `pipe:` URLs, which run a command.
         allow_pickle: Permit fields that run code when decoded (`.pkl`, pickled `.pth`).
         allow_local: Permit a spec from a server to name files of this machine.
@@ -156,9 +159,9 @@ class ShardList:
         base: str | os.PathLike[str] | None = None,
         options: Mapping[str, Any] | None = None,
         fields: Collection[str] | None = None,
-        key_rule: KeyRule = "first_dot",
-        grouping: Grouping = "adjacent",
-        concatenated: bool = False,
+        key_rule: KeyRule | None = None,
+        grouping: Grouping | None = None,
+        concatenated: bool | None = None,
         allow_pipe: bool = False,
         allow_pickle: bool = False,
         allow_local: bool = False,
@@ -182,7 +185,12 @@ class ShardList:
             localname=localname,
             shared=shared,
         )
-        rules = IndexRules(key_rule=key_rule, grouping=grouping, concatenated=concatenated)
+        given: dict[str, Any] = {
+            "key_rule": key_rule,
+            "grouping": grouping,
+            "concatenated": concatenated,
+        }
+        rules = rules_of(spec.header, **given)
         self._opener = ShardOpener(self.cache, rules, _reads_by_range(remote, localname))
         # The settings are checked before the shards are counted, which may take long.
         self._pipeline = Pipeline.of_options(

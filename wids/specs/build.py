@@ -84,6 +84,7 @@ def index_shard(
     sidecar: bool = False,
     indexes: Collection[str] = (),
     cache_dir: str | os.PathLike[str] | None = None,
+    rules: Mapping[str, Any] | None = None,
 ) -> ShardRecord:
     """Index one shard: verify its headers, count its samples, compute its digests.
 
@@ -95,6 +96,7 @@ def index_shard(
         sidecar: Write the tar index beside the shard (local shards only).
         indexes: Also write the indexes of other tools: "dali", "energon" (local shards only).
         cache_dir: Folder that keeps a remote shard; by default the shard is removed after reading.
+        rules: `key_rule`, `grouping` and `concatenated`, as for a dataset.
 
     Raises:
         FetchError: The shard could not be fetched.
@@ -105,7 +107,7 @@ def index_shard(
         # Hash first: the sequential read brings the headers into memory, so a cold disk need not
         # seek for each of them.
         found = {} if stored is None else hash_file(stored, digests)
-        index = TarIndex.from_tar(path)
+        index = TarIndex.from_tar(path, **(rules or {}))
         if sidecar and is_local(url):
             index.save(path.with_name(path.name + SIDECAR_SUFFIX))
         if indexes:
@@ -189,7 +191,8 @@ def build_spec(
             it before a crash.
         executor: Executor that runs `index_shard`; by default a new process pool.
         workers: Number of processes of that pool; by default one per core.
-        options: `digests`, `sidecar`, `indexes` and `cache_dir`, as for `index_shard`.
+        options: `digests`, `sidecar`, `indexes`, `cache_dir` and `rules`, as for `index_shard`; the
+            spec keeps the rules.
 
     Raises:
         ValueError: A shard is listed twice.
@@ -224,7 +227,9 @@ def build_spec(
             failures[shard] = outcome
     # Sorted by name: the spec must not depend on the order in which the workers finish.
     rows = [{**entries[name], "url": name} for name in sorted(entries)]
-    return Build(new_spec(rows, header or {}), records, failures)
+    return Build(
+        new_spec(rows, {**(header or {}), **(options.get("rules") or {})}), records, failures
+    )
 
 
 def merge_specs(

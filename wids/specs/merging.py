@@ -6,6 +6,7 @@ from typing import Any
 
 from wids.base.warn import warn
 from wids.errors import SpecError
+from wids.specs.indexrules import USUAL_RULES, common_rules
 
 __all__ = [
     "as_class_names",
@@ -105,23 +106,24 @@ def _check_unique(names: Mapping[int, str], said_by: Mapping[int, str]) -> None:
 def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """Return the top-level keys for the merge of several specs.
 
-    Keys on which the specs differ are left out, with a warning.
+    Keys on which the specs differ are left out, with a warning. The rules by which shards are read
+    must agree.
 
     Args:
         headers: The top-level keys of each spec, by its name for messages.
 
     Raises:
-        SpecError: The specs number their classes differently.
+        SpecError: The specs number their classes or read their shards differently.
 
     >>> merged_header({"a.json": {"license": "MIT"}, "b.json": {"license": "MIT"}})
     {'license': 'MIT'}
     """
-    merged = merged_classes(headers)
+    merged = {**merged_classes(headers), **common_rules(headers)}
     _warn_of_silent(headers, "in the new spec")
     every: dict[str, list[Any]] = {}
     for header in headers.values():
         for key, value in header.items():
-            if key not in _OWN_KEYS and key not in _KEYS:
+            if key not in _OWN_KEYS and key not in _KEYS and key not in USUAL_RULES:
                 every.setdefault(key, []).append(value)
     for key, values in every.items():
         if all(value == values[0] for value in values):
@@ -160,7 +162,7 @@ def composed_header(
         component's name (else `datasets[0]` and so on) to its value.
 
     Raises:
-        SpecError: Two components number their classes differently.
+        SpecError: Two components number their classes or read their shards differently.
 
     >>> first, second = {"license": "MIT", "info": "old"}, {"license": "MIT"}
     >>> composed_header({}, {"first": first, "second": second}, ["a", "b"], "all.json")
@@ -177,14 +179,15 @@ def composed_header(
     every: dict[str, dict[str, Any]] = {}
     for component, header in zip(labels, components.values(), strict=True):
         for key, value in header.items():
-            if key not in (_OWN_KEYS | _OF_COMPONENTS) and key not in _KEYS:
+            if key not in _OWN_KEYS | _OF_COMPONENTS | USUAL_RULES.keys() and key not in _KEYS:
                 every.setdefault(key, {})[component] = value
     composed: dict[str, Any] = {}
     for key, values in every.items():
         first = next(iter(values.values()))
         agreed = len(values) == len(components) and all(each == first for each in values.values())
         composed[key] = first if agreed else values
-    return {**composed, **own, **merged_classes({source: own, **components})}
+    rules = common_rules(components)
+    return {**composed, **rules, **own, **merged_classes({source: own, **components})}
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -5,11 +5,14 @@ import io
 import os
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import groupby
 from typing import Any
 
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import FetchError, SpecError
 from wids.fetching.fetch import open_url
+from wids.specs.merging import merged_header
+from wids.specs.shardtable import ShardTable
 from wids.specs.spec import DatasetSpec
 from wids.specs.speccache import CACHED_SPECS, CachedSpecs, SpecCache, give_back_memory
 
@@ -30,7 +33,7 @@ def load_spec(
     cache_dir: str | os.PathLike[str] | None = None,
     cached: CachedSpecs = CACHED_SPECS,
 ) -> DatasetSpec:
-    """Return the spec of a path, a URL, an open file or a list of shards.
+    """Return the spec of a path, a URL, an open file, a list of shards, or of several specs.
 
     Args:
         source: One of
@@ -39,7 +42,9 @@ def load_spec(
             - a folder with shards, a glob (`train-*.tar`), a brace pattern (`train-{000..146}.tar`)
               or one shard;
             - a list of shards: `{"url", "nsamples", ...}` dicts, `(url, nsamples)` pairs, paths,
-              URLs, patterns.
+              URLs, patterns;
+            - a `DatasetSpec`, or a dict as `json.load` returns it for a spec;
+            - a list in which some of these stand for their shards, in its order.
         base: Folder or URL against which relative URLs are resolved.
         options: Top-level keys that replace those of a JSON spec, or that a list is given.
         allow_local: Allow a JSON spec from a server to name files of this machine.
@@ -88,12 +93,62 @@ def _loaded(
             kept = cache_of(location, base) if plain else None
             return _parsed_once(location, parse, kept)
         return DatasetSpec.from_list(shards, base=base, options=options)
-    if not isinstance(source, Iterable) or isinstance(source, bytes | Mapping):
-        raise SpecError(f"expected a path, a URL, an open file or a list, found {source!r:.80}")
-    spec = DatasetSpec.from_list(_expanded(source), base=base, options=options)
-    if not spec.shards:
-        raise SpecError("the list of shards is empty; a dataset needs one at least")
-    return spec
+    if isinstance(source, DatasetSpec):
+        return _changed(source, base, options)
+    if isinstance(source, Mapping):
+        return parse(source, "the dict")
+    return _listed(source, base, options)
+
+
+def _changed(spec: DatasetSpec, base: str | None, options: Mapping[str, Any] | None) -> DatasetSpec:
+    """Return a spec with another base or other top-level keys."""
+    header = {**spec.header, "name": spec.name, **(options or {})}
+    if base is not None:
+        return DatasetSpec.from_list(
+            [dict(shard) for shard in spec.shards], base=base, options=header
+        )
+    return DatasetSpec(spec.shards, name=header.pop("name"), base=spec.base, header=header)
+
+
+def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) -> DatasetSpec:
+    """Return the spec of a list of shards, of specs, or of both."""
+    if not isinstance(source, Iterable) or isinstance(source, bytes):
+        raise SpecError(
+            "expected a path, a URL, an open file, a list, a dict or a DatasetSpec, found "
+            f"{source!r:.80}"
+        )
+    items = list(source)
+    if not any(map(_is_spec, items)):
+        spec = DatasetSpec.from_list(_expanded(items), base=base, options=options)
+        if not spec.shards:
+            raise SpecError("the list of shards is empty; a dataset needs one at least")
+        return spec
+    specs: dict[str, DatasetSpec] = {}
+    for is_spec, run in groupby(items, _is_spec):
+        # The shards that stand between two specs are a spec, too.
+        for item in run if is_spec else [list(run)]:
+            name = f"entry {len(specs)} of the list"
+            if isinstance(item, str | os.PathLike) and display_url(os.fspath(item)) not in specs:
+                name = display_url(os.fspath(item))
+            specs[name] = load_spec(item, base=base)
+    header = merged_header({name: spec.header for name, spec in specs.items()})
+    names = {spec.name for spec in specs.values()}
+    tables = [
+        spec.shards.inheriting({"dataset": spec.name} if len(names) > 1 and spec.name else {})
+        for spec in specs.values()
+    ]
+    header |= {"name": names.pop() if len(names) == 1 else None, **(options or {})}
+    return DatasetSpec(ShardTable.joined(tables), name=header.pop("name"), header=header)
+
+
+def _is_spec(item: Any) -> bool:
+    """Return whether an entry of a list is a spec, and no shard."""
+    if isinstance(item, str | os.PathLike):
+        location = os.fspath(item)
+        return base_name(location).endswith(".json") and find_shards(location) is None
+    if isinstance(item, Mapping):
+        return "url" not in item and ("shardlist" in item or "datasets" in item)
+    return isinstance(item, DatasetSpec)
 
 
 def _parsed_once(

@@ -20,6 +20,7 @@ from wids.base.urls import display_url, is_local
 from wids.base.valuesizes import json_nbytes
 from wids.errors import SpecError
 from wids.specs import locations
+from wids.specs.indexrules import rules_of
 from wids.specs.merging import composed_header
 from wids.specs.rows import (
     as_row,
@@ -92,7 +93,7 @@ class DatasetSpec:
     @classmethod
     def parse(
         cls,
-        text: str | bytes,
+        text: str | bytes | Mapping[str, Any],
         source: str = "",
         *,
         base: str | None = None,
@@ -104,7 +105,7 @@ class DatasetSpec:
         """Parse the text of a JSON shard-spec.
 
         Args:
-            text: The JSON.
+            text: The JSON, or the dict that it was parsed to.
             source: Path or URL of the JSON; relative URLs are resolved against its folder.
             base: Folder or URL against which relative URLs are resolved instead; it takes
                 precedence over the JSON's own `base`.
@@ -121,7 +122,8 @@ class DatasetSpec:
             SpecError: The spec is malformed; the message names source, shard, field and value.
         """
         parser = _Parser(read, bounds, allow_local=allow_local)
-        document = parser.document(text, display_url(source), display_url(source))
+        shown = display_url(source)
+        document = dict(text) if isinstance(text, Mapping) else parser.document(text, shown, shown)
         return parser.dataset({**document, **(options or {})}, source, base)
 
     @classmethod
@@ -219,6 +221,7 @@ class _Parser:
         folder = locations.folder_of(source)
         source = display_url(source)  # without credentials: used only in messages below
         _check_version(document, source)
+        rules_of(document, source)
         check_weight(document.get("weight"), source)
         name = document.get("name")
         check_name(name, source)

@@ -13,20 +13,22 @@ from wids.base.urls import hide_credentials
 from wids.codecs.decode import decode_field
 from wids.errors import FetchError, ShardFormatError
 from wids.specs.build import local_copy, stored_file
+from wids.specs.indexrules import rules_of
 from wids.tar.foreign import wrong_indexes
 from wids.tar.shard import Shard
 from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
+from wids.views.chosenshards import ChosenShard
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
 
     from wids.specs.spec import DatasetSpec
 
-__all__ = ["Fault", "check_shard", "check_spec"]
+__all__ = ["Fault", "check_shard", "check_shards", "check_spec"]
 
 _MAX_PER_KIND = 20  # faults listed of one kind and shard; the others are only counted
 
@@ -67,7 +69,7 @@ def check_spec(
     """Check all shards of a spec, in parallel.
 
     Args:
-        spec: The spec.
+        spec: The spec, which also gives the rules by which its shards are read.
         headers: Read the headers; otherwise only sizes and digests are compared.
         digests: Compare the digests of the spec, which reads every byte.
         decode: Decode every field.
@@ -78,20 +80,57 @@ def check_spec(
     Returns:
         All faults and notes, in order of the shards.
     """
-    shards = list(spec.shards)
+    rules = rules_of(spec.header)
+    return check_shards(
+        [ChosenShard(shard, rules) for shard in spec.shards],
+        headers=headers,
+        digests=digests,
+        decode=decode,
+        cache_dir=cache_dir,
+        executor=executor,
+        workers=workers,
+    )
+
+
+def check_shards(
+    shards: Sequence[ChosenShard],
+    *,
+    headers: bool = True,
+    digests: bool = True,
+    decode: bool = False,
+    cache_dir: str | os.PathLike[str] | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+) -> list[Fault]:
+    """Check the shards of a view, in parallel: all of each, but decode only chosen samples.
+
+    Args:
+        shards: The shards, as `chosen_shards` returns them.
+        headers: As for `check_spec`, as are the other arguments.
+        digests: As there.
+        decode: As there.
+        cache_dir: As there.
+        executor: As there.
+        workers: As there.
+    """
     # Each shard is one job, so that an error in one does not hide the faults of the others.
     check = partial(
-        check_shard, headers=headers, digests=digests, decode=decode, cache_dir=cache_dir
+        _check_chosen, headers=headers, digests=digests, decode=decode, cache_dir=cache_dir
     )
     outcomes = run_each(check, shards, executor=executor, workers=workers, desc="checking shards")
     faults = []
     for shard, outcome in zip(shards, outcomes, strict=True):
         if isinstance(outcome, Exception):
             what = f"the check itself failed: {outcome!r}"
-            faults.append(Fault(shard["url"], "shard", what, "run it again with --workers 1"))
+            faults.append(Fault(shard.ref.url, "shard", what, "run it again with --workers 1"))
         else:
             faults += outcome
     return faults
+
+
+def _check_chosen(shard: ChosenShard, **options: Any) -> list[Fault]:
+    rules, local_indexes = shard.rules, shard.local_indexes
+    return check_shard(shard.ref, rules=rules, local_indexes=local_indexes, **options)
 
 
 def check_shard(
@@ -101,6 +140,8 @@ def check_shard(
     digests: bool = True,
     decode: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
+    rules: Mapping[str, Any] | None = None,
+    local_indexes: Iterable[int] | None = None,
 ) -> list[Fault]:
     """Check one shard against its entry in a spec.
 
@@ -112,6 +153,8 @@ def check_shard(
         digests: Compare the digests of the entry, which reads every byte.
         decode: Decode every field.
         cache_dir: Folder that keeps a remote shard; by default it is removed after the check.
+        rules: `key_rule`, `grouping` and `concatenated`, as for a dataset.
+        local_indexes: Which of its samples are decoded; all by default.
 
     Returns:
         The faults and notes; empty for an intact shard.
@@ -122,25 +165,34 @@ def check_shard(
             stored = stored_file(url, path)
             faults = [] if stored is None else list(_file_faults(entry, stored, digests=digests))
             if headers:
-                faults += _faults(url, entry, path, decode=decode)
+                chosen = local_indexes if decode else ()
+                faults += _faults(entry, path, rules or {}, chosen)
             return faults
     except FetchError as error:
         return [Fault(url, "url", str(error), "correct the URL in the spec, or restore the shard")]
 
 
-def _faults(url: str, entry: Mapping[str, Any], path: Path, *, decode: bool) -> Iterator[Fault]:
-    """Yield the faults of the content of a shard."""
+def _faults(
+    entry: Mapping[str, Any],
+    path: Path,
+    rules: Mapping[str, Any],
+    decoded: Iterable[int] | None,
+) -> Iterator[Fault]:
+    """Yield the faults of the content of a shard; all samples are decoded for None."""
+    url = entry["url"]
     try:
         # The index is read from the tar, since a wrong sidecar is one of the faults to find.
-        index = TarIndex.from_tar(path)
+        index = TarIndex.from_tar(path, **rules)
     except (ShardFormatError, OSError) as error:
         yield Fault(url, "headers", str(error), "fetch or write the shard again")
         return
     yield from _index_faults(entry, index)
     yield from _sidecar_faults(url, path)
     yield from _foreign_faults(url, path, index)
-    if decode:
-        yield from _decode_faults(url, Shard(path, index))
+    total = index.num_samples
+    chosen = range(total) if decoded is None else [i for i in decoded if i < total]
+    if len(chosen):
+        yield from _decode_faults(url, Shard(path, index), chosen)
 
 
 def _file_faults(entry: Mapping[str, Any], path: Path, *, digests: bool) -> Iterator[Fault]:
@@ -214,9 +266,9 @@ def _foreign_faults(url: str, path: Path, index: TarIndex) -> Iterator[Fault]:
         yield Fault(url, name, what, cure)
 
 
-def _decode_faults(url: str, shard: Shard) -> Iterator[Fault]:
+def _decode_faults(url: str, shard: Shard, chosen: Iterable[int]) -> Iterator[Fault]:
     found: Counter[str] = Counter()
-    for local_index in range(len(shard)):
+    for local_index in map(int, chosen):
         sample = shard[local_index]
         for extension in sample:
             if not extension.startswith("."):

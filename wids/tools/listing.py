@@ -14,19 +14,33 @@ from wids.reading.shardlist import ShardList
 from wids.specs.shardtable import UNKNOWN
 from wids.specs.sources import load_spec
 from wids.specs.spec import DatasetSpec
+from wids.views.chosenshards import shard_counts
 from wids.views.opening import is_saved_view, open_samples
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
+    from wids.base.shardref import ShardRef
     from wids.reading.samplesequence import ShardedSequence
 
-__all__ = ["dataset_facts", "shard_rows", "spec_facts", "spec_lines", "spec_table_row"]
+__all__ = [
+    "dataset_facts",
+    "shard_rows",
+    "spec_facts",
+    "spec_lines",
+    "spec_table_row",
+    "view_rows",
+]
 
 
-def dataset_facts(source: str, cache_dir: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+def dataset_facts(
+    source: str,
+    cache_dir: str | os.PathLike[str] | None = None,
+    rules: Mapping[str, Any] | None = None,
+) -> dict[str, Any]:
     """Return the totals of a dataset; samples that its spec does not count are counted.
 
     The sidecar of a shard gives its count; a shard without one is read, and fetched if remote.
@@ -34,6 +48,7 @@ def dataset_facts(source: str, cache_dir: str | os.PathLike[str] | None = None) 
     Args:
         source: A spec, folder, pattern or shard.
         cache_dir: Folder that keeps fetched shards.
+        rules: `key_rule`, `grouping` and `concatenated`, in place of those of the spec.
 
     Returns:
         The output of `wids info --json`: the facts of `spec_facts` and the `fields` of the first
@@ -44,12 +59,13 @@ def dataset_facts(source: str, cache_dir: str | os.PathLike[str] | None = None) 
         OSError: A shard that has to be counted cannot be opened.
     """
     if is_saved_view(source):
-        with open_samples(source, transformations=[], remote="range", cache_dir=cache_dir) as view:
+        options = {"cache_dir": cache_dir, **(rules or {})}
+        with open_samples(source, transformations=[], remote="range", **options) as view:
             return _view_facts(view, source)
-    spec = load_spec(source)
+    spec = load_spec(source, options=rules or None)
     if (spec.shards.nsamples != UNKNOWN).all():
         return {**spec_facts(spec, source), "fields": _first_fields(spec, cache_dir)}
-    with ShardList(spec.shards, transformations=[], remote="range", cache_dir=cache_dir) as counted:
+    with ShardList(spec, transformations=[], remote="range", cache_dir=cache_dir) as counted:
         spec = DatasetSpec(counted.shards, name=spec.name, base=spec.base, header=spec.header)
         return {**spec_facts(spec, source), "fields": _fields_of(counted)}
 
@@ -82,7 +98,8 @@ def _first_fields(spec: DatasetSpec, cache_dir: str | os.PathLike[str] | None) -
     if first is None or not (is_local(first.url) or first.index):
         return None
     try:
-        with ShardList([first], transformations=[], remote="range", cache_dir=cache_dir) as shard:
+        one = DatasetSpec([first], header=spec.header)
+        with ShardList(one, transformations=[], remote="range", cache_dir=cache_dir) as shard:
             return _fields_of(shard)
     except (WidsError, OSError):
         return None  # the other facts come from the spec; `wids check` reports the fault
@@ -191,6 +208,23 @@ def spec_table_row(facts: dict[str, Any]) -> str:
     return "\t".join(clean(cell) for cell in cells)
 
 
+def view_rows(view: Any) -> list[dict[str, Any]]:
+    """Return the shards of a view, with the number of samples that it has of each.
+
+    Returns:
+        One dict per shard, as of `shard_rows`; `first_index` is that of its first sample in the
+        view.
+    """
+    return [
+        {"shard": number, "first_index": first, **ref, "nsamples": count, **_shown(ref)}
+        for number, (first, ref, count) in enumerate(shard_counts(view))
+    ]
+
+
+def _shown(ref: ShardRef) -> dict[str, str]:
+    return {key: display_url(ref[key]) for key in _LOCATIONS if ref.get(key)}
+
+
 def shard_rows(spec: DatasetSpec) -> list[dict[str, Any]]:
     """Return the shards of a spec with the global index of their first sample.
 
@@ -201,8 +235,7 @@ def shard_rows(spec: DatasetSpec) -> list[dict[str, Any]]:
     rows = []
     first: int | None = 0
     for number, shard in enumerate(spec.shards):
-        shown = {key: display_url(shard[key]) for key in _LOCATIONS if shard.get(key)}
-        rows.append({"shard": number, "first_index": first, **shard, **shown})
+        rows.append({"shard": number, "first_index": first, **shard, **_shown(shard)})
         # After a shard of unknown length, the first index of the next is unknown.
         first = None if first is None or "nsamples" not in shard else first + shard["nsamples"]
     return rows

@@ -14,6 +14,7 @@ from wids.base.files import remove_parts, write_output
 from wids.base.omissions import Omissions
 from wids.base.processes import run_each
 from wids.ordering.permute import derive_key, permute
+from wids.specs.indexrules import USUAL_RULES
 from wids.specs.journal import Journal, is_left_over
 from wids.specs.merging import class_names, listed_classes, merged_header
 from wids.specs.newspec import new_spec, refuse_overwriting
@@ -137,6 +138,10 @@ def reshard(
     }
     rows = [entries[number] for number in sorted(entries)]
     header = merged_header({"the dataset": dataset.header}) | {"name": spec.stem}
+    # The members of a new sample are adjacent, in one archive; their names are the old ones.
+    header = {key: value for key, value in header.items() if key not in USUAL_RULES}
+    if dataset.index_rules["key_rule"] != USUAL_RULES["key_rule"]:
+        header["key_rule"] = dataset.index_rules["key_rule"]
     if not class_names(header) and dataset.class_names:  # of a file beside the shards
         header["classes"] = listed_classes(dataset.class_names)
     if not failures:

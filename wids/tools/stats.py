@@ -15,9 +15,12 @@ from wids.base.optional import load
 from wids.base.plots import save_plot
 from wids.base.processes import run_each
 from wids.base.text import clean, format_nbytes, table
+from wids.base.urls import display_url
 from wids.specs.build import local_copy
+from wids.specs.indexrules import rules_of
 from wids.tar.shard import Shard
 from wids.tar.tarindex import TarIndex
+from wids.tools.ranges import cut_runs
 
 if TYPE_CHECKING:
     import os
@@ -25,12 +28,22 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
     from pathlib import Path
 
+    from wids.reading.samplesequence import SampleSequence
     from wids.specs.spec import DatasetSpec
+    from wids.tar.sidecar import IndexRules
 
-__all__ = ["SizeStats", "Stats", "plot_stats", "spec_stats", "stats_lines"]
+__all__ = [
+    "SizeStats",
+    "Stats",
+    "plot_stats",
+    "spec_stats",
+    "stats_lines",
+    "view_stats",
+]
 
 _NUM_BINS = 64  # a size in [2**b, 2**(b + 1)) falls into bin b + 1, zero into bin 0
 _MAX_VALUE_NBYTES = 200
+_LEAST_OF_A_JOB = 1000  # samples of a view
 _BARS = " ▁▂▃▄▅▆▇█"
 MAX_FIELDS = 24  # rows of sizes; those with the most bytes are drawn
 MAX_VALUES = 40  # bars; the commonest are drawn
@@ -147,7 +160,8 @@ def spec_stats(
         workers: Processes of that pool; by default one per core.
     """
     urls = list(spec.shards.urls)
-    read = partial(_shard_stats, values=values, cache_dir=cache_dir)
+    rules = rules_of(spec.header)
+    read = partial(_shard_stats, values=values, cache_dir=cache_dir, rules=rules)
     outcomes = run_each(read, urls, executor=executor, workers=workers, desc="reading shards")
     parts = [
         Stats(failures={url: str(outcome)}) if isinstance(outcome, Exception) else outcome
@@ -158,11 +172,15 @@ def spec_stats(
 
 
 def _shard_stats(
-    url: str, *, values: str | None, cache_dir: str | os.PathLike[str] | None
+    url: str,
+    *,
+    values: str | None,
+    cache_dir: str | os.PathLike[str] | None,
+    rules: IndexRules,
 ) -> Stats:
     with local_copy(url, cache_dir) as path:
         # Read from the tar and not from a sidecar, which may be outdated.
-        index = TarIndex.from_tar(path)
+        index = TarIndex.from_tar(path, **rules)
         fields: dict[str, list[int]] = {}
         samples = []
         for local_index in range(index.num_samples):
@@ -177,16 +195,60 @@ def _shard_stats(
 
 
 def _count_values(path: Path, index: TarIndex, extension: str) -> Counter[str]:
-    """Count the values of a field, as text; long values are cut."""
+    """Count the values of a field, as text."""
     shard = Shard(path, index)
+    # No other field is touched, so that counting the classes of images reads no image.
+    samples = (shard.read(number, fields=(extension,)) for number in range(len(shard)))
+    return Counter(_text(sample[extension]) for sample in samples if extension in sample)
+
+
+def _text(field: Any) -> str:
+    """Return the text of a field; a long one is cut."""
+    return bytes(field[:_MAX_VALUE_NBYTES]).decode("utf-8", "replace").strip()
+
+
+def view_stats(
+    samples: SampleSequence,
+    *,
+    values: str | None = None,
+    executor: Executor | None = None,
+    workers: int | None = None,
+) -> Stats:
+    """Return the statistics of the samples of a view, each as often as it was chosen.
+
+    Args:
+        samples: The view; its raw fields are read.
+        values: Extension of a field whose values are counted, such as ".cls".
+        executor: Executor that reads parts of the view; a process pool by default.
+        workers: Processes of that pool; by default one per core.
+    """
+    parts = cut_runs(samples.lengths, _LEAST_OF_A_JOB)
+    read = partial(_range_stats, samples, values=values)
+    outcomes = run_each(read, parts, executor=executor, workers=workers, desc="reading samples")
+    found = Stats()
+    for part, outcome in zip(parts, outcomes, strict=True):
+        if isinstance(outcome, Exception):
+            url = display_url(samples.locate(part.start).shard.url)
+            where = f"samples {part.start} to {part.stop - 1}, from {url} on"
+            found += Stats(failures={where: str(outcome)})
+        else:
+            found += outcome
+    return found
+
+
+def _range_stats(samples: SampleSequence, part: range, *, values: str | None) -> Stats:
+    fields: dict[str, list[int]] = {}
+    totals = []
     counted: Counter[str] = Counter()
-    for local_index in range(len(shard)):
-        # No other field is touched, so that counting the classes of images reads no image.
-        sample = shard.read(local_index, fields=(extension,))
-        if extension in sample:
-            data = bytes(sample[extension][:_MAX_VALUE_NBYTES])
-            counted[data.decode("utf-8", "replace").strip()] += 1
-    return counted
+    for index in part:
+        sizes = samples.field_sizes(index)
+        for extension, size in sizes.items():
+            fields.setdefault(extension, []).append(size)
+        totals.append(sum(sizes.values()))
+        if values in sizes:
+            counted[_text(samples.read_raw(index, (values,))[values])] += 1
+    by_field = {extension: SizeStats.of(found) for extension, found in fields.items()}
+    return Stats(SizeStats.of(totals), by_field, counted)
 
 
 def stats_lines(

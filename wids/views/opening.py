@@ -17,12 +17,13 @@ import numpy.typing as npt
 from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.errors import SpecError
 from wids.fetching.fetch import open_url
+from wids.specs.indexrules import USUAL_RULES
 from wids.specs.locations import folder_of, join
 from wids.specs.merging import merged_header
 from wids.specs.sources import find_shards, read_document
 from wids.views.joining import matching_rows
 from wids.views.keytable import KeyTable, read_keys
-from wids.views.saved import INDEX_RULES, VERSION, digest_of, indexes_from
+from wids.views.saved import VERSION, digest_of, indexes_from
 from wids.views.viewable import Concatenation, Join, View, Viewable, ViewableShards, concat
 
 if TYPE_CHECKING:
@@ -40,7 +41,8 @@ def open_samples(source: Any, make: Open = ViewableShards, **options: Any) -> An
     """Open a saved view or a dataset.
 
     Args:
-        source: Path or URL of a saved view; or whatever a dataset can be made of.
+        source: Path or URL of a saved view, or the dict that it was parsed to; whatever a dataset
+            can be made of; or a list in which some of these are saved views.
         make: Makes the dataset, from its source and options.
         options: For every dataset that is opened.
 
@@ -117,7 +119,11 @@ class _Opener:
         self._options = options
 
     def open(self, source: Any, depth: int) -> Any:
-        """Open what a location names."""
+        """Open what a location names, or the parts of a list one after the other."""
+        if isinstance(source, list | tuple) and any(map(is_saved_view, source)):
+            return concat([self.open(part, depth) for part in source])
+        if isinstance(source, Mapping) and source.get("wids_version") == VERSION:
+            return self.base(dict(source), "", depth)
         document = _saved_document(source)
         if document is None:
             return self._make(source, **self._options)
@@ -151,7 +157,7 @@ class _Opener:
 
     def _dataset(self, node: dict[str, Any], home: str, depth: int) -> Any:
         where = display_url(home)
-        rules = {name: node[name] for name in INDEX_RULES if name in node}
+        rules = {name: node[name] for name in USUAL_RULES if name in node}
         opener = _Opener(self._make, self._options | rules)
         if "spec" in node:
             named = node["spec"]

@@ -27,6 +27,7 @@ import numpy as np
 from wids.base.files import write_output
 from wids.base.urls import base_name
 from wids.reading.shardlist import ShardList
+from wids.specs.indexrules import unusual_rules
 from wids.specs.newspec import name_in_spec
 from wids.views.concatenation import Chain
 from wids.views.indexlist import IndexList
@@ -39,13 +40,11 @@ if TYPE_CHECKING:
 
     from wids.specs.shardtable import ShardTable
 
-__all__ = ["INDEX_RULES", "VERSION", "digest_of", "indexes_from", "save_view"]
+__all__ = ["VERSION", "digest_of", "indexes_from", "save_view"]
 
 VERSION = 2
 # So many indexes stand in the document itself.
 _MOST_INLINE = 100
-# What decides which samples there are in a shard, and what it is where nothing is said.
-INDEX_RULES = {"key_rule": "first_dot", "grouping": "adjacent", "concatenated": False}
 
 
 def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = ()) -> None:
@@ -110,10 +109,12 @@ class _Writer:
     def _dataset(self, dataset: ShardList) -> dict[str, Any]:
         folder = str(self._target.absolute().parent)
         rules: dict[str, Any] = {**dataset.index_rules}
+        said = {name: rules[name] for name in rules if name in dataset.header}
         node: dict[str, Any] = {
             "nsamples": len(dataset),
             "digest": digest_of(dataset.shards),
-            **{name: rules[name] for name, usual in INDEX_RULES.items() if rules[name] != usual},
+            **unusual_rules(rules),
+            **said,  # the view keeps what takes precedence over the spec
         }
         if dataset.source is not None:
             return {"spec": name_in_spec(dataset.source, folder), **node}

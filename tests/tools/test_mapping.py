@@ -1,0 +1,281 @@
+"""`wids map` and `map_samples`: functions and programs over all samples."""
+
+import io
+import json
+import os
+import sys
+import tarfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet
+import pytest
+
+import wids
+from wids.cli import main
+from wids.tools.mapping import map_samples
+
+KEYS = [f"k{number:02d}" for number in range(30)]
+FUNCTIONS = """
+def doubled(sample):
+    return {"cls": sample[".cls"] * 2, ".len.txt": str(len(sample[".txt"]))}
+
+def odd(sample):
+    return {} if sample[".cls"] % 2 else None
+
+def number(sample):
+    return sample[".cls"] / 2
+
+def both(sample):
+    return {"half": sample[".cls"] / 2, "text": sample[".txt"]}
+
+def failing(sample):
+    if sample["__key__"] in ("k07", "k19"):
+        raise RuntimeError("no such thing")
+    return {".made": b"x"}
+
+def raw(sample):
+    return {"txt": bytes(sample[".txt"]).upper()}
+"""
+
+
+@pytest.fixture(autouse=True)
+def folder(make_shard: Callable[..., Path], monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make three shards of ten samples, their spec, and a file of functions."""
+    for shard in range(3):
+        samples = [
+            {"__key__": KEYS[n], ".cls": str(n), ".txt": f"text {n}"}
+            for n in range(10 * shard, 10 * shard + 10)
+        ]
+        path = make_shard(f"set/{shard}.tar", samples)
+    monkeypatch.chdir(path.parent)
+    spec = {"classes": ["cat", "dog"], "shardlist": [{"url": f"{n}.tar"} for n in range(3)]}
+    Path("all.json").write_text(json.dumps(spec))
+    Path("functions.py").write_text(FUNCTIONS)
+    return path.parent
+
+
+def members(data: bytes) -> dict[str, bytes]:
+    """Read a tar by Python's own module."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+
+
+def mapped(*options: str) -> int:
+    return main(["map", "all.json", "--workers", "1", *options])
+
+
+# Options, and the members that sample 5 then has (none: it is left out).
+CASES: list[tuple[list[str], dict[str, bytes]]] = [
+    ([], {".cls": b"5", ".txt": b"text 5"}),
+    (["--fields", "cls"], {".cls": b"5"}),
+    (["--rename", "txt=.caption.txt"], {".caption.txt": b"text 5", ".cls": b"5"}),
+    (
+        ["--function", "functions.py:doubled"],
+        {".cls": b"10", ".len.txt": b"6", ".txt": b"text 5"},
+    ),
+    (["--function", "functions.py:doubled", "--only-new"], {".cls": b"10", ".len.txt": b"6"}),
+    (["--function", "functions.py:odd"], {".cls": b"5", ".txt": b"text 5"}),
+    (["--function", "functions:raw", "--raw"], {".cls": b"5", ".txt": b"TEXT 5"}),
+    (["--command", "mv sample.txt sample.name"], {".cls": b"5", ".name": b"text 5"}),
+    (["--where", ".cls == 5"], {".cls": b"5", ".txt": b"text 5"}),
+    (["--where", ".cls != 5"], {}),
+]
+
+
+@pytest.mark.parametrize(("options", "expected"), CASES, ids=[" ".join(each) for each, _ in CASES])
+def test_fields_of_new_shards(
+    options: list[str], expected: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New fields are encoded, stored ones are copied, and the spec keeps the classes."""
+    monkeypatch.setattr(sys, "path", list(sys.path))  # a module of the working folder is found
+    assert mapped(*options, "-o", "new/x-%03d.tar") == 0
+    found = members(Path("new/x-000.tar").read_bytes())
+    assert {name[3:]: data for name, data in found.items() if name[:3] == "k05"} == expected
+    assert json.loads(Path("new/x.json").read_text())["classes"] == ["cat", "dog"]
+
+
+@pytest.mark.parametrize(
+    ("options", "keys"),
+    [
+        (["--sort-by", ".txt"], sorted(KEYS, key=lambda key: f"text {int(key[1:])}")),
+        (["--function", "functions.py:odd", "--where", ".cls < 6"], ["k01", "k03", "k05"]),
+    ],
+)
+def test_order_and_number_of_samples(options: list[str], keys: list[str]) -> None:
+    """New shards have the samples in the order asked for, without those that are dropped."""
+    assert mapped(*options, "-o", "new/x-%d.tar", "--maxcount", "7") == 0
+    dataset = wids.ShardListDataset("new/x.json")
+    assert list(dataset.keys) == keys
+    assert max(dataset.lengths) <= 7
+
+
+def test_several_datasets_are_mixed(folder: Path) -> None:
+    """The samples of several specs become one order, the same for a seed."""
+    assert main(["create", "0.tar", "-o", "zero.json"]) == 0
+    assert main(["create", "2.tar", "-o", "two.json"]) == 0
+    both = ["map", "zero.json", "two.json", "--shuffle", "1", "--workers", "1", "-o"]
+    assert main([*both, "mix/x-%d.tar"]) == 0
+    assert main([*both, "again/x-%d.tar"]) == 0
+    keys = list(wids.ShardListDataset("mix/x.json").keys)
+    assert sorted(keys) == KEYS[:10] + KEYS[20:]
+    assert keys != sorted(keys)
+    assert (folder / "mix/x-0.tar").read_bytes() == (folder / "again/x-0.tar").read_bytes()
+
+
+def test_new_fields_are_joined_to_the_old_shards() -> None:
+    """Shards of new fields alone hold the same keys in the same order."""
+    only = ["--function", "functions.py:doubled", "--only-new", "--rename", "cls=.was"]
+    assert mapped(*only, "-o", "new/x-%d.tar", "--maxcount", "10") == 0
+    joined = wids.ShardListDataset("all.json").join(
+        wids.ShardListDataset("new/x.json"), rename={".cls": ".twice"}
+    )
+    assert [(sample[".cls"], sample[".twice"]) for sample in joined[3:5]] == [(3, 6), (4, 8)]
+
+
+def test_values_become_a_column(folder: Path) -> None:
+    """`.npy` has a row for each sample; `.parquet` has keys, and several values."""
+    assert mapped("--function", "functions.py:number", "-o", "half.npy", "--maxcount", "8") == 0
+    assert np.load("half.npy").tolist() == [n / 2 for n in range(30)]
+    assert mapped("--function", "functions.py:both", "-o", "both.parquet", "--maxcount", "8") == 0
+    table = pyarrow.parquet.read_table("both.parquet").to_pylist()
+    assert table[7] == {"key": "k07", "half": 3.5, "text": "text 7"}
+    assert len(table) == 30
+    dataset = wids.ShardListDataset("all.json")
+    vectors = map_samples(dataset, _vector, "v.npy", workers=1)
+    assert (vectors.num_samples, np.load("v.npy").shape) == (30, (30, 2))
+    with ThreadPoolExecutor(2) as executor:
+        few = map_samples(dataset, _if_even, "few.parquet", executor=executor, maxcount=4)
+    assert (few.num_samples, few.num_dropped) == (15, 15)
+    assert pyarrow.parquet.read_table("few.parquet")["value"].to_pylist() == list(range(0, 30, 2))
+    assert not [path.name for path in folder.iterdir() if "part" in path.name.split(".")[-1:]]
+
+
+def _vector(sample: Any) -> Any:
+    return np.array([sample[".cls"], 1], np.float32)
+
+
+def _if_even(sample: Any) -> Any:
+    return None if sample[".cls"] % 2 else sample[".cls"]
+
+
+def test_standard_output_is_one_tar(capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+    """`-o -` writes a tar that any program reads, and the count on standard error."""
+    assert mapped("--fields", ".txt", "--where", ".cls in (3, 4)", "-o", "-") == 0
+    captured = capfdbinary.readouterr()
+    assert members(captured.out) == {"k03.txt": b"text 3", "k04.txt": b"text 4"}
+    assert b"of 2 samples 2 written, 0 dropped, 0 skipped" in captured.err
+
+
+def test_samples_that_fail_are_named(capsys: pytest.CaptureFixture[str], folder: Path) -> None:
+    """Without a spec or a half shard where one fails; skipped and counted where that is asked."""
+    failing = ["--function", "functions.py:failing", "-o", "new/x-%d.tar", "--maxcount", "10"]
+    assert mapped(*failing) == 1
+    told = capsys.readouterr().err
+    assert "new/x-0.tar failed: sample 7, key 'k07', of" in told
+    assert "0.tar: RuntimeError: no such thing" in told
+    assert sorted(path.name for path in (folder / "new").iterdir()) == ["x-2.tar", "x.json.mapping"]
+    whole = os.stat("new/x-2.tar").st_mtime_ns  # noqa: PTH116
+    assert mapped(*failing, "--resume", "--on-error", "raise") == 1
+    assert os.stat("new/x-2.tar").st_mtime_ns == whole  # noqa: PTH116 (it was kept)
+    capsys.readouterr()
+    assert mapped(*failing, "--on-error", "skip", "--json") == 1
+    captured = capsys.readouterr()
+    assert json.loads(captured.out) == {
+        "samples": 30,
+        "written": 28,
+        "dropped": 0,
+        "skipped": 2,
+        "failures": {},
+    }
+    assert "left out: sample 19, key 'k19'" in captured.err
+    assert list(wids.ShardListDataset("new/x.json").keys) == [
+        key for key in KEYS if key not in {"k07", "k19"}
+    ]
+
+
+def test_a_run_is_continued(folder: Path) -> None:
+    """What is complete is kept, as long as it is of the same samples; the counts are exact."""
+    dataset = wids.ShardListDataset("all.json")
+    calls: list[str] = []
+
+    def once(sample: Any) -> Any:
+        calls.append(sample["__key__"])
+        if len(calls) == 15:
+            raise KeyboardInterrupt
+        return {".made": b"1"} if sample[".cls"] != 2 else None
+
+    for output in ("new/x-%d.tar", "values.parquet"):
+        calls.clear()
+        with pytest.raises(KeyboardInterrupt):
+            map_samples(dataset, once, output, workers=1, maxcount=10)
+        done = map_samples(dataset, once, output, workers=1, maxcount=10, resume=True)
+        assert (done.num_samples, done.num_dropped) == (29, 1)
+        assert calls[15:] == KEYS[10:]
+    # Other samples than those of the run before are made again.
+    calls.clear()
+    with pytest.raises(KeyboardInterrupt):
+        map_samples(dataset, once, "new/x-%d.tar", workers=1, maxcount=10)
+    calls.append("")
+    calls *= 2
+    done = map_samples(dataset[5:], once, "new/x-%d.tar", workers=1, maxcount=10, resume=True)
+    assert done.num_samples == 25
+    assert list(wids.ShardListDataset("new/x.json").keys) == KEYS[5:]
+    assert sorted(path.name for path in folder.iterdir() if path.name.startswith(".")) == []
+
+
+def test_processes_map_parts(folder: Path) -> None:
+    """Worker processes write the same bytes as one process."""
+    doubled = ["--function", "functions.py:doubled", "--maxcount", "10"]
+    assert main(["map", "all.json", *doubled, "-o", "two/x-%d.tar", "--workers", "2"]) == 0
+    assert mapped(*doubled, "-o", "one/x-%d.tar") == 0
+    for number in range(3):
+        name = f"x-{number}.tar"
+        assert (folder / "one" / name).read_bytes() == (folder / "two" / name).read_bytes()
+
+
+def test_joins_are_mapped(folder: Path) -> None:
+    """A saved join, which lies in no shard, becomes shards."""
+    dataset = wids.ShardListDataset("all.json")
+    dataset.join(dataset[::-1], rename={".txt": ".a", ".cls": ".b"}).save("joined.json")
+    assert main(["map", "joined.json", "-o", "new/x-%d.tar", "--workers", "1"]) == 0
+    assert sorted(wids.ShardListDataset("new/x.json")[4])[:4] == [".a", ".b", ".cls", ".txt"]
+
+
+WRONG = [
+    (["--function", "functions.py"], "expected module:function"),
+    (["--function", "functions.py:none"], "no attribute 'none'"),
+    (["--function", "none.py:f"], "none.py: no such file"),
+    (["--function", "no_such_module:f"], "No module named"),
+    (["--command", "'"], "No closing quotation"),
+    (["--command", ""], "expected a program"),
+    (["--command", "no-such-program"], "no-such-program: cannot be run"),
+    (["--command", "ls none"], "exit code 2: "),
+    (["--function", "functions.py:number"], "the function returned a float"),
+    (["--where", ".cls == 90"], "there are no samples to map"),
+    (["--rename", "a"], "expected --rename OLD=NEW"),
+    (["--rename", "txt=.cls"], "one name to two"),
+    (["--where", ".cls == 0", "--function", "functions.py:odd"], "no sample is left"),
+    (["-o", "x.txt"], "expected a pattern of shards"),
+    (["-o", "0-%d.tar", "-o", "%d.tar"], "would replace"),
+    (["-o", "x.npy"], "expected a function"),
+    (["-o", "x.npy", "--function", "functions.py:both"], "expected numbers, texts or arrays"),
+    (["-o", "x.npy", "--function", "functions.py:odd"], "returned None"),
+    (["-o", "x.npy", "--function", "functions.py:number", "--on-error", "skip"], "row for each"),
+    (["-o", "x.npy", "--function", "functions.py:number", "--sidecars"], "for new shards"),
+    (["-o", "x.npy", "--function", "functions.py:number", "--only-new"], "options of shards"),
+]
+
+
+@pytest.mark.parametrize(("options", "message"), WRONG, ids=[message for _, message in WRONG])
+def test_wrong_use_says_what_is_right(
+    options: list[str], message: str, capsys: pytest.CaptureFixture[str], folder: Path
+) -> None:
+    """The message names the cause; neither a spec nor a column is left."""
+    assert mapped("-o", "new/x-%d.tar", *options) == 1
+    assert message in capsys.readouterr().err
+    assert not (folder / "new/x.json").exists()
+    assert not (folder / "x.npy").exists()

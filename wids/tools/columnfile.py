@@ -1,0 +1,155 @@
+"""Columns of values that are written part by part: `.npy` and `.parquet` files."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import IO, TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from wids.base.files import OutputFile, named_write_errors
+from wids.base.optional import load
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+__all__ = ["ColumnFile", "column_file"]
+
+
+class ColumnFile(Protocol):
+    """A column that is being made: values of each part in a file, then all in one."""
+
+    @property
+    def path(self) -> Path:
+        """The finished file."""
+
+    @property
+    def keeps_rows(self) -> bool:
+        """Whether each sample has a row, so that none may be left out."""
+
+    def write_part(self, path: Path, keys: Sequence[str], values: Sequence[Any]) -> None:
+        """Write the values of a part.
+
+        Raises:
+            ValueError: They do not fit into one column.
+        """
+
+    def join(self, parts: Sequence[Path]) -> None:
+        """Write all parts into one file, which appears when it is complete.
+
+        Raises:
+            ValueError: The values of two parts do not fit into one column.
+        """
+
+
+def column_file(path: Path) -> ColumnFile:
+    """Return the column for a path.
+
+    Raises:
+        ValueError: Its suffix is unknown.
+        ModuleNotFoundError: It is Parquet, and pyarrow is not installed.
+    """
+    suffix = path.suffix.lower()
+    if suffix == ".parquet":
+        load("pyarrow.parquet", "parquet")
+        return _ParquetColumn(path)
+    if suffix == ".npy":
+        return _NpyColumn(path)
+    raise ValueError(
+        f"{path}: expected a pattern of shards such as new-%06d.tar, - for one tar on standard "
+        "output, or a column: .npy or .parquet"
+    )
+
+
+@dataclass(frozen=True)
+class _NpyColumn:
+    """One value for each sample, in their order."""
+
+    path: Path
+    keeps_rows: bool = True
+
+    def write_part(self, path: Path, keys: Sequence[str], values: Sequence[Any]) -> None:
+        try:
+            array = np.asarray(values)
+        except ValueError:  # arrays of several shapes
+            array = np.empty(0, object)
+        if array.dtype.hasobject or len(array) != len(keys):
+            raise ValueError(
+                f"{self.path}: expected numbers, texts or arrays of one shape for samples "
+                f"{keys[0]!r} to {keys[-1]!r}, got {values[0]!r:.80} and others; write a .parquet"
+            )
+        with _published(path) as stream:
+            np.save(stream, array)
+
+    def join(self, parts: Sequence[Path]) -> None:
+        arrays = [np.load(part, mmap_mode="r", allow_pickle=False) for part in parts]
+        shapes = {array.shape[1:] for array in arrays}
+        try:
+            dtype = np.result_type(*{array.dtype for array in arrays})
+        except TypeError:
+            dtype = np.dtype(object)
+        if len(shapes) > 1 or dtype.hasobject:
+            kinds = sorted({f"{array.dtype} {array.shape[1:]}" for array in arrays})
+            raise ValueError(f"{self.path}: the values are of several kinds: {', '.join(kinds)}")
+        shape = (sum(map(len, arrays)), *shapes.pop())
+        header = {"descr": np.lib.format.dtype_to_descr(dtype), "fortran_order": False}
+        with _published(self.path) as stream:
+            np.lib.format.write_array_header_1_0(stream, header | {"shape": shape})
+            for array in arrays:
+                stream.write(np.ascontiguousarray(array, dtype).tobytes())
+
+
+@dataclass(frozen=True)
+class _ParquetColumn:
+    """The key of each sample, and one or several values."""
+
+    path: Path
+    keeps_rows: bool = False
+
+    def write_part(self, path: Path, keys: Sequence[str], values: Sequence[Any]) -> None:
+        arrow, parquet = load("pyarrow", "parquet"), load("pyarrow.parquet", "parquet")
+        rows = [
+            {"key": key, **(value if isinstance(value, dict) else {"value": value})}
+            for key, value in zip(keys, values, strict=True)
+        ]
+        names = dict.fromkeys(name for row in rows for name in row) or {"key": None}
+        try:
+            columns = {name: arrow.array([row.get(name) for row in rows]) for name in names}
+        except (arrow.ArrowException, TypeError, ValueError) as error:
+            raise ValueError(
+                f"{self.path}: the values of samples {keys[0]!r} to {keys[-1]!r} fit into no "
+                f"column: {error}"
+            ) from error
+        with _published(path) as stream:
+            parquet.write_table(arrow.table(columns), stream)
+
+    def join(self, parts: Sequence[Path]) -> None:
+        arrow, parquet = load("pyarrow", "parquet"), load("pyarrow.parquet", "parquet")
+        try:
+            schema = arrow.unify_schemas(
+                [parquet.read_schema(part) for part in parts], promote_options="permissive"
+            )
+        except arrow.ArrowException as error:
+            raise ValueError(f"{self.path}: the values are of several kinds: {error}") from error
+        with _published(self.path) as stream, parquet.ParquetWriter(stream, schema) as writer:
+            for part in parts:
+                table = parquet.read_table(part)
+                for place, field in enumerate(schema):
+                    if field.name not in table.column_names:
+                        nulls = arrow.nulls(table.num_rows, field.type)
+                        table = table.add_column(place, field, nulls)
+                writer.write_table(table.select(schema.names).cast(schema))
+
+
+@contextmanager
+def _published(path: Path) -> Iterator[IO[bytes]]:
+    """Context manager of a file that gets its name when it is complete."""
+    out = OutputFile(path)
+    try:
+        with named_write_errors(path):
+            yield out.stream
+            out.publish()
+    finally:
+        out.discard()

@@ -1,0 +1,480 @@
+"""Calling of a function for all samples: into new shards, one tar, or a column.
+
+Samples are divided into parts, and each part becomes a file, written under a temporary name and
+renamed. So parts are mapped in parallel by any executor, one that fails does not stop the others,
+and a run that was interrupted continues with the parts that are missing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Unpack
+
+import numpy as np
+
+from wids.base.files import named_write_errors, write_output
+from wids.base.processes import run_each
+from wids.base.progress import progress
+from wids.base.urls import display_url
+from wids.errors import WidsError
+from wids.specs.indexrules import USUAL_RULES
+from wids.specs.journal import Journal
+from wids.specs.merging import class_names, listed_classes, merged_header
+from wids.specs.newspec import new_spec, refuse_overwriting
+from wids.tools.columnfile import ColumnFile, column_file
+from wids.tools.ranges import cut_evenly, cut_runs
+from wids.tools.reshard import spec_path_for
+from wids.views.chosenshards import chosen_shards
+from wids.writing.sampleencoder import SampleEncoder
+from wids.writing.shardfile import NewShard, ShardOptions, shard_options, warn_of_older
+from wids.writing.shardwriter import ShardWriter
+from wids.writing.tarwriter import TarWriter
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from wids.reading.samplesequence import SampleSequence
+
+__all__ = ["MapResult", "map_samples"]
+
+Function = Callable[[Any], Any]
+
+_LEAST_OF_A_PART = 1000  # samples, where no other number is asked for
+_MOST_TOLD = 20  # samples that were skipped, of each part
+
+
+@dataclass(frozen=True)
+class MapResult:
+    """Result of `map_samples`.
+
+    Attributes:
+        num_samples: Number of samples, or of values of a column, that were written.
+        num_dropped: Number of samples for which the function returned None.
+        num_skipped: Number of samples for which it failed, with `on_error="skip"`.
+        skipped: Why, for the first of them: a message with index, key and shard of the sample.
+        entries: Spec entries of the new shards, in order; none for one tar or a column.
+        failures: Files or parts that could not be written: name to error. Nothing else was
+            published then but the shards that are complete.
+    """
+
+    num_samples: int = 0
+    num_dropped: int = 0
+    num_skipped: int = 0
+    skipped: list[str] = field(default_factory=list)
+    entries: list[dict[str, Any]] = field(default_factory=list)
+    failures: dict[str, Exception] = field(default_factory=dict)
+
+    def plus(self, counts: Mapping[str, Any]) -> MapResult:
+        """Return the sum with the counts of one part."""
+        return MapResult(
+            self.num_samples + counts["written"],
+            self.num_dropped + counts["dropped"],
+            self.num_skipped + counts["failed"],
+            self.skipped + counts["skipped"],
+            self.entries + ([counts["entry"]] if counts.get("entry") else []),
+            self.failures,
+        )
+
+
+def map_samples(
+    samples: SampleSequence,
+    function: Function | None,
+    output: str | os.PathLike[str],
+    *,
+    rename: Mapping[str, str] | None = None,
+    only_new: bool = False,
+    maxcount: int | None = None,
+    on_error: Literal["raise", "skip"] = "raise",
+    resume: bool = False,
+    executor: Executor | None = None,
+    workers: int | None = None,
+    **options: Unpack[ShardOptions],
+) -> MapResult:
+    """Call a function for every sample, and write what it returns.
+
+    For shards, it returns a dict of the fields that are new or changed; all others are copied as
+    they are stored. A field that is None is left out, and so is a sample for which it returns None.
+    For a column it returns a value, for `.parquet` a dict of several, too.
+
+    Args:
+        samples: A dataset, a view or a join; the function gets `samples[index]`. Only its `fields`
+            are copied.
+        function: The function; picklable, for processes. None copies the samples.
+        output: Where it goes: shards (`"new-%06d.tar"`, with their spec `new.json`), one tar on
+            standard output (`"-"`, in this process), or a column: `"x.npy"` with a row for each
+            sample in its order, `"x.parquet"` with the keys.
+        rename: New names of stored fields, such as `{".txt": ".caption.txt"}`.
+        only_new: Write the fields that the function returns alone: shards to be joined to these.
+        maxcount: Most samples in a new shard. By default samples of one shard stay together, 1000
+            or more in each.
+        on_error: "skip" to leave out samples for which the function fails.
+        resume: Keep the parts that an earlier run with the same arguments has finished.
+        executor: Executor that maps the parts; a process pool by default.
+        workers: Processes of that pool; by default one per core.
+        options: `sidecars`, `digests`, `mtime` and `fsync` of new shards, as for `ShardWriter`.
+
+    Returns:
+        Exact counts, the entries of new shards, and the parts that failed. The spec or the column
+        is written only where none failed.
+
+    Raises:
+        ValueError: There are no samples, the output is none of these, or an option is wrong.
+
+    >>> import tempfile, wids
+    >>> folder = tempfile.mkdtemp()
+    >>> with wids.ShardWriter(f"{folder}/old-%d.tar") as writer:
+    ...     for number in range(3):
+    ...         writer.write({"__key__": f"{number}", ".cls": number})
+    >>> dataset = wids.ShardListDataset(folder)
+    >>> done = map_samples(
+    ...     dataset, lambda sample: {".txt": str(sample[".cls"])}, f"{folder}/new-%d.tar", workers=1
+    ... )
+    >>> done.num_samples, sorted(wids.ShardListDataset(f"{folder}/new.json")[2])[:2]
+    (3, ['.cls', '.txt'])
+    """
+    target = os.fspath(output)
+    if on_error not in {"raise", "skip"}:
+        raise ValueError(f'on_error: expected "raise" or "skip", got {on_error!r}')
+    if maxcount is not None and maxcount < 1:
+        raise ValueError(f"maxcount: expected a number >= 1, got {maxcount}")
+    if not len(samples):
+        raise ValueError(f"{target}: there are no samples to map, nothing was written")
+    make = _Maker(
+        samples, function, dict(rename or {}), only_new=only_new, skips=on_error == "skip"
+    )
+    if target == "-":
+        return _to_stream(make)
+    cuts = (
+        cut_runs(samples.lengths, _LEAST_OF_A_PART)
+        if maxcount is None
+        else cut_evenly(len(samples), maxcount)
+    )
+    parts = [_Part(number, cut) for number, cut in enumerate(cuts)]
+    run = _Run(resume, executor, workers)
+    if target.endswith(".tar"):
+        return _to_shards(make, parts, target, run, shard_options(**options))
+    column = column_file(Path(target))
+    if options or rename or only_new:
+        raise ValueError(f"{target}: options of shards were given, and the output is a column")
+    if function is None:
+        raise ValueError(f"{target}: expected a function that returns the values of the column")
+    if column.keeps_rows and on_error == "skip":
+        raise ValueError(
+            f'{target}: has a row for each sample, of which on_error="skip" may leave out some; '
+            "write a .parquet, which has their keys"
+        )
+    return _to_column(make, parts, column, run)
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Samples that become one file: its number, and their indexes."""
+
+    number: int
+    indexes: range
+
+
+@dataclass(frozen=True)
+class _Run:
+    """How parts are run."""
+
+    resume: bool
+    executor: Executor | None
+    workers: int | None
+
+    def each(
+        self, function: Callable[[_Part], Any], parts: Sequence[_Part], done: Callable[..., object]
+    ) -> list[Any]:
+        return run_each(
+            function,
+            parts,
+            executor=self.executor,
+            workers=self.workers,
+            desc="mapping samples",
+            done=done,
+        )
+
+
+class _Maker:
+    """Makes what is written of a sample; picklable."""
+
+    def __init__(
+        self,
+        samples: SampleSequence,
+        function: Function | None,
+        rename: dict[str, str],
+        *,
+        only_new: bool,
+        skips: bool,
+    ) -> None:
+        self.samples = samples
+        self.skips = skips
+        self._function = function
+        self._rename = {_dotted(old): _dotted(new) for old, new in rename.items()}
+        self._only_new = only_new
+
+    def value(self, index: int) -> Any:
+        """Return what the function returns for a sample.
+
+        Raises:
+            WidsError: It failed; the message names the sample and its shard.
+        """
+        try:
+            return {} if self._function is None else self._function(self.samples[index])
+        except Exception as error:
+            raise self.error(index, f"{type(error).__name__}: {error}") from error
+
+    def sample(self, index: int) -> dict[str, Any] | None:
+        """Return the new sample; None if the function drops it.
+
+        Raises:
+            WidsError: The function failed, or returned something else.
+        """
+        made = self.value(index)
+        if made is None:
+            return None
+        if not isinstance(made, Mapping):
+            raise self.error(
+                index,
+                f"the function returned a {type(made).__name__}; for shards it returns a dict of "
+                "fields, or None to leave out the sample",
+            )
+        changed = {name if _is_label(name) else _dotted(name): made[name] for name in made}
+        stored = {} if self._only_new else self._stored(index)
+        key = changed.get("__key__") or self.samples.key_at(index)
+        fields = {name: data for name, data in (stored | changed).items() if not _is_label(name)}
+        return {"__key__": key} | {name: data for name, data in fields.items() if data is not None}
+
+    def _stored(self, index: int) -> dict[str, Any]:
+        raw = self.samples.read_raw(index)
+        fields = {name: data for name, data in raw.items() if not _is_label(name)}
+        renamed = {self._rename.get(name, name): data for name, data in fields.items()}
+        if len(renamed) < len(fields):
+            raise self.error(index, f"rename gives one name to two of {', '.join(fields)}")
+        return renamed
+
+    def error(self, index: int, what: str) -> WidsError:
+        """Return an error that names a sample and its shard."""
+        key, url = self.samples.key_at(index), self.samples.locate(index).shard.url
+        return WidsError(f"sample {index}, key {key!r}, of {display_url(url)}: {what}")
+
+    def encoded(self, indexes: Iterable[int], counts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        """Yield key and members of each new sample, and count them."""
+        encode = SampleEncoder()
+        for index in indexes:
+            try:
+                sample = self.sample(index)
+                if sample is None:
+                    counts["dropped"] += 1
+                    continue
+                made = self._encoded(encode, index, sample)
+            except WidsError as error:
+                self.failed(error, counts)
+                continue
+            counts["written"] += 1
+            yield made
+
+    def _encoded(self, encode: SampleEncoder, index: int, sample: Any) -> tuple[str, Any]:
+        try:
+            return encode(sample)
+        except (ValueError, TypeError) as error:
+            raise self.error(index, str(error)) from error
+
+    def failed(self, error: WidsError, counts: dict[str, Any]) -> None:
+        """Count a sample that failed; raise the error unless such samples are skipped."""
+        if not self.skips:
+            raise error
+        counts["failed"] += 1
+        if len(counts["skipped"]) < _MOST_TOLD:
+            counts["skipped"].append(str(error))
+
+    def identity(self, part: _Part) -> str:
+        """Return a digest of the samples of a part, and of what is written of them."""
+        keys = self.samples.keys_at(np.arange(part.indexes.start, part.indexes.stop))
+        how = [part.number, self._only_new, self.skips, sorted(self._rename.items()), keys]
+        return hashlib.sha256(json.dumps(how).encode()).hexdigest()[:32]
+
+
+def _no_counts() -> dict[str, Any]:
+    return {"written": 0, "dropped": 0, "failed": 0, "skipped": []}
+
+
+def _dotted(name: Any) -> str:
+    return name if isinstance(name, str) and name.startswith(".") else f".{name}"
+
+
+def _is_label(name: Any) -> bool:
+    return isinstance(name, str) and name.startswith("__") and name.endswith("__")
+
+
+def _to_stream(make: _Maker) -> MapResult:
+    counts = _no_counts()
+    shown = progress(range(len(make.samples)), total=len(make.samples), desc="mapping samples")
+    with TarWriter("-") as writer:
+        for key, members in make.encoded(shown, counts):
+            fields = {name.removeprefix(key): data for name, data in members}
+            writer.write({"__key__": key, **fields})
+    return MapResult().plus(counts)
+
+
+class _ShardMaker:
+    """Writes the new shard of a part; picklable."""
+
+    def __init__(self, make: _Maker, pattern: str, options: ShardOptions) -> None:
+        self._make, self._pattern, self._options = make, pattern, options
+
+    def path(self, part: _Part) -> Path:
+        return Path(self._pattern % part.number)
+
+    def identity(self, part: _Part) -> str:
+        return self._make.identity(part)
+
+    def __call__(self, part: _Part) -> dict[str, Any]:
+        """Write it; return its counts and its entry, without one if no sample is left."""
+        path = self.path(part)
+        counts = _no_counts()
+        shard = NewShard(path, self._options)
+        try:
+            with named_write_errors(path):
+                for key, members in self._make.encoded(part.indexes, counts):
+                    shard.archive.write(key, members)
+                entry = shard.publish(path.parent) if counts["written"] else None
+        finally:
+            shard.discard()
+        return counts | {"entry": entry, "of": self.identity(part)}
+
+
+def _to_shards(
+    make: _Maker, parts: list[_Part], pattern: str, run: _Run, options: ShardOptions
+) -> MapResult:
+    ShardWriter(pattern).abandon()  # checks the pattern, and writes nothing
+    refuse_overwriting(pattern, (shard.ref.url for shard in chosen_shards(make.samples)))
+    spec = Path(spec_path_for(pattern))
+    journal = Journal(spec.with_name(f"{spec.name}.mapping"))
+    write = _ShardMaker(make, pattern, options)
+    if not run.resume:
+        journal.remove()
+    found = _finished(journal, write, parts)
+    missing = [part for part in parts if part.number not in found]
+
+    def note(part: _Part, outcome: Any) -> None:
+        if not isinstance(outcome, Exception):
+            found[part.number] = outcome
+            journal.note({**outcome, "url": write.path(part).name})
+
+    outcomes = run.each(write, missing, note)
+    failures = {
+        str(write.path(part)): outcome
+        for part, outcome in zip(missing, outcomes, strict=True)
+        if isinstance(outcome, Exception)
+    }
+    done = MapResult(failures=failures)
+    for number in sorted(found):
+        done = done.plus(found[number])
+    if not failures:
+        if not done.entries:
+            journal.remove()
+            raise ValueError(f"{pattern}: no sample is left, no spec was written")
+        header = _header_of(make.samples) | {"name": spec.stem}
+        write_output(spec, f"{new_spec(done.entries, header).to_json()}\n".encode())
+        journal.remove()
+        warn_of_older(pattern, len(parts))
+    return done
+
+
+def _finished(
+    journal: Journal, write: _ShardMaker, parts: list[_Part]
+) -> dict[int, dict[str, Any]]:
+    """Return what the journal says of parts that are there, by their number."""
+    noted = journal.entries()
+    found = {}
+    for part in parts:
+        row = noted.get(write.path(part).name)
+        if row is None or row.get("of") != write.identity(part):
+            continue
+        entry, path = row.get("entry"), write.path(part)
+        if entry is None or (path.is_file() and path.stat().st_size == entry["filesize"]):
+            found[part.number] = row
+    return found
+
+
+def _header_of(samples: Any) -> dict[str, Any]:
+    """Return the top-level keys of a spec of new samples that were made of others."""
+    base = samples
+    while not hasattr(base, "header") and hasattr(base, "base"):
+        base = base.base
+    header = merged_header({"the dataset": base.header}) if hasattr(base, "header") else {}
+    header = {key: value for key, value in header.items() if key not in USUAL_RULES}
+    if not class_names(header) and samples.class_names:
+        header["classes"] = listed_classes(samples.class_names)
+    return header
+
+
+class _ValuesMaker:
+    """Writes the values of a part into a file of its own; picklable."""
+
+    def __init__(self, make: _Maker, column: ColumnFile) -> None:
+        self._make, self._column = make, column
+        self.folder = column.path.with_name(f".{column.path.name}.parts")
+
+    def path(self, part: _Part) -> Path:
+        name = f"{part.number:06d}-{self._make.identity(part)}{self._column.path.suffix}"
+        return self.folder / name
+
+    def __call__(self, part: _Part) -> dict[str, Any]:
+        """Write them, and their counts beside them; return the counts."""
+        path = self.path(part)
+        beside = path.with_name(f"{path.name}.json")
+        if path.exists() and beside.exists():  # of an earlier run
+            noted: dict[str, Any] = json.loads(beside.read_bytes())
+            return noted
+        counts = _no_counts()
+        rows = list(self._rows(part.indexes, counts))
+        self._column.write_part(path, [key for key, _ in rows], [value for _, value in rows])
+        write_output(beside, json.dumps(counts).encode())
+        return counts
+
+    def _rows(self, indexes: Iterable[int], counts: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+        for index in indexes:
+            try:
+                value = self._make.value(index)
+                if value is None and self._column.keeps_rows:
+                    raise self._make.error(
+                        index,
+                        f"the function returned None, and {self._column.path.name} has a row for "
+                        "each sample; write a .parquet, which has their keys",
+                    )
+            except WidsError as error:
+                self._make.failed(error, counts)
+                continue
+            counts["dropped" if value is None else "written"] += 1
+            if value is not None:
+                yield self._make.samples.key_at(index), value
+
+
+def _to_column(make: _Maker, parts: list[_Part], column: ColumnFile, run: _Run) -> MapResult:
+    write = _ValuesMaker(make, column)
+    if not run.resume:
+        shutil.rmtree(write.folder, ignore_errors=True)
+    write.folder.mkdir(parents=True, exist_ok=True)
+    outcomes = run.each(write, parts, lambda *_: None)
+    done = MapResult(
+        failures={
+            f"samples {part.indexes.start} to {part.indexes.stop - 1}": outcome
+            for part, outcome in zip(parts, outcomes, strict=True)
+            if isinstance(outcome, Exception)
+        }
+    )
+    for outcome in outcomes:
+        if not isinstance(outcome, Exception):
+            done = done.plus(outcome)
+    if not done.failures:
+        column.join([write.path(part) for part in parts])
+        shutil.rmtree(write.folder, ignore_errors=True)
+    return done

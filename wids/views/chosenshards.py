@@ -1,0 +1,99 @@
+"""The shards in which the samples of a view lie, for what reads shards and not samples."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.reading.shardlist import ShardList
+from wids.views.concatenation import Chain
+from wids.views.joining import Pairing
+from wids.views.selection import Selection
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from wids.base.shardref import ShardRef
+
+__all__ = ["ChosenShard", "chosen_shards", "shard_counts"]
+
+Rows = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, eq=False)
+class ChosenShard:
+    """A shard of which samples were chosen.
+
+    Attributes:
+        ref: Its entry in the spec.
+        rules: Rules by which it is read: `key_rule`, `grouping`, `concatenated`.
+        local_indexes: Indexes of the samples in it, ascending, each once; None for all.
+    """
+
+    ref: ShardRef
+    rules: Mapping[str, Any]
+    local_indexes: Rows | None = None
+
+
+def chosen_shards(samples: Any) -> list[ChosenShard]:
+    """Return the shards from which a dataset or a view reads, each once for each dataset.
+
+    Args:
+        samples: A dataset, a view, a join (both sides count) or a concatenation. Tables that are
+            joined have no shards.
+    """
+    datasets: dict[int, tuple[ShardList, list[Rows]]] = {}
+    for dataset, rows in _leaves(samples, np.arange(len(samples), dtype=np.int64)):
+        datasets.setdefault(id(dataset), (dataset, []))[1].append(rows)
+    found = []
+    for dataset, parts in datasets.values():
+        rows = np.unique(np.concatenate(parts))
+        ends = dataset.cum_lengths
+        starts = ends - np.asarray(dataset.lengths, np.int64)
+        cuts = np.searchsorted(rows, ends)
+        for number, (first, last) in enumerate(zip([0, *cuts[:-1]], cuts, strict=True)):
+            if first < last:
+                local = rows[first:last] - starts[number]
+                whole = len(local) == dataset.lengths[number]
+                entry = dataset.shards[number]
+                found.append(ChosenShard(entry, dataset.index_rules, None if whole else local))
+    return found
+
+
+def _leaves(samples: Any, rows: Rows) -> Iterator[tuple[ShardList, Rows]]:
+    """Yield each dataset of shards that a sequence is made of, and the rows read from it."""
+    if isinstance(samples, ShardList):
+        yield samples, rows
+    elif isinstance(samples, Selection):
+        yield from _leaves(samples.base, samples.rows.take(rows))
+    elif isinstance(samples, Pairing):
+        yield from _leaves(samples.left, rows)
+        yield from _leaves(samples.right, rows)
+    elif isinstance(samples, Chain):
+        start = 0
+        for part in samples.parts:
+            inside = rows[(rows >= start) & (rows < start + len(part))]
+            if len(inside):
+                yield from _leaves(part, inside - start)
+            start += len(part)
+
+
+def shard_counts(samples: Any) -> list[tuple[int, ShardRef, int]]:
+    """Return index of the first sample, entry, and number of samples of each shard of a view.
+
+    The shards come in the order in which the view reaches them.
+
+    Args:
+        samples: Any sequence of samples.
+    """
+    found: dict[str, list[Any]] = {}
+    start = 0
+    for length in samples.lengths:
+        if length:
+            ref = samples.locate(start).shard
+            found.setdefault(ref.url, [start, ref, 0])[2] += length
+        start += length
+    return [(first, ref, count) for first, ref, count in found.values()]
