@@ -19,9 +19,11 @@ from helpers.server import Faults, ShardServer
 from helpers.shards import write_shard
 from PIL import Image
 
+import wids
 from wids import TarIndex
 from wids.fetching.transport import FetchPolicy
 from wids.tar.sidecar import SIDECAR_SUFFIX
+from wids.views.opening import shards_and_rows
 
 Open = Callable[..., Any]
 
@@ -287,6 +289,28 @@ def test_a_filter_is_typed_and_cleared(served: Browsing, open_page: Open):
     page.keyboard.press("Escape")
     page.get_by_role("link", name="Clear the filter").click()
     page.locator(".tile").nth(59).wait_for()
+
+
+def test_a_filter_is_saved_as_a_selection(
+    served: Browsing, open_page: Open, tmp_path: Path, spec: Path
+):
+    """What is downloaded opens as a view anywhere on the machine, and in the page again."""
+    page = open_page(f"{served.url}?where=.cls+%3D%3D+2+and+.json:number+>+100", accept_downloads=True)
+    with page.expect_download() as saving:
+        page.get_by_role("link", name="Save as a selection").click()
+    assert saving.value.suggested_filename == "pages-selection.json"
+    saved = tmp_path / "elsewhere" / "two.json"
+    saving.value.save_as(saved)
+    view = wids.open_view(saved, transformations="memoryview")
+    assert [sample["__key__"] for sample in view] == [f"set/{n:05d}" for n in range(102, 200, 5)]
+    assert view.made == ("filter('.cls == 2 and .json:number > 100')",)
+    dataset, chosen = shards_and_rows(view)
+    with browsing(dataset.source, chosen=chosen) as again:
+        page = open_page(again.url)
+        page.locator(".tile").nth(19).wait_for()
+        assert keys_shown(page)[:2] == ["set/00102", "set/00107"]
+    spec_of_view = json.loads(saved.read_text())["base"]
+    assert spec_of_view["spec"] == str(spec)
 
 
 def test_a_wrong_filter_says_what_is_wrong(served: Browsing, chromium: Any):

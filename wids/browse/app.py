@@ -134,6 +134,7 @@ def make_app(
         ),
         Route("/thumb", _answered(_thumbnail_of(handlers, files["broken.svg"]))),
         Route("/raw", _answered(_raw_of(handlers))),
+        Route("/selection.json", _answered(_selection_of(handlers))),
     ]
     return Guard(Starlette(routes=routes, lifespan=lifespan), hosts, token)
 
@@ -197,6 +198,21 @@ def _json_of(name: str, answer: Callable[[Mapping[str, str]], dict[str, Any]]) -
         return Response(text, media_type="application/json")
 
     return send_json
+
+
+def _selection_of(handlers: ApiHandlers) -> Endpoint:
+    async def send_selection(request: Request) -> Response:
+        try:
+            check_parameters("selection", request.query_params)
+            document = await _in_thread(handlers.selection, request.query_params)
+        except (WidsError, OSError, ValueError, LookupError) as error:
+            return _failure(error)
+        plain = _UNSAFE_IN_NAMES.sub("_", handlers.title)[-100:].strip("._") or "dataset"
+        headers = {"Content-Disposition": f'attachment; filename="{plain}-selection.json"'}
+        # Encoded by JSON's own defaults: surrogates of file names are escaped.
+        return Response(json.dumps(document), media_type="application/json", headers=headers)
+
+    return send_selection
 
 
 def _failure(

@@ -8,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from wids.base.urls import hide_credentials
 from wids.browse.decoders import Decoders
 from wids.browse.failures import message_of
@@ -19,6 +21,9 @@ from wids.browse.search import search_keys
 from wids.browse.thumbnailpool import LARGE, Thumbnails
 from wids.display.fieldview import class_name
 from wids.errors import WidsError
+from wids.views.indexlist import IndexList
+from wids.views.saved import view_document
+from wids.views.selection import Selection
 
 if TYPE_CHECKING:
     from concurrent.futures import Future
@@ -37,6 +42,7 @@ _MOST_ROWS = 500
 _MOST_KEY = 4096
 _MOST_MESSAGE = 1000
 _MOST_WAITS = 3
+_MOST_SAVED = 1_000_000  # indexes that are saved as JSON
 _PICTURE_SECONDS = 0.5  # wait for the pictures of a sample; the page requests later ones by itself
 # Number of shards for statistics: enough for an estimate, few enough to be read while the user
 # waits.
@@ -66,6 +72,7 @@ PARAMETERS = {
     "raw": "i f save v",
     "sample": f"i p from {_ORDER}",
     "search": "q whole shard place",
+    "selection": _ORDER,
     "shards": "from count",
     "statistics": "all",
     "thumb": "i f s v",
@@ -162,6 +169,26 @@ class ApiHandlers:
             "tiles": tiles(self.reader, enumerate(indexes, start), self.class_names),
             "fetched_whole": len(self.reader.fetched_whole),
         }
+
+    def selection(self, query: Query) -> dict[str, Any]:
+        """Return what a filter found as the document of a saved view, in the order shown.
+
+        Raises:
+            ValueError: There is no filter, it still runs, or found more than one document holds.
+        """
+        order, filtering = self._grid.shown(query)
+        if filtering is None:
+            raise ValueError("where: expected a filter, whose samples are saved")
+        if not filtering["finished"] or filtering["full"]:
+            raise ValueError("where: the filter is not finished yet, or found too many samples")
+        if order.size > _MOST_SAVED:
+            raise ValueError(
+                f"where: found {order.size} samples, and a document of the page holds "
+                f"{_MOST_SAVED}; wids select --where saves more"
+            )
+        rows = IndexList.of(np.array(order.slice(0, order.size), np.int64))
+        text = query.get("where", "").strip()
+        return view_document(Selection(self.reader.dataset, rows), self.title, [f"filter({text!r})"])
 
     def sample(self, query: Query) -> dict[str, Any]:
         """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from wids.base.files import write_output
-from wids.base.urls import base_name
+from wids.base.urls import base_name, is_local, local_path
 from wids.reading.shardlist import ShardList
 from wids.specs.indexrules import unusual_rules
 from wids.specs.newspec import name_in_spec
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
     from wids.specs.shardtable import ShardTable
 
-__all__ = ["VERSION", "digest_of", "indexes_from", "save_view"]
+__all__ = ["VERSION", "digest_of", "indexes_from", "save_view", "view_document"]
 
 VERSION = 2
 # So many indexes stand in the document itself.
@@ -77,10 +77,37 @@ def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = 
     write_output(target, f"{json.dumps(document, indent=2)}\n".encode())
 
 
-class _Writer:
-    """Writes the parts of a view, and the files of indexes beside the document."""
+def view_document(samples: Any, name: str, made: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the document of a view whole: with all indexes in it, and absolute locations.
 
-    def __init__(self, target: Path) -> None:
+    It is for a file that its reader puts anywhere on the same machine.
+
+    Args:
+        samples: The view.
+        name: Name of what is chosen.
+        made: Words that say how it was made.
+
+    Raises:
+        TypeError: It has a part that no document can name.
+    """
+    node = _Writer(None).node(samples)
+    return {
+        "wids_version": VERSION,
+        "name": name,
+        "nsamples": len(samples),
+        "made": list(made),
+        **(node if "base" in node else {"base": node}),
+    }
+
+
+class _Writer:
+    """Writes the parts of a view, and the files of indexes beside the document.
+
+    Args:
+        target: The document; None for one that is whole by itself.
+    """
+
+    def __init__(self, target: Path | None) -> None:
         self._target = target
         self._num_files = 0
 
@@ -107,7 +134,6 @@ class _Writer:
         )
 
     def _dataset(self, dataset: ShardList) -> dict[str, Any]:
-        folder = str(self._target.absolute().parent)
         rules: dict[str, Any] = {**dataset.index_rules}
         said = {name: rules[name] for name in rules if name in dataset.header}
         node: dict[str, Any] = {
@@ -117,17 +143,22 @@ class _Writer:
             **said,  # the view keeps what takes precedence over the spec
         }
         if dataset.source is not None:
-            return {"spec": name_in_spec(dataset.source, folder), **node}
+            return {"spec": self._located(dataset.source), **node}
         rows = [dict(shard) for shard in dataset.shards]
         return {
-            "shardlist": [row | {"url": name_in_spec(row["url"], folder)} for row in rows],
+            "shardlist": [row | {"url": self._located(row["url"])} for row in rows],
             **node,
         }
+
+    def _located(self, location: str) -> str:
+        if self._target is not None:
+            return name_in_spec(location, self._target.absolute().parent)
+        return str(local_path(location).absolute()) if is_local(location) else location
 
     def _indexes(self, rows: IndexList) -> dict[str, Any]:
         if rows.kind == "range":
             return {"range": rows.arrays["bounds"].tolist()}
-        if len(rows) <= _MOST_INLINE:
+        if len(rows) <= _MOST_INLINE or self._target is None:
             return {"list": rows.array().tolist()}
         number = f".{self._num_files}" if self._num_files else ""
         path = self._target.with_name(f"{self._target.stem}{number}.indexes")

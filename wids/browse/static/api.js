@@ -28,6 +28,11 @@ export function raw({ index, version }, field, save = false) {
   return `raw?i=${index}&f=${field}&v=${version}${save ? "&save=1" : ""}`;
 }
 
+/** The URL of what a filter found, as the document of a saved view. */
+export function selection(order) {
+  return `selection.json?${new URLSearchParams(order)}`;
+}
+
 /** Call again and again until it returns true, or the signal ends it. */
 export async function poll(call, signal, pause = 600) {
   while (!signal.aborted) {

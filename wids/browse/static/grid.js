@@ -1,6 +1,6 @@
 // The grid: a page of samples at some positions of an order.
 
-import { ask, thumb } from "./api.js";
+import { ask, selection, thumb } from "./api.js";
 import { announce, h } from "./dom.js";
 import { counted, number } from "./format.js";
 import { toolbar } from "./toolbar.js";
@@ -38,7 +38,7 @@ export async function showGrid({ view, state, signal, shown }) {
     }
     if (!placed) place(view, bar, progress, list, pages);
     placed = true;
-    progress.replaceChildren(...filterProgress(page), ...[tellWhole(page.fetched_whole)].filter(Boolean));
+    progress.replaceChildren(...filterProgress(page, state), ...[tellWhole(page.fetched_whole)].filter(Boolean));
     pages.replaceChildren(pager(state, at, count, page.total));
     // Tiles that stay the same stay in the document, with the focus that may be on one.
     const now = JSON.stringify(page.tiles);
@@ -74,7 +74,7 @@ function tellEmpty(list, page, state, at) {
   list.replaceChildren(h("li", { class: "empty" }, text));
 }
 
-function filterProgress(page) {
+function filterProgress(page, state) {
   const filtering = page.filtering;
   if (!filtering) return [];
   const { shards_done: done, num_shards: total, found, finished, full } = filtering;
@@ -87,8 +87,14 @@ function filterProgress(page) {
   return [
     h("div", { class: "progress" },
       finished ? null : h("progress", { max: total, value: done, "aria-label": "Filter" }),
-      h("span", {}, parts.join(" · "))),
+      h("span", {}, parts.join(" · ")),
+      finished && found && !full ? saving(state) : null),
   ];
+}
+
+/** A link that saves the samples found as a document, which every command takes in place of a spec. */
+function saving(state) {
+  return h("a", { class: "button", href: selection(orderPart(state)), download: "" }, "Save as a selection");
 }
 
 function tileOf(tile, state, size) {
