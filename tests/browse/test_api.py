@@ -143,6 +143,8 @@ def test_a_position_of_an_order_names_a_sample(served: Browsing):
         ("api/sample", {"i": "9" * 5000}, 400, "i: expected a whole number"),
         ("api/page", {"order": "x"}, 400, "order: expected one of"),
         ("api/page", {"where": "cls"}, 400, "filter: expected a comparison"),
+        ("selection.json", {}, 400, "where: expected a filter"),
+        ("selection.json", {"i": "3"}, 400, "unknown parameter 'i'"),
         ("api/page", {"where": ".cls == 1", "order": "shards"}, 400, "goes with no filter"),
         ("api/search", {"q": ""}, 400, "q: expected a key"),
         ("raw", {"i": 0, "f": 9}, 404, "sample 0 has 4 fields, counted from 0"),

@@ -295,7 +295,9 @@ def test_a_filter_is_saved_as_a_selection(
     served: Browsing, open_page: Open, tmp_path: Path, spec: Path
 ):
     """What is downloaded opens as a view anywhere on the machine, and in the page again."""
-    page = open_page(f"{served.url}?where=.cls+%3D%3D+2+and+.json:number+>+100", accept_downloads=True)
+    page = open_page(
+        f"{served.url}?where=.cls+%3D%3D+2+and+.json:number+>+100", accept_downloads=True
+    )
     with page.expect_download() as saving:
         page.get_by_role("link", name="Save as a selection").click()
     assert saving.value.suggested_filename == "pages-selection.json"
@@ -309,6 +311,7 @@ def test_a_filter_is_saved_as_a_selection(
         page = open_page(again.url)
         page.locator(".tile").nth(19).wait_for()
         assert keys_shown(page)[:2] == ["set/00102", "set/00107"]
+        page.close()  # before its server ends
     spec_of_view = json.loads(saved.read_text())["base"]
     assert spec_of_view["spec"] == str(spec)
 

@@ -188,7 +188,9 @@ class ApiHandlers:
             )
         rows = IndexList.of(np.array(order.slice(0, order.size), np.int64))
         text = query.get("where", "").strip()
-        return view_document(Selection(self.reader.dataset, rows), self.title, [f"filter({text!r})"])
+        return view_document(
+            Selection(self.reader.dataset, rows), self.title, [f"filter({text!r})"]
+        )
 
     def sample(self, query: Query) -> dict[str, Any]:
         """Describe one sample: number `i` of the dataset, or the one at position `p` of an order.
