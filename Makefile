@@ -43,7 +43,7 @@ demo: install
 # one of them check just that. Modules of wids 0.1.11 that are gone raise an ImportError.
 test: install
 	env -u PYTHONPATH WIDS_TEST_INSTALLED=1 $(BIN)/pytest -n $(JOBS) --dist worksteal -q
-	env -u PYTHONPATH $(BIN)/pytest -q --pyargs wids --doctest-modules \
+	env -u PYTHONPATH $(BIN)/pytest -n $(JOBS) -q --pyargs wids --doctest-modules \
 		--doctest-ignore-import-errors
 
 # The page of `wids browse` in a real browser; `make test` runs these too, where there is one.

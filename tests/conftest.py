@@ -16,12 +16,18 @@ from hypothesis import HealthCheck, settings
 __all__ = ["chromium", "open_page", "shard_server"]
 
 # A busy machine must not fail a test: hypothesis would by its deadline of 200 ms, and by how long
-# inputs take to make. The same inputs each time, so that a run that fails failed for its change;
-# WIDS_LONG_TESTS looks for new ones.
+# inputs take to make. The same inputs each time, so that a run that fails failed for its change:
+# then more of them say little more. WIDS_LONG_TESTS looks for new ones.
 settings.register_profile(
-    "steady", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    "steady",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
+    max_examples=40,
 )
-settings.register_profile("long", settings.get_profile("steady"), derandomize=False)
+settings.register_profile(
+    "long", settings.get_profile("steady"), derandomize=False, max_examples=400
+)
 settings.load_profile("long" if os.environ.get("WIDS_LONG_TESTS") else "steady")
 
 

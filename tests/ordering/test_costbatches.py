@@ -19,7 +19,7 @@ from wids import BatchSampler, DistributedShardSampler, Mixture
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 THOROUGH = settings(
-    max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=40, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
 
 

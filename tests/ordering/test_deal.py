@@ -14,7 +14,7 @@ FIRST = np.zeros(1, np.int64)
 
 
 @given(QUOTAS)
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=150)
 def test_each_part_gets_its_quota_in_order(quotas):
     """Every part has as many turns as it is due, numbered from 0 on."""
     deal = Deal(np.array([quotas], np.int64))
@@ -24,7 +24,7 @@ def test_each_part_gets_its_quota_in_order(quotas):
 
 
 @given(QUOTAS)
-@settings(deadline=None, max_examples=500)
+@settings(deadline=None, max_examples=150)
 def test_every_part_has_its_share_at_every_moment(quotas):
     """After any number of turns a part lacks, or exceeds, no more than a turn for each level."""
     total = sum(quotas)

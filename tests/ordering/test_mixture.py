@@ -26,7 +26,7 @@ pytestmark = [
 ]
 
 THOROUGH = settings(
-    max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=100, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
 
 

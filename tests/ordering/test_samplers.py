@@ -571,7 +571,7 @@ def test_resume_goes_on_where_it_stopped(options, steps):
     runs=st.lists(st.tuples(st.integers(1, 8), st.floats(0, 1)), min_size=2, max_size=4),
     options=st.sampled_from(GEOMETRIES[:5]),
 )
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=80)
 def test_elastic_chain(n, runs, options):
     """A run that changes its number of ranks again and again sees each sample exactly once."""
     seen, state, epoch_of_state = [], None, 0

@@ -23,7 +23,7 @@ from wids.ordering.weighted import WeightedLayout, WeightedSpec
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 
 THOROUGH = settings(
-    max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), database=None
+    max_examples=80, deadline=None, suppress_health_check=list(HealthCheck), database=None
 )
 
 
