@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet
 import pytest
 from helpers.server import ShardServer
 
@@ -142,6 +143,35 @@ def open_aligned_join(world: World, **options: Any) -> wids.SampleSequence:
     return joined(world.remote(), world.local(), options)
 
 
+def joined_to_table(world: World, table: Any, options: dict[str, Any]) -> wids.SampleSequence:
+    """Open a dataset of the fields that a table lacks, and join the table."""
+    transformations = options.pop("transformations", "PIL")
+    made = [] if callable(transformations) else transformations
+    wanted = options.pop("fields", None)
+    names = [[".json"], [".cls", ".txt"]]
+    mine, theirs = ([n for n in part if wanted is None or n in wanted] for part in names)
+    dataset = wids.ShardListDataset(world.local(), transformations=made, fields=mine, **options)
+    both = dataset.join(table, fields=theirs)
+    return both.map(transformations) if callable(transformations) else both
+
+
+def open_table_join(world: World, **options: Any) -> wids.SampleSequence:
+    shuffled = [SAMPLES[5 * number % COUNT] for number in range(COUNT)]
+    table = {
+        "key": [sample["__key__"] for sample in shuffled],
+        "txt": [sample[".txt"] for sample in shuffled],
+        "cls": np.array([int(sample[".cls"]) for sample in shuffled]),
+    }
+    return joined_to_table(world, table, options)
+
+
+def open_file_join(world: World, **options: Any) -> wids.SampleSequence:
+    path = world.folder / "table.parquet"
+    columns = {name.strip("_."): [sample[name] for sample in SAMPLES] for name in SAMPLES[0]}
+    pyarrow.parquet.write_table(pyarrow.table(columns), path, row_group_size=5)
+    return joined_to_table(world, path, options)
+
+
 WAYS = [
     open_local,
     open_fetched,
@@ -156,6 +186,8 @@ WAYS = [
     open_mixture,
     open_join,
     open_aligned_join,
+    open_table_join,
+    open_file_join,
 ]
 
 Open = Callable[..., wids.SampleSequence]

@@ -33,10 +33,8 @@ def rows(make_shard: Callable[..., Path]) -> list[tuple[str, int]]:
 def open_kind(kind: str, rows: Any, **options: Any) -> Any:
     """Make views that hold each of their samples once."""
     dataset = wids.ShardListDataset(rows, **options)
-    if kind == "thin":
-        return dataset[3:40:2]
-    if kind == "backwards":
-        return dataset[::-1]
+    if kind in {"thin", "backwards"}:
+        return dataset[3:40:2] if kind == "thin" else dataset[::-1]
     if kind == "prime":
         return dataset.filter(".cls != 4").exclude(["k20", "k30", "k40"])
     if kind == "concatenation":
@@ -45,10 +43,14 @@ def open_kind(kind: str, rows: Any, **options: Any) -> Any:
         return dataset.take(31).join(
             wids.ShardListDataset(rows[::-1], **options), replace=True, missing="drop"
         )
+    if kind == "table":
+        numbers = [n for n in range(COUNT) if n % 5]
+        table = {"key": [f"k{n:02d}" for n in numbers], "number": numbers}
+        return dataset[::-1].join(table, missing="drop")
     return dataset.map(dict)[5:]
 
 
-KINDS = ["thin", "backwards", "prime", "concatenation", "join", "mapped"]
+KINDS = ["thin", "backwards", "prime", "concatenation", "join", "table", "mapped"]
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -14,7 +14,14 @@ from wids.base.files import is_newer
 from wids.base.locks import file_lock
 from wids.base.shardref import ShardRef
 from wids.base.urls import display_url, is_local, local_path, without_secrets
-from wids.caching.cachefolder import Entry, choose_folder, last_written, parts_of
+from wids.caching.cachefolder import (
+    JOINS_FOLDER,
+    Entry,
+    check_folder,
+    choose_folder,
+    last_written,
+    parts_of,
+)
 from wids.caching.download import Download, Unpacking
 from wids.caching.store import Store, folder_errors
 from wids.caching.unpack import is_compressed_name, load_libraries
@@ -300,6 +307,17 @@ class ShardCache:
         # A promised digest keeps the file valid after the shard is evicted, so it has an entry of
         # its own.
         return self.cache_dir / f"{Entry.of(self.cache_dir, url, entry.name).name}{suffix}"
+
+    def joins_folder(self) -> Path | None:
+        """Return the folder for what joins keep; None if it cannot be used."""
+        folder = self.cache_dir / JOINS_FOLDER
+        try:
+            self._store.check()
+            check_folder(folder, shared=self.shared)
+        except OSError as error:
+            _log.info("%s: what joins find cannot be kept: %s", folder, error)
+            return None
+        return folder
 
     def shards(self) -> list[CachedShard]:
         """Return the shards in the folder, of all datasets, the least recently used first."""

@@ -19,6 +19,8 @@ from wids.caching.unpack import plain_name
 from wids.errors import CacheError
 
 __all__ = [
+    "JOINS_FOLDER",
+    "KEPT_JOINS",
     "KEPT_SPECS",
     "SPECS_FOLDER",
     "Entry",
@@ -33,6 +35,8 @@ __all__ = [
 
 SPECS_FOLDER = "specs"  # subfolder of the cache folder for large specs
 KEPT_SPECS = "[0-9a-f]" * 32 + ".columns"  # matches the names of the files there
+JOINS_FOLDER = "joins"  # subfolder for the rows of joined tables, and for unpacked tables
+KEPT_JOINS = "[0-9a-f]" * 32 + ".*"
 _ENVIRONMENT = "WIDS_CACHE"
 _MAX_RECORD_NBYTES = 1 << 20
 _ALGORITHMS = {"crc32", *(kind.algorithm for kind in DIGESTS.values())}

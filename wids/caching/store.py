@@ -26,6 +26,8 @@ from wids.base.hashing import hash_file
 from wids.base.urls import display_url, without_secrets
 from wids.caching import eviction
 from wids.caching.cachefolder import (
+    JOINS_FOLDER,
+    KEPT_JOINS,
     KEPT_SPECS,
     SPECS_FOLDER,
     Entry,
@@ -297,16 +299,17 @@ class Store:
         return eviction.shrink(self.folder, max_nbytes)
 
     def clear(self) -> None:
-        """Remove all shards, pinned ones too, the kept specs, and leftovers of crashes."""
+        """Remove all shards, pinned ones too, kept specs and joins, and leftovers of crashes."""
         for shard in self.shards():
             eviction.evict(shard)
         if self.folder.is_dir():
             eviction.sweep(self.folder, max_age_seconds=0)
         # A dataset parses its spec again if the kept one is gone. Other files stay: a user whose
         # cache is a data folder may have a folder of that name in it.
-        for path in (self.folder / SPECS_FOLDER).glob(KEPT_SPECS):
-            with suppress(OSError):  # removed by another
-                path.unlink()
+        for folder, names in ((SPECS_FOLDER, KEPT_SPECS), (JOINS_FOLDER, KEPT_JOINS)):
+            for path in (self.folder / folder).glob(names):
+                with suppress(OSError):  # removed by another
+                    path.unlink()
 
 
 class _Lease:

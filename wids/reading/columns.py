@@ -50,6 +50,7 @@ __all__ = [
     "ColumnPart",
     "ColumnReader",
     "ColumnSource",
+    "follow_path",
     "load_column",
     "read_field",
     "read_key_hashes",
@@ -392,7 +393,7 @@ class ColumnReader:
                 value = decode(data)
             except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
                 value = opened.answer_error(self.decoder, error, self.extension, local_index)
-            value = _followed(value, self.path)
+            value = follow_path(value, self.path)
             if value is None:
                 missing.append(local_index)
             else:
@@ -441,7 +442,7 @@ def _as_bytes(data: bytes | memoryview) -> np.ndarray:
     return np.frombuffer(data, np.uint8)
 
 
-def _followed(value: Any, path: tuple[str | int, ...]) -> Any:
+def follow_path(value: Any, path: tuple[str | int, ...]) -> Any:
     """Return the value at a path of keys and indexes in a nested value; None if there is none."""
     for step in path:
         listed = isinstance(value, (list, tuple, np.ndarray)) and isinstance(step, int)

@@ -402,6 +402,11 @@ class ShardList:
         return self
 
     @property
+    def pipeline(self) -> Pipeline:
+        """What makes a sample of its raw fields."""
+        return self._pipeline
+
+    @property
     def wanted_fields(self) -> tuple[str, ...] | None:
         """The extensions that are read; None for all."""
         return self._pipeline.fields

@@ -20,6 +20,7 @@ from wids.views.filterlanguage import (
     parse_filter,
     with_class_names,
 )
+from wids.views.joining import in_table
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +51,11 @@ def holding(samples: SampleSequence, text: str) -> Mask:
     comparisons = dict.fromkeys(comparisons_of(condition))
     held: dict[Comparison, Mask] = {}
     for comparison in comparisons:
-        found = _by_column(samples, comparison) if has_column(comparison) else None
+        found = None
+        if in_table(samples, comparison.field):
+            found = _by_table(samples, comparison)
+        elif has_column(comparison):
+            found = _by_column(samples, comparison)
         if found is not None:
             held[comparison] = found
     rest = [comparison for comparison in comparisons if comparison not in held]
@@ -70,9 +75,21 @@ def _by_column(samples: SampleSequence, comparison: Comparison) -> Mask | None:
         return None
     if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iuf":
         return None
-    if len(values) and np.isnan(values).all():
+    if len(values) and values.dtype.kind == "f" and np.isnan(values).all():
         raise _unknown(samples, comparison)
     return comparison.holds_each(values)
+
+
+def _by_table(samples: SampleSequence, comparison: Comparison) -> Mask:
+    """Compare the values of a column of a joined table."""
+    found = _by_column(samples, comparison) if comparison.is_numeric else None
+    if found is not None:
+        return found
+    everything = np.arange(len(samples), dtype=np.int64)
+    values = samples.column_at(everything, comparison.field, fill=MISSING)
+    items = values.tolist() if isinstance(values, np.ndarray) else values
+    held = (comparison.holds(each) for each in items)
+    return np.fromiter(held, np.bool_, len(samples))
 
 
 def _by_sample(

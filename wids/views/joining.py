@@ -1,4 +1,7 @@
-"""`Pairing`: two sequences side by side, whose samples have the fields of both."""
+"""`Pairing`: two sequences side by side, whose samples have the fields of both.
+
+The right one may also be the rows of a table (`TableRows`).
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,9 @@ import numpy.typing as npt
 
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position
-from wids.views.concatenation import Together
+from wids.views.concatenation import Chain, Together
+from wids.views.selection import Selection
+from wids.views.tablerows import TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -24,7 +29,7 @@ if TYPE_CHECKING:
     from wids.reading.samplesequence import SampleLocation, SampleSequence
     from wids.views.keytable import KeyTable
 
-__all__ = ["Pairing", "are_aligned", "matching_rows"]
+__all__ = ["Pairing", "are_aligned", "counterparts", "in_table", "matching_rows"]
 
 Integers = npt.NDArray[np.int64]
 
@@ -53,7 +58,7 @@ class Pairing:
     def __init__(
         self,
         left: SampleSequence,
-        right: SampleSequence,
+        right: SampleSequence | TableRows,
         rename: Mapping[str, str],
         *,
         replace: bool,
@@ -62,6 +67,10 @@ class Pairing:
         self.rename, self.replace = dict(rename), replace
         self._read_left, self._read_right = left.read_as, right.read_as
         self._count, self._strict = len(left), not (rename or replace)
+        self._num_labels, self._keyed = _NUM_LABELS, True
+        if isinstance(right, TableRows):
+            self._keyed = right.key is not None
+            self._num_labels = int(self._keyed)
 
     def __len__(self) -> int:
         return self._count
@@ -72,10 +81,10 @@ class Pairing:
         read_left, read_right = self._read_left, self._read_right
         left, right = read_left(index, number, dataset), read_right(index, number)
         try:
-            if self._strict and left["__key__"] == right["__key__"]:
+            if self._strict and (not self._keyed or left["__key__"] == right["__key__"]):
                 merged = right | left
                 # The labels are in both; were a field, the lengths would tell.
-                if len(merged) == len(left) + len(right) - _NUM_LABELS:
+                if len(merged) == len(left) + len(right) - self._num_labels:
                     return merged
         except (TypeError, KeyError):
             pass
@@ -88,15 +97,16 @@ class Pairing:
             ValueError: Their keys differ, or both have a field.
             TypeError: A transformation made something else of one of them.
         """
+        is_row = isinstance(self.right, TableRows)  # which has a key only if that is compared
         if not (isinstance(left, dict) and isinstance(right, dict)) or not (
-            "__key__" in left and "__key__" in right
+            "__key__" in left and ("__key__" in right or is_row)
         ):
             raise TypeError(
                 f"join: sample {number}: expected two samples with their keys, got "
                 f"{type(left).__name__} and {type(right).__name__}; join the datasets as they "
                 "are, and give the transformation to map() of the join"
             )
-        if left["__key__"] != right["__key__"]:
+        if left["__key__"] != right.get("__key__", left["__key__"]):
             raise ValueError(
                 f"join: sample {number} has the key {left['__key__']!r}, the one joined to it "
                 f"{right['__key__']!r}: their shards hold other keys, or in another order; "
@@ -156,10 +166,12 @@ class Pairing:
     @cached_property
     def _in_right(self) -> dict[str, str]:
         """The fields of the first right sample: from the name here to the name there."""
+        if isinstance(self.right, TableRows):
+            return {name: name for name in self.right.fields}
         sizes = self.right.field_sizes(0) if len(self) else {}
         return {self.rename.get(name, name): name for name in sizes}
 
-    def _home(self, extension: str) -> tuple[SampleSequence, str]:
+    def _home(self, extension: str) -> tuple[SampleSequence | TableRows, str]:
         """Return the sequence that has a field, and its name there."""
         if extension in self._in_right:
             return self.right, self._in_right[extension]
@@ -192,7 +204,7 @@ class Pairing:
         right = None if left is None else self.right.gather_fields(indexes, allocate, turn)
         if left is None or right is None:
             return None
-        if left["__key__"] != right["__key__"]:
+        if left["__key__"] != right.get("__key__", left["__key__"]):
             return None  # the samples one by one say which keys differ
         fields = self._renamed({name: right[name] for name in right if name[:2] != "__"})
         if fields.keys() & left.keys() and not self.replace:
@@ -223,21 +235,37 @@ class Pairing:
         if places is None:
             check_foreseeable(sampler, len(self))
         follow: Places = _unchanged if places is None else places
-        return Together([side.fetch_ahead(sampler, follow) for side in (self.left, self.right)])
+        sides = [side for side in (self.left, self.right) if not isinstance(side, TableRows)]
+        return Together([side.fetch_ahead(sampler, follow) for side in sides])
 
     @property
     def class_names(self) -> Mapping[int, str]:
         """Name of each class by its number; may be empty."""
-        return self.left.class_names or self.right.class_names
+        names = self.left.class_names
+        return names if names or isinstance(self.right, TableRows) else self.right.class_names
 
     def close(self) -> None:
         """Close the shards of both sequences; reading afterwards opens them again."""
         self.left.close()
-        self.right.close()
+        if not isinstance(self.right, TableRows):
+            self.right.close()
 
 
 def _unchanged(indexes: Integers) -> Integers:
     return indexes
+
+
+def in_table(samples: Any, extension: str) -> bool:
+    """Return whether a field of a sequence is a column of a joined table."""
+    if isinstance(samples, Pairing):
+        right = samples.right
+        if isinstance(right, TableRows):
+            return extension in right.fields or in_table(samples.left, extension)
+        return in_table(samples.left, extension) or in_table(right, extension)
+    if isinstance(samples, Selection):
+        return in_table(samples.base, extension)
+    parts = samples.parts if isinstance(samples, Chain) else []
+    return bool(parts) and all(in_table(part, extension) for part in parts)
 
 
 def are_aligned(left: SampleSequence, right: SampleSequence) -> bool:
@@ -257,6 +285,41 @@ def are_aligned(left: SampleSequence, right: SampleSequence) -> bool:
         if left.keys_at(indexes) != right.keys_at(indexes):
             return False
     return True
+
+
+def counterparts(
+    left: SampleSequence, right: Any, *, missing: str, aligned: bool | None
+) -> tuple[Integers, Integers] | None:
+    """Find the samples of two datasets that have the same keys.
+
+    Args:
+        left: Whose samples get fields.
+        right: A dataset or view.
+        missing: "error", or "drop" to leave out samples that `right` does not have.
+        aligned: Whether both have the same keys in the same order; None to find out.
+
+    Returns:
+        Indexes into both; None if all of them lie side by side.
+
+    Raises:
+        ValueError: Samples are missing, or two of `right` have one key.
+    """
+    if aligned is None:
+        aligned = are_aligned(left, right)
+    elif aligned and len(left) != len(right):
+        raise ValueError(
+            f"join: aligned datasets have the same samples, got {len(left)} and {len(right)}"
+        )
+    if aligned:
+        return None
+    rows, places = matching_rows(left, right, right._kept_table.of(right.key_hashes))  # noqa: SLF001 (of every `Viewable`)
+    if len(rows) < len(left) and missing == "error":
+        lost = np.setdiff1d(np.arange(len(left)), rows)
+        raise ValueError(
+            f"join: {len(lost)} of {len(left)} samples have no counterpart, the first has the key "
+            f'{left.key_at(int(lost[0]))!r}; missing="drop" leaves them out'
+        )
+    return rows, places
 
 
 def matching_rows(

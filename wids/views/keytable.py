@@ -27,6 +27,7 @@ Integers = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
 
 _BLOCK = 1 << 16  # keys that are read at a time
+_PAIRED = 1 << 20  # hashes that are looked for at a time
 
 
 class KeyTable:
@@ -72,6 +73,24 @@ class KeyTable:
         places = self._places[begins + np.arange(len(rows))].astype(np.int64)
         order = np.lexsort((places, rows))
         return rows[order], places[order]
+
+    def first_places(self, wanted: Hashes, absent: int) -> Integers:
+        """Return the first place that has each hash, and `absent` for one that no place has."""
+        found = np.full(len(wanted), absent, np.int64)
+        for start in range(0, len(wanted) if len(self._hashes) else 0, _PAIRED):
+            block = wanted[start : start + _PAIRED]
+            # Sorted, neighbours are found in the same pages.
+            order = np.argsort(block)
+            ordered = block[order]
+            slots = np.searchsorted(self._hashes, ordered)
+            slots[slots == len(self._hashes)] = 0
+            held = self._hashes[slots] == ordered
+            found[start + order[held]] = self._places[slots[held]]
+        return found
+
+    def doubles(self) -> Hashes:
+        """Return the hashes that several places have."""
+        return np.unique(self._hashes[1:][self._hashes[1:] == self._hashes[:-1]])
 
 
 class KeptTable:

@@ -31,11 +31,14 @@ from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain
 from wids.views.filtering import column_named, holding
 from wids.views.indexlist import IndexList
-from wids.views.joining import Pairing, are_aligned, matching_rows
+from wids.views.joining import Pairing, counterparts
 from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, read_keys
 from wids.views.saved import save_view
 from wids.views.selection import Mapped, Selection
 from wids.views.splitting import by_exact_share, by_hash, hash_values, seeded, shuffled_ranks
+from wids.views.tablejoin import first_dataset, joined_rows
+from wids.views.tablerows import TableRows
+from wids.views.tablesources import is_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from wids.reading.ragged import Values
     from wids.reading.samplesequence import SampleSequence
     from wids.views.iterable import SampleIterable, Style
+    from wids.views.tablejoin import On
 
     _Sequence = SampleSequence
 else:
@@ -363,51 +367,77 @@ class Viewable(_Sequence):
 
     def join(
         self,
-        right: Viewable,
+        right: Any,
         *,
-        missing: Literal["error", "drop"] = "error",
+        on: On = None,
+        missing: Literal["error", "drop", "fill"] = "error",
         fields: Collection[str] | None = None,
         rename: Mapping[str, str] | None = None,
         replace: bool = False,
         aligned: bool | None = None,
     ) -> Join:
-        """Return the samples with the fields that another dataset has for their keys.
+        """Return the samples with the fields that another dataset or a table has for them.
 
         Shards that were made from these, with the same keys in the same order, are recognised, and
         cost nothing. Otherwise the samples are found by their keys.
 
+        Of a table, each column becomes a field: `caption` becomes `.caption`. Text and bytes are
+        decoded by the name of the field, as in a shard; other values are those of the table, and
+        None where it has none. Tables are mapped or held in memory, not parsed for each sample.
+
         Args:
-            right: The other dataset, or a view.
-            missing: "drop" to leave out samples that the other dataset does not have.
-            fields: Those of its fields that are wanted; None for all that it reads.
-            rename: New names for them, such as `{".txt": ".caption"}`.
+            right: Another dataset or view. Or a table: the path of a `.parquet`, `.arrow`,
+                `.feather`, `.csv`, `.tsv` or `.npy` file; a data frame of pandas or polars, or a
+                table of pyarrow; a dict of columns; or an array, in the order of the samples.
+            on: For a table, its column that holds the keys of the samples, by default "key"; or a
+                field of the samples and the column that it equals: `(".json:uid", "uid")`.
+            missing: "drop" to leave out samples that the right side does not have; "fill" to give
+                them None for its fields.
+            fields: The fields or columns that are wanted; None for all.
+            rename: New names of fields, such as `{".txt": ".caption"}`.
             replace: Let its fields take the place of those of the same name.
             aligned: False to compare all keys now; True to take them for the same.
 
         Raises:
-            ValueError: Samples are missing, or two of the right dataset have one key. When samples
-                are read: both have a field of one name.
+            ValueError: Samples are missing, two of the right side have one key, or a column is
+                unknown. When samples are read: both sides have a field of one name.
+            ModuleNotFoundError: A table needs pyarrow, which is not installed.
+
+        >>> import tempfile, wids
+        >>> folder = tempfile.mkdtemp()
+        >>> with wids.ShardWriter(f"{folder}/train-%03d.tar") as writer:
+        ...     for number in range(3):
+        ...         writer.write({"__key__": f"k{number}", ".cls": number})
+        >>> dataset = wids.ShardListDataset(folder)
+        >>> joined = dataset.join({"key": ["k2", "k0", "k1"], "caption": ["two", "zero", "one"]})
+        >>> joined[2][".cls"], joined[2][".caption"], list(joined.column(".caption"))
+        (2, 'two', ['zero', 'one', 'two'])
         """
-        other: Any = right if fields is None else right.with_options(fields=fields)
-        if aligned is None:
-            aligned = are_aligned(self, other)
-        elif aligned and len(self) != len(other):
-            raise ValueError(
-                f"join: aligned datasets have the same samples, got {len(self)} and {len(other)}"
+        if missing not in {"error", "drop", "fill"}:
+            raise ValueError(f'missing: expected "error", "drop" or "fill", got {missing!r}')
+        if is_table(right):
+            kept, rows = joined_rows(
+                self,
+                right,
+                on=on,
+                missing=missing,
+                fields=fields,
+                rename=rename,
+                aligned=aligned,
             )
-        left: Viewable = self
-        if not aligned:
-            rows, places = matching_rows(left, other, other._kept_table.of(other.key_hashes))  # noqa: SLF001 (of the same class)
-            if len(rows) < len(left):
-                lost = np.setdiff1d(np.arange(len(left)), rows)
-                if missing != "drop":
-                    raise ValueError(
-                        f"join: {len(lost)} of {len(left)} samples have no counterpart, the first "
-                        f'has the key {left.key_at(int(lost[0]))!r}; missing="drop" leaves them out'
-                    )
-                left = left.select(rows)
-            other = other.select(places)
-        return Join(left, other, rename or {}, replace=replace)
+            left = self if kept is None else self.select(kept)
+            return Join(left, rows, {}, replace=replace)
+        if on not in {None, "key", "__key__"}:
+            raise ValueError(f"on: datasets are joined by their keys, got {on!r}")
+        if missing == "fill":
+            raise ValueError('missing: "fill" is for tables; leave samples out by "drop"')
+        other = right if fields is None else right.with_options(fields=fields)
+        pairs = counterparts(self, other, missing=missing, aligned=aligned)
+        if pairs is None:
+            return Join(self, other, rename or {}, replace=replace)
+        mine, theirs = pairs
+        left = self if len(mine) == len(self) else self.select(mine)
+        return Join(left, other.select(theirs), rename or {}, replace=replace)
 
     def __add__(self, other: Any) -> Concatenation:
         """Return both sequences as one; `concat` takes more of them, and names."""
@@ -565,9 +595,9 @@ class MappedView(Mapped, Viewable):
 
 
 class Join(Pairing, Viewable):
-    """Samples with the fields of two sequences; `join` makes it."""
+    """Samples with the fields of two sequences, or of a table, too; `join` makes it."""
 
-    __slots__ = ("_count", "_read_left", "_read_right", "_strict")
+    __slots__ = ("_count", "_keyed", "_num_labels", "_read_left", "_read_right", "_strict")
 
     def __getitem__(self, index: Any) -> Any:
         """Return the sample with an index, or the view of a slice, a list or a mask.
@@ -581,8 +611,14 @@ class Join(Pairing, Viewable):
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> Join:
         """Return the same join of samples that are read with other options."""
-        sides = self.left.with_options(**options), self.right.with_options(**options)
-        return Join(*sides, self.rename, replace=self.replace)
+        left, right = self.left.with_options(**options), self.right
+        if isinstance(right, TableRows):
+            dataset = first_dataset(left)
+            pipeline = None if dataset is None else dataset.pipeline
+            right = right.with_pipeline(pipeline, options.get("fields"))
+        else:
+            right = right.with_options(**options)
+        return Join(left, right, self.rename, replace=self.replace)
 
     def __repr__(self) -> str:
         return f"Join({len(self)} samples: {self.left!r} with {self.right!r})"

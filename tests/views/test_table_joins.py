@@ -1,0 +1,441 @@
+"""Joins of tables: their columns are fields of the samples, as pyarrow and pandas read them."""
+
+import io
+import json
+import os
+import pickle
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.feather
+import pyarrow.parquet
+import pytest
+from PIL import Image
+from torch.utils.data import DataLoader
+
+import wids
+from wids.views.tablesources import table_source
+
+COUNT = 12
+KEYS = [f"k{number:02d}" for number in range(COUNT)]
+ORDER = [5 * number % COUNT for number in range(COUNT)]  # of the rows of tables
+
+
+def picture(number: int) -> bytes:
+    stream = io.BytesIO()
+    Image.new("RGB", (number + 1, 2)).save(stream, "PNG")
+    return stream.getvalue()
+
+
+def frame() -> pd.DataFrame:
+    """Return a row for each sample, shuffled, with a column of each kind."""
+    return pd.DataFrame(
+        {
+            "key": [KEYS[n] for n in ORDER],
+            "uid": [f"u{n}" for n in ORDER],
+            "caption": [None if n == 3 else f"caption {n}, grün" for n in ORDER],
+            "width": [100 + n for n in ORDER],
+            "score": [n / 4 for n in ORDER],
+            "good": [n % 2 == 0 for n in ORDER],
+            "box": [[n, n + 1] for n in ORDER],
+            "png": [picture(n) for n in ORDER],
+            "meta.json": [json.dumps({"deep": {"n": n}}) for n in ORDER],
+        }
+    )
+
+
+@pytest.fixture
+def dataset(make_shard: Callable[..., Path], tmp_path: Path) -> wids.ShardListDataset:
+    """Write twelve samples in shards of five."""
+    rows = []
+    for start in range(0, COUNT, 5):
+        numbers = range(start, min(start + 5, COUNT))
+        samples = [
+            {"__key__": KEYS[n], ".cls": str(n), ".json": f'{{"uid": "u{n}"}}'} for n in numbers
+        ]
+        rows.append((str(make_shard(f"{start}.tar", samples)), len(samples)))
+    return wids.ShardListDataset(rows, cache_dir=tmp_path / "cache")
+
+
+def as_parquet(path: Path) -> Any:
+    pyarrow.parquet.write_table(pa.table(frame()), path / "t.parquet", row_group_size=4)
+    return path / "t.parquet"
+
+
+def as_feather(path: Path) -> Any:
+    pyarrow.feather.write_feather(pa.table(frame()), path / "t.feather", chunksize=5)
+    return str(path / "t.feather")
+
+
+def as_mapped_arrow(path: Path) -> Any:
+    options = {"compression": "uncompressed", "chunksize": 5}
+    pyarrow.feather.write_feather(pa.table(frame()), path / "t.arrow", **options)
+    return path / "t.arrow"
+
+
+def as_stream(path: Path) -> Any:
+    table = pa.table(frame())
+    with pa.OSFile(str(path / "s.arrow"), "wb") as file, pa.ipc.new_stream(file, table.schema) as s:
+        s.write_table(table, max_chunksize=7)
+    return path / "s.arrow"
+
+
+def as_dict(_path: Path) -> Any:
+    columns = {name: list(column) for name, column in frame().items()}
+    columns["caption"] = [text if isinstance(text, str) else None for text in columns["caption"]]
+    return columns
+
+
+FORMS = {
+    "pandas": lambda _path: frame(),
+    "pandas with an index": lambda _path: frame().set_index("key"),
+    "pyarrow": lambda _path: pa.table(frame()),
+    "dictionary encoded": lambda _path: pa.table(frame().astype({"uid": "category"})),
+    "string views": lambda _path: pa.table(
+        {
+            **{n: pa.table(frame())[n] for n in frame()},
+            "uid": pa.array(frame().uid, pa.string_view()),
+        }
+    ),
+    "dict": as_dict,
+    "parquet": as_parquet,
+    "feather": as_feather,
+    "arrow": as_mapped_arrow,
+    "arrow stream": as_stream,
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_columns_are_fields_of_the_samples(
+    dataset: wids.ShardListDataset, tmp_path: Path, form: str
+) -> None:
+    """Values are those of the table, pictures and JSON are decoded, a null is None."""
+    joined = dataset.join(FORMS[form](tmp_path))
+    for number, sample in enumerate(joined):
+        assert sample["__key__"] == KEYS[number]
+        assert (sample[".cls"], sample[".uid"]) == (number, f"u{number}")
+        assert sample[".caption"] == (None if number == 3 else f"caption {number}, grün")
+        assert (sample[".width"], sample[".score"]) == (100 + number, number / 4)
+        assert sample[".good"] is (number % 2 == 0)
+        assert list(sample[".box"]) == [number, number + 1]
+        assert sample[".png"].size == (number + 1, 2)
+        assert sample[".meta.json"] == {"deep": {"n": number}}
+    assert joined.__getitems__([4, -1])[1][".uid"] == "u11"
+    assert list(pickle.loads(pickle.dumps(joined))[2:5].column(".width")) == [102, 103, 104]
+    assert joined.column(".width").tolist() == list(range(100, 112))
+    assert joined.column(".good").dtype == np.bool_
+    assert joined.column(".meta.json", "deep", "n").tolist() == list(range(COUNT))
+    assert list(joined.column(".caption", fill="none"))[2:4] == ["caption 2, grün", "none"]
+    assert joined.gather([3], ".png")[0].shape == (2, 4, 3)
+    assert joined.gather_bytes([7], ".png")[0].tobytes() == picture(7)
+    batch = joined.gather_fields([5, 0])
+    assert batch is not None
+    assert batch[".width"].tolist() == [105, 100]
+    assert batch[".uid"] == ["u5", "u0"]
+
+
+def test_csv_keeps_codes_and_finds_numbers(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """A column of numbers is one, an empty cell in it null; "007", dates and words stay text."""
+    lines = ["key\tcode\tcount\tshare\tword\tbig"]
+    for n in ORDER:
+        share = "" if n == 4 else n / 8
+        lines.append(f'{KEYS[n]}\t{n:03d}\t{n}\t{share}\t"a\n\t{n}"\t{n}{10**19}')
+    (tmp_path / "t.tsv").write_text("\ufeff" + "\n".join(lines))
+    sample = dataset.join(tmp_path / "t.tsv")[5]
+    found = [sample[name] for name in (".code", ".count", ".share", ".word", ".big")]
+    assert found == ["005", 5, 0.625, "a\n\t5", f"5{10**19}"]
+    assert dataset.join(tmp_path / "t.tsv")[4][".share"] is None
+    columns = [name for name in frame() if name not in {"png", "box"}]
+    frame()[columns].to_csv(tmp_path / "t.csv", index=False)
+    joined = dataset.join(tmp_path / "t.csv", fields=["caption", ".width"])
+    assert (joined[5][".caption"], joined[5][".width"]) == ("caption 5, grün", 105)
+    assert ".uid" not in joined[5]
+
+
+def test_arrays_are_in_the_order_of_the_samples(
+    dataset: wids.ShardListDataset, tmp_path: Path
+) -> None:
+    """A file gives its name to the field; rows of numbers are arrays; the length must agree."""
+    np.save(tmp_path / "score.npy", np.arange(COUNT) / 2)
+    np.save(tmp_path / "latent.npy", np.arange(COUNT * 6, dtype=">f4").reshape(COUNT, 2, 3))
+    joined = dataset.join(tmp_path / "score.npy").join(str(tmp_path / "latent.npy"))
+    assert joined[3][".score"] == 1.5
+    latent = joined[3][".latent.npy"]
+    latent += 1  # a copy, as everywhere
+    assert latent.tolist() == [[19, 20, 21], [22, 23, 24]]
+    assert joined.gather([3, 1], ".latent.npy").shape == (2, 2, 3)
+    raw = joined.read_raw(3)[".latent.npy"]
+    assert np.load(io.BytesIO(raw)).tolist() == [[18, 19, 20], [21, 22, 23]]
+    assert pickle.loads(pickle.dumps(joined))[11][".latent.npy"][1, 2] == 71
+    assert dataset[::-1].join(np.arange(COUNT))[0][".npy"] == 0
+    pairs = np.array([(n, n / 2) for n in range(COUNT)], [("a", "i4"), ("b", "f8")])
+    assert dataset.join(pairs, aligned=True)[4][".b"] == 2.0
+    assert dataset.join({"x": list(range(COUNT))}, aligned=True)[4][".x"] == 4
+    with pytest.raises(ValueError, match=r"score.npy has 12 rows for 5 samples.*choose"):
+        dataset[:5].join(tmp_path / "score.npy")
+    with pytest.raises(ValueError, match="single value"):
+        dataset.join(np.array(3))
+
+
+def test_samples_are_found_by_a_column_or_a_field(dataset: wids.ShardListDataset) -> None:
+    """`on` names the column of keys, or the field and the column that are equal."""
+    table = frame().rename(columns={"key": "image"})
+    assert dataset.join(table, on="image")[2][".caption"] == "caption 2, grün"
+    for on in ((".json:uid", "uid"), ".json:uid"):
+        joined = dataset.join(table, on=on, fields=["width"], rename={"width": ".size"})
+        assert [sample[".size"] for sample in joined] == list(range(100, 112))
+    numbers = {"number": ORDER, "x": [n * 2 for n in ORDER]}
+    assert dataset.join(numbers, on=(".cls", "number"))[7][".x"] == 14
+    texts = {"key": ["12", "7"], "x": ["twelve", "seven"]}
+    shards = dataset.join({"key": np.array([1]), "x": [1]}, missing="fill")
+    assert shards[1][".x"] is None
+    assert dataset.join(texts, missing="fill").column(".x", fill="-")[0] == "-"
+    with pytest.raises(ValueError, match=r"no column 'key'; on= .*aligned=True.*'image', 'uid'"):
+        dataset.join(table)
+
+
+def test_numbers_can_be_keys(make_shard: Callable[..., Path]) -> None:
+    """A column of integers is compared with keys as text."""
+    path = make_shard("n.tar", [{"__key__": str(n), ".cls": str(n)} for n in range(5)])
+    joined = wids.ShardListDataset([str(path)]).join(
+        {"key": np.arange(5)[::-1], "x": list("abcde")}
+    )
+    assert "".join(sample[".x"] for sample in joined) == "edcba"
+    batch = joined.gather_fields([1, 3])
+    assert batch is not None
+    assert batch[".x"] == ["d", "b"]
+
+
+def test_missing_rows_are_an_error_left_out_or_none(dataset: wids.ShardListDataset) -> None:
+    """The message says how many, and names the first key, and what the table begins with."""
+    table = frame()[frame().key.isin(["k02", "k07", "k09"])]
+    with pytest.raises(ValueError, match=r"9 of 12 samples .*'k00'; column 'key' begins.*drop"):
+        dataset.join(table)
+    some = dataset.join(table, missing="drop")
+    assert [(s["__key__"], s[".width"], s["__index__"]) for s in some] == [
+        ("k02", 102, 0),
+        ("k07", 107, 1),
+        ("k09", 109, 2),
+    ]
+    filled = dataset.join(table, missing="fill")
+    assert [sample[".width"] for sample in filled][:3] == [None, None, 102]
+    assert filled.column(".width", fill=-1).tolist()[:3] == [-1, -1, 102]
+    with pytest.raises(wids.DecodeError, match=r"'\.width'.*fill="):
+        filled.column(".width")
+    assert ".width" not in filled.read_raw(0)
+    assert filled.field_sizes(0) == dataset.field_sizes(0)
+    assert len(filled.filter(".width > 102")) == 2
+    assert filled.__getitems__([0])[0][".caption"] is None
+    raw = dataset.with_options(transformations="bytes").join(table, missing="fill")
+    assert raw[0][".width"] is None
+    assert raw[2][".width"] == b"102"
+    assert raw.gather_fields([0]) is None
+    with pytest.raises(ValueError, match=r'missing: expected "error"'):
+        dataset.join(table, missing="skip")  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"12 of 12 samples.*\.json:uid 'u0'"):
+        dataset.join({"uid": ["none"], "x": [1]}, on=".json:uid")
+
+
+def test_double_keys_are_an_error_if_samples_have_them(dataset: wids.ShardListDataset) -> None:
+    """Two rows of one key are named; rows that no sample looks for, and null keys, may be many."""
+    table = {"key": [*KEYS, "k05", "other", "other", None, None], "x": list(range(17))}
+    with pytest.raises(ValueError, match="rows 5 and 12 of the table both have 'k05'"):
+        dataset.join(table)
+    table["key"][12] = "k99"
+    assert dataset.join(table).column(".x").tolist() == list(range(COUNT))
+    double = {"uid": ["u1", "u1"], "x": [1, 2]}
+    with pytest.raises(ValueError, match="rows 0 and 1 .*'u1' in column 'uid'"):
+        dataset.join(double, on=".json:uid", missing="fill")
+
+
+WRONG: dict[str, tuple[dict[str, Any], str]] = {
+    "unknown field": ({"fields": ["captoin"]}, r"fields: the table has no column 'captoin'.*'uid'"),
+    "unknown key": ({"on": "id"}, "on: the table has no column 'id'; its columns are 'key'"),
+    "unknown name": ({"rename": {"txt": ".x"}}, "rename: the table has no column 'txt'"),
+    "no dot": ({"rename": {"uid": "x"}}, "rename: a field begins with a dot, got 'x'"),
+    "two of one": ({"rename": {"uid": ".width"}}, "'uid' and 'width' would both be '.width'"),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_wrong_use_tells_the_cure(dataset: wids.ShardListDataset, wrong: str) -> None:
+    """The message names the argument, and what there is."""
+    options, message = WRONG[wrong]
+    with pytest.raises(ValueError, match=message):
+        dataset.join(frame(), **options)
+
+
+def test_files_that_are_no_tables_are_refused(
+    dataset: wids.ShardListDataset, tmp_path: Path
+) -> None:
+    """By their name, or by what is in them; columns of other lengths are none of one table."""
+    for name in ("t.xlsx", "t.parquet", "t.arrow", "t.csv"):
+        (tmp_path / name).write_bytes(b"PAR1 no table" if name != "t.csv" else b"")
+        with pytest.raises(ValueError, match=name):
+            dataset.join(tmp_path / name)
+    with pytest.raises(ValueError, match="columns of one length"):
+        dataset.join({"key": KEYS, "x": [1]})
+    with pytest.raises(FileNotFoundError):
+        dataset.join(tmp_path / "none.parquet")
+
+
+def test_fields_of_one_name_need_a_decision(dataset: wids.ShardListDataset) -> None:
+    """A column named like a field is an error when it is read, unless it is to replace it."""
+    table = {"key": KEYS, "cls": [n * 10 for n in range(COUNT)]}
+    with pytest.raises(ValueError, match=r"sample 3, key 'k03': both .* '\.cls'.*rename"):
+        dataset.join(table)[3]
+    replaced = dataset.join(table, replace=True)
+    assert replaced[3][".cls"] == 30
+    assert replaced.column(".cls").tolist()[3] == 30
+    assert dataset.join(table, rename={"cls": ".other.cls"})[3][".other.cls"] == 30
+
+
+def test_columns_are_chosen_by_without_a_shard(
+    dataset: wids.ShardListDataset, tmp_path: Path
+) -> None:
+    """Filters, orders, strata and columns of a joined field read no tar."""
+    joined = dataset.join(as_parquet(tmp_path))
+    for path in tmp_path.glob("*.tar"):
+        shutil.move(path, f"{path}.away")
+    dataset.close()
+    shutil.rmtree(tmp_path / "cache")
+    assert joined.filter(".width >= 104 and .good == true").rows.array().tolist() == [4, 6, 8, 10]
+    assert len(joined.filter(".caption contains grün and not .uid in (u1, u2)")) == 9
+    assert joined.filter(".meta.json:deep.n < 2 or .score == 2.75").rows.array().tolist() == [
+        0,
+        1,
+        11,
+    ]
+    assert joined.filter(".box contains 5").rows.array().tolist() == [4, 5]
+    order = joined.sort_by(".uid", descending=True).rows.array().tolist()
+    assert order[:3] == [9, 8, 7]
+    parts = joined.split(by="sample", stratify=".good", a=0.5, b=0.5)
+    assert joined[parts["a"].rows.array()].column(".good").sum() == 3
+    numbers = joined[2:9].filter(lambda width: width % 2 == 1, ".width")
+    assert numbers.column(".width").tolist() == [103, 105, 107]
+
+
+def test_raw_samples_have_raw_fields(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """Bytes where the dataset reads bytes, streams where it decodes nothing."""
+    table = as_parquet(tmp_path)
+    for kind in ("bytes", "memoryview"):
+        raw = dataset.with_options(transformations=kind).join(table)
+        assert bytes(raw[3][".width"]) == b"103"
+        assert bytes(raw[4][".box"]) == b"[4,5]"
+        assert bytes(raw[4][".png"]) == picture(4)
+        batch = raw[4:].gather_fields([0, 1])
+        assert batch is not None
+        assert [bytes(each) for each in batch[".width"]] == [b"104", b"105"]
+    streams = dataset.join(table).with_options(transformations=[], fields=[".cls", ".caption"])
+    assert sorted(name for name in streams[2] if name[0] == ".") == [".caption", ".cls"]
+    assert streams[2][".caption"].read().decode() == "caption 2, grün"
+    upper = dataset.with_options(decoders={".uid": lambda data: bytes(data).upper()}).join(table)
+    assert upper[2][".uid"] == b"U2"
+    assert list(upper.gather([2], ".uid")) == [b"U2"]
+
+
+def test_damaged_values_are_answered_like_fields(dataset: wids.ShardListDataset) -> None:
+    """The error names field, sample and key; `on_error` of the dataset may replace the value."""
+    table = {"key": KEYS, "json2.json": ["{"] * COUNT}
+    with pytest.raises(wids.DecodeError, match=r"'\.json2\.json' of sample 3, key 'k03'"):
+        dataset.join(table)[3]
+    forgiving = dataset.with_options(on_error={".json2.json": 0}).join(table)
+    assert forgiving[3][".json2.json"] == 0
+    assert forgiving.column(".json2.json").tolist() == [0] * COUNT
+
+
+def test_a_file_that_changed_is_refused_by_its_name(
+    dataset: wids.ShardListDataset, tmp_path: Path
+) -> None:
+    """A pickled join is small, reads the file of the table again, and notices another one."""
+    path = tmp_path / "t.parquet"
+    table = pa.table({"key": KEYS, "text": ["x" * 100_000] * COUNT})
+    pyarrow.parquet.write_table(table, path)
+    image = pickle.dumps(dataset.join(path))
+    assert len(image) < 16_000
+    assert pickle.loads(image)[0][".text"] == "x" * 100_000
+    os.utime(path, ns=(1, 1))
+    with pytest.raises(wids.SpecError, match="t.parquet: the table has changed since"):
+        pickle.loads(image)
+    path.unlink()
+    with pytest.raises(wids.SpecError, match="t.parquet: the table that was joined cannot be read"):
+        pickle.loads(image)
+
+
+def test_large_tables_in_memory_are_shared(dataset: wids.ShardListDataset) -> None:
+    """What is large is pickled as the path of a file, which lasts as long as the table."""
+    blobs = [bytes([n]) * 9000 for n in range(COUNT)]
+    table = {
+        "key": KEYS,
+        "bin": pa.array(blobs),
+        "n": np.arange(COUNT),
+        "o": [{"a": n} for n in range(COUNT)],
+    }
+    joined = dataset.join(table)
+    image = pickle.dumps(joined)
+    assert len(image) < 16_000
+    copy = pickle.loads(image)
+    assert copy[3][".bin"].read() == blobs[3]
+    assert (copy[3][".n"], copy[3][".o"]) == (3, {"a": 3})
+    loader = DataLoader(joined, batch_size=4, num_workers=1, collate_fn=list)
+    assert [sample[".n"] for batch in loader for sample in batch] == list(range(COUNT))
+    del joined, loader
+    with pytest.raises(wids.WidsError, match="join a table in a file"):
+        pickle.loads(image)
+
+
+def test_large_files_are_unpacked_once(tmp_path: Path) -> None:
+    """What is compressed or text gets a copy that all processes map; what is neither is mapped."""
+    table = pa.table({"key": KEYS, "text": ["x" * 1000] * COUNT}).combine_chunks()
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet", row_group_size=5)
+    pyarrow.feather.write_feather(table, tmp_path / "t.feather")
+    pyarrow.feather.write_feather(table, tmp_path / "t.arrow", compression="uncompressed")
+    table.to_pandas().to_csv(tmp_path / "t.csv", index=False)
+    copies = tmp_path / "copies"
+    copies.mkdir()
+    for number, suffix in enumerate(("arrow", "parquet", "feather", "csv")):
+        for _ in range(2):
+            source = table_source(tmp_path / f"t.{suffix}", copies=copies, most_held_nbytes=0)
+            columns = source.read(["text", "key"]).columns
+            assert [columns["key"].at(row) for row in range(COUNT)] == KEYS
+            assert columns["text"].at(11) == "x" * 1000
+        assert len(list(copies.iterdir())) == number
+
+
+def test_rows_of_many_samples_are_kept(tmp_path: Path) -> None:
+    """They are found once for a given table; a damaged file is found anew, `clear` removes it."""
+    count = 5000
+    with wids.TarWriter(tmp_path / "t.tar") as writer:
+        for number in range(count):
+            writer.write({"__key__": f"{number:04d}", ".cls": number})
+    rows = [(str(tmp_path / "t.tar"), count)]
+    dataset = wids.ShardListDataset(rows, cache_dir=tmp_path / "cache")
+    numbers = np.arange(count)[::-1]
+    table = pa.table({"key": [f"{number:04d}" for number in numbers], "number": numbers})
+    pyarrow.parquet.write_table(table, tmp_path / "t.parquet")
+    for _ in range(3):
+        joined = dataset.join(tmp_path / "t.parquet")
+        assert (joined.column(".number") == joined.column(".cls")).all()
+        (kept,) = (tmp_path / "cache" / "joins").iterdir()
+        assert kept.suffix == ".rows"
+    kept.write_bytes(b"damaged")
+    assert dataset.join(tmp_path / "t.parquet")[7][".number"] == 7
+    dataset.cache.clear()
+    assert not kept.exists()
+
+
+def test_a_join_of_a_join_is_joined_again(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """Tables join views, concatenations and joins alike."""
+    first = dataset.join(frame(), fields=["width"])
+    second = (first[:4] + first[8:]).join(as_parquet(tmp_path), fields=["caption"])
+    assert second[5][".caption"] == "caption 9, grün"
+    assert second[5][".width"] == 109
+    assert second.filter(".width >= 109 and .caption contains 1").rows.array().tolist() == [6, 7]
+    assert second.column(".width").tolist() == [100, 101, 102, 103, 108, 109, 110, 111]
+    assert "2 columns" not in repr(second)
+    assert "1 columns of the table" in repr(first)

@@ -1,0 +1,275 @@
+"""Columns of tables: one value by its row, and many at once, without parsing.
+
+    Numbers    an array: numbers, truth values, or a row of an array for each sample
+    Texts      text or bytes end to end, and where each begins, as Arrow stores them
+    Objects    anything else: lists and structs of Arrow, or objects of Python
+    Column     one or several of these, one after the other
+
+The arrays may be views of a mapped file.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.base.keyhash import hash_keys, hash_packed
+from wids.reading.ragged import Ragged, RaggedText, Values, join, pack, take
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+__all__ = ["Column", "Kind", "Numbers", "Objects", "Piece", "Texts"]
+
+Integers = npt.NDArray[np.int64]
+Hashes = npt.NDArray[np.uint64]
+Flags = npt.NDArray[np.bool_]
+Kind = Literal["numbers", "text", "bytes", "objects"]
+Parts = tuple[dict[str, npt.NDArray[Any]], dict[str, Any]]
+
+_BLOCK = 1 << 16  # rows that are hashed at a time
+
+
+class Piece(Protocol):
+    """Adjacent rows of a column.
+
+    Attributes:
+        at: Function from a row in `[0, len)`, unchecked, to its value; None for a null.
+        nulls: Whether each value is null; None if none is.
+        kind: What the values are.
+    """
+
+    at: Callable[[int], Any]
+    nulls: Flags | None
+    kind: Kind
+
+    def __len__(self) -> int:
+        """Return the number of rows."""
+
+    def take(self, rows: Integers) -> Values:
+        """Return the values of some rows, none of which is null."""
+
+    def hashes(self, start: int, stop: int) -> Hashes:
+        """Return the hash of the text of each value in a range of rows."""
+
+    def parts(self) -> Parts:
+        """Return its arguments: the arrays, and the others."""
+
+
+class Numbers:
+    """Values in an array, whose first axis is the rows.
+
+    Args:
+        values: Of booleans or numbers, in the order of bytes of this machine.
+        nulls: Whether each is null; None if none is.
+    """
+
+    def __init__(self, values: npt.NDArray[Any], nulls: Flags | None = None) -> None:
+        self._values, self.nulls = values, nulls
+        self.kind: Kind = "numbers"
+        plain = values.ndim == 1 and values.dtype != np.float16  # which no memoryview reads
+        get = values.data.__getitem__ if plain and len(values) else self._copied
+        self.at: Callable[[int], Any] = get if nulls is None else _unless_null(get, nulls)
+
+    def _copied(self, row: int) -> Any:
+        found = self._values[row]
+        return found.item() if found.ndim == 0 else found.copy()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def take(self, rows: Integers) -> Values:
+        """Return the values of some rows, none of which is null."""
+        return np.asarray(self._values[rows])
+
+    def hashes(self, start: int, stop: int) -> Hashes:
+        """Return the hash of the text of each value in a range of rows."""
+        return hash_keys([str(value) for value in self._values[start:stop].tolist()])
+
+    def parts(self) -> Parts:
+        """Return its arguments: the arrays, and the others."""
+        return _given(values=self._values, nulls=self.nulls), {}
+
+
+class Texts:
+    """Texts or bytes.
+
+    Args:
+        offsets: Where each begins in the data, and the end of the last; ascending.
+        data: All of them, end to end; uint8.
+        nulls: Whether each is null; None if none is.
+        binary: Whether they are bytes.
+    """
+
+    def __init__(
+        self,
+        offsets: npt.NDArray[Any],
+        data: npt.NDArray[np.uint8],
+        nulls: Flags | None = None,
+        *,
+        binary: bool = False,
+    ) -> None:
+        self._offsets, self._data, self.nulls = offsets, data, nulls
+        self._starts, self._bytes = offsets.data, data.data
+        self._wrap: Any = Ragged if binary else RaggedText
+        self.kind: Kind = "bytes" if binary else "text"
+        get = self._bytes_at if binary else self._text_at
+        self.at: Callable[[int], Any] = get if nulls is None else _unless_null(get, nulls)
+
+    def _text_at(self, row: int) -> str:
+        starts = self._starts
+        return str(self._bytes[starts[row] : starts[row + 1]], "utf-8")
+
+    def _bytes_at(self, row: int) -> bytes:
+        starts = self._starts
+        return bytes(self._bytes[starts[row] : starts[row + 1]])
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def take(self, rows: Integers) -> Values:
+        """Return the values of some rows, none of which is null."""
+        starts = self._offsets[rows].astype(np.int64)
+        stops = self._offsets[rows + 1].astype(np.int64)
+        offsets = np.concatenate([[0], np.cumsum(stops - starts)]).astype(np.int64)
+        values = np.empty(max(0, int(offsets[-1])), np.uint8)
+        target, source = values.data, self._bytes
+        places = zip(offsets.tolist(), starts.tolist(), stops.tolist(), strict=False)
+        for place, start, stop in places:
+            target[place : place + stop - start] = source[start:stop]
+        found: Values = self._wrap(values, offsets)
+        return found
+
+    def hashes(self, start: int, stop: int) -> Hashes:
+        """Return the hash of the text of each value in a range of rows."""
+        offsets = self._offsets[start : stop + 1].astype(np.int64)
+        return hash_packed(bytes(self._bytes[offsets[0] : offsets[-1]]), offsets - offsets[0])
+
+    def parts(self) -> Parts:
+        """Return its arguments: the arrays, and the others."""
+        first, last = int(self._offsets[0]), int(self._offsets[-1])
+        arrays = _given(
+            offsets=self._offsets - first, data=self._data[first:last], nulls=self.nulls
+        )
+        return arrays, {"binary": self._wrap is Ragged}
+
+
+class Objects:
+    """Values that no array holds.
+
+    Args:
+        values: A list; or an array of Arrow, whose values have `as_py`.
+        nulls: Whether each is null; None if none is.
+    """
+
+    def __init__(self, values: Sequence[Any], nulls: Flags | None = None) -> None:
+        self._values, self.nulls = values, nulls
+        self.kind: Kind = "objects"
+        plain = isinstance(values, list)
+        self.at: Callable[[int], Any] = values.__getitem__ if plain else self._converted
+
+    def _converted(self, row: int) -> Any:
+        return self._values[row].as_py()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+    def take(self, rows: Integers) -> Values:
+        """Return the values of some rows, none of which is null."""
+        return pack([self.at(row) for row in rows.tolist()])
+
+    def hashes(self, start: int, stop: int) -> Hashes:
+        """Return the hash of the text of each value in a range of rows."""
+        return hash_keys([str(self.at(row)) for row in range(start, stop)])
+
+    def parts(self) -> Parts:
+        """Return its arguments: the arrays, and the others."""
+        return _given(nulls=self.nulls), {"values": self._values}
+
+
+class Column:
+    """A column of a table.
+
+    Args:
+        pieces: Its rows.
+
+    Attributes:
+        pieces: Those that have rows.
+        kind: What the values are; "objects" for values of several kinds.
+        at: Function from a row in `[0, len)`, unchecked, to its value; None for a null.
+
+    >>> column = Column([Numbers(np.array([1, 2])), Objects(["x", None], np.array([False, True]))])
+    >>> len(column), [column.at(row) for row in range(4)], column.kind
+    (4, [1, 2, 'x', None], 'objects')
+    """
+
+    def __init__(self, pieces: Sequence[Piece]) -> None:
+        self.pieces = [piece for piece in pieces if len(piece)]
+        self._ends = np.cumsum([len(piece) for piece in self.pieces], dtype=np.int64)
+        self._search: list[int] = self._ends.tolist()
+        self._starts = [0, *self._search[:-1]]
+        kinds: set[Kind] = {piece.kind for piece in self.pieces}
+        self.kind: Kind = kinds.pop() if len(kinds) == 1 else "objects"
+        single = len(self.pieces) == 1
+        self.at: Callable[[int], Any] = self.pieces[0].at if single else self._in_piece
+
+    def _in_piece(self, row: int) -> Any:
+        number = bisect_right(self._search, row)
+        return self.pieces[number].at(row - self._starts[number])
+
+    def __len__(self) -> int:
+        return self._search[-1] if self._search else 0
+
+    def _by_piece(self, rows: Integers) -> list[tuple[Piece, Integers, Integers]]:
+        """Return the pieces of some rows, with the slots and the rows in each."""
+        if len(self.pieces) == 1:
+            return [(self.pieces[0], np.arange(len(rows)), rows)]
+        numbers = np.searchsorted(self._ends, rows, "right")
+        found = []
+        for number in np.unique(numbers).tolist():
+            (slots,) = np.nonzero(numbers == number)
+            found.append((self.pieces[number], slots, rows[slots] - self._starts[number]))
+        return found
+
+    def nulls_at(self, rows: Integers) -> Flags:
+        """Return whether the values of some rows are null."""
+        nulls = np.zeros(len(rows), np.bool_)
+        for piece, slots, local in self._by_piece(rows):
+            if piece.nulls is not None:
+                nulls[slots] = piece.nulls[local]
+        return nulls
+
+    def take(self, rows: Integers) -> Values:
+        """Return the values of some rows, none of which is null, in their order."""
+        groups = self._by_piece(rows)
+        if len(groups) == 1:
+            return groups[0][0].take(rows if len(self.pieces) == 1 else groups[0][2])
+        joined = join([piece.take(local) for piece, _, local in groups])
+        slots = [slots for _, slots, _ in groups]
+        return take(joined, np.argsort(np.concatenate(slots))) if slots else []
+
+    def hashes(self) -> Hashes:
+        """Return the hash of the text of each value; that of a null is none of its own."""
+        parts = [np.empty(0, np.uint64)]
+        for piece in self.pieces:
+            cuts = [*range(0, len(piece), _BLOCK), len(piece)]
+            parts += [piece.hashes(start, stop) for start, stop in pairwise(cuts)]
+        return np.concatenate(parts)
+
+
+def _given(**arrays: npt.NDArray[Any] | None) -> dict[str, npt.NDArray[Any]]:
+    return {name: array for name, array in arrays.items() if array is not None}
+
+
+def _unless_null(get: Callable[[int], Any], nulls: Flags) -> Callable[[int], Any]:
+    """Return a function that knows the nulls of an array."""
+    is_null = nulls.data
+
+    def get_unless_null(row: int) -> Any:
+        return None if is_null[row] else get(row)
+
+    return get_unless_null

@@ -1,0 +1,293 @@
+"""Joining of tables: which row each sample gets, by its key, by a field, or by its place.
+
+Rows are found by hashes of keys, block by block in numpy. Those of many samples are kept in the
+cache folder, under a digest of all keys and of the table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.reading.shardlist import ShardList
+from wids.views.filtering import column_named
+from wids.views.indexlist import IndexList
+from wids.views.keytable import KeyTable
+from wids.views.splitting import hash_values
+from wids.views.tablerows import TableRows
+from wids.views.tablesources import TableSource, table_source
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Mapping, Sequence
+
+    from wids.reading.samplesequence import SampleSequence
+    from wids.views.tables import Table
+
+__all__ = ["On", "first_dataset", "joined_rows"]
+
+Integers = npt.NDArray[np.int64]
+On = str | tuple[str, str] | None
+
+_KEY_COLUMNS = ("__key__", "key")
+_SAMPLE_KEY = ("key", "__key__")
+_LEAST_KEPT = 1 << 12  # samples; the rows of fewer are found faster than a file is read
+_MOST_NAMED = 20
+
+
+class _Match(NamedTuple):
+    """What decides which row a sample gets.
+
+    Attributes:
+        field: A field of the samples such as ".json:uid"; None for their keys.
+        column: The column of the table that must be equal; None for rows in the order of samples.
+    """
+
+    field: str | None
+    column: str | None
+
+
+def joined_rows(
+    left: SampleSequence,
+    right: Any,
+    *,
+    on: On = None,
+    missing: str = "error",
+    fields: Collection[str] | None = None,
+    rename: Mapping[str, str] | None = None,
+    aligned: bool | None = None,
+) -> tuple[Integers | None, TableRows]:
+    """Find the row of a table for each sample.
+
+    Args:
+        left: The samples.
+        right: The table, as `table_source` takes it.
+        on: As `Viewable.join` takes it, like the following.
+        missing: What to do with samples without a row.
+        fields: The columns that are wanted.
+        rename: New names of their fields.
+        aligned: Whether the rows are in the order of the samples.
+
+    Returns:
+        Indexes of the samples that are left, None for all; and their rows.
+
+    Raises:
+        ValueError: A column is unknown, keys are missing or double, or an array has another length.
+    """
+    dataset = first_dataset(left)
+    copies = None if dataset is None else dataset.cache.joins_folder()
+    source = table_source(right, copies=copies)
+    in_order = aligned or (on is None and _is_array(right))
+    match = _Match(None, None) if in_order else _matched(on, source)
+    chosen = _chosen_fields(source, match, fields, rename or {})
+    used = dict.fromkeys([*chosen.values(), *([match.column] if match.column else [])])
+    table = source.read(list(used) or source.names[:1])
+    rows = _found_rows(left, table, match, copies)
+    kept = None
+    lost = np.flatnonzero(rows == table.num_rows)
+    if len(lost) and missing == "error":
+        raise _missing_error(left, table, match, lost)
+    if len(lost) and missing == "drop":
+        kept = np.flatnonzero(rows < table.num_rows)
+        rows = rows[kept]
+    pipeline = None if dataset is None else dataset.pipeline
+    # Rows that a field found were compared there; reading would need the field again.
+    key = match.column if match.field is None else None
+    return kept, TableRows(table, IndexList.of(rows), chosen, key, pipeline)
+
+
+def first_dataset(samples: Any) -> ShardList | None:
+    """Return the first dataset of shards that a sequence was made of; None if there is none."""
+    while not isinstance(samples, ShardList):
+        inner = [getattr(samples, name, None) for name in ("base", "left")]
+        parts = getattr(samples, "parts", None) or [each for each in inner if each is not None]
+        if not parts:
+            return None
+        samples = parts[0]
+    return samples
+
+
+def _is_array(right: Any) -> bool:
+    if isinstance(right, np.ndarray):
+        return right.dtype.names is None
+    return isinstance(right, str | Path) and Path(right).suffix == ".npy"
+
+
+def _matched(on: On, source: TableSource) -> _Match:
+    """Return what decides, as the user said it or by the names of the columns."""
+    if on is None:
+        found = next((name for name in _KEY_COLUMNS if name in source.names), None)
+        if found is None:
+            raise ValueError(
+                f"join: {source.title} has no column 'key'; on= names the one that holds the keys "
+                f"of the samples, on=('.json:uid', 'uid') a field and the column that it equals, "
+                f"and aligned=True takes the rows in the order of the samples; the columns are "
+                f"{_named(source.names)}"
+            )
+        return _Match(None, found)
+    if isinstance(on, str) and on.startswith("."):
+        extension, path = column_named(on)
+        on = (on, path[-1] if path else extension.lstrip("."))
+    field, column = (None, on) if isinstance(on, str) else on
+    _check_column(source, column, "on")
+    return _Match(None if field in _SAMPLE_KEY else field, column)
+
+
+def _chosen_fields(
+    source: TableSource,
+    match: _Match,
+    fields: Collection[str] | None,
+    rename: Mapping[str, str],
+) -> dict[str, str]:
+    """Return the column of each field that samples get, by the name of the field."""
+    names = {_column_of(name, source): new for name, new in rename.items()}
+    for name, new in names.items():
+        _check_column(source, name, "rename")
+        if not new.startswith("."):
+            raise ValueError(f"rename: a field begins with a dot, got {new!r} for {name!r}")
+    if fields is None:
+        # Labels of samples and of pandas have two underscores; what was matched is in the sample.
+        wanted = [name for name in source.names if name[:2] != "__" and name != match.column]
+        wanted += [name for name in names if name not in wanted]
+    else:
+        wanted = [_column_of(name, source) for name in fields]
+    chosen: dict[str, str] = {}
+    for name in wanted:
+        _check_column(source, name, "fields")
+        field = names.get(name, name if name.startswith(".") else f".{name}")
+        if chosen.setdefault(field, name) != name:
+            raise ValueError(
+                f"join: the columns {chosen[field]!r} and {name!r} would both be {field!r}; "
+                f"rename={{{name!r}: '.other'}} tells them apart"
+            )
+    return chosen
+
+
+def _column_of(name: str, source: TableSource) -> str:
+    """Return the name of a column for that of its field, with a dot."""
+    return name[1:] if name not in source.names and name.startswith(".") else name
+
+
+def _check_column(source: TableSource, name: Any, argument: str) -> None:
+    if name not in source.names:
+        raise ValueError(
+            f"{argument}: {source.title} has no column {name!r}; its columns are "
+            f"{_named(source.names)}"
+        )
+
+
+def _named(names: Sequence[str]) -> str:
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return ", ".join(map(repr, names[:_MOST_NAMED])) + more
+
+
+def _found_rows(left: SampleSequence, table: Table, match: _Match, copies: Path | None) -> Integers:
+    """Return the row of each sample, the number of rows for a sample that has none."""
+    if match.column is None:
+        if table.num_rows != len(left):
+            raise ValueError(
+                f"join: {table.name} has {table.num_rows} rows for {len(left)} samples; rows in "
+                "the order of the samples are one for each: choose the samples first, or join a "
+                "table with a column of keys"
+            )
+        return np.arange(len(left), dtype=np.int64)
+    if match.field is not None:
+        return _rows_by_field(left, table, match.field, match.column)
+    wanted = left.key_hashes()
+    kept = _kept_path(wanted, table, match.column, copies)
+    if kept is not None:
+        with suppress(OSError, ValueError):
+            found = IndexList.load(kept).array()
+            if len(found) == len(left) and (found <= table.num_rows).all():
+                return found
+    key, places = _key_table(table, match.column)
+    rows = np.append(places, table.num_rows)[key.first_places(wanted, len(places))]
+    _check_single(key, places, wanted, table, match.column)
+    if kept is not None:
+        with suppress(OSError):  # a folder that may only be read
+            IndexList.of(rows).save(kept)
+    return rows
+
+
+def _key_table(table: Table, column: str) -> tuple[KeyTable, Integers]:
+    """Return the table of the keys in a column, and the row of each of its places."""
+    values = table.columns[column]
+    places = np.arange(table.num_rows, dtype=np.int64)
+    nulls = values.nulls_at(places)
+    hashes = values.hashes()
+    return KeyTable(hashes[~nulls] if nulls.any() else hashes), places[~nulls]
+
+
+def _kept_path(
+    wanted: npt.NDArray[np.uint64], table: Table, column: str, copies: Path | None
+) -> Path | None:
+    """Return the path of the file of rows; None if they are not worth one."""
+    if copies is None or table.stamp is None or len(wanted) < _LEAST_KEPT:
+        return None
+    digest = hashlib.sha256(np.ascontiguousarray(wanted).data)
+    digest.update(repr((table.stamp.digest, table.num_rows, column)).encode())
+    return copies / f"{digest.hexdigest()[:32]}.rows"
+
+
+def _check_single(
+    key: KeyTable,
+    places: Integers,
+    wanted: npt.NDArray[np.uint64],
+    table: Table,
+    column: str,
+) -> None:
+    """Refuse keys that are in several rows, if samples have them."""
+    values = table.columns[column]
+    doubles = key.doubles()
+    for each in doubles[np.isin(doubles, wanted)].tolist():
+        rows = [int(places[place]) for place in key.places(each)]
+        # Keys that differ may share a hash by chance; then reading compares them.
+        if len({values.at(row) for row in rows}) < len(rows):
+            raise _double_error(table, column, rows[0], rows[1])
+
+
+def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) -> Integers:
+    """Return the rows whose column has the text of a field."""
+    extension, path = column_named(field)
+    every = np.arange(len(left), dtype=np.int64)
+    texts = list(map(str, left.column_at(every, extension, *path)))
+    values = table.columns[column]
+    key, row_of = _key_table(table, column)
+    samples, places = key.pairs(hash_values(texts))
+    rows = np.full(len(left), table.num_rows, np.int64)
+    for sample, row in zip(samples.tolist(), row_of[places].tolist(), strict=True):
+        if str(values.at(row)) != texts[sample]:
+            continue
+        if rows[sample] != table.num_rows:
+            raise _double_error(table, column, int(rows[sample]), row)
+        rows[sample] = row
+    return rows
+
+
+def _double_error(table: Table, column: str, first: int, second: int) -> ValueError:
+    value = table.columns[column].at(first)
+    return ValueError(
+        f"join: rows {first} and {second} of {table.name} both have {value!r} in column "
+        f"{column!r}; leave one of them out of the table"
+    )
+
+
+def _missing_error(left: SampleSequence, table: Table, match: _Match, lost: Integers) -> ValueError:
+    first = int(lost[0])
+    if match.field is None:
+        wanted = f"key {left.key_at(first)!r}"
+    else:
+        extension, path = column_named(match.field)
+        value = next(iter(left.column_at(lost[:1], extension, *path)))
+        wanted = f"{match.field} {value!r}"
+    column = match.column or ""
+    have = repr(table.columns[column].at(0)) if table.num_rows else "no rows"
+    return ValueError(
+        f"join: {len(lost)} of {len(left)} samples have no row in {table.name}, the first is "
+        f"sample {first} with the {wanted}; column {column!r} begins with {have}; "
+        'missing="drop" leaves such samples out, missing="fill" gives them None'
+    )

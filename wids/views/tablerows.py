@@ -1,0 +1,302 @@
+"""`TableRows`: the rows of a table as the fields that samples get by a join.
+
+A field of a table acts like one in a shard: text and bytes are decoded by the name of the field,
+and a dataset that reads raw bytes gets bytes. Other values need no decoding: numbers, truth values,
+lists and structs are those of the table. A null, and a sample without a row, give None.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from wids.codecs.decode import SampleDecoder
+from wids.codecs.documents import decode_text
+from wids.codecs.formats import FORMAT_OF, encode_field, format_suffix
+from wids.errors import DecodeError
+from wids.reading.collate import column_of
+from wids.reading.columns import follow_path
+from wids.reading.openshards import checked_positions
+from wids.reading.pipeline import Pipeline
+from wids.reading.ragged import Ragged, RaggedText, Values, fill_in, pack
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
+
+    from wids.reading.gather import Allocate
+    from wids.reading.pipeline import BatchKind
+    from wids.views.indexlist import IndexList
+    from wids.views.tablecolumns import Column
+    from wids.views.tables import Table
+
+__all__ = ["TableRows"]
+
+Integers = npt.NDArray[np.int64]
+
+
+class TableRows:
+    """The right side of a join: for each sample a row of a table, or none.
+
+    Args:
+        table: The table.
+        rows: The row for each sample; `table.num_rows` for a sample that has none.
+        fields: The column of each field.
+        key: The column that must equal the key of a sample; None if rows were found otherwise.
+        pipeline: That of the samples.
+
+    Attributes:
+        table, rows, fields, key: As given.
+    """
+
+    def __init__(
+        self,
+        table: Table,
+        rows: IndexList,
+        fields: Mapping[str, str],
+        key: str | None,
+        pipeline: Pipeline | None = None,
+    ) -> None:
+        self.table, self.rows, self.fields, self.key = table, rows, dict(fields), key
+        self._pipeline = pipeline or Pipeline("PIL", SampleDecoder())
+        self._finish = {name: self._finisher(name) for name in self.fields}
+        columns = table.columns
+        self._readers = [
+            (name, columns[column].at, self._finish[name]) for name, column in self.fields.items()
+        ]
+        self._key_at = None if key is None else _text_reader(columns[key])
+        self._row_at, self._num_rows = rows.at, table.num_rows
+
+    def __len__(self) -> int:
+        return self.rows.count
+
+    def read_as(self, index: int, number: int, _dataset: str | None = None) -> dict[str, Any]:
+        """Return the fields of a sample, and its key if that is to be compared.
+
+        Raises:
+            DecodeError: A value cannot be decoded; `number` says for which sample.
+        """
+        row_at = self._row_at
+        row = row_at(index)
+        if row >= self._num_rows:
+            return dict.fromkeys(self.fields)
+        key_at = self._key_at
+        sample: dict[str, Any] = {} if key_at is None else {"__key__": key_at(row)}
+        for name, at, finish in self._readers:
+            value = at(row)
+            if value is None or finish is None:
+                sample[name] = value
+                continue
+            try:
+                sample[name] = finish(value)
+            except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
+                sample[name] = self._answer(error, name, row, number)
+        return sample
+
+    def read_batch_as(
+        self, indexes: Sequence[int], numbers: Sequence[int], _dataset: str | None = None
+    ) -> list[dict[str, Any]]:
+        """Return the fields of each sample of a batch."""
+        return [self.read_as(*each) for each in zip(indexes, numbers, strict=True)]
+
+    def read_raw(self, index: int, fields: Sequence[str] | None = None) -> dict[str, Any]:
+        """Return fields as they would be stored in a shard; nulls are left out."""
+        row = self.rows.at(index)
+        if row >= self.table.num_rows:
+            return {}
+        sample: dict[str, Any] = {} if self._key_at is None else {"__key__": self._key_at(row)}
+        for name, at, _ in self._readers:
+            value = at(row) if fields is None or name in fields else None
+            if value is not None:
+                sample[name] = _encoded(name, value)
+        return sample
+
+    def field_sizes(self, index: int) -> dict[str, int]:
+        """Return the size in bytes of each field as it would be stored in a shard."""
+        raw = self.read_raw(index)
+        return {name: len(value) for name, value in raw.items() if name != "__key__"}
+
+    def is_near(self, _index: int) -> bool:
+        """Return whether no shard need be fetched: always."""
+        return True
+
+    def gather(self, indexes: Sequence[int], extension: str) -> Values:
+        """Return one field of a batch, decoded."""
+        return self.column_at(checked_positions(indexes, len(self)), extension)
+
+    def gather_bytes(self, indexes: Sequence[int], extension: str) -> Ragged:
+        """Return one raw field of a batch, with all bytes in one buffer."""
+        values, missing, rows = self._taken(checked_positions(indexes, len(self)), extension)
+        if len(missing):
+            raise self._missing(extension, int(rows[missing[0]]))
+        return _as_bytes(extension, values)
+
+    @property
+    def batch_kind(self) -> BatchKind:
+        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        return self._pipeline.batch_kind
+
+    def gather_fields(
+        self,
+        indexes: Sequence[int],
+        _allocate: Callable[[str], Allocate] | None = None,
+        _turn: AbstractContextManager[Any] | None = None,
+    ) -> dict[str, Any] | None:
+        """Return the fields of a batch as columns; None if raw ones are missing."""
+        positions = checked_positions(indexes, len(self))
+        rows = self.rows.take(positions)
+        found = rows < self.table.num_rows
+        batch: dict[str, Any] = {}
+        if self.key is not None and found.all():
+            keys = self.table.columns[self.key].take(rows)
+            batch["__key__"] = list(map(str, _plain_list(keys)))
+        for name in self.fields:
+            values, missing, _ = self._taken(positions, name)
+            if self.batch_kind == "raw":
+                if len(missing):
+                    return None
+                batch[name] = _as_bytes(name, values)
+            elif len(missing) or self._finish[name] is not None:
+                samples = [self.read_as(index, index) for index in positions.tolist()]
+                batch[name] = column_of([sample[name] for sample in samples])
+            else:
+                is_array = isinstance(values, np.ndarray)
+                batch[name] = values if is_array else column_of(list(values))
+        return batch
+
+    def column_at(
+        self, indexes: Integers, extension: str, *path: str | int, fill: Any = None
+    ) -> Values:
+        """Return the column of some samples, by their indexes in `[0, len)`, unchecked.
+
+        Raises:
+            DecodeError: A sample has no value and there is no `fill`, or one cannot be decoded.
+        """
+        values, missing, rows = self._taken(indexes, extension)
+        finish = self._finisher(extension, arrays=True)
+        if finish is not None or path:
+            present = np.delete(rows, missing)
+            items = [
+                follow_path(self._decoded(finish, value, extension, row), path)
+                for value, row in zip(self._items(extension, values), present.tolist(), strict=True)
+            ]
+            gaps = np.array([item is None for item in items], np.bool_)
+            slots = np.delete(np.arange(len(rows)), missing)[gaps]
+            missing = np.sort(np.concatenate([missing, slots]))
+            values = pack([item for item in items if item is not None])
+        if len(missing) and fill is None:
+            raise self._missing(extension, int(rows[missing[0]]))
+        return fill_in(values, missing, fill)
+
+    def _taken(self, indexes: Integers, extension: str) -> tuple[Values, Integers, Integers]:
+        """Return the values of those samples that have one, the slots of the others, and rows."""
+        rows = self.rows.take(indexes)
+        column = self.table.columns[self.fields[extension]]
+        found = rows < self.table.num_rows
+        found[found] = ~column.nulls_at(rows[found])
+        return column.take(rows[found]), np.flatnonzero(~found), rows
+
+    def __repr__(self) -> str:
+        return f"{len(self.fields)} columns of {self.table.name}"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return TableRows, (self.table, self.rows, self.fields, self.key, self._pipeline)
+
+    def with_pipeline(self, pipeline: Pipeline | None, fields: Iterable[str] | None) -> TableRows:
+        """Return the same rows with some of the fields, for samples that are read otherwise."""
+        wanted = self.fields if fields is None else {*fields}
+        kept = {name: column for name, column in self.fields.items() if name in wanted}
+        return TableRows(self.table, self.rows, kept, self.key, pipeline)
+
+    def _finisher(self, name: str, *, arrays: bool = False) -> Callable[[Any], Any] | None:
+        """Return what makes the value in a sample of that in a table; None if it stays."""
+        pipeline = self._pipeline
+        if not arrays and pipeline.raw_kind is not None:
+            wrap: Any = memoryview if pipeline.raw_kind == "memoryview" else bytes
+            return lambda value: wrap(_encoded(name, value))
+        first = next(iter(pipeline.transformations), None)
+        if not arrays and not isinstance(first, SampleDecoder):
+            return lambda value: io.BytesIO(_encoded(name, value))
+        decoder = pipeline.array_decoder if arrays else pipeline.decoder
+        decode = decoder.decoder_of(name) or io.BytesIO
+        kind = self.table.columns[self.fields[name]].kind
+        is_text = decode is io.BytesIO or decode is decode_text
+        if kind == "numbers" or (kind == "text" and is_text):
+            return None
+        of_bytes = _uint8 if arrays and decode is io.BytesIO else decode
+
+        def finish(value: Any) -> Any:
+            if isinstance(value, bytes):
+                return of_bytes(value)
+            return decode(value.encode()) if isinstance(value, str) and not is_text else value
+
+        return finish
+
+    def _items(self, extension: str, values: Values) -> list[Any]:
+        is_binary = self.table.columns[self.fields[extension]].kind == "bytes"
+        items: list[Any] = _plain_list(values)
+        return list(map(bytes, items)) if is_binary else items
+
+    def _decoded(self, finish: Any, value: Any, name: str, row: int) -> Any:
+        try:
+            return value if finish is None else finish(value)
+        except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
+            return self._answer(error, name, row, row)
+
+    def _answer(self, error: Exception, name: str, row: int, number: int) -> Any:
+        place = {"__index__": number, "__shard__": self.table.name}
+        if self._key_at is not None:
+            place["__key__"] = self._key_at(row)
+        return self._pipeline.decoder.answer(error, name, place)
+
+    def _missing(self, extension: str, row: int) -> DecodeError:
+        where = f"row {row} is null" if row < self.table.num_rows else "a sample has no row"
+        return DecodeError(
+            f"column {extension!r}: {self.table.name}, column {self.fields[extension]!r}: {where}; "
+            "fill= says what stands for what is missing"
+        )
+
+
+def _text_reader(column: Column) -> Callable[[int], str]:
+    """Return the function from a row to the text of its value."""
+    at = column.at
+    return at if column.kind == "text" else lambda row: str(at(row))
+
+
+def _encoded(name: str, value: Any) -> bytes:
+    """Return a value of a table as the bytes of a field of a shard."""
+    if isinstance(value, bytes | str):
+        return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+    known = FORMAT_OF.get(format_suffix(name))
+    if known is not None and known.encode is not None:
+        try:
+            return encode_field(name, value)
+        except TypeError:
+            pass
+    plain = value.tolist() if isinstance(value, np.ndarray) else value
+    return json.dumps(plain, separators=(",", ":"), ensure_ascii=False, default=str).encode()
+
+
+def _as_bytes(name: str, values: Values) -> Ragged:
+    """Return values of a table as raw fields."""
+    if isinstance(values, RaggedText):
+        return Ragged(values.values, values.offsets)
+    if isinstance(values, Ragged) and values.values.dtype == np.uint8:
+        return values
+    fields = [np.frombuffer(_encoded(name, value), np.uint8) for value in _plain_list(values)]
+    return Ragged.of(fields) if fields else Ragged(np.empty(0, np.uint8), np.zeros(1, np.int64))
+
+
+def _plain_list(values: Values) -> list[Any]:
+    if isinstance(values, np.ndarray) and values.ndim == 1:
+        plain: list[Any] = values.tolist()
+        return plain
+    return list(values)
+
+
+def _uint8(data: bytes) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(data, np.uint8)

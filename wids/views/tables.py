@@ -1,0 +1,183 @@
+"""`Table`: columns in memory or in a mapped file, small to pickle."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import tempfile
+import weakref
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from wids.base.arrayfile import read_arrays, write_arrays
+from wids.errors import SpecError, WidsError
+from wids.views.tablecolumns import Column, Numbers, Objects, Texts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    import numpy.typing as npt
+
+__all__ = ["FileStamp", "Table", "stamp_of"]
+
+_MOST_PICKLED_NBYTES = 32 << 10  # what is larger is shared through a file
+_BLOCK_NBYTES = 64 << 10
+_MOST_BLOCKS = 64  # of a file, spread evenly, that its digest covers
+_KINDS: dict[str, Callable[..., Any]] = {"Numbers": Numbers, "Objects": Objects, "Texts": Texts}
+
+# For each column, its pieces: the kind, the names of its arrays, and its other arguments.
+Layout = dict[str, list[tuple[str, dict[str, str], dict[str, Any]]]]
+
+
+@dataclass(frozen=True)
+class FileStamp:
+    """Marks by which a table that has changed is recognised.
+
+    Attributes:
+        nbytes: Size of the file.
+        digest: SHA-256 of its blocks: all of a file of up to 4 MiB; of a larger one 64 blocks of
+            64 KiB, with the first and the last, where Parquet and Arrow keep their footers.
+        mtime_ns: When it was written; None to compare only the others, as on another machine.
+    """
+
+    nbytes: int
+    digest: str
+    mtime_ns: int | None = None
+
+    def check(self, path: Path) -> None:
+        """Check that a file is still the one with this stamp.
+
+        Raises:
+            SpecError: It has changed, or is gone.
+        """
+        try:
+            status = path.stat()
+            if (status.st_size, status.st_mtime_ns) == (self.nbytes, self.mtime_ns):
+                return
+            same = status.st_size == self.nbytes and stamp_of(path).digest == self.digest
+        except OSError as error:
+            raise SpecError(f"{path}: the table that was joined cannot be read: {error}") from error
+        if not same or self.mtime_ns is not None:
+            raise SpecError(
+                f"{path}: the table has changed since it was joined ({self.nbytes} bytes then, "
+                f"{status.st_size} now); join it again, or restore the file"
+            )
+
+
+def stamp_of(path: Path) -> FileStamp:
+    """Return the stamp of a file.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    with path.open("rb", buffering=0) as stream:
+        status = os.fstat(stream.fileno())
+        digest = hashlib.sha256(b"%d" % status.st_size)
+        last = max(0, status.st_size - _BLOCK_NBYTES)
+        count = min(_MOST_BLOCKS, -(-status.st_size // _BLOCK_NBYTES))
+        for block in range(count):
+            stream.seek(last * block // max(1, count - 1))
+            digest.update(stream.read(_BLOCK_NBYTES))
+    return FileStamp(status.st_size, digest.hexdigest(), status.st_mtime_ns)
+
+
+class Table:
+    """Columns of one length.
+
+    Args:
+        columns: By their names.
+        reopen: Function and arguments that open the same table in another process; None for one
+            that lies in memory.
+
+    Attributes:
+        columns: As given.
+        num_rows: Number of values in each.
+        name: What messages call it.
+        path: The file that it was read from; None for one that lies in memory.
+        stamp: That of the file when it was read.
+
+    Raises:
+        ValueError: The columns have different lengths.
+    """
+
+    def __init__(
+        self,
+        columns: Mapping[str, Column],
+        reopen: tuple[Any, ...] | None = None,
+        *,
+        path: Path | None = None,
+        stamp: FileStamp | None = None,
+    ) -> None:
+        self.columns = dict(columns)
+        self.path, self.stamp = path, stamp
+        self._reopen = reopen
+        self._shared: tuple[Layout, str] | None = None
+        lengths = {name: len(column) for name, column in columns.items()}
+        if len(set(lengths.values())) > 1:
+            raise ValueError(f"{self.name}: expected columns of one length, got {lengths}")
+        self.num_rows = next(iter(lengths.values()), 0)
+
+    @property
+    def name(self) -> str:
+        """The path of the file, or "the table"."""
+        return "the table" if self.path is None else str(self.path)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        if self._reopen is not None:
+            return self._reopen[0], self._reopen[1:]
+        if self._shared is not None:
+            return _of_file, self._shared
+        layout, arrays = self._layout()
+        if sum(array.nbytes for array in arrays.values()) <= _MOST_PICKLED_NBYTES:
+            return _of_arrays, (layout, arrays)
+        handle, name = tempfile.mkstemp(prefix="wids-table-")
+        os.close(handle)
+        weakref.finalize(self, _remove, Path(name), os.getpid())
+        write_arrays(Path(name), None, arrays)
+        self._shared = layout, name
+        return _of_file, self._shared
+
+    def _layout(self) -> tuple[Layout, dict[str, npt.NDArray[Any]]]:
+        layout: Layout = {}
+        arrays: dict[str, npt.NDArray[Any]] = {}
+        for name, column in self.columns.items():
+            layout[name] = []
+            for piece in column.pieces:
+                found, rest = piece.parts()
+                names = {argument: f"{len(arrays) + n}" for n, argument in enumerate(found)}
+                arrays |= {names[argument]: array for argument, array in found.items()}
+                layout[name].append((type(piece).__name__, names, rest))
+        return layout, arrays
+
+
+def _of_arrays(layout: Layout, arrays: Mapping[str, npt.NDArray[Any]]) -> Table:
+    """Return the table of columns that lie in memory."""
+
+    def column(pieces: Sequence[tuple[str, dict[str, str], dict[str, Any]]]) -> Column:
+        return Column(
+            [
+                _KINDS[kind](**{name: arrays[key] for name, key in names.items()}, **rest)
+                for kind, names, rest in pieces
+            ]
+        )
+
+    return Table({name: column(pieces) for name, pieces in layout.items()})
+
+
+def _of_file(layout: Layout, path: str) -> Table:
+    """Return the table of columns that another process wrote to a file."""
+    try:
+        _, arrays = read_arrays(Path(path))
+    except OSError as error:
+        raise WidsError(
+            f"{path}: the joined table lies in this file, which is gone ({error}); a pickled join "
+            "is for processes that run beside the one that made it: join a table in a file, or "
+            "join it again"
+        ) from error
+    return _of_arrays(layout, arrays)
+
+
+def _remove(path: Path, pid: int) -> None:
+    if os.getpid() == pid:  # a forked worker only looks at the file
+        path.unlink(missing_ok=True)

@@ -1,0 +1,399 @@
+"""Opening of tables: Parquet, Arrow, CSV and NumPy files, data frames, and columns in memory."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from wids.base.files import atomic_file
+from wids.base.optional import load
+from wids.reading.ragged import RaggedText, pack
+from wids.views.tablecolumns import Column, Numbers, Objects, Piece, Texts
+from wids.views.tables import FileStamp, Table, stamp_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+
+__all__ = ["TableSource", "is_table", "table_source"]
+
+# A larger Parquet or CSV file is unpacked once, into a file that all processes map.
+_MOST_HELD_NBYTES = 64 << 20
+_INTEGER = r"^-?(0|[1-9][0-9]*)$"
+_NUMBER = r"^-?(0|[1-9][0-9]*)?(\.[0-9]+)?([eE][+-]?[0-9]+)?$"
+_LEADING_ZERO = r"^-?0[0-9]"
+
+
+class TableSource:
+    """Table whose columns are not read yet.
+
+    Args:
+        names: Names of its columns.
+        read: Function that reads some of them.
+
+    Attributes:
+        names, read: As given.
+        title: What messages call it.
+        path: Its file, if it has one.
+    """
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        read: Callable[[Sequence[str]], Table],
+        path: Path | None = None,
+    ) -> None:
+        self.names = list(names)
+        self.read = read
+        self.path = path
+        self.title = "the table" if path is None else str(path)
+
+
+def is_table(source: Any) -> bool:
+    """Return whether something is a table, and no sequence of samples."""
+    return isinstance(source, str | os.PathLike | Mapping | np.ndarray) or _is_frame(source)
+
+
+def _is_frame(source: Any) -> bool:
+    home = type(source).__module__.partition(".")[0]
+    return home in {"pandas", "pyarrow", "polars"} or hasattr(source, "__arrow_c_stream__")
+
+
+def table_source(
+    source: Any,
+    *,
+    copies: Path | None = None,
+    stamp: FileStamp | None = None,
+    most_held_nbytes: int = _MOST_HELD_NBYTES,
+) -> TableSource:
+    """Open a table.
+
+    Args:
+        source: Path of a `.parquet`, `.arrow`, `.feather`, `.csv`, `.tsv` or `.npy` file; a data
+            frame of pandas or polars, or a table of pyarrow; a dict of columns; or an array.
+        copies: Folder for unpacked copies of large files; None to keep them in memory.
+        stamp: What the file must have.
+        most_held_nbytes: What takes less memory is no large file.
+
+    Raises:
+        ValueError: The file is of another kind, or is damaged.
+        SpecError: The file is not the one with the stamp.
+        OSError: It cannot be read.
+        ModuleNotFoundError: pyarrow is needed and not installed.
+    """
+    if isinstance(source, str | os.PathLike):
+        path = Path(source).expanduser().absolute()
+        opener = _FILES.get(path.suffix.lower())
+        if opener is None:
+            raise ValueError(f"{path}: expected a table, a file named {', '.join(_FILES)}")
+        if stamp is None:
+            stamp = stamp_of(path)
+        else:
+            stamp.check(path)
+        return opener(path, _Unpacked(copies, stamp, most_held_nbytes))
+    if isinstance(source, np.ndarray):
+        source = _columns_of_array(source, "npy")
+    if isinstance(source, Mapping):
+        columns = {str(name): Column([_piece_of_values(each)]) for name, each in source.items()}
+        table = Table(columns)
+        return TableSource(list(columns), lambda names: Table({n: table.columns[n] for n in names}))
+    arrow = _arrow_of_frame(source)
+    return TableSource(arrow.column_names, lambda names: Table(_columns_of_arrow(arrow, names)))
+
+
+@dataclass(frozen=True)
+class _Unpacked:
+    """Unpacked copies of large files, which all processes map.
+
+    Attributes:
+        folder: Where they lie; None for no copies.
+        stamp: That of the file.
+        most_held_nbytes: What takes less memory is not copied.
+    """
+
+    folder: Path | None
+    stamp: FileStamp
+    most_held_nbytes: int
+
+    def columns(
+        self, nbytes: int, names: Sequence[str], batches: Callable[[], Iterable[Any]]
+    ) -> dict[str, Column] | None:
+        """Return columns of the copy, which is made if it is not there; None for a small file.
+
+        Args:
+            nbytes: The memory that the columns would take.
+            names: Their names.
+            batches: Function that reads them, batch by batch.
+        """
+        if self.folder is None or nbytes <= self.most_held_nbytes:
+            return None
+        arrow = load("pyarrow", "parquet")
+        digest = hashlib.sha256(repr((self.stamp.digest, sorted(names))).encode()).hexdigest()
+        path = self.folder / f"{digest[:32]}.arrow"
+        if not path.exists():
+            with atomic_file(path) as stream:
+                writer = None
+                for batch in _plain_batches(batches()):
+                    writer = writer or arrow.ipc.new_file(stream, batch.schema)
+                    writer.write_batch(batch)
+                if writer is not None:
+                    writer.close()
+        return _columns_of_arrow(_mapped_arrow(path), names)
+
+
+def _reopened(path: Path, copies: Path | None, stamp: FileStamp, names: Sequence[str]) -> Table:
+    """Open the table of another process."""
+    return table_source(path, copies=copies, stamp=stamp).read(names)
+
+
+def _of_file(
+    path: Path,
+    unpacked: _Unpacked,
+    columns: Callable[[Sequence[str]], Mapping[str, Column]],
+    names: Sequence[str],
+) -> Table:
+    stamp = unpacked.stamp
+    reopen = (_reopened, path, unpacked.folder, stamp, list(names))
+    return Table(columns(names), reopen, path=path, stamp=stamp)
+
+
+# Files of Arrow's family.
+
+
+def _open_parquet(path: Path, unpacked: _Unpacked) -> TableSource:
+    parquet, arrow = load("pyarrow.parquet", "parquet"), load("pyarrow", "parquet")
+    try:
+        file = parquet.ParquetFile(path)
+    except arrow.ArrowInvalid as error:
+        raise ValueError(f"{path}: is no Parquet file, or is damaged: {error}") from error
+
+    def read(names: Sequence[str]) -> Mapping[str, Column]:
+        metadata = file.metadata
+        nbytes = sum(
+            metadata.row_group(group).column(column).total_uncompressed_size
+            for group in range(metadata.num_row_groups)
+            for column in range(metadata.num_columns)
+            if metadata.row_group(group).column(column).path_in_schema.split(".")[0] in names
+        )
+        copy = unpacked.columns(nbytes, names, partial(file.iter_batches, columns=list(names)))
+        return copy or _columns_of_arrow(file.read(columns=list(names)), names)
+
+    names = file.schema_arrow.names
+    return TableSource(names, partial(_of_file, path, unpacked, read), path)
+
+
+def _open_arrow(path: Path, unpacked: _Unpacked) -> TableSource:
+    found = _mapped_arrow(path)
+
+    def read(names: Sequence[str]) -> Mapping[str, Column]:
+        chosen = found.select(list(names))
+        # What takes more memory than the file was compressed; else it is mapped as it is.
+        nbytes = chosen.nbytes if chosen.nbytes > unpacked.stamp.nbytes else 0
+        copy = unpacked.columns(nbytes, names, chosen.to_batches)
+        return copy or _columns_of_arrow(chosen, names)
+
+    return TableSource(found.column_names, partial(_of_file, path, unpacked, read), path)
+
+
+def _mapped_arrow(path: Path) -> Any:
+    """Return the table in a file or stream of Arrow, over its mapped bytes."""
+    arrow = load("pyarrow", "parquet")
+    mapped = arrow.memory_map(str(path))
+    try:
+        return arrow.ipc.open_file(mapped).read_all()
+    except arrow.ArrowInvalid:
+        mapped.seek(0)
+    try:
+        return arrow.ipc.open_stream(mapped).read_all()
+    except arrow.ArrowInvalid as error:
+        raise ValueError(f"{path}: is no Arrow file, or is damaged: {error}") from error
+
+
+def _open_csv(path: Path, unpacked: _Unpacked) -> TableSource:
+    delimiter = "\t" if path.suffix.lower() == ".tsv" else ","
+    with path.open(encoding="utf-8-sig", newline="", errors="replace") as stream:
+        names = next(csv.reader(stream, delimiter=delimiter), [])
+    if not names or len(set(names)) < len(names):
+        raise ValueError(f"{path}: expected a first line of distinct names of columns, got {names}")
+
+    def read(wanted: Sequence[str]) -> Mapping[str, Column]:
+        found = _parsed_csv(path, delimiter, wanted)
+        copy = unpacked.columns(found.nbytes, wanted, found.to_batches)
+        return copy or _columns_of_arrow(found, wanted)
+
+    return TableSource(names, partial(_of_file, path, unpacked, read), path)
+
+
+def _parsed_csv(path: Path, delimiter: str, names: Sequence[str]) -> Any:
+    """Read columns of a CSV file; a column of numbers has no codes such as "007" in it."""
+    arrow, parser = load("pyarrow", "parquet"), load("pyarrow.csv", "parquet")
+    try:
+        found = parser.read_csv(
+            path,
+            parse_options=parser.ParseOptions(delimiter=delimiter, newlines_in_values=True),
+            convert_options=parser.ConvertOptions(
+                column_types=dict.fromkeys(names, arrow.large_string()),
+                include_columns=list(names),
+                strings_can_be_null=False,
+            ),
+        )
+    except arrow.ArrowInvalid as error:
+        raise ValueError(f"{path}: is no table of CSV: {error}") from error
+    return arrow.table({name: _numbers_if_any(found[name]) for name in names})
+
+
+def _numbers_if_any(texts: Any) -> Any:
+    """Return a column of texts as numbers if all are numbers, empty ones as nulls."""
+    arrow, compute = load("pyarrow", "parquet"), load("pyarrow.compute", "parquet")
+    empty = compute.equal(texts, "")
+    filled = compute.if_else(empty, None, texts)
+    if filled.null_count == len(filled):
+        return texts
+    for pattern, kind in ((_INTEGER, arrow.int64()), (_NUMBER, arrow.float64())):
+        matches = compute.match_substring_regex(filled, pattern)
+        codes = compute.match_substring_regex(filled, _LEADING_ZERO)
+        if compute.all(matches).as_py() and not compute.any(codes).as_py():
+            try:
+                return filled.cast(kind)
+            except arrow.ArrowInvalid:  # an integer of more than 64 bits
+                break
+    return texts
+
+
+def _plain_batches(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield batches without dictionaries, of which a file holds only one for all its batches."""
+    arrow = load("pyarrow", "parquet")
+    for batch in batches:
+        arrays = [
+            each.dictionary_decode() if arrow.types.is_dictionary(each.type) else each
+            for each in batch.columns
+        ]
+        yield arrow.record_batch(arrays, names=batch.schema.names)
+
+
+def _arrow_of_frame(frame: Any) -> Any:
+    """Return a data frame as a table of pyarrow."""
+    arrow = load("pyarrow", "parquet")
+    if isinstance(frame, arrow.Table):
+        return frame
+    if type(frame).__module__.partition(".")[0] == "pandas":
+        named = any(name is not None for name in frame.index.names)
+        return arrow.Table.from_pandas(
+            frame.reset_index() if named else frame, preserve_index=False
+        )
+    return arrow.table(frame)
+
+
+def _columns_of_arrow(table: Any, names: Sequence[str]) -> dict[str, Column]:
+    return {
+        name: Column([_piece_of_arrow(chunk) for chunk in table[name].chunks if len(chunk)])
+        for name in names
+    }
+
+
+def _piece_of_arrow(array: Any) -> Piece:
+    """Return an array of Arrow as a piece of a column, without a copy if its kind allows that."""
+    arrow = load("pyarrow", "parquet")
+    types, kind = arrow.types, array.type
+    nulls = array.is_null().to_numpy(zero_copy_only=False) if array.null_count else None
+    if types.is_dictionary(kind):
+        return _piece_of_arrow(array.dictionary_decode())
+    if str(kind) in {"string_view", "binary_view"}:
+        return _piece_of_arrow(array.cast(f"large_{str(kind).removesuffix('_view')}"))
+    numbers = _numbers_of_arrow(array)
+    if numbers is not None:
+        return Numbers(numbers, nulls)
+    binary = types.is_binary(kind) or types.is_large_binary(kind)
+    if binary or types.is_string(kind) or types.is_large_string(kind):
+        wide = types.is_large_binary(kind) or types.is_large_string(kind)
+        offsets = _buffer(array, 1, np.int64 if wide else np.int32, len(array) + 1)
+        data = array.buffers()[2]
+        held = np.empty(0, np.uint8) if data is None else np.frombuffer(data, np.uint8)
+        return Texts(offsets, held, nulls, binary=binary)
+    array.validate(full=True)  # those above are sliced within their bounds
+    return Objects(array, nulls)
+
+
+def _numbers_of_arrow(array: Any) -> np.ndarray | None:
+    """Return an array of numbers, truth values, or lists of numbers of one length; else None."""
+    types, kind = load("pyarrow", "parquet").types, array.type
+    if types.is_boolean(kind):
+        flags: np.ndarray = array.fill_null(False).to_numpy(zero_copy_only=False)
+        return flags
+    if types.is_integer(kind) or types.is_floating(kind):
+        return _buffer(array, 1, kind.to_pandas_dtype(), len(array))
+    if types.is_fixed_size_list(kind) and not array.null_count:
+        items = array.flatten()
+        if not items.null_count and types.is_floating(items.type) | types.is_integer(items.type):
+            rows: np.ndarray = items.to_numpy().reshape(len(array), kind.list_size)
+            return rows
+    return None
+
+
+def _buffer(array: Any, number: int, kind: Any, count: int) -> np.ndarray:
+    """Return a buffer of an array of Arrow, without what lies before a slice."""
+    found = np.frombuffer(array.buffers()[number], kind)
+    return found[array.offset : array.offset + count]
+
+
+# Arrays and lists.
+
+
+def _open_npy(path: Path, unpacked: _Unpacked) -> TableSource:
+    array = np.load(path, mmap_mode="r", allow_pickle=False)
+    # Arrays are fields of their own format, single numbers are values.
+    name = path.stem if array.ndim == 1 else f"{path.stem}.npy"
+    columns = _columns_of_array(array, name)
+
+    def read(names: Sequence[str]) -> Mapping[str, Column]:
+        return {each: Column([_piece_of_values(columns[each])]) for each in names}
+
+    return TableSource(list(columns), partial(_of_file, path, unpacked, read), path)
+
+
+def _columns_of_array(array: np.ndarray, name: str) -> dict[str, np.ndarray]:
+    if not array.ndim:
+        raise ValueError("expected an array with a row for each sample, got a single value")
+    if array.dtype.names is not None:
+        return {each: array[each] for each in array.dtype.names}
+    return {name: array}
+
+
+def _piece_of_values(values: Any) -> Piece:
+    """Return an array, a list or a column of a library as a piece of a column."""
+    if type(values).__module__.partition(".")[0] == "pyarrow":
+        whole = values.combine_chunks() if hasattr(values, "combine_chunks") else values
+        return _piece_of_arrow(whole)
+    if hasattr(values, "__array__"):
+        values = np.asarray(values)
+        if values.dtype.kind in "biuf":
+            native = values.dtype.newbyteorder("=")
+            return Numbers(np.ascontiguousarray(values, native))
+        values = values.tolist()
+    items = list(values)
+    packed = pack(items)
+    if isinstance(packed, RaggedText):
+        return Texts(packed.offsets, packed.values)
+    if isinstance(packed, np.ndarray):
+        return Numbers(packed)
+    nulls = np.array([item is None for item in items], np.bool_)
+    return Objects(items, nulls if nulls.any() else None)
+
+
+_FILES: dict[str, Callable[[Path, _Unpacked], TableSource]] = {
+    ".parquet": _open_parquet,
+    ".pq": _open_parquet,
+    ".arrow": _open_arrow,
+    ".feather": _open_arrow,
+    ".ipc": _open_arrow,
+    ".csv": _open_csv,
+    ".tsv": _open_csv,
+    ".npy": _open_npy,
+}
