@@ -107,6 +107,14 @@ def test_a_snappy_block_that_states_too_much_allocates_nothing(stated: bytes) ->
         decompress(stated, "snappy", 1 << 40)
 
 
+@pytest.mark.parametrize("kind", COMPRESS)
+def test_thousands_of_tiny_members_come_back(kind: str) -> None:
+    """Members and frames are decompressed one after another, whatever came before them."""
+    members = [COMPRESS[kind](b"%d" % number * (number % 3)) for number in range(3000)]
+    expected = b"".join(b"%d" % number * (number % 3) for number in range(3000))
+    assert decompress(b"".join(members), kind) == expected
+
+
 @pytest.mark.parametrize("kind", ALL)
 def test_the_bound_holds_to_the_byte(kind: str) -> None:
     """Exactly as much as allowed passes, one byte more is too large."""

@@ -131,6 +131,7 @@ ALWAYS = {
     "401": (Faults(status=401), 1, "netrc"),
     "410": (Faults(status=410), 1, "HTTP status 410"),
     "501": (Faults(status=501), 1, "HTTP status 501"),
+    "416 to no range": (Faults(status=416), 1, "HTTP status 416"),
     "503": (Faults(status=503), 5, "gave up after 5 attempts"),
     "refused": (Faults(refuse=True), 5, "gave up after 5 attempts"),
     "cut, no ranges": (Faults(cut_at=50_000, ignore_range=True), 5, "gave up after 5 attempts"),

@@ -1,13 +1,12 @@
 """Hostile HTTP servers take less than a minute of time and some megabytes of memory."""
 
 import gzip
-import socketserver
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import ExitStack
 
 import pytest
-from helpers.server import Faults, ShardServer
+from helpers.server import Answer, Faults, ShardServer, answering
 
 from wids.errors import FetchError
 from wids.fetching.fetch import Fetcher, FetchPolicy
@@ -15,40 +14,21 @@ from wids.fetching.fetch import Fetcher, FetchPolicy
 HURRIED = FetchPolicy(
     attempts=2, backoff_seconds=0.0, header_timeout_seconds=0.3, stall_timeout_seconds=0.3
 )
-Answer = Callable[[Callable[[bytes], None], threading.Event], None]
 
 
 @pytest.fixture
 def serve() -> Iterator[Callable[[Answer], str]]:
     """Start a server that answers each request by a function, and return its URL."""
-    stopped = threading.Event()
-    servers: list[socketserver.ThreadingTCPServer] = []
-
-    def start(answer: Answer) -> str:
-        class Handler(socketserver.StreamRequestHandler):
-            def handle(self) -> None:
-                while self.rfile.readline().strip():
-                    pass
-                with suppress(OSError):
-                    answer(self.wfile.write, stopped)
-
-        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-        server.daemon_threads = True
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        servers.append(server)
-        return f"http://127.0.0.1:{server.server_address[1]}/a.tar"
-
-    yield start
-    stopped.set()
-    for server in servers:
-        server.shutdown()
-        server.server_close()
+    with ExitStack() as servers:
+        yield lambda answer: servers.enter_context(answering(answer))
 
 
 def test_headers_that_never_end_are_given_up(serve: Callable[[Answer], str]) -> None:
     """A server that sends a byte of its headers now and then holds a request for a bounded time."""
 
-    def trickle(send: Callable[[bytes], None], stopped: threading.Event) -> None:
+    def trickle(
+        send: Callable[[bytes], None], stopped: threading.Event, _head: list[bytes]
+    ) -> None:
         send(b"HTTP/1.1 200 OK\r\nX-Long: ")
         while not stopped.wait(0.02):
             send(b"x")
@@ -60,7 +40,9 @@ def test_headers_that_never_end_are_given_up(serve: Callable[[Answer], str]) -> 
 def test_a_body_that_trickles_is_given_up(serve: Callable[[Answer], str]) -> None:
     """Nor is one waited for that sends a byte of its body now and then."""
 
-    def trickle(send: Callable[[bytes], None], stopped: threading.Event) -> None:
+    def trickle(
+        send: Callable[[bytes], None], stopped: threading.Event, _head: list[bytes]
+    ) -> None:
         send(b"HTTP/1.1 200 OK\r\nContent-Length: 1000000\r\n\r\n")
         while not stopped.wait(0.02):
             send(b"x")
@@ -72,7 +54,7 @@ def test_a_body_that_trickles_is_given_up(serve: Callable[[Answer], str]) -> Non
 def test_a_slow_start_and_a_steady_body_are_waited_for(serve: Callable[[Answer], str]) -> None:
     """Headers and body have separate limits, and each window of a body is limited by itself."""
 
-    def steady(send: Callable[[bytes], None], stopped: threading.Event) -> None:
+    def steady(send: Callable[[bytes], None], stopped: threading.Event, _head: list[bytes]) -> None:
         stopped.wait(0.1)
         send(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
         for _ in range(100):
@@ -114,7 +96,9 @@ def test_an_encoding_that_nobody_asked_for_is_refused(
     """The error names it, and nothing is decompressed."""
     body = gzip.compress(gzip.compress(bytes(1_000_000)))
 
-    def answer(send: Callable[[bytes], None], _stopped: threading.Event) -> None:
+    def answer(
+        send: Callable[[bytes], None], _stopped: threading.Event, _head: list[bytes]
+    ) -> None:
         head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {encoding}\r\nContent-Length: {len(body)}"
         send(f"{head}\r\n\r\n".encode() + body)
 

@@ -2,10 +2,11 @@
 
 import gzip
 import socket
+import socketserver
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from email.utils import formatdate
 from hashlib import md5
@@ -322,3 +323,35 @@ def shard_server() -> Iterator[ShardServer]:
     server = serve(state)
     yield state
     stop(server)
+
+
+# Writes the whole answer to one request; is given the head of the request, too, and what is set
+# when the server stops.
+Answer = Callable[[Callable[[bytes], None], threading.Event, list[bytes]], None]
+
+
+@contextmanager
+def answering(answer: Answer) -> Iterator[str]:
+    """Run a server whose answers a function writes byte by byte; give its URL."""
+    stopped = threading.Event()
+
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            with suppress(OSError):
+                head = list(iter(lambda: self.rfile.readline().strip(), b""))
+                answer(self.wfile.write, stopped, head)
+
+        def finish(self) -> None:
+            with suppress(OSError):  # the client may have left
+                super().finish()
+
+    server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
+    server.daemon_threads = True
+    server.block_on_close = False
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/a.tar"
+    finally:
+        stopped.set()
+        server.shutdown()
+        server.server_close()

@@ -4,6 +4,8 @@ import hashlib
 import struct
 from zlib import crc32
 
+from wids.tar.tarindex import TarIndex
+
 HEADER_NBYTES = 128
 FINGERPRINT = slice(88, 104)
 CHECK = slice(120, 124)
@@ -34,3 +36,12 @@ def fingerprinted(image, shard):
         blocks = b"".join(shard[position : position + 512] for position in sorted(positions))
         image[FINGERPRINT] = hashlib.blake2b(blocks, digest_size=16).digest()
     return bytes(image)
+
+
+def sidecar_of(path):
+    """Return the sidecar of the shard at a path."""
+    sidecar = path.with_name("made.widx")
+    TarIndex.from_tar(path).save(sidecar)
+    image = sidecar.read_bytes()
+    sidecar.unlink()
+    return image

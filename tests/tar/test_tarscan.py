@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+from pathlib import Path
 
 import pytest
 from helpers.tarbytes import END, header, member, pax, repair_checksum
@@ -362,6 +363,15 @@ def test_what_is_no_regular_file_is_refused(tmp_path):
             scan_tar(path)
     with pytest.raises(IsADirectoryError):
         scan_tar(tmp_path)
+
+
+@pytest.mark.skipif(
+    not Path("/proc/self/mem").exists(), reason="needs a file that fails to be read"
+)
+def test_a_file_that_fails_to_be_read_is_an_error_of_the_shard():
+    """The message names the file and what the system said."""
+    with pytest.raises(ShardFormatError, match=r"/proc/self/mem: expected to read .*Input/output"):
+        scan_tar("/proc/self/mem")
 
 
 def test_empty_archive(scan):

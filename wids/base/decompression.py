@@ -11,7 +11,7 @@ import io
 import zlib
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from wids.base.optional import load
 
@@ -44,28 +44,34 @@ class TooLargeError(DecompressionError):
     """Compressed data decompresses to more than is allowed."""
 
 
-def _new_zstd_frame() -> Any:
-    decompressor = load("zstandard", "zstd").ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
-    return decompressor.decompressobj()
+def _zstd_frames() -> Callable[[], Any]:
+    """Return what makes decompressors of frames, which share one context.
+
+    A context takes far longer to make than a tiny frame takes to decompress.
+    """
+    context = load("zstandard", "zstd").ZstdDecompressor(max_window_size=_ZSTD_MAX_WINDOW)
+    return cast("Callable[[], Any]", context.decompressobj)
 
 
 class _Compression(NamedTuple):
     """A compression format whose library takes its input in steps.
 
     Attributes:
-        new_member: Makes a decompressor of one member or frame, with the interface of `zlib`'s.
+        members: Returns, for one stream, what makes a decompressor of each member or frame, one
+            after another, with the interface of `zlib`'s.
         step_nbytes: Input of one call: the libraries do not limit the output of a call.
     """
 
-    new_member: Callable[[], Any]
+    members: Callable[[], Callable[[], Any]]
     step_nbytes: int
 
 
+_GZIP_MEMBER = partial(zlib.decompressobj, zlib.MAX_WBITS + 16)
 _MEMBERS = {
-    "gzip": _Compression(partial(zlib.decompressobj, zlib.MAX_WBITS + 16), 1 << 14),  # to 16 MiB
-    "zlib": _Compression(zlib.decompressobj, 1 << 14),
-    "zstd": _Compression(_new_zstd_frame, 1 << 10),  # 256 blocks of 128 KiB: 32 MiB
-    "bzip2": _Compression(bz2.BZ2Decompressor, 1 << 6),  # two blocks of 46 MB
+    "gzip": _Compression(lambda: _GZIP_MEMBER, 1 << 14),  # to 16 MiB
+    "zlib": _Compression(lambda: zlib.decompressobj, 1 << 14),
+    "zstd": _Compression(_zstd_frames, 1 << 10),  # 256 blocks of 128 KiB: 32 MiB
+    "bzip2": _Compression(lambda: bz2.BZ2Decompressor, 1 << 6),  # two blocks of 46 MB
 }
 COMPRESSIONS = (*_MEMBERS, "brotli", "snappy")
 
@@ -262,7 +268,8 @@ def _snappy_block(data: bytes, max_nbytes: int | None) -> bytes:
 
 def _member_pieces(taken: _Input, compression: str) -> Iterator[bytes]:
     """Decompress members or frames one after another."""
-    new_member, step_nbytes = _MEMBERS[compression]
+    members, step_nbytes = _MEMBERS[compression]
+    new_member = members()
     member = new_member()
     for block in taken:
         offset = 0

@@ -126,7 +126,7 @@ class HttpSource:
                 asked["If-Range"] = validator
         response = self._request(url, asked)
         try:
-            _check_status(response, url)
+            _check_status(response, url, ranged="Range" in asked)
             return self._judge(response, url, asked.get("If-Range"))
         except BaseException:
             response.close()
@@ -194,11 +194,11 @@ def _cause(error: Exception) -> str:
     return re.sub(r"^<[^>]*>:?\s*", "", hide_credentials(said)) or type(error).__name__
 
 
-def _check_status(response: Response, url: str) -> None:
+def _check_status(response: Response, url: str, *, ranged: bool) -> None:
     status = response.status_code
     if status in (HTTPStatus.OK, HTTPStatus.PARTIAL_CONTENT):
         return
-    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE:
+    if status == HTTPStatus.REQUESTED_RANGE_NOT_SATISFIABLE and ranged:
         raise ChangedError("the server says that the file ends before the range")
     message = f"{display_url(url)}: HTTP status {status} {response.reason or ''}".rstrip()
     if status in _WORTH_ANOTHER_TRY:

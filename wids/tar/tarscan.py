@@ -11,6 +11,7 @@ import stat
 from array import array
 from collections import Counter
 from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple, NoReturn
@@ -106,16 +107,13 @@ def scan_tar(path: str | os.PathLike[str], *, concatenated: bool = False) -> Tar
     """
     # One descriptor for size, time and headers, so that all belong to one file even if another file
     # replaces it meanwhile.
-    file_descriptor = _open_regular(path)
-    try:
+    with _opened(path) as file_descriptor:
         walk = HeaderWalk(Path(path), file_descriptor, concatenated)
         # The first header by itself, so that the error for a file that is no tar shows its start.
         position = walk.step(0)
         while position is not None:
             position = walk.step(walk.pass_plain(position))
         return walk.members()
-    finally:
-        os.close(file_descriptor)
 
 
 class FoundFile(NamedTuple):
@@ -197,16 +195,13 @@ def first_members(path: str | os.PathLike[str], most_headers: int) -> list[tuple
         ShardFormatError: As for `scan_tar`, in the headers that are read.
         OSError: The file cannot be opened.
     """
-    file_descriptor = _open_regular(path)
-    try:
+    with _opened(path) as file_descriptor:
         walk = HeaderWalk(Path(path), file_descriptor, concatenated=False)
         position: int | None = 0
         for _ in range(most_headers):
             if position is not None:
                 position = walk.step(position)
         members = walk.members()
-    finally:
-        os.close(file_descriptor)
     return list(zip(members.names.split(b"\0"), members.spans[:, 1].tolist(), strict=False))
 
 
@@ -222,6 +217,23 @@ def _open_regular(path: str | os.PathLike[str]) -> int:
             f"{display_url(str(path))}: expected a regular file, found a pipe, socket or device"
         )
     return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+
+
+@contextmanager
+def _opened(path: str | os.PathLike[str]) -> Iterator[int]:
+    """Open a file and give its descriptor; failures to read it are errors of the shard."""
+    file_descriptor = _open_regular(path)
+    try:
+        yield file_descriptor
+    except IsADirectoryError:
+        raise
+    except OSError as error:
+        raise ShardFormatError(
+            f"{display_url(str(path))}: expected to read its headers, found: {error.strerror}; "
+            "check the disk, or fetch the shard again"
+        ) from without_secrets(error)
+    finally:
+        os.close(file_descriptor)
 
 
 class HeaderWalk:

@@ -1,0 +1,338 @@
+"""HTTP servers that lie about lengths, ranges, versions and encodings, or drip their answers."""
+
+import gzip
+import json
+import random
+import threading
+import zlib
+from collections.abc import Callable
+from dataclasses import replace
+
+import zstandard
+from helpers.downloads import SHARD
+from helpers.server import LOGIN_PAGE, Faults, ShardServer, answering, serve, stop
+from helpers.sidecarbytes import sidecar_of
+from helpers.tarfuzz import damage
+
+from attacks.runner import BOUNDED, RIGHT, Attack, Family, Scene, Wrong
+from wids.fetching.fetch import Fetcher, FetchPolicy
+from wids.reading.shardlist import ShardList
+
+HURRIED = FetchPolicy(
+    attempts=2, backoff_seconds=0.0, max_wait_seconds=0.0, connect_timeout_seconds=1.0,
+    header_timeout_seconds=0.15, stall_timeout_seconds=0.15, segment_nbytes=65_536,
+    parallel_nbytes=100_000,
+)  # fmt: skip
+# A server with honest answers is waited for, however busy the machine is.
+PATIENT = replace(HURRIED, header_timeout_seconds=10.0, stall_timeout_seconds=10.0)
+NUM_SAMPLES = 100
+BOMB = gzip.compress(bytes(300 << 20), 9)
+BOMBS = {
+    "gzip": BOMB,
+    "deflate": zlib.compress(bytes(300 << 20), 9),
+    "zstd": zstandard.ZstdCompressor(3).compress(bytes(300 << 20)),
+}
+
+
+def _whole(url: str, scene: Scene, policy: FetchPolicy, **options: object) -> str:
+    """Read some samples of a shard, fetched whole or by range, and check their bytes."""
+    chance = scene.chance
+    row = {"url": url, "nsamples": NUM_SAMPLES}
+    remote = chance.choice(["whole", "whole", "range"])
+    chosen = chance.sample(range(NUM_SAMPLES), 5)
+    bounds = {"cache_size": chance.choice([None, 1000, 10**6])}
+    with ShardList(
+        [row], transformations="bytes", cache_dir=scene.cache, remote=remote, **bounds, **options
+    ) as dataset:
+        dataset.cache.fetcher = Fetcher(policy)
+        for index in chosen:
+            sample = dataset[index]
+            start = 2560 * index + 512
+            if sample[".bin"] != SHARD[start : start + 2000] or sample["__key__"] != f"{index:04d}":
+                raise Wrong(f"sample {index} has other bytes: {sample!r:.300}")
+    return RIGHT
+
+
+def _document(url: str, policy: FetchPolicy) -> str:
+    """Read a document, as a spec is read."""
+    fetcher = Fetcher(policy)
+    try:
+        fetcher.read(url)
+    finally:
+        fetcher.close()
+    return BOUNDED
+
+
+def _faulty(scene: Scene) -> Callable[[], str]:
+    """Serve the shard with any combination of the faults of the tests' server."""
+    chance = scene.chance
+    length = len(SHARD)
+    choices = {
+        "times": [1, 2, None, None], "status": [404, 500, 503, 206, 304, 416, 200, 299],
+        "retry_after": ["9", "x", "-1"],
+        "cut_at": [0, 1, 1000, length // 2, length - 1], "no_length": [True], "chunked": [True],
+        "length": [0, 1, length - 512, length + 512, 2**40, 2**62, 2**70], "stall_at": [0, 1000,
+        length - 1],
+        "html": [True], "ignore_range": [True], "lie_range": ["start", "bytes", "total"],
+        "change_etag": [True],
+        "no_etag": [True], "dated": [True], "terse": [True], "ignore_if_range": [True],
+        "hide_total": [True],
+        "gzip": [True], "refuse": [True], "piece": [999],
+        "location": ["/a.tar", "file:///etc/passwd", "//", "http://[::1",
+        "\x0bhttp://127.0.0.1:1/", "/a.tar?x=1"],
+    }  # fmt: skip
+    chosen = chance.sample(list(choices), chance.choice([1, 2, 2, 3, 4]))
+    faults = Faults(**{name: chance.choice(choices[name]) for name in chosen})
+    state = ShardServer(faults=faults)
+    server = serve(state)
+    scene.cleanup.callback(stop, server)
+    url = state.put("a.tar", SHARD)
+    policy = HURRIED if faults.stall_at is not None else PATIENT
+    return lambda: _whole(url, scene, policy)
+
+
+def _number(chance: random.Random) -> bytes:
+    numbers = [
+        0,
+        1,
+        511,
+        len(SHARD) - 1,
+        len(SHARD),
+        len(SHARD) + 1,
+        2**31,
+        2**32,
+        2**62,
+        2**63,
+        2**64,
+        10**400,
+    ]
+    texts = [
+        b"",
+        b"-1",
+        b"+5",
+        b"0x10",
+        b"1, 2",
+        b"5;x",
+        b" 7",
+        b"1_0",
+        b"\xd9\xa3",
+        b"1.5",
+        b"nan",
+    ]
+    return chance.choice([*(b"%d" % number for number in numbers), *texts])
+
+
+def _headers(chance: random.Random) -> list[bytes]:
+    """Make headers whose numbers, encodings and places are any."""
+    number = _number(chance)
+    lines = [
+        b"Content-Length: " + number, b"Content-Length: 5\r\nContent-Length: 6",
+        b"Transfer-Encoding: chunked",
+        b"Transfer-Encoding: gzip, chunked",
+        b"Content-Range: bytes 0-" + number + b"/" + _number(chance),
+        b"Content-Range: bytes " + number + b"-9/*", b"Content-Range: x", b"ETag: " + b"x" * 100,
+        b'ETag: W/"1"',
+        b'ETag: "\xff\n', b"Last-Modified: never", b"Retry-After: " + number,
+        b"Accept-Ranges: none",
+        b"Content-Type: text/html", b"Content-Encoding: " + chance.choice([b"gzip", b"deflate",
+        b"zstd", b"br", b"x"]),
+        b"Connection: close", b"X: " + b"y" * chance.choice([10, 60_000, 70_000]),
+        b"X: y\r\n" * 90, b"X: y\r\n" * 9999,
+        b": nothing", b"No colon", b" folded", b"\0\0", b"Set-Cookie: a=b; Domain=127.0.0.1",
+        b"Location: /a.tar",
+    ]  # fmt: skip
+    return chance.choices(lines, k=chance.randrange(1, 5))
+
+
+def _scripted(scene: Scene) -> Callable[[], str]:
+    """Answer with any status line, headers and bodies, at once or a byte at a time."""
+    chance = scene.chance
+    statuses = [b"200 OK", b"206 Partial Content", b"200", b"100 Continue", b"999 x", b"-1 x",
+    b"302 Found", b"204 No",
+                b"416 Range", b"401 U", b"304 N", b"20 x", b"200 " + b"x" * 70_000]  # fmt: skip
+    starts = [
+        b"HTTP/1.1 ",
+        b"HTTP/1.1 ",
+        b"HTTP/1.1 ",
+        b"HTTP/1.0 ",
+        b"HTTP/2 ",
+        b"",
+        b"\0",
+        b"HTTP/1.1\t",
+        b"ICY ",
+    ]
+    head = (
+        chance.choice(starts)
+        + chance.choice(statuses)
+        + b"\r\n"
+        + b"\r\n".join(_headers(chance))
+        + b"\r\n\r\n"
+    )
+    chunks = [
+        b"5\r\nabc",
+        b"ffffffffffffffff\r\n",
+        b"-5\r\n",
+        b"x\r\n",
+        b"1" * 70_000,
+        b"0\r\nX: y\r\n" * 99,
+        b"5;" + b"x" * 99,
+    ]
+    body = chance.choice([SHARD, SHARD[:1000], b"", LOGIN_PAGE, BOMB[:50_000], *chunks])
+    step = chance.choice([0, 0, 0, 1, 7])
+    document = chance.random() < 0.3
+
+    def answer(send: Callable[[bytes], None], stopped: threading.Event, _head: list[bytes]) -> None:
+        if not step:
+            send(head + body)
+            return
+        for start in range(0, len(head + body), step):  # a drip, which a limit of time must end
+            if stopped.wait(0.02):
+                return
+            send((head + body)[start : start + step])
+
+    url = scene.cleanup.enter_context(answering(answer))
+    return lambda: _document(url, HURRIED) if document else _whole(url, scene, HURRIED)
+
+
+def _encoded(scene: Scene) -> Callable[[], str]:
+    """Send a bomb, or the shard, in an encoding that nobody asked for, perhaps twice or cut."""
+    chance = scene.chance
+    name = chance.choice(list(BOMBS))
+    honest = chance.random() < 0.3
+    body = gzip.compress(SHARD) if honest else BOMBS[name]
+    said = "gzip" if honest else name
+    if chance.random() < 0.2:
+        body, said = gzip.compress(body), f"{said}, gzip"
+    if chance.random() < 0.2:
+        body = body[: chance.randrange(len(body))]
+    if chance.random() < 0.2:
+        said = chance.choice(
+            ["gzip", "deflate", "br", "identity", "x-gzip", "zstd", "GZIP", "", "gzip;q=1"]
+        )
+    lengths = [
+        f"Content-Length: {len(body)}\r\n",
+        "Content-Length: 4611686018427387904\r\n",
+        "Connection: close\r\n",
+    ]
+    head = f"HTTP/1.1 200 OK\r\nContent-Encoding: {said}\r\n{chance.choice(lengths)}\r\n".encode()
+    document = chance.random() < 0.5
+
+    def answer(
+        send: Callable[[bytes], None], _stopped: threading.Event, _head: list[bytes]
+    ) -> None:
+        send(head + body)
+
+    url = scene.cleanup.enter_context(answering(answer))
+    return lambda: _document(url, HURRIED) if document else _whole(url, scene, HURRIED)
+
+
+def _redirects(scene: Scene) -> Callable[[], str]:
+    """Redirect to control characters, files, other schemes and loops."""
+    chance = scene.chance
+    targets = [
+        b"\x0bhttp://127.0.0.1:1/", b"\x01http://127.0.0.1:1/a", b"ht\ttp://127.0.0.1:1/",
+        b"file:///etc/passwd",
+        b"FILE:/etc/passwd", b"ftp://127.0.0.1:1/", b"//127.0.0.1:1/", b"/a.tar", b"", b"?",
+        b"a" * 60_000, b"\xff\xfe",
+        b"http://[::1", b"http://127.0.0.1:99999/", b"http://user:pw@127.0.0.1:1/", b"gopher://x",
+        b"data:,x", b"javascript:1",
+        b"pipe:touch broken_into", b"s3://b/k", b"http://\0/", b"http:///x",
+        b"http://127.0.0.1:1/\r X: y", b"///", b"\\\\x\\y",
+    ]  # fmt: skip
+    codes = [b"301", b"302", b"303", b"307", b"308", b"300"]
+    chosen = [
+        (chance.choice(codes), b"".join(chance.choices(targets, k=chance.choice([1, 1, 1, 2]))))
+        for _ in range(3)
+    ]
+    served = [0]
+
+    def answer(
+        send: Callable[[bytes], None], _stopped: threading.Event, _head: list[bytes]
+    ) -> None:
+        code, target = chosen[served[0] % 3]
+        served[0] += 1
+        send(b"HTTP/1.1 " + code + b" x\r\nLocation: " + target + b"\r\nContent-Length: 0\r\n\r\n")
+
+    url = scene.cleanup.enter_context(answering(answer))
+    return lambda: _whole(url, scene, HURRIED)
+
+
+def _specs(scene: Scene) -> Callable[[], str]:
+    """Serve a spec that is none, or names files of this machine; and class names that are none."""
+    chance = scene.chance
+    state = ShardServer(
+        faults=Faults(**chance.choice([{}, {}, {"gzip": True}, {"chunked": True}, {"html": True}]))
+    )
+    server = serve(state)
+    scene.cleanup.callback(stop, server)
+    state.put("a.tar", SHARD)
+    state.put(
+        "classes.txt", chance.choice([b"\xff" * 999, b"[" * 99_999, b"a\n" * 10**6, bytes(9)])
+    )
+    row = {"url": "a.tar", "nsamples": NUM_SAMPLES}
+    values = [
+        {"shardlist": [row]}, {"shardlist": [row | {"filesize": chance.choice([1, -1, 2**62,
+        len(SHARD)])}]},
+        {"shardlist": [row | {"md5sum": "0" * 32}]},
+        {"shardlist": [{"url": "file:///etc/passwd"}]}, [row], 7,
+        {"shardlist": [{"url": "/etc/passwd", "nsamples": 1}]},
+        {"datasets": [{"source_url": "s.json"}]},
+        {"datasets": [{"source_url": "/dev/zero"}]},
+        {"datasets": [{"source_url": "file:///dev/zero"}]},
+        {"base": "file:///etc", "shardlist": [{"url": "passwd", "nsamples": 1}]}, {"base": "/etc",
+        "shardlist": ["passwd"]},
+        {"shardlist": [row | {"index": chance.choice(["a.tar", "/etc/passwd", "file:///x",
+        "b.widx", "\0"])}]},
+        {"shardlist": [{"url": "pipe:touch broken_into", "nsamples": 1}]},
+    ]  # fmt: skip
+    url = state.put(
+        "s.json", json.dumps(chance.choice(values)).encode() + b" " * chance.choice([0, 10**6])
+    )
+
+    def attempt() -> str:
+        with ShardList(url, transformations="bytes", cache_dir=scene.cache) as dataset:
+            dataset.cache.fetcher = Fetcher(PATIENT)
+            sample = dataset[0]
+        if sample[".bin"] != SHARD[512:2512]:
+            raise Wrong(f"another sample: {sample!r:.300}")
+        return RIGHT
+
+    return attempt
+
+
+def _ranges(scene: Scene) -> Callable[[], str]:
+    """Answer each request by another one of the faults, with a good sidecar or a bad one."""
+    chance = scene.chance
+    state = ShardServer()
+    server = serve(state)
+    scene.cleanup.callback(stop, server)
+    url = state.put("a.tar", SHARD)
+    image = sidecar_of(scene.write("a.tar", SHARD))
+    state.put("a.tar.widx", image if chance.random() < 0.8 else damage(chance, image, SHARD)[0])
+    kinds = [
+        {}, {"lie_range": "start"}, {"lie_range": "bytes"}, {"lie_range": "total"},
+        {"ignore_range": True},
+        {"cut_at": 700}, {"change_etag": True}, {"hide_total": True}, {"length": 2**62},
+        {"gzip": True}, {"status": 503},
+        {"chunked": True, "cut_at": 5}, {"no_etag": True}, {"html": True}, {"status": 416},
+        {"no_length": True},
+    ]  # fmt: skip
+
+    def before_answer() -> None:
+        state.faults = Faults(**chance.choice(kinds))
+
+    state.before_answer = before_answer
+    # The fault of a request is taken before the function is called, so the first is drawn here.
+    before_answer()
+    return lambda: _whole(url, scene, PATIENT)
+
+
+KINDS: dict[str, Attack] = {
+    "faulty": _faulty,
+    "scripted": _scripted,
+    "encoded": _encoded,
+    "redirects": _redirects,
+    "specs": _specs,
+    "ranges": _ranges,
+}
+SERVERS = Family(KINDS, usual=24)
