@@ -116,6 +116,44 @@ def test_missing_samples_are_an_error_or_left_out(
         pictures.join(new + captions(write, [3], "twice"), missing="drop")
 
 
+def test_missing_samples_may_be_filled_with_none(
+    pictures: wids.ShardListDataset, write: Write
+) -> None:
+    """Samples without a counterpart have None for its fields, and nothing in raw samples."""
+    new = captions(write, [20, 3, 7])
+    joined = pictures.join(new, missing="fill", rename={".txt": ".caption.txt"})
+    texts = {n: f"caption {n}" for n in (20, 3, 7)}
+    assert [sample[".caption.txt"] for sample in joined] == [texts.get(n) for n in range(COUNT)]
+    assert joined[3] == pictures[3] | {".caption.txt": "caption 3"}
+    batch = joined.__getitems__([7, 0, 3])
+    assert [sample[".caption.txt"] for sample in batch] == ["caption 7", None, "caption 3"]
+    assert list(joined.gather([7, 0], ".caption.txt")) == ["caption 7", None]
+    assert list(joined.gather([7, 3], ".caption.txt")) == ["caption 7", "caption 3"]
+    assert joined.gather_bytes([7], ".caption.txt")[0].tobytes() == b"caption 7"
+    assert list(joined.column(".caption.txt", fill=""))[6:8] == ["", "caption 7"]
+    for read in (
+        lambda: joined.column(".caption.txt"),
+        lambda: joined.gather_bytes([7, 0], ".caption.txt"),
+    ):
+        with pytest.raises(wids.DecodeError, match=r"no counterpart.*fill="):
+            read()
+    assert joined.read_raw(0).keys() == pictures.read_raw(0).keys()
+    assert set(joined.field_sizes(3)) == {".cls", ".text", ".caption.txt"}
+    assert joined.is_near(0)
+    assert joined.gather_fields([0, 3]) is None
+    assert len(joined.gather_fields([3, 7]) or {}) == 5
+    assert len(joined.filter(".caption.txt contains 7")) == 1
+    assert pickle.loads(pickle.dumps(joined))[20][".caption.txt"] == "caption 20"
+    raw = joined.with_options(transformations="bytes")
+    assert (raw[0][".caption.txt"], raw[3][".caption.txt"]) == (None, b"caption 3")
+    assert "where it has them" in repr(joined)
+    sampler = wids.DistributedShardSampler(joined, num_replicas=1, rank=0)
+    with joined:
+        joined.fetch_ahead(sampler)
+        assert sorted(joined[index]["__index__"] for index in sampler) == list(range(COUNT))
+    assert pictures[20:21].join(new, missing="fill")[0][".txt"] == "caption 20"
+
+
 def test_fields_of_one_name_need_a_decision(pictures: wids.ShardListDataset, write: Write) -> None:
     """Two of one name are an error that names them; rename, fields or replace decide."""
     new = wids.ShardListDataset(

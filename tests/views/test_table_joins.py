@@ -439,3 +439,59 @@ def test_a_join_of_a_join_is_joined_again(dataset: wids.ShardListDataset, tmp_pa
     assert second.column(".width").tolist() == [100, 101, 102, 103, 108, 109, 110, 111]
     assert "2 columns" not in repr(second)
     assert "1 columns of the table" in repr(first)
+
+
+def write_tables(folder: Path) -> None:
+    """Write tables and statistics beside the shards, as img2dataset does: failed rows, too."""
+    for start in range(0, COUNT, 5):
+        numbers = [*range(start, min(start + 5, COUNT)), 100 + start]
+        failed = [number >= 100 for number in numbers]
+        table = {
+            "url": [f"https://host/{number}.jpg" for number in numbers],
+            "key": [f"k{number:02d}" for number in numbers],
+            "status": ["failed_to_download" if each else "success" for each in failed],
+            "error_message": ["404" if each and start else None for each in failed],
+            "width": [None if each else n for n, each in zip(numbers, failed, strict=True)],
+        }
+        kinds = {"error_message": pa.string() if start else pa.null()}
+        columns = {name: pa.array(column, kinds.get(name)) for name, column in table.items()}
+        pyarrow.parquet.write_table(pa.table(columns), folder / f"{start}.parquet")
+        (folder / f"{start}_stats.json").write_text(json.dumps({"count": 6, "successes": 5}))
+
+
+def test_tables_beside_shards(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """Each shard's own table gives its samples their columns; rows that failed are passed over."""
+    write_tables(tmp_path)
+    for samples in (dataset, wids.ShardListDataset(tmp_path, cache_dir=tmp_path / "cache")):
+        joined = samples.join_tables("{shard}.parquet")
+        assert len(joined) == COUNT
+        assert (joined.column(".width") == joined.column(".cls")).all()
+        by_key = joined.get("k07")
+        assert (by_key[".width"], by_key[".url"]) == (7, "https://host/7.jpg")
+        assert by_key[".error_message"] is None
+        assert len(joined.filter(".status == success and .width > 8")) == 3
+    view = dataset[::-2].join_tables("./{shard}.parquet", fields=["width"], rename={"width": ".w"})
+    assert [sample[".w"] for sample in view] == [11, 9, 7, 5, 3, 1]
+    assert pickle.loads(pickle.dumps(view))[1][".w"] == 9
+    both = (dataset[:2] + dataset[6:8]).join_tables(f"{tmp_path}/{{shard}}.parquet")
+    assert both.column(".width").tolist() == [0, 1, 6, 7]
+
+
+def test_tables_that_are_missing_are_named(dataset: wids.ShardListDataset, tmp_path: Path) -> None:
+    """The message names the first file; "drop" and "fill" do without."""
+    write_tables(tmp_path)
+    (tmp_path / "5.parquet").unlink()
+    with pytest.raises(ValueError, match=r"1 of 3 shards have no table.*/5\.parquet"):
+        dataset.join_tables("{shard}.parquet")
+    dropped = dataset.join_tables("{shard}.parquet", missing="drop")
+    assert dropped.column(".width").tolist() == [0, 1, 2, 3, 4, 10, 11]
+    assert dataset.join_tables("{shard}.parquet", missing="fill")[7][".width"] is None
+    with pytest.raises(ValueError, match=r"3 of 3 shards have no table"):
+        dataset.join_tables("none/{shard}.parquet", missing="drop")
+    with pytest.raises(ValueError, match=r"expected a pattern such as '\{shard\}.parquet'"):
+        dataset.join_tables("0.parquet")
+    with pytest.raises(ValueError, match="missing: expected"):
+        dataset.join_tables("{shard}.parquet", missing="skip")  # type: ignore[arg-type]
+    remote = wids.ShardListDataset([("https://host/0.tar", 5)])
+    with pytest.raises(ValueError, match=r"https://host/0.tar is remote; fetch the tables"):
+        remote.join_tables("{shard}.parquet")

@@ -14,6 +14,7 @@ import numpy.typing as npt
 from wids.reading.fetchahead import check_foreseeable
 from wids.reading.openshards import checked_position
 from wids.views.concatenation import Chain, Together
+from wids.views.filling import Filled
 from wids.views.selection import Selection
 from wids.views.tablerows import TableRows
 
@@ -58,7 +59,7 @@ class Pairing:
     def __init__(
         self,
         left: SampleSequence,
-        right: SampleSequence | TableRows,
+        right: SampleSequence | TableRows | Filled,
         rename: Mapping[str, str],
         *,
         replace: bool,
@@ -97,7 +98,8 @@ class Pairing:
             ValueError: Their keys differ, or both have a field.
             TypeError: A transformation made something else of one of them.
         """
-        is_row = isinstance(self.right, TableRows)  # which has a key only if that is compared
+        # Which have a key only if it is to be compared.
+        is_row = isinstance(self.right, TableRows | Filled)
         if not (isinstance(left, dict) and isinstance(right, dict)) or not (
             "__key__" in left and ("__key__" in right or is_row)
         ):
@@ -166,12 +168,13 @@ class Pairing:
     @cached_property
     def _in_right(self) -> dict[str, str]:
         """The fields of the first right sample: from the name here to the name there."""
-        if isinstance(self.right, TableRows):
-            return {name: name for name in self.right.fields}
-        sizes = self.right.field_sizes(0) if len(self) else {}
-        return {self.rename.get(name, name): name for name in sizes}
+        if isinstance(self.right, TableRows | Filled):
+            names = list(self.right.fields)
+        else:
+            names = list(self.right.field_sizes(0)) if len(self) else []
+        return {self.rename.get(name, name): name for name in names}
 
-    def _home(self, extension: str) -> tuple[SampleSequence | TableRows, str]:
+    def _home(self, extension: str) -> tuple[SampleSequence | TableRows | Filled, str]:
         """Return the sequence that has a field, and its name there."""
         if extension in self._in_right:
             return self.right, self._in_right[extension]
@@ -295,7 +298,8 @@ def counterparts(
     Args:
         left: Whose samples get fields.
         right: A dataset or view.
-        missing: "error", or "drop" to leave out samples that `right` does not have.
+        missing: "error"; "drop" to leave out samples that `right` does not have; "fill" to say
+            `len(right)` for them.
         aligned: Whether both have the same keys in the same order; None to find out.
 
     Returns:
@@ -317,8 +321,12 @@ def counterparts(
         lost = np.setdiff1d(np.arange(len(left)), rows)
         raise ValueError(
             f"join: {len(lost)} of {len(left)} samples have no counterpart, the first has the key "
-            f'{left.key_at(int(lost[0]))!r}; missing="drop" leaves them out'
+            f'{left.key_at(int(lost[0]))!r}; missing="drop" leaves them out, "fill" gives them None'
         )
+    if missing == "fill":
+        absent = np.full(len(left), len(right), np.int64)
+        absent[rows] = places
+        return np.arange(len(left), dtype=np.int64), absent
     return rows, places
 
 

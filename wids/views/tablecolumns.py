@@ -212,7 +212,9 @@ class Column:
         self._ends = np.cumsum([len(piece) for piece in self.pieces], dtype=np.int64)
         self._search: list[int] = self._ends.tolist()
         self._starts = [0, *self._search[:-1]]
-        kinds: set[Kind] = {piece.kind for piece in self.pieces}
+        # Nulls alone, as in a table where nothing failed, are of any kind.
+        some = [each for each in self.pieces if each.nulls is None or not each.nulls.all()]
+        kinds: set[Kind] = {piece.kind for piece in some}
         self.kind: Kind = kinds.pop() if len(kinds) == 1 else "objects"
         single = len(self.pieces) == 1
         self.at: Callable[[int], Any] = self.pieces[0].at if single else self._in_piece

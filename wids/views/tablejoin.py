@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from contextlib import suppress
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -19,16 +18,17 @@ from wids.views.filtering import column_named
 from wids.views.indexlist import IndexList
 from wids.views.keytable import KeyTable
 from wids.views.splitting import hash_values
-from wids.views.tablerows import TableRows
-from wids.views.tablesources import TableSource, table_source
+from wids.views.tablerows import Match, TableRows
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Mapping, Sequence
+    from pathlib import Path
 
     from wids.reading.samplesequence import SampleSequence
     from wids.views.tables import Table
+    from wids.views.tablesources import TableSource
 
-__all__ = ["On", "first_dataset", "joined_rows"]
+__all__ = ["On", "datasets_of", "first_dataset", "joined_rows", "joins_folder"]
 
 Integers = npt.NDArray[np.int64]
 On = str | tuple[str, str] | None
@@ -39,21 +39,9 @@ _LEAST_KEPT = 1 << 12  # samples; the rows of fewer are found faster than a file
 _MOST_NAMED = 20
 
 
-class _Match(NamedTuple):
-    """What decides which row a sample gets.
-
-    Attributes:
-        field: A field of the samples such as ".json:uid"; None for their keys.
-        column: The column of the table that must be equal; None for rows in the order of samples.
-    """
-
-    field: str | None
-    column: str | None
-
-
 def joined_rows(
     left: SampleSequence,
-    right: Any,
+    source: TableSource,
     *,
     on: On = None,
     missing: str = "error",
@@ -65,7 +53,7 @@ def joined_rows(
 
     Args:
         left: The samples.
-        right: The table, as `table_source` takes it.
+        source: The table.
         on: As `Viewable.join` takes it, like the following.
         missing: What to do with samples without a row.
         fields: The columns that are wanted.
@@ -78,15 +66,12 @@ def joined_rows(
     Raises:
         ValueError: A column is unknown, keys are missing or double, or an array has another length.
     """
-    dataset = first_dataset(left)
-    copies = None if dataset is None else dataset.cache.joins_folder()
-    source = table_source(right, copies=copies)
-    in_order = aligned or (on is None and _is_array(right))
-    match = _Match(None, None) if in_order else _matched(on, source)
+    in_order = aligned or (on is None and source.in_order)
+    match = Match(None, None) if in_order else _matched(on, source)
     chosen = _chosen_fields(source, match, fields, rename or {})
     used = dict.fromkeys([*chosen.values(), *([match.column] if match.column else [])])
     table = source.read(list(used) or source.names[:1])
-    rows = _found_rows(left, table, match, copies)
+    rows = _found_rows(left, table, match)
     kept = None
     lost = np.flatnonzero(rows == table.num_rows)
     if len(lost) and missing == "error":
@@ -94,30 +79,33 @@ def joined_rows(
     if len(lost) and missing == "drop":
         kept = np.flatnonzero(rows < table.num_rows)
         rows = rows[kept]
+    dataset = first_dataset(left)
     pipeline = None if dataset is None else dataset.pipeline
-    # Rows that a field found were compared there; reading would need the field again.
-    key = match.column if match.field is None else None
-    return kept, TableRows(table, IndexList.of(rows), chosen, key, pipeline)
+    return kept, TableRows(table, IndexList.of(rows), chosen, match, pipeline)
+
+
+def joins_folder(samples: SampleSequence) -> Path | None:
+    """Return the folder in which joins of a sequence keep what they find; None if there is none."""
+    dataset = first_dataset(samples)
+    return None if dataset is None else dataset.cache.joins_folder()
+
+
+def datasets_of(samples: Any) -> list[ShardList]:
+    """Return the datasets of shards that a sequence was made of, each once, in order."""
+    if isinstance(samples, ShardList):
+        return [samples]
+    inner = [getattr(samples, name, None) for name in ("base", "left")]
+    parts = getattr(samples, "parts", None) or [each for each in inner if each is not None]
+    found = [dataset for part in parts for dataset in datasets_of(part)]
+    return list({id(dataset): dataset for dataset in found}.values())
 
 
 def first_dataset(samples: Any) -> ShardList | None:
     """Return the first dataset of shards that a sequence was made of; None if there is none."""
-    while not isinstance(samples, ShardList):
-        inner = [getattr(samples, name, None) for name in ("base", "left")]
-        parts = getattr(samples, "parts", None) or [each for each in inner if each is not None]
-        if not parts:
-            return None
-        samples = parts[0]
-    return samples
+    return next(iter(datasets_of(samples)), None)
 
 
-def _is_array(right: Any) -> bool:
-    if isinstance(right, np.ndarray):
-        return right.dtype.names is None
-    return isinstance(right, str | Path) and Path(right).suffix == ".npy"
-
-
-def _matched(on: On, source: TableSource) -> _Match:
+def _matched(on: On, source: TableSource) -> Match:
     """Return what decides, as the user said it or by the names of the columns."""
     if on is None:
         found = next((name for name in _KEY_COLUMNS if name in source.names), None)
@@ -128,18 +116,18 @@ def _matched(on: On, source: TableSource) -> _Match:
                 f"and aligned=True takes the rows in the order of the samples; the columns are "
                 f"{_named(source.names)}"
             )
-        return _Match(None, found)
+        return Match(None, found)
     if isinstance(on, str) and on.startswith("."):
         extension, path = column_named(on)
         on = (on, path[-1] if path else extension.lstrip("."))
     field, column = (None, on) if isinstance(on, str) else on
     _check_column(source, column, "on")
-    return _Match(None if field in _SAMPLE_KEY else field, column)
+    return Match(None if field in _SAMPLE_KEY else field, column)
 
 
 def _chosen_fields(
     source: TableSource,
-    match: _Match,
+    match: Match,
     fields: Collection[str] | None,
     rename: Mapping[str, str],
 ) -> dict[str, str]:
@@ -185,7 +173,7 @@ def _named(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:_MOST_NAMED])) + more
 
 
-def _found_rows(left: SampleSequence, table: Table, match: _Match, copies: Path | None) -> Integers:
+def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
     """Return the row of each sample, the number of rows for a sample that has none."""
     if match.column is None:
         if table.num_rows != len(left):
@@ -198,7 +186,7 @@ def _found_rows(left: SampleSequence, table: Table, match: _Match, copies: Path 
     if match.field is not None:
         return _rows_by_field(left, table, match.field, match.column)
     wanted = left.key_hashes()
-    kept = _kept_path(wanted, table, match.column, copies)
+    kept = _kept_path(wanted, table, match.column, joins_folder(left))
     if kept is not None:
         with suppress(OSError, ValueError):
             found = IndexList.load(kept).array()
@@ -226,10 +214,10 @@ def _kept_path(
     wanted: npt.NDArray[np.uint64], table: Table, column: str, copies: Path | None
 ) -> Path | None:
     """Return the path of the file of rows; None if they are not worth one."""
-    if copies is None or table.stamp is None or len(wanted) < _LEAST_KEPT:
+    if copies is None or table.origin is None or len(wanted) < _LEAST_KEPT:
         return None
     digest = hashlib.sha256(np.ascontiguousarray(wanted).data)
-    digest.update(repr((table.stamp.digest, table.num_rows, column)).encode())
+    digest.update(repr((table.origin.stamp.digest, table.num_rows, column)).encode())
     return copies / f"{digest.hexdigest()[:32]}.rows"
 
 
@@ -276,7 +264,7 @@ def _double_error(table: Table, column: str, first: int, second: int) -> ValueEr
     )
 
 
-def _missing_error(left: SampleSequence, table: Table, match: _Match, lost: Integers) -> ValueError:
+def _missing_error(left: SampleSequence, table: Table, match: Match, lost: Integers) -> ValueError:
     first = int(lost[0])
     if match.field is None:
         wanted = f"key {left.key_at(first)!r}"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import io
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,9 +34,21 @@ if TYPE_CHECKING:
     from wids.views.tablecolumns import Column
     from wids.views.tables import Table
 
-__all__ = ["TableRows"]
+__all__ = ["Match", "TableRows"]
 
 Integers = npt.NDArray[np.int64]
+
+
+class Match(NamedTuple):
+    """What decides which row a sample gets.
+
+    Attributes:
+        field: A field of the samples such as ".json:uid"; None for their keys.
+        column: The column of the table that must be equal; None for rows in the order of samples.
+    """
+
+    field: str | None
+    column: str | None
 
 
 class TableRows:
@@ -46,11 +58,12 @@ class TableRows:
         table: The table.
         rows: The row for each sample; `table.num_rows` for a sample that has none.
         fields: The column of each field.
-        key: The column that must equal the key of a sample; None if rows were found otherwise.
+        match: How the rows were found.
         pipeline: That of the samples.
 
     Attributes:
-        table, rows, fields, key: As given.
+        table, rows, fields, match: As given.
+        key: The column that must equal the key of a sample; None if rows were found otherwise.
     """
 
     def __init__(
@@ -58,17 +71,19 @@ class TableRows:
         table: Table,
         rows: IndexList,
         fields: Mapping[str, str],
-        key: str | None,
+        match: Match,
         pipeline: Pipeline | None = None,
     ) -> None:
-        self.table, self.rows, self.fields, self.key = table, rows, dict(fields), key
+        self.table, self.rows, self.fields, self.match = table, rows, dict(fields), match
+        # What a field found was compared there; reading would need the field again.
+        self.key = match.column if match.field is None else None
         self._pipeline = pipeline or Pipeline("PIL", SampleDecoder())
         self._finish = {name: self._finisher(name) for name in self.fields}
         columns = table.columns
         self._readers = [
             (name, columns[column].at, self._finish[name]) for name, column in self.fields.items()
         ]
-        self._key_at = None if key is None else _text_reader(columns[key])
+        self._key_at = None if self.key is None else _text_reader(columns[self.key])
         self._row_at, self._num_rows = rows.at, table.num_rows
 
     def __len__(self) -> int:
@@ -204,13 +219,13 @@ class TableRows:
         return f"{len(self.fields)} columns of {self.table.name}"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return TableRows, (self.table, self.rows, self.fields, self.key, self._pipeline)
+        return TableRows, (self.table, self.rows, self.fields, self.match, self._pipeline)
 
     def with_pipeline(self, pipeline: Pipeline | None, fields: Iterable[str] | None) -> TableRows:
         """Return the same rows with some of the fields, for samples that are read otherwise."""
         wanted = self.fields if fields is None else {*fields}
         kept = {name: column for name, column in self.fields.items() if name in wanted}
-        return TableRows(self.table, self.rows, kept, self.key, pipeline)
+        return TableRows(self.table, self.rows, kept, self.match, pipeline)
 
     def _finisher(self, name: str, *, arrays: bool = False) -> Callable[[Any], Any] | None:
         """Return what makes the value in a sample of that in a table; None if it stays."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-__all__ = ["FileStamp", "Table", "stamp_of"]
+__all__ = ["FileStamp", "Origin", "Table", "stamp_of"]
 
 _MOST_PICKLED_NBYTES = 32 << 10  # what is larger is shared through a file
 _BLOCK_NBYTES = 64 << 10
@@ -82,20 +82,35 @@ def stamp_of(path: Path) -> FileStamp:
     return FileStamp(status.st_size, digest.hexdigest(), status.st_mtime_ns)
 
 
+@dataclass(frozen=True)
+class Origin:
+    """Where a table was read from.
+
+    Attributes:
+        location: Path of the file; or, for tables that lie beside shards, the pattern of their
+            paths, with `{shard}` for the name of a shard.
+        stamp: That of the file, or of all files, when they were read.
+        is_pattern: Whether the location is such a pattern.
+    """
+
+    location: str
+    stamp: FileStamp
+    is_pattern: bool = False
+
+
 class Table:
     """Columns of one length.
 
     Args:
         columns: By their names.
-        reopen: Function and arguments that open the same table in another process; None for one
-            that lies in memory.
+        origin: Where it was read from; None for one that was always in memory.
+        reopen: Function and arguments that open the same table in another process; None to send
+            the columns there.
 
     Attributes:
-        columns: As given.
+        columns, origin: As given.
         num_rows: Number of values in each.
         name: What messages call it.
-        path: The file that it was read from; None for one that lies in memory.
-        stamp: That of the file when it was read.
 
     Raises:
         ValueError: The columns have different lengths.
@@ -104,15 +119,13 @@ class Table:
     def __init__(
         self,
         columns: Mapping[str, Column],
+        origin: Origin | None = None,
         reopen: tuple[Any, ...] | None = None,
-        *,
-        path: Path | None = None,
-        stamp: FileStamp | None = None,
     ) -> None:
         self.columns = dict(columns)
-        self.path, self.stamp = path, stamp
+        self.origin = origin
         self._reopen = reopen
-        self._shared: tuple[Layout, str] | None = None
+        self._shared: tuple[Layout, str, Origin | None] | None = None
         lengths = {name: len(column) for name, column in columns.items()}
         if len(set(lengths.values())) > 1:
             raise ValueError(f"{self.name}: expected columns of one length, got {lengths}")
@@ -121,7 +134,7 @@ class Table:
     @property
     def name(self) -> str:
         """The path of the file, or "the table"."""
-        return "the table" if self.path is None else str(self.path)
+        return "the table" if self.origin is None else self.origin.location
 
     def __reduce__(self) -> tuple[Any, ...]:
         if self._reopen is not None:
@@ -130,12 +143,12 @@ class Table:
             return _of_file, self._shared
         layout, arrays = self._layout()
         if sum(array.nbytes for array in arrays.values()) <= _MOST_PICKLED_NBYTES:
-            return _of_arrays, (layout, arrays)
+            return _of_arrays, (layout, arrays, self.origin)
         handle, name = tempfile.mkstemp(prefix="wids-table-")
         os.close(handle)
         weakref.finalize(self, _remove, Path(name), os.getpid())
         write_arrays(Path(name), None, arrays)
-        self._shared = layout, name
+        self._shared = layout, name, self.origin
         return _of_file, self._shared
 
     def _layout(self) -> tuple[Layout, dict[str, npt.NDArray[Any]]]:
@@ -151,7 +164,9 @@ class Table:
         return layout, arrays
 
 
-def _of_arrays(layout: Layout, arrays: Mapping[str, npt.NDArray[Any]]) -> Table:
+def _of_arrays(
+    layout: Layout, arrays: Mapping[str, npt.NDArray[Any]], origin: Origin | None
+) -> Table:
     """Return the table of columns that lie in memory."""
 
     def column(pieces: Sequence[tuple[str, dict[str, str], dict[str, Any]]]) -> Column:
@@ -162,10 +177,10 @@ def _of_arrays(layout: Layout, arrays: Mapping[str, npt.NDArray[Any]]) -> Table:
             ]
         )
 
-    return Table({name: column(pieces) for name, pieces in layout.items()})
+    return Table({name: column(pieces) for name, pieces in layout.items()}, origin)
 
 
-def _of_file(layout: Layout, path: str) -> Table:
+def _of_file(layout: Layout, path: str, origin: Origin | None) -> Table:
     """Return the table of columns that another process wrote to a file."""
     try:
         _, arrays = read_arrays(Path(path))
@@ -175,7 +190,7 @@ def _of_file(layout: Layout, path: str) -> Table:
             "is for processes that run beside the one that made it: join a table in a file, or "
             "join it again"
         ) from error
-    return _of_arrays(layout, arrays)
+    return _of_arrays(layout, arrays, origin)
 
 
 def _remove(path: Path, pid: int) -> None:

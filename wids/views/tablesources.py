@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import hashlib
 import os
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -15,14 +16,16 @@ import numpy as np
 
 from wids.base.files import atomic_file
 from wids.base.optional import load
+from wids.base.urls import display_url, is_local, local_path
+from wids.errors import SpecError
 from wids.reading.ragged import RaggedText, pack
 from wids.views.tablecolumns import Column, Numbers, Objects, Piece, Texts
-from wids.views.tables import FileStamp, Table, stamp_of
+from wids.views.tables import FileStamp, Origin, Table, stamp_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
-__all__ = ["TableSource", "is_table", "table_source"]
+__all__ = ["TableSource", "beside_shards", "is_table", "table_source"]
 
 # A larger Parquet or CSV file is unpacked once, into a file that all processes map.
 _MOST_HELD_NBYTES = 64 << 20
@@ -37,23 +40,24 @@ class TableSource:
     Args:
         names: Names of its columns.
         read: Function that reads some of them.
+        title: What messages call it.
+        in_order: Whether its rows are in the order of the samples, as those of an array.
 
     Attributes:
-        names, read: As given.
-        title: What messages call it.
-        path: Its file, if it has one.
+        names, read, title, in_order: As given.
     """
 
     def __init__(
         self,
         names: Sequence[str],
         read: Callable[[Sequence[str]], Table],
-        path: Path | None = None,
+        title: str = "the table",
+        *,
+        in_order: bool = False,
     ) -> None:
         self.names = list(names)
         self.read = read
-        self.path = path
-        self.title = "the table" if path is None else str(path)
+        self.title, self.in_order = title, in_order
 
 
 def is_table(source: Any) -> bool:
@@ -98,12 +102,15 @@ def table_source(
         else:
             stamp.check(path)
         return opener(path, _Unpacked(copies, stamp, most_held_nbytes))
+    in_order = isinstance(source, np.ndarray) and source.dtype.names is None
     if isinstance(source, np.ndarray):
         source = _columns_of_array(source, "npy")
     if isinstance(source, Mapping):
         columns = {str(name): Column([_piece_of_values(each)]) for name, each in source.items()}
-        table = Table(columns)
-        return TableSource(list(columns), lambda names: Table({n: table.columns[n] for n in names}))
+        Table(columns)  # which checks that their lengths agree
+        return TableSource(
+            list(columns), lambda names: Table({n: columns[n] for n in names}), in_order=in_order
+        )
     arrow = _arrow_of_frame(source)
     return TableSource(arrow.column_names, lambda names: Table(_columns_of_arrow(arrow, names)))
 
@@ -161,7 +168,82 @@ def _of_file(
 ) -> Table:
     stamp = unpacked.stamp
     reopen = (_reopened, path, unpacked.folder, stamp, list(names))
-    return Table(columns(names), reopen, path=path, stamp=stamp)
+    return Table(columns(names), Origin(str(path), stamp), reopen)
+
+
+# Tables that lie beside shards.
+
+
+def beside_shards(
+    pattern: str, shards: Iterable[str], *, missing: str, stamp: FileStamp | None = None
+) -> TableSource:
+    """Open the tables that lie beside shards, as one table.
+
+    Args:
+        pattern: Path of a table, relative to the folder of its shard, with `{shard}` for the name
+            of the shard without `.tar`.
+        shards: Paths of the shards.
+        missing: "error", or something else to pass over shards without a table.
+        stamp: What all files together must have.
+
+    Returns:
+        All rows, with the columns that all tables have.
+
+    Raises:
+        ValueError: The pattern has no `{shard}`, a shard is remote, or a table is missing.
+        SpecError: The files are not those with the stamp.
+    """
+    if "{shard}" not in pattern:
+        raise ValueError(
+            f"join_tables: expected a pattern such as '{{shard}}.parquet', got {pattern!r}; one "
+            "table for all shards is joined by join()"
+        )
+    paths = [_beside(pattern, shard) for shard in shards]
+    lost = [path for path in paths if not path.exists()]
+    if lost and (missing == "error" or len(lost) == len(paths)):
+        raise ValueError(
+            f"join_tables: {len(lost)} of {len(paths)} shards have no table, the first would be "
+            f'{lost[0]}; missing="drop" leaves out samples without a row'
+        )
+    sources = [table_source(path) for path in paths if path not in lost]
+    found = _stamp_of_all([path for path in paths if path not in lost])
+    if stamp is not None and stamp.digest != found.digest:
+        raise SpecError(
+            f"{pattern}: the tables beside the shards have changed since they were joined; join "
+            "them again, or restore the files"
+        )
+    names = [name for name in sources[0].names if all(name in source.names for source in sources)]
+
+    def read(wanted: Sequence[str]) -> Table:
+        tables = [source.read(wanted) for source in sources]
+        columns = {
+            name: Column([piece for table in tables for piece in table.columns[name].pieces])
+            for name in wanted
+        }
+        return Table(columns, Origin(pattern, found, is_pattern=True))
+
+    return TableSource(names, read, f"the tables {pattern}")
+
+
+def _beside(pattern: str, shard: str) -> Path:
+    if not is_local(shard):
+        raise ValueError(
+            f"join_tables: {display_url(shard)} is remote; fetch the tables, and name their folder "
+            "in the pattern: '/data/tables/{shard}.parquet'"
+        )
+    path = local_path(shard)
+    name = re.sub(r"\.tar(\.gz|\.zst)?$", "", path.name)
+    return path.absolute().parent / Path(pattern.replace("{shard}", name)).expanduser()
+
+
+def _stamp_of_all(paths: Iterable[Path]) -> FileStamp:
+    """Return one stamp for several files, in which only their names and contents count."""
+    nbytes, digest = 0, hashlib.sha256()
+    for path in paths:
+        stamp = stamp_of(path)
+        nbytes += stamp.nbytes
+        digest.update(f"{path.name} {stamp.digest}\n".encode("utf-8", "surrogateescape"))
+    return FileStamp(nbytes, digest.hexdigest())
 
 
 # Files of Arrow's family.
@@ -186,7 +268,7 @@ def _open_parquet(path: Path, unpacked: _Unpacked) -> TableSource:
         return copy or _columns_of_arrow(file.read(columns=list(names)), names)
 
     names = file.schema_arrow.names
-    return TableSource(names, partial(_of_file, path, unpacked, read), path)
+    return TableSource(names, partial(_of_file, path, unpacked, read), str(path))
 
 
 def _open_arrow(path: Path, unpacked: _Unpacked) -> TableSource:
@@ -199,7 +281,7 @@ def _open_arrow(path: Path, unpacked: _Unpacked) -> TableSource:
         copy = unpacked.columns(nbytes, names, chosen.to_batches)
         return copy or _columns_of_arrow(chosen, names)
 
-    return TableSource(found.column_names, partial(_of_file, path, unpacked, read), path)
+    return TableSource(found.column_names, partial(_of_file, path, unpacked, read), str(path))
 
 
 def _mapped_arrow(path: Path) -> Any:
@@ -228,7 +310,7 @@ def _open_csv(path: Path, unpacked: _Unpacked) -> TableSource:
         copy = unpacked.columns(found.nbytes, wanted, found.to_batches)
         return copy or _columns_of_arrow(found, wanted)
 
-    return TableSource(names, partial(_of_file, path, unpacked, read), path)
+    return TableSource(names, partial(_of_file, path, unpacked, read), str(path))
 
 
 def _parsed_csv(path: Path, delimiter: str, names: Sequence[str]) -> Any:
@@ -355,7 +437,8 @@ def _open_npy(path: Path, unpacked: _Unpacked) -> TableSource:
     def read(names: Sequence[str]) -> Mapping[str, Column]:
         return {each: Column([_piece_of_values(columns[each])]) for each in names}
 
-    return TableSource(list(columns), partial(_of_file, path, unpacked, read), path)
+    reader = partial(_of_file, path, unpacked, read)
+    return TableSource(list(columns), reader, str(path), in_order=array.dtype.names is None)
 
 
 def _columns_of_array(array: np.ndarray, name: str) -> dict[str, np.ndarray]:

@@ -29,6 +29,7 @@ from wids.reading import describe
 from wids.reading.openshards import checked_position, checked_positions
 from wids.reading.shardlist import ShardList
 from wids.views.concatenation import Chain
+from wids.views.filling import Filled
 from wids.views.filtering import column_named, holding
 from wids.views.indexlist import IndexList
 from wids.views.joining import Pairing, counterparts
@@ -36,9 +37,9 @@ from wids.views.keytable import KeptTable, Keys, KeyTable, find_all, read_keys
 from wids.views.saved import save_view
 from wids.views.selection import Mapped, Selection
 from wids.views.splitting import by_exact_share, by_hash, hash_values, seeded, shuffled_ranks
-from wids.views.tablejoin import first_dataset, joined_rows
+from wids.views.tablejoin import datasets_of, first_dataset, joined_rows, joins_folder
 from wids.views.tablerows import TableRows
-from wids.views.tablesources import is_table
+from wids.views.tablesources import beside_shards, is_table, table_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -416,28 +417,58 @@ class Viewable(_Sequence):
         if missing not in {"error", "drop", "fill"}:
             raise ValueError(f'missing: expected "error", "drop" or "fill", got {missing!r}')
         if is_table(right):
-            kept, rows = joined_rows(
-                self,
-                right,
-                on=on,
-                missing=missing,
-                fields=fields,
-                rename=rename,
-                aligned=aligned,
-            )
-            left = self if kept is None else self.select(kept)
-            return Join(left, rows, {}, replace=replace)
+            source = table_source(right, copies=joins_folder(self))
+            how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
+            return self._with_rows(joined_rows(self, source, aligned=aligned, **how), replace)
         if on not in {None, "key", "__key__"}:
             raise ValueError(f"on: datasets are joined by their keys, got {on!r}")
-        if missing == "fill":
-            raise ValueError('missing: "fill" is for tables; leave samples out by "drop"')
         other = right if fields is None else right.with_options(fields=fields)
         pairs = counterparts(self, other, missing=missing, aligned=aligned)
         if pairs is None:
             return Join(self, other, rename or {}, replace=replace)
         mine, theirs = pairs
         left = self if len(mine) == len(self) else self.select(mine)
-        return Join(left, other.select(theirs), rename or {}, replace=replace)
+        absent = (theirs == len(other)).any()
+        found = Filled(other, IndexList.of(theirs)) if absent else other.select(theirs)
+        return Join(left, found, rename or {}, replace=replace)
+
+    def join_tables(
+        self,
+        pattern: str,
+        *,
+        on: On = None,
+        missing: Literal["error", "drop", "fill"] = "error",
+        fields: Collection[str] | None = None,
+        rename: Mapping[str, str] | None = None,
+        replace: bool = False,
+    ) -> Join:
+        """Return the samples with the columns of tables that lie beside their shards.
+
+        img2dataset writes `00000.parquet` beside `00000.tar`:
+        `dataset.join_tables("{shard}.parquet")`.
+
+        Args:
+            pattern: Path of a table, relative to the folder of its shard; `{shard}` stands for the
+                name of the shard without `.tar`.
+            on: As for `join`, like the following.
+            missing: "drop" and "fill" also accept shards without a table.
+            fields: The columns that are wanted; None for those that all tables have.
+            rename: New names of their fields.
+            replace: Let them take the place of fields of the same name.
+
+        Raises:
+            ValueError: A table or a row is missing, or as for `join`.
+        """
+        if missing not in {"error", "drop", "fill"}:
+            raise ValueError(f'missing: expected "error", "drop" or "fill", got {missing!r}')
+        shards = [url for dataset in datasets_of(self) for url in dataset.shards.urls]
+        source = beside_shards(pattern, dict.fromkeys(shards), missing=missing)
+        how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
+        return self._with_rows(joined_rows(self, source, **how), replace)
+
+    def _with_rows(self, found: tuple[Any, TableRows], replace: bool) -> Join:
+        kept, rows = found
+        return Join(self if kept is None else self.select(kept), rows, {}, replace=replace)
 
     def __add__(self, other: Any) -> Concatenation:
         """Return both sequences as one; `concat` takes more of them, and names."""
