@@ -46,8 +46,11 @@ class BatchRun(Protocol[Within_co]):
     def batch(self) -> list[int]:
         """Draw the next one."""
 
-    def place_after(self, batches: int) -> tuple[int, Within_co]:
-        """The position and the place after some batches, at least 1 and less than `count`."""
+    def place_after(self, batches: int) -> tuple[int, Within_co] | None:
+        """The position and the place after some batches, at least 1; None at the epoch's end.
+
+        If another rank has one batch more, the end of this rank's batches is not that of the epoch.
+        """
 
 
 class BatchPlan(Protocol[Within]):
@@ -99,9 +102,10 @@ class _PlannedProgress(Generic[Within]):
             return _Place(start.order.moved(start.order.n), None)
         if self.run is None or not consumed:
             return start
-        if consumed >= self.count:
+        reached = self.run.place_after(consumed)
+        if reached is None:
             return _Place(start.order.moved(start.order.n), None)
-        position, within = self.run.place_after(consumed)
+        position, within = reached
         return _Place(start.order.moved(position), within)
 
 

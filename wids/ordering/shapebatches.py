@@ -303,14 +303,17 @@ class ShapeRun:
         self._drawn += 1
         return list(islice(self._indexes[bucket], self._segment.sizes[bucket]))
 
-    def place_after(self, batches: int) -> tuple[int, ShapePlace]:
+    def place_after(self, batches: int) -> tuple[int, ShapePlace] | None:
         """The position, and the place after some batches."""
-        step = self._step + batches
-        beyond = step - self._segment.num_common
+        segment, step = self._segment, self._step + batches
+        beyond = step - segment.num_common
         if beyond > 0:
-            step = self._segment.num_common + self._segment.own_extra[beyond - 1] + 1
-        done = self._segment.done(step)
-        return sum(done), ShapePlace(tuple(self._segment.begun), done, step, self._digest)
+            passed = segment.own_extra[:beyond]
+            step = segment.num_common + (passed[-1] + 1 if passed else 0)
+        if step >= segment.num_common + len(segment.extra):
+            return None
+        done = segment.done(step)
+        return sum(done), ShapePlace(tuple(segment.begun), done, step, self._digest)
 
     def _bucket_of_each(self) -> Iterator[int]:
         segment = self._segment
