@@ -213,6 +213,30 @@ def test_the_number_of_packed_rows_is_that_of_the_epoch():
         assert 1 + len(list(iterator)) == expected == len(list(other))
 
 
+def test_batches_by_cost_are_pinned():
+    """Small epochs are today what they were when version 1 of the order was made."""
+    dataset, costs = Numbers([4, 3, 5]), [1, 2, 3, 4] * 3
+    padded, packed = (
+        list(make_batches(0, 1, 9, dataset, costs, pack=pack)) for pack in (False, True)
+    )
+    assert padded == [[9, 1], [4, 0, 8], [3], [2, 5], [7], [11], [10, 6]]
+    assert packed == [[3, 7, 0], [11, 10, 5], [6, 2, 9, 8], [1, 4]]
+
+
+def test_samples_of_equal_cost_come_from_all_shards():
+    """Where all cost the same, a batch has as many shards as one of a number of samples."""
+    data = Numbers([1000] * 40)
+    costs = np.full(len(data), 10)
+    plain = BatchSampler(DistributedShardSampler(data, 1, 0), 32)
+    for pack in (False, True):
+        batches = make_batches(0, 1, 320, data, costs, pack=pack, interleave=16)
+        distinct = [
+            np.mean([len({index // 1000 for index in batch}) for batch in each])
+            for each in (plain, batches)
+        ]
+        assert distinct[1] >= 0.9 * distinct[0]
+
+
 @pytest.mark.parametrize("pack", [False, True])
 def test_a_batch_may_have_a_most_number_of_samples(pack):
     """With a size as well, batches keep to both."""

@@ -6,6 +6,7 @@ import random
 import subprocess
 import sys
 from collections import OrderedDict
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -14,7 +15,14 @@ from hypothesis import strategies as st
 
 from wids.ordering.chunks import ChunkGrid, ChunkTable, chunk_layout
 from wids.ordering.order import PARTITIONS, OrderSpec, RankShare
-from wids.ordering.permute import derive_key, derive_keys, map_repeated, permute, shuffle_bits
+from wids.ordering.permute import (
+    derive_key,
+    derive_keys,
+    map_repeated,
+    permute,
+    shuffle_bits,
+    spread_runs,
+)
 
 # The long run: WIDS_ORDER_CASES=10000 python -m pytest tests/ordering/test_order.py -k exact
 CASES = int(os.environ.get("WIDS_ORDER_CASES", "300"))
@@ -289,6 +297,45 @@ def test_contiguous_chunks_come_whole():
     chunks = (order // 10).reshape(10, 10)
     assert (chunks == chunks[:, :1]).all()
     assert chunks[:, 0].tolist() != list(range(10))
+
+
+@THOROUGH
+@given(
+    spec=order_specs(),
+    epoch=st.integers(0, 3),
+    cuts=st.lists(st.floats(0, 1), max_size=4),
+    shuffle_chunks=st.booleans(),
+)
+def test_pools_have_each_sample_once_from_the_chunks_of_their_positions(
+    spec, epoch, cuts, shuffle_chunks
+):
+    """Pools that cover an epoch are exact, and as many come from a chunk as by positions."""
+    n = spec.num_samples
+    order = spec.epoch(epoch, shuffle_chunks=shuffle_chunks)
+    bounds = [0, *sorted(int(cut * n) for cut in cuts), n]
+    pools = [order.pool(start, stop) for start, stop in pairwise(bounds)]
+    assert sorted(np.concatenate(pools).tolist()) == list(range(spec.first, spec.first + n))
+    edges = sorted({start for lane in range(spec.lanes) for start, _ in spec.ranges(lane)})
+    for pool, start, stop in zip(pools, bounds, bounds[1:], strict=False):
+        expected = order.at(np.arange(start, stop, dtype=np.int64))
+        pair = [expected, pool]
+        if spec.partition != "uniform":
+            pair = [np.searchsorted(edges, indexes, "right") for indexes in pair]
+        assert np.array_equal(*map(np.sort, pair))
+
+
+@pytest.mark.parametrize("size", [1, 2, 7, 97, 100, 1000])
+def test_a_run_is_spread_over_its_range(size):
+    """A whole range is permuted; a part of it lies as evenly as chance would have it, or more."""
+    keys = derive_keys(9, np.arange(100, dtype=np.int64))
+    all_of = [np.full(100, number) for number in (0, size, size)]
+    images = spread_runs(*all_of, keys, np.zeros(100, np.int64)).reshape(100, size)
+    assert (np.sort(images, axis=1) == np.arange(size)).all()
+    if size >= 97:
+        # Of the first quarter of the places, as many are in the lower half as in the upper one.
+        lower = (images[:, : size // 4] < size // 2).mean(axis=1)
+        assert abs(lower.mean() - 0.5) < 0.03
+        assert np.median(abs(lower - 0.5)) < 0.06
 
 
 @pytest.mark.parametrize("chunks", [16, 25, 64, 250])

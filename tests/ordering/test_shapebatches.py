@@ -88,8 +88,9 @@ def test_batches_are_of_one_shape_and_exact(case, ranks, tail, short):
             assert max(sizes) - min(sizes) <= len(set(shapes.tolist()))
         else:
             assert len(sizes) == 1
-        steps = [list(step) for step in zip(*drawn, strict=False)]
-        for step in steps:
+        # Without padding, some ranks have one batch more of some shapes at the end.
+        common = min(sizes) - len(set(shapes.tolist())) * (tail == {"pad": False})
+        for step in islice(zip(*drawn, strict=False), max(0, common)):
             assert len({int(shapes[i]) for batch in step for i in batch}) == 1
         check_sizes(case, drawn, short=short)
         check_samples(case, drawn, ranks, tail, short=short)

@@ -334,6 +334,34 @@ class TableLine:
         """
         return self._starts, self._bounds
 
+    def cut_runs(
+        self, starts: Integers, counts: Integers
+    ) -> tuple[Integers, Integers, Integers, Integers]:
+        """Cut runs of adjacent places at the edges of chunks.
+
+        Args:
+            starts: First place of each run; shape `(n,)`.
+            counts: Number of places of each, at least 1; shape `(n,)`.
+
+        Returns:
+            First sample and size of the chunk of each piece, how far into the chunk the piece
+            begins, and its number of places. Each has shape `(number of pieces,)`.
+
+        >>> line = TableLine(np.array([5, 0]), np.array([0, 3, 8]))
+        >>> [column.tolist() for column in line.cut_runs(np.array([2]), np.array([4]))]
+        [[5, 0], [3, 5], [2, 0], [1, 3]]
+        """
+        stops = starts + counts
+        first = np.searchsorted(self._bounds, starts, side="right") - 1
+        last = np.searchsorted(self._bounds, stops, side="left")
+        numbers = last - first
+        ends = np.cumsum(numbers)
+        chunks = np.arange(numbers.sum()) + np.repeat(first - ends + numbers, numbers)
+        bounds = self._bounds[chunks]
+        begins = np.maximum(np.repeat(starts, numbers), bounds)
+        lengths = np.minimum(np.repeat(stops, numbers), self._bounds[chunks + 1]) - begins
+        return self._starts[chunks], self._bounds[chunks + 1] - bounds, begins - bounds, lengths
+
     def _chunks_at(self, places: Integers) -> Integers:
         """The number in the line of the chunk at each place."""
         # Neighbours in an epoch are neighbours in some chunks: one search serves many of them.

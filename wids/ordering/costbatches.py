@@ -170,7 +170,9 @@ class CostRun:
     def place_after(self, batches: int) -> tuple[int, CostPlace] | None:
         """The position, approximate within a pool, and the place after some batches."""
         done = self._start.done + batches * self._share.num_replicas
-        if done >= self._share.num_samples or (batches >= self.count and self._share.tail == "drop"):
+        if done >= self._share.num_samples or (
+            batches >= self.count and self._share.tail == "drop"
+        ):
             return None
         number = bisect_right(self._starts, done, key=lambda pool: pool.used) - 1
         pool, following = self._starts[number], self._starts[min(number + 1, len(self._starts) - 1)]

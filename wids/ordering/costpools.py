@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from wids.ordering.packing import cost_units, pack
 from wids.ordering.passes import AnyOrder
-from wids.ordering.permute import Integers, permute
+from wids.ordering.permute import Integers, derive_keys
 
 __all__ = ["CostEpoch", "CostPools", "Pool", "PoolStart"]
 
@@ -40,6 +40,12 @@ _BATCHES_A_POOL = 512
 # Of samples that cost nothing, or next to it.
 _MOST_IN_A_BATCH = 1 << 16
 _BLOCK = 1 << 20
+# Of samples of which equally many fit, the dearer ones come first, by so many bits of their cost.
+_FINE_BITS = 16
+_FINE = (1 << _FINE_BITS) - 1
+_TIE_BITS = 30
+_WINDOWS = 1 << 10
+_GOLDEN = 0x9E3779B97F4A7C15
 
 
 @dataclass(frozen=True)
@@ -76,8 +82,9 @@ class CostPools:
     Raises:
         ValueError: There is no cost for each sample, or one is out of range.
 
-    >>> CostPools([1, 2, 3], max_cost=6).fits(np.array([0, 2])).tolist()
-    [6, 2]
+    >>> indexes, runs = CostPools([1, 2, 3, 2], max_cost=6).by_cost(np.arange(4))
+    >>> indexes.tolist(), runs
+    ([2, 1, 3, 0], [(2, 1), (3, 3), (6, 4)])
     """
 
     def __init__(
@@ -122,14 +129,6 @@ class CostPools:
                 f"{self._max_cost}: leave such samples out, or allow a batch to cost as much"
             )
 
-    def costs(self, indexes: Integers) -> NDArray[np.float64]:
-        """Return the cost of each of some samples."""
-        return self._costs[indexes].astype(np.float64)
-
-    def fits(self, indexes: Integers) -> Integers:
-        """Return how many samples of the cost of each of some samples fit into a batch."""
-        return self._fits(self._costs[indexes])
-
     def _fits(self, costs: NDArray[Any]) -> Integers:
         with np.errstate(divide="ignore"):
             quotients = self._max_cost / costs.astype(np.float64)
@@ -138,25 +137,70 @@ class CostPools:
     def need_of_epoch(self, order: AnyOrder, num_samples: int) -> int:
         """Return what an epoch needs whose samples are not each once those that take part."""
         starts = range(0, num_samples, _BLOCK)
-        blocks = (np.arange(start, min(num_samples, start + _BLOCK)) for start in starts)
-        return sum(self.need_of(order.at(block)) for block in blocks)
+        blocks = (order.pool(start, min(num_samples, start + _BLOCK)) for start in starts)
+        return sum(self.need_of(block) for block in blocks)
 
     def need_of(self, indexes: Integers) -> int:
         """Return what some samples need together."""
         costs = self._costs[indexes]
         return self._need(costs, self._fits(costs))
 
+    def by_cost(self, indexes: Integers) -> tuple[Integers, list[tuple[int, int]]]:
+        """Sort samples, the dearest first; those that cost the same are mixed.
+
+        Returns:
+            The indexes, and the runs of samples of which equally many fit into a batch: how many
+            fit, and where the run ends.
+        """
+        costs = self._costs[indexes]
+        fits = self._fits(costs)
+        # By how many fit, so that the first sample of a batch tells how many it can have.
+        share = (costs * (_FINE / self._max_cost)).astype(np.int64)
+        chosen = _argsort_mixed((fits << _FINE_BITS) - share)
+        return indexes[chosen], _runs(fits)
+
     def rows(self, indexes: Integers) -> tuple[Integers, list[int]]:
-        """Put samples, the dearest first, into rows; return them by row, and the rows' bounds."""
+        """Put samples into rows; return them by row, and the rows' bounds."""
         units, capacity = cost_units(self._costs[indexes], self._max_cost)
-        samples, bounds = pack(units, capacity, self._most)
-        return indexes[samples], bounds
+        chosen = _argsort_mixed(capacity - units)
+        samples, bounds = pack(units[chosen], capacity, self._most)
+        return indexes[chosen[samples]], bounds
 
     def _need(self, costs: NDArray[Any], fits: Integers) -> int:
         if self.packed:
             units, capacity = cost_units(costs, self._max_cost)
             return max(int(units.sum()) * _UNIT // capacity, len(units) * _UNIT // self._most)
-        return int((-(-_UNIT // fits)).sum())
+        return _need_of_runs(_runs(fits))
+
+
+def _runs(fits: Integers) -> list[tuple[int, int]]:
+    """Return the runs of equal numbers after sorting: each number, and where its run ends."""
+    counts = np.bincount(fits)
+    (values,) = np.nonzero(counts)
+    return list(zip(values.tolist(), np.cumsum(counts[values]).tolist(), strict=True))
+
+
+def _need_of_runs(runs: list[tuple[int, int]]) -> int:
+    """Return what samples need of which so many fit into a batch, in multiples of `2**-32`."""
+    need, begin = 0, 0
+    for fits, end in runs:
+        need += (end - begin) * -(-_UNIT // fits)
+        begin = end
+    return need
+
+
+def _argsort_mixed(keys: Integers) -> Integers:
+    """Return the order of keys from 0 to `2**33`; equal ones are in a fixed, mixed sequence."""
+    bits = keys.size.bit_length()
+    places = np.arange(keys.size, dtype=np.uint64)
+    # Multiples of the golden ratio, modulo 1, are evenly apart, however many there are.
+    ties = (places * np.uint64(_GOLDEN)) >> np.uint64(64 - _TIE_BITS + bits) << np.uint64(bits)
+    ties |= places
+    # No two are equal, so that any sort gives the same; sorting numbers is faster than places.
+    ties |= keys.view(np.uint64) << np.uint64(_TIE_BITS)
+    ties.sort()
+    ties &= np.uint64((1 << bits) - 1)
+    return ties.view(np.int64)
 
 
 @dataclass(frozen=True)
@@ -226,13 +270,14 @@ class CostEpoch:
         # The last pool takes the rest as well, so that none is too small to be cut.
         last = number == self._num_pools - 1
         stop = self.num_samples if last else start.position + self._pool_size
-        indexes = self._order.at(np.arange(start.position, stop, dtype=np.int64))
-        indexes = indexes[np.argsort(-self._pools.costs(indexes), kind="stable")]
-        need = start.need + self._pools.need_of(indexes)
+        indexes = self._order.pool(start.position, stop)
         if self._pools.packed:
+            need = start.need + self._pools.need_of(indexes)
             indexes, bounds = self._pools.rows(indexes)
         else:
-            bounds = self._cut(indexes, start, need, last=last)
+            indexes, runs = self._pools.by_cost(indexes)
+            need = start.need + _need_of_runs(runs)
+            bounds = self._cut(runs, start, need, last=last)
         used = start.used + len(bounds) - 1
         numbers = self._sequence(start, used)
         return Pool(start, PoolStart(stop, need, used), indexes, bounds, numbers)
@@ -244,14 +289,16 @@ class CostEpoch:
             start = self.pool(start).following
         return start.used
 
-    def _cut(self, indexes: Integers, start: PoolStart, need: int, *, last: bool) -> list[int]:
+    def _cut(
+        self, runs: list[tuple[int, int]], start: PoolStart, need: int, *, last: bool
+    ) -> list[int]:
         """Return where the batches of a pool begin, and where the last one ends."""
-        number, stop = start.position // self._pool_size, start.position + indexes.size
-        total = self.padded
+        number, size = start.position // self._pool_size, runs[-1][1]
+        total, stop = self.padded, start.position + size
         due = total if last else (need >> _UNIT_BITS) + (number + 1) * self._pools.spare
         # The batches that are left for later pools must not be more than their samples.
         due = max(due, total - (self.num_samples - stop))
-        return _cut(self._pools.fits(indexes).tolist(), min(due - start.used, indexes.size))
+        return _cut(runs, min(due - start.used, size))
 
     def _sequence(self, start: PoolStart, used: int) -> list[int]:
         """Return the order in which the batches of a pool come, numbered from the dearest on."""
@@ -262,8 +309,9 @@ class CostEpoch:
         # A step that spans two pools gets the most expensive batches of both, of similar cost.
         ends = list(range(head + tail))
         chosen = np.arange(groups, dtype=np.int64)
-        if self._key is not None and groups:
-            chosen = permute(chosen, groups, self._key ^ start.position)
+        if self._key is not None:
+            keys = derive_keys(self._key ^ start.position, chosen)
+            chosen = np.argsort(keys, kind="stable")
         members = np.arange(self._group, dtype=np.int64)
         inside = (head + tail + chosen[:, None] * self._group + members).ravel().tolist()
         return [*ends[:head], *inside, *ends[head:]]
@@ -279,20 +327,28 @@ def number_of_batches(num_samples: int, need: int, spare: int) -> int:
 def _pool_size(num_samples: int, need: int) -> tuple[int, int]:
     """Return the samples in a pool, and the number of pools; the last takes what remains."""
     size = max(1, _BATCHES_A_POOL * num_samples * _UNIT // max(1, need))
+    # In whole windows of the order, whose samples are found together.
+    size -= size % _WINDOWS if size > 8 * _WINDOWS else 0
     return size, max(1, num_samples // size)
 
 
-def _cut(fits: list[int], number: int) -> list[int]:
-    """Cut samples, of which `fits[i]` like sample `i` make a batch, into `number` batches."""
+def _cut(runs: list[tuple[int, int]], number: int) -> list[int]:
+    """Cut samples into `number` batches; of those of a run, so many like them make a batch."""
     # As many 256ths of a full batch as make no more than that number, so that all cost alike.
-    bounds, least, most = _cut_at(fits, 256), 0, 256
+    least, most, distance = 0, 256, 1
+    # From where it should be, in ever longer steps until it is passed, then by halving.
+    share = 256 * _count_at(runs, most) // max(1, number)
     while most - least > 1:
-        share = (least + most) // 2
-        tried = _cut_at(fits, share)
-        if len(tried) - 1 <= number:
-            bounds, most = tried, share
+        if not least < share < most:
+            share = (least + most) // 2
+        if _count_at(runs, share) <= number:
+            most = share
+            share -= distance
         else:
             least = share
+            share += distance
+        distance *= 2
+    bounds = _cut_at(runs, most)
     missing = number + 1 - len(bounds)
     while missing > 0:
         # The cheapest samples are halved: side by side, so that they share a step.
@@ -302,10 +358,24 @@ def _cut(fits: list[int], number: int) -> list[int]:
     return bounds
 
 
-def _cut_at(fits: list[int], share: int) -> list[int]:
+def _cut_at(runs: list[tuple[int, int]], share: int) -> list[int]:
     """Fill each batch to so many 256ths with samples like its first."""
-    bounds, here, stop = [], 0, len(fits)
-    while here < stop:
-        bounds.append(here)
-        here += (fits[here] * share >> 8) or 1
-    return [*bounds, stop]
+    bounds: list[int] = []
+    here = 0
+    for fits, stop in runs:
+        if here < stop:
+            begins = range(here, stop, (fits * share >> 8) or 1)
+            bounds += begins
+            here = begins[-1] + begins.step
+    return [*bounds, runs[-1][1]]
+
+
+def _count_at(runs: list[tuple[int, int]], share: int) -> int:
+    """Count the batches of `_cut_at`."""
+    count, here = 0, 0
+    for fits, stop in runs:
+        if here < stop:
+            size = (fits * share >> 8) or 1
+            more = -((here - stop) // size)
+            count, here = count + more, here + more * size
+    return count

@@ -78,18 +78,24 @@ class Deal:
             left = np.where(to_smaller, before + 0.5, left - before)
         return np.broadcast_to(nodes - self._width, turns.shape), left.astype(np.int64)
 
-    def counts(self, turns: int, deal: int = 0) -> list[int]:
-        """Count the turns of each part among the first `turns` turns of a deal.
+    def counts(self, turns: Integers, deals: Integers) -> Integers:
+        """Count the turns of each part among the first turns of some deals.
 
-        >>> Deal(np.array([[4, 2, 2]])).counts(5)
-        [3, 1, 1]
+        Args:
+            turns: Number of turns; shape `(n,)`.
+            deals: Number of the deal of each; shape `(n,)`.
+
+        Returns:
+            One row for each, int64, shape `(n, number of parts)`.
+
+        >>> Deal(np.array([[4, 2, 2]])).counts(np.array([5]), np.array([0])).tolist()
+        [[3, 1, 1]]
         """
-        counts = np.array([turns], np.int64)
+        counts = turns[:, None]
         for level in range(self._levels):
-            nodes = np.arange(1 << level, 2 << level) + deal * self._width
+            nodes = np.arange(1 << level, 2 << level) + deals[:, None] * self._width
             shares = self._shares[nodes]
             smaller = np.floor((counts + 0.5) * np.abs(shares)).astype(np.int64)
             left = np.where(np.signbit(shares), counts - smaller, smaller)
-            counts = np.stack([left, counts - left], axis=1).ravel()
-        whole: list[int] = counts[: self._parts].tolist()
-        return whole
+            counts = np.stack([left, counts - left], axis=2).reshape(turns.size, -1)
+        return counts[:, : self._parts]

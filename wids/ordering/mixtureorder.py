@@ -164,6 +164,10 @@ class MixtureOrder:
             indexes[mine] = self._indexes_of(part, numbers[mine])
         return indexes
 
+    def pool(self, start: int, stop: int) -> Integers:
+        """The samples at the positions `[start, stop)`; see `EpochOrder.pool`."""
+        return self.at(np.arange(start, stop, dtype=np.int64))
+
     def _indexes_of(self, part: int, numbers: Integers) -> Integers:
         """Return the indexes of samples of a part, by their numbers in this epoch."""
         epoch, begin = self._begins[part]

@@ -22,14 +22,22 @@ with any number of ranks. `EpochOrder.at` maps a position to an index in four st
 This is version 1 of the order, and it never changes: tests compare it with stored orders.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
+from functools import cached_property
 from typing import Literal
 
 import numpy as np
 
 from wids.ordering.chunks import ChunkGrid, ChunkLine, ChunkTable, GridLine, Layout, TableLine
 from wids.ordering.deal import Deal
-from wids.ordering.permute import Integers, derive_key, derive_keys, permute, shuffle_windows
+from wids.ordering.permute import (
+    Integers,
+    derive_key,
+    derive_keys,
+    permute,
+    shuffle_windows,
+    spread_runs,
+)
 
 __all__ = [
     "ORDER_VERSION",
@@ -179,6 +187,40 @@ class EpochOrder:
             offsets = permute(offsets, sizes, derive_keys(self._key_of_samples, starts))
         return starts + offsets + spec.first
 
+    def pool(self, start: int, stop: int) -> Integers:
+        """Samples for the positions `[start, stop)`, in any order, in a tenth of the time of `at`.
+
+        They come from the same chunks, and equally many from each, but may be other samples of
+        them. Pools that cover an epoch without overlap have each sample once. The order must have
+        been made for all lanes.
+
+        Returns:
+            As many indexes as positions, int64, shape `(stop - start,)`.
+        """
+        spec = self._spec
+        positions = np.arange(start, stop, dtype=np.int64)
+        if spec.partition == "uniform":
+            return self.at(positions)
+        # Only the turns outside of whole windows have to be looked up one by one.
+        step = spec.lanes << self._sublanes.window_bits
+        begin, end = -(-start // step) * step, stop // step * step
+        if begin < end:
+            positions = np.concatenate([positions[: begin - start], positions[end - start :]])
+        runs = _Runs(*np.empty((2, 0), np.int64))
+        if positions.size:
+            turns, lanes = np.divmod(positions, spec.lanes)
+            runs = _Runs(self._sublanes.places(turns, lanes), np.ones_like(turns))
+        if begin < end:
+            runs = runs.and_more(self._sublanes.runs(begin // spec.lanes, end // spec.lanes))
+        starts, sizes, offsets, counts = self._table.cut_runs(runs.starts, runs.counts)
+        keys = derive_keys(self._key_of_samples, starts) if spec.shuffle else None
+        return spread_runs(offsets, counts, sizes, keys, starts + spec.first)
+
+    @cached_property
+    def _table(self) -> TableLine:
+        """The line as a table, in which many places are found at once."""
+        return self._line if isinstance(self._line, TableLine) else TableLine(*self._line.pieces())
+
     def subset(self, members: Integers) -> "SubsetOrder":
         """Return the order of some of the samples, with the chunks in the same sequence as here.
 
@@ -206,6 +248,24 @@ class EpochOrder:
             part, self._epoch, shuffle_chunks=True, lane=None, line=line, edges=edges
         )
         return SubsetOrder(order, members)
+
+
+@dataclass(frozen=True)
+class _Runs:
+    """Runs of adjacent places in the line.
+
+    Attributes:
+        starts: First place of each; int64, shape `(n,)`, like the other.
+        counts: Number of places of each, at least 1.
+    """
+
+    starts: Integers
+    counts: Integers
+
+    def and_more(self, others: "_Runs") -> "_Runs":
+        """Return these and other runs."""
+        pairs = zip(astuple(self), astuple(others), strict=True)
+        return _Runs(*(np.concatenate(pair) for pair in pairs))
 
 
 class SubsetOrder:
@@ -246,10 +306,10 @@ class _SubLanes:
         self._lane_starts = bounds[lanes]
         self._lane_lengths = bounds[lanes + 1] - bounds[lanes]
         self.number = self._number = spec.effective_interleave
+        # As short as possible: the fewer turns a window has, the more evenly it is mixed.
+        self.window_bits = (self._number - 1).bit_length()
         if self._number == 1:
             return
-        # As short as possible: the fewer turns a window has, the more evenly it is mixed.
-        self._window_bits = (self._number - 1).bit_length()
         # A subset has its edges between the same chunks as the whole, for each lane that it has.
         if edges is None:
             edges = self._edges(line)
@@ -263,6 +323,7 @@ class _SubLanes:
         # in the lane's turns, and in the places of each sub-lane.
         self._deal = Deal(quotas.reshape(-1, self._number))
         turns = quotas.sum(axis=2)
+        self._stretch_turns = turns
         self._stretch_starts = turns.cumsum(axis=1) - turns
         self._firsts = (edges[:, None, :-1] + quotas.cumsum(axis=1) - quotas).ravel()
 
@@ -301,7 +362,7 @@ class _SubLanes:
         turns = shuffle_windows(
             turns,
             lengths,
-            self._window_bits,
+            self.window_bits,
             self._key,
             streams=lanes,
             num_streams=self._num_lanes,
@@ -310,6 +371,30 @@ class _SubLanes:
         chosen, earlier = self._deal.find(turns - self._stretch_starts.ravel()[deals], deals)
         places: Integers = self._firsts[deals * self._number + chosen] + earlier
         return places
+
+    def runs(self, first: int, stop: int) -> _Runs:
+        """The places of the turns `[first, stop)` of all lanes, both multiples of a window."""
+        if self._number == 1:
+            return _Runs(self._lane_starts + first, np.full(self._lanes.size, stop - first))
+        turns = np.array([first, stop], np.int64)[:, None, None]
+        begins, ends = self.edges[:, :-1] + self._turns_before(turns)
+        used = ends > begins
+        return _Runs(begins[used], (ends - begins)[used])
+
+    def _turns_before(self, turns: Integers) -> Integers:
+        """How many of the first turns of each lane each sub-lane has.
+
+        Args:
+            turns: Numbers of turns; int64, shape `(n, 1, 1)`.
+
+        Returns:
+            int64, shape `(n, len(lanes), number)`.
+        """
+        passed = (turns - self._stretch_starts).clip(0, self._stretch_turns)
+        deals = np.arange(self._stretch_turns.size)
+        counts = self._deal.counts(passed.ravel(), np.tile(deals, len(turns)))
+        before: Integers = counts.reshape(len(turns), -1, 3, self._number).sum(axis=2)
+        return before
 
     def _deals(self, turns: Integers, rows: Integers) -> Integers:
         """The stretch of each turn, counted over all lanes; one for all if they share one."""

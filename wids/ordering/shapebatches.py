@@ -253,7 +253,8 @@ class _Segment:
     def steps_before(self, step: int) -> list[int]:
         """Steps of each bucket before one of the common steps."""
         number, inside = divmod(step, _WINDOW)
-        counts = self._deal.counts(number * _WINDOW)
+        turns = np.array([number * _WINDOW], np.int64)
+        counts: list[int] = self._deal.counts(turns, _FIRST)[0].tolist()
         for bucket in self.window(number)[:inside]:
             counts[bucket] += 1
         return counts

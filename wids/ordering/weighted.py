@@ -233,6 +233,10 @@ class WeightedOrder:
         """The indexes at some positions of the epoch; as `EpochOrder.at`."""
         return self._samples[self._order.at(positions)].astype(np.int64, copy=False)
 
+    def pool(self, start: int, stop: int) -> Integers:
+        """Samples for the positions `[start, stop)`, in any order; as `EpochOrder.pool`."""
+        return self._samples[self._order.pool(start, stop)].astype(np.int64, copy=False)
+
 
 def _reversed_bits(number: int, bits: int) -> int:
     """The lowest bits of a number in reverse: 0, 1/2, 1/4, 3/4, 1/8, ... of `2**bits`."""
