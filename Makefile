@@ -7,13 +7,14 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help venv wheel install demo test test-page test-frameworks lint format bench clean
+.PHONY: help venv wheel install demo test test-page test-frameworks docs lint format bench clean
 
 help:
 	@echo 'make demo    the whole of it on real data, in under three minutes'
 	@echo 'make test    all tests, against the built wheel'
 	@echo 'make test-page    the page of wids browse, in Chromium'
 	@echo 'make test-frameworks   the samplers inside Lightning, Accelerate, Trainer and Ray Train'
+	@echo 'make docs    the site, with its reference, in build/docs/html'
 	@echo 'make lint    format, lint and types'
 	@echo 'make bench   the benchmarks (long; see docs/benchmarks.md)'
 	@echo 'make venv    only the virtual environment, to work in'
@@ -52,6 +53,12 @@ test-page: install
 
 test-frameworks:
 	sh tools/test_frameworks.sh
+
+# A warning is an error: a link that leads nowhere, a docstring that cannot be laid out.
+docs: install
+	$(BIN)/python website/prepare.py build/docs/source
+	$(BIN)/sphinx-build -W --keep-going -q -b html -c website build/docs/source build/docs/html
+	@echo 'open build/docs/html/index.html'
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check .

@@ -165,8 +165,8 @@ class ShardCache:
             shard: As for `get`.
 
         Returns:
-            False if another download would not help: the shard was not downloaded by this cache, it
-            has the promised digest, or this process has discarded it before.
+            Whether another download can help. It cannot if this cache did not download the shard,
+            if the shard has the promised digest, or if this process discarded it before.
         """
         shard = ShardRef.of(shard)
         if is_local(shard.url) or self.localname is not None:

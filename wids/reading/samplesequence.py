@@ -114,7 +114,7 @@ class SampleSequence(Protocol):
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        """Whether batches are made from "raw" or "decoded" fields, or from "samples"."""
 
     def gather_fields(
         self,

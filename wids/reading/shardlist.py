@@ -574,7 +574,7 @@ class ShardList:
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        """Whether batches are made from "raw" or "decoded" fields, or from "samples"."""
         if self._overrides_getitem or self._opener.by_range:
             return "samples"
         return self._pipeline.batch_kind
@@ -670,7 +670,7 @@ class ShardList:
                 -1 for samples of other datasets.
 
         Returns:
-            The thread's progress: shards fetched, and seconds that readers had to wait.
+            Progress of the thread, with the shards fetched and the seconds that readers waited.
 
         Raises:
             TypeError: The next indexes of the sampler are not known.

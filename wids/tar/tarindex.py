@@ -314,7 +314,7 @@ class TarIndex(MemberTable):
 
     @property
     def digest(self) -> bytes:
-        """Digest of members and samples, 16 bytes: equal for shards that read the same."""
+        """Digest of members and samples, 16 bytes, which is equal for shards that read the same."""
         return self._sidecar.digest
 
     def save(self, path: str | os.PathLike[str], *, room: Room = no_room_needed) -> None:

@@ -123,7 +123,7 @@ class Chain:
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        """Whether batches are made from "raw" or "decoded" fields, or from "samples"."""
         kinds: set[BatchKind] = {getattr(part, "batch_kind", "samples") for part in self.parts}
         return kinds.pop() if len(kinds) == 1 else "samples"
 

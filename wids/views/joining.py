@@ -192,7 +192,7 @@ class Pairing:
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        """Whether batches are made from "raw" or "decoded" fields, or from "samples"."""
         kind = self.left.batch_kind
         return kind if self.right.batch_kind == kind else "samples"
 

@@ -113,7 +113,7 @@ class Selection:
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        """Whether batches are made from "raw" or "decoded" fields, or from "samples"."""
         return self.base.batch_kind
 
     def gather_fields(
@@ -210,5 +210,5 @@ class Mapped(Selection):
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How batches are made: sample by sample."""
+        """Batches are made sample by sample, so this is "samples"."""
         return "samples"

@@ -152,7 +152,7 @@ class TableRows:
 
     @property
     def batch_kind(self) -> BatchKind:
-        """How batches are made: from "raw" or "decoded" fields, or from "samples"."""
+        """Whether batches are made from "raw" or "decoded" fields, or from "samples"."""
         return self._pipeline.batch_kind
 
     def gather_fields(

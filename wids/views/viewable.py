@@ -262,7 +262,7 @@ class Viewable(_Sequence):
 
     @property
     def keys(self) -> Keys:
-        """The keys of all samples, in order: `key in dataset.keys`, `dataset.keys[index]`."""
+        """The keys of all samples, for `key in dataset.keys` and `dataset.keys[index]`."""
         return Keys(self, self._find)
 
     def index_of(self, key: str) -> int:

@@ -1,0 +1,112 @@
+"""The pages of the site are made of the documents, with a reference of each public name.
+
+`make docs` makes the site itself, and fails for any warning of Sphinx.
+"""
+
+import importlib.util
+import inspect
+import re
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from helpers.shards import REPOSITORY
+
+import wids
+
+NAMES = sorted(set(wids.__all__) - {"__version__"})
+
+
+@pytest.fixture(scope="module")
+def prepare() -> ModuleType:
+    """Import the program that prepares the pages."""
+    place = REPOSITORY / "website" / "prepare.py"
+    spec = importlib.util.spec_from_file_location("prepare_site", place)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="module")
+def pages(prepare: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("pages")
+    prepare.main(folder)
+    return folder
+
+
+def test_the_front_page_leads_to_every_document(pages):
+    """The table of contents of the front page lists each document once."""
+    listed = re.findall(r"^([\w.-]+)$", (pages / "index.md").read_text(), re.MULTILINE)
+    documents = {path.stem for path in pages.glob("*.md")} - {"index"}
+    assert documents <= set(listed)
+    assert {name: listed.count(name) for name in documents} == dict.fromkeys(documents, 1)
+
+
+def test_titles_of_pages_differ(prepare):
+    """No two documents have the same title, since the site shows titles alone."""
+    titles = [prepare.title_of(path) for path in prepare.documents()]
+    assert sorted(set(titles)) == sorted(titles)
+
+
+def test_each_public_name_has_its_reference(pages):
+    """The page of public names links a page of reference for each of them."""
+    api = (pages / "api.md").read_text()
+    assert [n for n in NAMES if f"[`{n}`](reference/{n}.md)" not in api] == []
+    assert sorted(path.stem for path in (pages / "reference").iterdir()) == NAMES
+
+
+def test_links_stay_within_the_site(pages):
+    """Every relative link of a page leads to a page or picture of the site."""
+    for page in pages.rglob("*.md"):
+        text = re.sub(r"^(`{3,}).*?^\1$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+        for target in re.findall(r"\]\(([^)\s#]+)", text):
+            assert re.match("[a-z]+:", target) or (page.parent / target).exists(), (page, target)
+
+
+def test_source_files_are_shown_whole(pages):
+    """A document's link to a source file leads to a page with its text."""
+    shown = (pages / "source" / "tests" / "test_ddp.py.md").read_text()
+    assert (REPOSITORY / "tests" / "test_ddp.py").read_text() in shown
+
+
+def test_links_show_titles_in_place_of_file_names(prepare, tmp_path):
+    """A link that shows the name of a document shows its title on the site; code is kept."""
+    document = tmp_path / "page.md"
+    views = REPOSITORY / "docs" / "views.md"
+    document.write_text(
+        f"[views.md]({views}) and [chosen]({views}#keys)\n```\n[views.md](x)\n```\n"
+    )
+    title = prepare.title_of(views)
+    expected = f"[{title}](views.md) and [chosen](views.md#keys)\n```\n[views.md](x)\n```\n"
+    assert prepare.with_links_of_the_site(document, set()) == expected
+
+
+def test_a_link_that_leads_nowhere_is_an_error(prepare, tmp_path):
+    """A relative link to no file is an error that names the document and the link."""
+    document = tmp_path / "page.md"
+    document.write_text("[gone](gone.md)")
+    with pytest.raises(ValueError, match=r"page\.md: the link 'gone\.md' leads to no file"):
+        prepare.with_links_of_the_site(document, set())
+
+
+def test_language_models_get_a_list_of_pages(pages):
+    """`llms.txt` names each page of the site under the heading of its group."""
+    text = (pages / "llms" / "llms.txt").read_text()
+    assert text.startswith("# wids\n\n> ")
+    assert "## Training\n" in text
+    named = set(re.findall(r"\]\(([\w.-]+)\.html\)", text))
+    assert {path.stem for path in pages.glob("*.md")} - named == {"index", "changelog"}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_public_names_are_documented(name):
+    """A public name, and each public method of a class of ours, has a docstring."""
+    value = getattr(wids, name)
+    assert inspect.getdoc(value)
+    if isinstance(value, type):
+        ours = [c for c in value.__mro__ if c.__module__.startswith("wids.")]
+        methods = {n: m for c in ours for n, m in vars(c).items() if not n.startswith("_")}
+        bare = [n for n, m in methods.items() if callable(m) and not inspect.getdoc(m)]
+        assert bare == []
