@@ -160,6 +160,16 @@ def test_hostile_headers_are_refused(sidecar, place, value, message):
         TarIndex.load(sidecar)
 
 
+def test_more_bytes_after_the_archive_than_the_shard_has_are_refused(shard, sidecar):
+    """Such a sidecar is refused, and made again where the shard is at hand."""
+    image = bytearray(sidecar.read_bytes())
+    struct.pack_into("<Q", image, 32, shard.stat().st_size + 1)
+    sidecar.write_bytes(sealed(image))
+    with pytest.raises(ShardFormatError, match="after the archive, the size of the shard"):
+        TarIndex.load(sidecar, tar=shard)
+    assert TarIndex.open(shard, sidecar).num_samples == 1
+
+
 @pytest.mark.parametrize("place", [16, 24, 32])
 @pytest.mark.parametrize("value", [1 << 63, (1 << 64) - 1])
 def test_shards_that_no_offset_could_span_are_refused(sidecar, place, value):

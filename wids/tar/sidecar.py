@@ -476,6 +476,9 @@ def _parse_header(head: bytes, path: str | os.PathLike[str]) -> SidecarHeader:
     # Larger offsets overflow the type of the columns; no file is that large.
     if max(header.shard_nbytes, header.shard_end, header.trailing_nbytes) > _MAX_OFFSET:
         raise _unfit(path, f"a shard of at most {_MAX_OFFSET} bytes", f"{header.shard_nbytes}")
+    if header.trailing_nbytes > header.shard_nbytes:
+        most = f"at most {header.shard_nbytes} bytes after the archive, the size of the shard"
+        raise _unfit(path, most, f"{header.trailing_nbytes}")
     # An unknown flag may change the meaning of the sections.
     if header.flags & ~(LAST_DOT | WHOLE_SHARD | CONCATENATED | ORDER):
         raise _unfit(path, "flags of this version", f"{header.flags:#x}")
