@@ -1,0 +1,179 @@
+"""What does a view cost when it is read: 5 % of the samples, one by one and 256 at a time?
+
+The same samples are read raw, warm, in one random order: through the dataset, through a view, a
+view of a view, a join with shards that were made of the same samples, through torch's Subset, and
+as rows of LanceDB and Hugging Face datasets, whose own formats are made of the same samples first.
+Rows run in turn, round by round; the ratios are medians of the ratios within a round. Times are those
+of the processor, over all threads of a library, because other work slows the machine in between.
+
+    python benchmarks/view_read.py [--samples 20000] [--nbytes 4000] [--rounds 15]
+
+LanceDB runs in an interpreter of its own: `--lance PYTHON` names one that has `lancedb`.
+
+"""
+
+import argparse
+import json
+import random
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+READS, BATCH = 1024, 256
+Read = Callable[[list[int]], int]  # from indexes to the number of bytes
+
+
+def made(folder: Path, samples: int, nbytes: int, chosen: np.ndarray) -> None:
+    """Write shards, their new fields as shards of their own, and a Parquet table of all."""
+    import pyarrow as pa
+    import pyarrow.parquet
+
+    import wids
+
+    chance = random.Random(3)
+    wanted = set(chosen.tolist())
+    rows = []
+    with (
+        wids.ShardWriter(f"{folder}/a-%03d.tar", maxcount=1000, spec=f"{folder}/a.json") as first,
+        wids.ShardWriter(f"{folder}/b-%03d.tar", maxcount=1000, spec=f"{folder}/b.json") as second,
+    ):
+        for number in range(samples):
+            size = chance.randrange(nbytes // 2, nbytes * 3 // 2)
+            sample = {"__key__": f"{number:08d}", ".jpg": chance.randbytes(size), ".cls": b"7"}
+            first.write(sample)
+            second.write({"__key__": sample["__key__"], ".txt": b"a caption of some words"})
+            row = {"key": sample["__key__"], "jpg": sample[".jpg"], "cls": 7}
+            rows.append(row | {"chosen": number in wanted})
+    pyarrow.parquet.write_table(pa.Table.from_pylist(rows), folder / "all.parquet")
+
+
+def nbytes_of(sample: Any) -> int:
+    return len(sample[".jpg"])
+
+
+def readers(folder: Path, chosen: np.ndarray) -> dict[str, Read]:
+    """Return the rows that run in this process."""
+    import datasets
+    import torch.utils.data
+
+    import wids
+
+    dataset = wids.ShardListDataset(f"{folder}/a.json", transformations="bytes")
+    other = wids.ShardListDataset(f"{folder}/b.json", transformations="bytes")
+    view = dataset.select(chosen)
+    nested = dataset[np.arange(len(dataset))][chosen.tolist()]
+    joined = dataset.join(other)
+    subset = torch.utils.data.Subset(dataset, chosen.tolist())
+    datasets.disable_progress_bars()
+    table = datasets.Dataset.from_parquet(str(folder / "all.parquet"), cache_dir=str(folder / "hf"))
+    rows = table.select(chosen)
+    base = chosen.tolist()
+
+    def batches(samples: Any, positions: list[int]) -> int:
+        parts = range(0, len(positions), BATCH)
+        return sum(
+            samples.gather_bytes(positions[at : at + BATCH], ".jpg").values.nbytes for at in parts
+        )
+
+    return {
+        "dataset[i]": lambda order: sum(nbytes_of(dataset[base[i]]) for i in order),
+        "view[i]": lambda order: sum(nbytes_of(view[i]) for i in order),
+        "view of a view": lambda order: sum(nbytes_of(nested[i]) for i in order),
+        "torch Subset[i]": lambda order: sum(nbytes_of(subset[i]) for i in order),
+        "datasets select[i]": lambda order: sum(len(rows[i]["jpg"]) for i in order),
+        "other[i]": lambda order: sum(len(other[base[i]][".txt"]) for i in order),
+        "joined[i]": lambda order: sum(nbytes_of(joined[base[i]]) for i in order),
+        "dataset.gather_bytes": lambda order: batches(dataset, [base[i] for i in order]),
+        "view.gather_bytes": lambda order: batches(view, order),
+        "datasets select, batches": lambda order: sum(
+            sum(map(len, rows[order[at : at + BATCH]]["jpg"])) for at in range(0, len(order), BATCH)
+        ),
+    }
+
+
+class Lance:
+    """LanceDB in its own interpreter: a permutation of its table."""
+
+    def __init__(self, python: str, folder: Path) -> None:
+        self._process = subprocess.Popen(
+            [python, str(HERE / "peers" / "lancedb040.py"), str(folder)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._process.stdout.readline()
+
+    def seconds(self, order: list[int], batch: int) -> tuple[float, int]:
+        """Read samples, so many at a time; return the time and the number of bytes."""
+        print(json.dumps([order, batch]), file=self._process.stdin, flush=True)
+        seconds, nbytes = json.loads(self._process.stdout.readline())
+        return seconds, nbytes
+
+    def close(self) -> None:
+        """End the process."""
+        self._process.stdin.close()
+        self._process.wait(60)
+
+
+def timed(read: Read, order: list[int]) -> tuple[float, int]:
+    start = time.process_time()
+    nbytes = read(order)
+    return time.process_time() - start, nbytes
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--samples", type=int, default=20_000)
+    parser.add_argument("--nbytes", type=int, default=4000)
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--lance", help="interpreter with lancedb")
+    arguments = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="wids-views-") as name:
+        folder = Path(name)
+        every = np.arange(arguments.samples)
+        chosen = np.random.default_rng(0).permutation(every)[: max(arguments.samples // 20, 100)]
+        chosen.sort()
+        made(folder, arguments.samples, arguments.nbytes, chosen)
+        rows = readers(folder, chosen)
+        lance = Lance(arguments.lance, folder) if arguments.lance else None
+        found: dict[str, list[float]] = {}
+        for number in range(-1, arguments.rounds):  # the first round warms up
+            order = random.Random(number).choices(range(len(chosen)), k=READS)
+            times = {row: timed(read, order) for row, read in rows.items()}
+            if lance is not None:
+                times["LanceDB permutation[i]"] = lance.seconds(order, 1)
+                times["LanceDB, batches"] = lance.seconds(order, BATCH)
+            sizes = {row: nbytes for row, (_, nbytes) in times.items() if row != "other[i]"}
+            if len(set(sizes.values())) > 1:
+                raise RuntimeError(f"the rows saw different bytes: {sizes}")
+            if number >= 0:
+                for row, (seconds, _) in times.items():
+                    found.setdefault(row, []).append(seconds / READS * 1e6)
+        if lance is not None:
+            lance.close()
+    report(found)
+
+
+def report(found: dict[str, list[float]]) -> None:
+    """Print the time of each row, and its ratio to that which it is compared with."""
+    print(f"{'row':26} {'us a sample':>12} {'ratio':>8}")
+    for row, times in found.items():
+        bases = ["dataset.gather_bytes" if "batches" in row or "gather" in row else "dataset[i]"]
+        bases += ["other[i]"] if row == "joined[i]" else []
+        within = zip(times, *(found[base] for base in bases), strict=True)
+        ratio = statistics.median(one / sum(others) for one, *others in within)
+        print(f"{row:26} {statistics.median(times):12.2f} {ratio:8.2f}  of {' + '.join(bases)}")
+
+
+if __name__ == "__main__":
+    main()
