@@ -3,8 +3,8 @@
 The same samples are read raw, warm, in one random order: through the dataset, through a view, a
 view of a view, a join with shards that were made of the same samples, through torch's Subset, and
 as rows of LanceDB and Hugging Face datasets, whose own formats are made of the same samples first.
-Rows run in turn, round by round; the ratios are medians of the ratios within a round. Times are those
-of the processor, over all threads of a library, because other work slows the machine in between.
+Rows run in turn, round by round; the ratios are medians of the ratios within a round. Times are
+those of the processor, over all threads of a library, because other work slows the machine.
 
     python benchmarks/view_read.py [--samples 20000] [--nbytes 4000] [--rounds 15]
 

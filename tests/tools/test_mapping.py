@@ -30,7 +30,10 @@ def number(sample):
     return sample[".cls"] / 2
 
 def both(sample):
-    return {"half": sample[".cls"] / 2, "text": sample[".txt"]}
+    return {".half": sample[".cls"] / 2, "text": sample[".txt"]}
+
+def keyed(sample):
+    return {"key": 1}
 
 def failing(sample):
     if sample["__key__"] in ("k07", "k19"):
@@ -145,6 +148,8 @@ def test_values_become_a_column(folder: Path) -> None:
     assert table[7] == {"key": "k07", "half": 3.5, "text": "text 7"}
     assert len(table) == 30
     dataset = wids.ShardListDataset("all.json")
+    joined = dataset.join("both.parquet").join("half.npy", rename={"half": ".npy"})
+    assert (joined[7][".half"], joined[7][".text"], joined[7][".npy"]) == (3.5, "text 7", 3.5)
     vectors = map_samples(dataset, _vector, "v.npy", workers=1)
     assert (vectors.num_samples, np.load("v.npy").shape) == (30, (30, 2))
     with ThreadPoolExecutor(2) as executor:
@@ -264,6 +269,7 @@ WRONG = [
     (["-o", "x.npy"], "expected a function"),
     (["-o", "x.npy", "--function", "functions.py:both"], "expected numbers, texts or arrays"),
     (["-o", "x.npy", "--function", "functions.py:odd"], "returned None"),
+    (["-o", "x.parquet", "--function", "functions.py:keyed"], "the column of the keys"),
     (["-o", "x.npy", "--function", "functions.py:number", "--on-error", "skip"], "row for each"),
     (["-o", "x.npy", "--function", "functions.py:number", "--sidecars"], "for new shards"),
     (["-o", "x.npy", "--function", "functions.py:number", "--only-new"], "options of shards"),

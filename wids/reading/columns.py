@@ -279,6 +279,8 @@ class ColumnReader:
         Raises:
             DecodeError: A field is missing or damaged.
         """
+        if len(indexes) and _is_run(indexes):
+            return self._read_run(shards, ends, int(indexes[0]), int(indexes[-1]) + 1, fill)
         order = np.argsort(indexes, kind="stable")
         ascending = indexes[order]
         numbers, cuts = np.unique(np.searchsorted(ends, ascending, "right"), return_index=True)
@@ -299,6 +301,32 @@ class ColumnReader:
         places = np.empty_like(order)
         places[order] = np.arange(len(order))
         return take(join(parts), places)
+
+    def _read_run(
+        self,
+        shards: ShardTable,
+        ends: npt.NDArray[np.int64],
+        start: int,
+        stop: int,
+        fill: Any,
+    ) -> Values:
+        """Read the column of adjacent samples, which need not be looked up one by one."""
+        parts = []
+        number = int(np.searchsorted(ends, start, "right"))
+        first = start
+        while first < stop:
+            ref = shards[number]
+            begin = int(ends[number]) - ref["nsamples"]
+            part = self.read_shard(number, ref)
+            inside = slice(first - begin, min(stop, int(ends[number])) - begin)
+            lacking = slice(*np.searchsorted(part.missing, [inside.start, inside.stop]).tolist())
+            missing = part.missing[lacking] - inside.start
+            if len(missing) and fill is None:
+                raise self._missing(number, ref, begin, int(part.missing[lacking.start]))
+            values = part.values[inside.start - lacking.start : inside.stop - lacking.stop]
+            parts.append(fill_in(values, missing, fill))
+            first, number = int(ends[number]), number + 1
+        return join(parts)
 
     def read_shard(self, number: int, ref: ShardRef) -> ColumnPart:
         """Return the column of one shard, from its stored file if there is one.
@@ -547,3 +575,9 @@ def _announce(memory: memoryview, spans: Sequence[Span]) -> None:
     mapped.madvise(mmap.MADV_RANDOM)
     for start, stop in page_ranges(spans, max_gap_nbytes=NEAR_NBYTES):
         mapped.madvise(mmap.MADV_WILLNEED, start, stop - start)
+
+
+def _is_run(indexes: npt.NDArray[np.int64]) -> bool:
+    """Return whether indexes are adjacent and ascending."""
+    adjacent = int(indexes[-1]) - int(indexes[0]) == len(indexes) - 1
+    return adjacent and bool((np.diff(indexes) == 1).all())

@@ -110,10 +110,7 @@ class _ParquetColumn:
 
     def write_part(self, path: Path, keys: Sequence[str], values: Sequence[Any]) -> None:
         arrow, parquet = load("pyarrow", "parquet"), load("pyarrow.parquet", "parquet")
-        rows = [
-            {"key": key, **(value if isinstance(value, dict) else {"value": value})}
-            for key, value in zip(keys, values, strict=True)
-        ]
+        rows = [self._row(key, value) for key, value in zip(keys, values, strict=True)]
         names = dict.fromkeys(name for row in rows for name in row) or {"key": None}
         try:
             columns = {name: arrow.array([row.get(name) for row in rows]) for name in names}
@@ -124,6 +121,14 @@ class _ParquetColumn:
             ) from error
         with _published(path) as stream:
             parquet.write_table(arrow.table(columns), stream)
+
+    def _row(self, key: str, value: Any) -> dict[str, Any]:
+        """Return a row, under names that `join` of a dataset makes fields of."""
+        named = value if isinstance(value, dict) else {"value": value}
+        row = {str(name).removeprefix("."): cell for name, cell in named.items()}
+        if "key" in row:
+            raise ValueError(f"{self.path}: sample {key!r}: 'key' is the column of the keys")
+        return {"key": key, **row}
 
     def join(self, parts: Sequence[Path]) -> None:
         arrow, parquet = load("pyarrow", "parquet"), load("pyarrow.parquet", "parquet")

@@ -31,6 +31,7 @@ __all__ = ["column_named", "has_column", "holding", "is_class", "plain_value"]
 
 Mask = npt.NDArray[np.bool_]
 _MOST_NAMED = 20  # fields in a message
+_BLOCK = 1 << 20  # samples that are compared at a time
 
 
 def holding(samples: SampleSequence, text: str) -> Mask:
@@ -67,17 +68,24 @@ def holding(samples: SampleSequence, text: str) -> Mask:
 
 def _by_column(samples: SampleSequence, comparison: Comparison) -> Mask | None:
     """Compare a whole column; None if its values are no numbers, or one cannot be read."""
-    everything = np.arange(len(samples), dtype=np.int64)
-    try:
-        # Like a missing value, a NaN fulfils no comparison but `!=`.
-        values = samples.column_at(everything, comparison.field, *comparison.path, fill=math.nan)
-    except DecodeError:  # sample by sample, a damaged field spoils no other
-        return None
-    if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iuf":
-        return None
-    if len(values) and values.dtype.kind == "f" and np.isnan(values).all():
+    total = len(samples)
+    held = np.empty(total, np.bool_)
+    known = not total
+    # By blocks, since the values of 1e8 samples and what is computed of them take gigabytes.
+    for start in range(0, total, _BLOCK):
+        block = np.arange(start, min(start + _BLOCK, total), dtype=np.int64)
+        try:
+            # Like a missing value, a NaN fulfils no comparison but `!=`.
+            values = samples.column_at(block, comparison.field, *comparison.path, fill=math.nan)
+        except DecodeError:  # sample by sample, a damaged field spoils no other
+            return None
+        if not isinstance(values, np.ndarray) or values.ndim != 1 or values.dtype.kind not in "iuf":
+            return None
+        known = known or values.dtype.kind != "f" or not np.isnan(values).all()
+        held[block] = comparison.holds_each(values)
+    if not known:
         raise _unknown(samples, comparison)
-    return comparison.holds_each(values)
+    return held
 
 
 def _by_table(samples: SampleSequence, comparison: Comparison) -> Mask:
