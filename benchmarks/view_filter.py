@@ -2,8 +2,8 @@
 
 A dataset of small samples is written, and its column of classes kept; the larger sequence is that
 dataset many times, one after the other, and each round reads the kept column as often. Hugging Face
-datasets filter a table of as many numbers by batches of numpy arrays, pyarrow computes a mask of the
-table in memory, and LanceDB (`--lance PYTHON`) counts the rows of its own table with that filter.
+datasets filter a table of as many numbers by batches of numpy arrays, pyarrow computes a mask of
+the table in memory, and LanceDB (`--lance PYTHON`) counts the rows of its own table.
 
     python benchmarks/view_filter.py [--samples 1000000] [--times 100] [--rounds 3]
 
