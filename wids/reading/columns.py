@@ -12,6 +12,7 @@ import io
 import json
 import mmap
 import os
+import sys
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +29,7 @@ from wids.base.mapping import page_ranges
 from wids.base.progress import progress
 from wids.base.urls import display_url
 from wids.codecs.framing import CenterCrop, Resize
+from wids.codecs.headers import has_fact, read_header
 from wids.codecs.images import ImageDecoder
 from wids.errors import DecodeError, ShardFormatError
 from wids.log import logger
@@ -64,6 +66,11 @@ STEADY_FRAMINGS = (type(None), Resize, CenterCrop)
 BLOCK = 1024  # samples at a time: enough for neighbours to share a request, few enough to hold
 # Fields with a smaller gap are read in one piece, since a disk takes no longer for it.
 NEAR_NBYTES = 4 * mmap.PAGESIZE
+
+# First bytes of fields from which a header is read: enough for most pictures; for those with a
+# profile or a thumbnail before their size; and for all others.
+HEAD_NBYTES = (2048, 64 << 10, sys.maxsize)
+_WHOLE_AT_ONCE = 16  # fields of a remote shard, which may be films
 
 Span = tuple[int, int]  # offset and size, in bytes
 
@@ -409,7 +416,42 @@ class ColumnReader:
         except OSError as error:  # the folder may be read-only; the column is computed again later
             logger.info("%s: the column is not kept: %s", path, error)
 
+    @property
+    def _asks_header(self) -> bool:
+        """Whether the value is stated in the header of a picture, sound or video."""
+        # A decoder of the user's own may make anything of the field.
+        own = self.decoder.decoders
+        taken = any(self.extension.lower().endswith(suffix) for suffix in own)
+        return len(self.path) == 1 and has_fact(self.extension, self.path[0]) and not taken
+
+    def _made_of_headers(self, opened: OpenShard) -> ColumnPart:
+        """Read a fact in the header of each field, from as few bytes as its format allows."""
+        facts: dict[int, Any] = {}
+        for start in range(0, len(opened.shard), BLOCK):
+            wanted = list(range(start, min(start + BLOCK, len(opened.shard))))
+            for nbytes in HEAD_NBYTES:
+                asked, wanted = wanted, []
+                for index, data in _heads(opened.shard, asked, self.extension, nbytes):
+                    found = self._header_of(opened, index, data, len(data) < nbytes)
+                    if found is None:
+                        wanted.append(index)
+                    else:
+                        facts[index] = follow_path(found, self.path)
+        held = {index: value for index, value in sorted(facts.items()) if value is not None}
+        missing = np.setdiff1d(np.arange(len(opened.shard)), list(held))
+        return ColumnPart(pack(list(held.values())), missing.astype(np.int64))
+
+    def _header_of(self, opened: OpenShard, index: int, data: Any, whole: bool) -> Any:
+        """Return the facts in a header; None if it needs more bytes."""
+        try:
+            return read_header(self.extension, data, whole=whole)
+        except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
+            answer = opened.answer_error(self.decoder, error, self.extension, index)
+            return {} if answer is None else answer
+
     def _made(self, opened: OpenShard) -> ColumnPart:
+        if self._asks_header:
+            return self._made_of_headers(opened)
         values: list[Any] = []
         missing: list[int] = []
         decode = self._decode
@@ -438,7 +480,8 @@ class ColumnReader:
     def _name(self) -> str | None:
         """Name of the decoder for stored columns; None if its columns must not be stored."""
         on_error = self.decoder.on_error
-        name = name_decoder(self._decode)
+        decode = partial(read_header, self.extension) if self._asks_header else self._decode
+        name = name_decoder(decode)
         return f"{name}, {on_error}" if name and isinstance(on_error, str) else None
 
     @cached_property
@@ -560,6 +603,27 @@ def read_field(shard: ReadableShard, extension: str) -> Iterator[memoryview | No
         _announce(memory, [span for span in spans if span[0] >= 0])
         for offset, size in spans:
             yield memory[offset : offset + size] if offset >= 0 else None
+
+
+def _heads(
+    shard: ReadableShard, local_indexes: Sequence[int], extension: str, nbytes: int
+) -> Iterator[tuple[int, bytes | memoryview]]:
+    """Yield the first bytes of a field of several samples, with the index of each that has it."""
+    memory = shard.memory
+    if memory is None:
+        step = BLOCK if nbytes < sys.maxsize else _WHOLE_AT_ONCE
+        for start in range(0, len(local_indexes), step):
+            asked = local_indexes[start : start + step]
+            heads = shard.read_heads(asked, extension, nbytes)
+            pairs = zip(asked, heads, strict=True)
+            yield from ((index, data) for index, data in pairs if data is not None)
+        return
+    found = shard.index.find_spans(np.asarray(local_indexes, np.int64), (extension,))[:, 0].tolist()
+    spans = [(offset, min(size, nbytes)) for offset, size in found]
+    _announce(memory, [span for span in spans if span[0] >= 0])
+    for index, (offset, size) in zip(local_indexes, spans, strict=True):
+        if offset >= 0:
+            yield index, memory[offset : offset + size]
 
 
 def _announce(memory: memoryview, spans: Sequence[Span]) -> None:

@@ -157,6 +157,28 @@ class RangeShard(ReadableShard):
                 whole = self._read_whole()
         return [whole.read(local_index, fields, copy=copy) for local_index in local_indexes]
 
+    def read_heads(
+        self, local_indexes: Sequence[int], extension: str, nbytes: int
+    ) -> list[bytes | memoryview | None]:
+        """Return the first bytes of one field of several samples, in a few concurrent requests.
+
+        Raises:
+            IndexError: One of the samples does not exist.
+            FetchError: The server refuses, all tries failed, or the shard was replaced meanwhile.
+            ShardFormatError: The shard does not match the index.
+        """
+        whole = self._whole
+        if whole is None:
+            try:
+                read = partial(
+                    self._read_ranges, local_indexes, (extension,), copy=False, most_nbytes=nbytes
+                )
+                return [sample.get(extension) for sample in self._checked(read)]
+            except (RangesNotServedError, UnprovenFieldError) as error:
+                self._warn_of_fetching(error)
+                whole = self._read_whole()
+        return whole.read_heads(local_indexes, extension, nbytes)
+
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> bytes:
         """Return the bytes `[start, stop)` of one field, without the rest of it.
 
@@ -376,6 +398,7 @@ class RangeShard(ReadableShard):
         basis: _Basis,
         *,
         copy: bool,
+        most_nbytes: int | None = None,
     ) -> list[dict[str, Any]]:
         samples: list[dict[str, Any]] = []
         pieces: list[Piece] = []
@@ -389,12 +412,16 @@ class RangeShard(ReadableShard):
             pieces += sample
         if not pieces and not self._served and len(basis.index.keys):
             self._read_first_headers(basis)  # otherwise keys without fields would be unchecked
+        if most_nbytes is not None:
+            pieces = [
+                each._replace(stop=min(each.stop, each.offset + most_nbytes)) for each in pieces
+            ]
         for piece, block in zip(pieces, self._fetch(pieces, basis), strict=True):
             basis.proof.check(piece, block[: piece.offset - piece.start])
             if piece.kept:
                 data = memoryview(block)[piece.offset - piece.start :]
                 samples[piece.slot][piece.extension] = bytes(data) if copy else data
-                self.nbytes_read += piece.size
+                self.nbytes_read += len(data)
         basis.proven.update(local_indexes[each.slot] for each in pieces if not each.extension)
         return samples
 

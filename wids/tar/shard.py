@@ -56,6 +56,26 @@ class ReadableShard(Protocol):
         """Return several samples, in the order asked for, as `read` returns each."""
         return [self.read(local_index, fields, copy) for local_index in local_indexes]
 
+    def read_heads(
+        self, local_indexes: Sequence[int], extension: str, nbytes: int
+    ) -> list[Data | None]:
+        """Return the first bytes of one field of several samples.
+
+        Args:
+            local_indexes: Indexes of the samples in the shard.
+            extension: The field.
+            nbytes: How many bytes; a smaller field comes whole.
+
+        Returns:
+            The bytes; None for a sample without the field.
+
+        Raises:
+            WidsError: They cannot be read.
+        """
+        samples = self.read_many(local_indexes, (extension,))
+        fields = [sample.get(extension) for sample in samples]
+        return [None if field is None else field[:nbytes] for field in fields]
+
     def read_part(self, local_index: int, extension: str, start: int, stop: int) -> Data:
         """Return the bytes `[start, stop)` of one field, without the rest of it.
 

@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from wids.base.progress import progress
 from wids.codecs.formats import field_kind
+from wids.codecs.headers import has_fact
 from wids.errors import DecodeError
 from wids.views.filterlanguage import (
     MISSING,
@@ -164,6 +165,8 @@ def has_column(condition: Comparison) -> bool:
     """
     if not condition.is_numeric or any(step.isdecimal() for step in condition.path):
         return False
+    if len(condition.path) == 1 and has_fact(condition.field, condition.path[0]):
+        return True
     return field_kind(condition.field) == ("json" if condition.path else "class")
 
 

@@ -1,0 +1,200 @@
+"""Facts in the headers of pictures, sound and video: their size or duration, without decoding.
+
+Most formats state them in their first bytes. What says nothing there is opened by its library.
+"""
+
+from __future__ import annotations
+
+import io
+import struct
+
+from wids.base.optional import load
+from wids.codecs.formats import field_kind, format_suffix, unpack_field, wrapper_of
+from wids.codecs.images import open_image
+from wids.codecs.media import AV_FORMATS
+from wids.errors import DecodeError
+
+__all__ = ["HEADER_FACTS", "has_fact", "read_header"]
+
+# What can be asked of a field of each kind.
+HEADER_FACTS = {
+    "image": ("width", "height"),
+    "audio": ("duration", "nframes", "rate", "channels"),
+    "video": ("width", "height", "duration", "nframes"),
+}
+_MAX_UNPACKED_NBYTES = 512 << 20
+_SIZE_OF_JPEG = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}  # markers of frames
+_PCM = {1, 3, 0xFFFE}  # formats of WAV whose frames have one size
+
+Facts = dict[str, float]
+
+
+def has_fact(extension: str, name: object) -> bool:
+    """Return whether the header of a field states a fact.
+
+    >>> has_fact(".seg.png", "width"), has_fact(".json", "width"), has_fact(".wav", "duration")
+    (True, False, True)
+    """
+    return name in HEADER_FACTS.get(field_kind(extension), ())
+
+
+def read_header(extension: str, data: bytes | memoryview, *, whole: bool = True) -> Facts | None:
+    """Read the facts that the header of a field states.
+
+    Args:
+        extension: Of the field: one of a picture, sound or video.
+        data: Its first bytes, or all.
+        whole: Whether these are all.
+
+    Returns:
+        The facts by name, as `HEADER_FACTS` lists them, without those that the file does not state.
+        Width and height are those that are stored, before a turn that EXIF asks for; the duration
+        is in seconds. None if more bytes are needed.
+
+    Raises:
+        DecodeError: It has another format, or is damaged.
+        ModuleNotFoundError: The library of the format is not installed.
+
+    >>> read_header(".gif", b"GIF89a" + bytes([3, 0, 2, 0, 0, 0, 0]), whole=False)
+    {'width': 3, 'height': 2}
+    """
+    wrapper = wrapper_of(extension)
+    if wrapper:
+        if not whole:
+            return None
+        data = unpack_field(wrapper, data, _MAX_UNPACKED_NBYTES)
+    read = {"image": _read_image, "audio": _read_sound, "video": _read_video}
+    facts = read[field_kind(extension)](format_suffix(extension), memoryview(data), whole)
+    if facts is None and whole:
+        raise DecodeError(f"header: the {len(data)} bytes of the field break off in its header")
+    return facts
+
+
+def _read_image(_suffix: str, data: memoryview, whole: bool) -> Facts | None:
+    start = bytes(data[:30])
+    try:
+        if start[:3] == b"\xff\xd8\xff":
+            size = _jpeg_size(data)
+        elif start[:8] == b"\x89PNG\r\n\x1a\n" and start[12:16] == b"IHDR":
+            size = struct.unpack_from(">II", start, 16)
+        elif start[:4] == b"RIFF" and start[8:12] == b"WEBP":
+            size = _webp_size(start)
+        elif whole or start[:4] == b"GIF8" or start[:2] == b"BM":
+            size = open_image(data).size
+        else:  # of other formats, Pillow warns where they break off
+            return None
+    except (struct.error, IndexError):
+        return None  # it breaks off
+    except Exception:
+        if whole:
+            raise
+        return None
+    if size is None:  # an unusual file, which the library may understand
+        size = open_image(data).size if whole else None
+    return None if size is None else {"width": size[0], "height": size[1]}
+
+
+def _jpeg_size(data: memoryview) -> tuple[int, int] | None:
+    """Return the size in a frame's header; None where something else is found before it."""
+    place = 2
+    while data[place] == 0xFF:
+        marker = data[place + 1]
+        if marker == 0xFF:  # a fill byte
+            place += 1
+        elif marker in _SIZE_OF_JPEG:
+            height, width = struct.unpack_from(">HH", data, place + 5)
+            return (width, height) if width and height else None
+        elif marker == 0x01 or 0xD0 <= marker <= 0xD9:
+            return None
+        else:
+            place += 2 + struct.unpack_from(">H", data, place + 2)[0]
+    return None
+
+
+def _webp_size(start: bytes) -> tuple[int, int] | None:
+    kind = start[12:16]
+    if kind == b"VP8X":
+        width, high, height, top = struct.unpack_from("<HBHB", start, 24)
+        return (width | high << 16) + 1, (height | top << 16) + 1
+    if kind == b"VP8L" and start[20] == 0x2F:
+        (bits,) = struct.unpack_from("<I", start, 21)
+        return (bits & 0x3FFF) + 1, (bits >> 14 & 0x3FFF) + 1
+    if kind == b"VP8 " and start[23:26] == b"\x9d\x01\x2a":
+        width, height = struct.unpack_from("<HH", start, 26)
+        return width & 0x3FFF, height & 0x3FFF
+    return None
+
+
+def _read_sound(suffix: str, data: memoryview, whole: bool) -> Facts | None:
+    found = None
+    try:
+        if bytes(data[:4]) == b"RIFF" and bytes(data[8:12]) == b"WAVE":
+            found = _wav_facts(data)
+        elif bytes(data[:4]) == b"fLaC":
+            found = _flac_facts(data)
+    except struct.error:
+        return None
+    if found is not None or not whole:
+        return found
+    if suffix in AV_FORMATS:
+        return _facts_of_av(suffix, data, "audio")
+    soundfile = load("soundfile", "audio")
+    try:
+        info = soundfile.info(io.BytesIO(data))
+    except soundfile.SoundFileError as error:
+        raise DecodeError(f"audio: {error}") from error
+    return _sound(info.frames, info.samplerate, info.channels)
+
+
+def _sound(nframes: int, rate: int, channels: int) -> Facts:
+    return {"duration": nframes / rate, "nframes": nframes, "rate": rate, "channels": channels}
+
+
+def _wav_facts(data: memoryview) -> Facts | None:
+    """Return the facts of a WAV file of one size a frame; None for other kinds."""
+    place, form = 12, None
+    while True:
+        name, size = struct.unpack_from("<4sI", data, place)
+        if name == b"fmt ":
+            form = struct.unpack_from("<HHIIH", data, place + 8)
+        elif name == b"data":
+            break
+        place += 8 + size + size % 2
+    # A writer that could not go back leaves a size that is not true.
+    if form is None or form[0] not in _PCM or not form[2] or not form[4] or size >= 0xFFFFFF00:
+        return None
+    return _sound(size // form[4], form[2], form[1])
+
+
+def _flac_facts(data: memoryview) -> Facts | None:
+    (bits,) = struct.unpack_from(">Q", data, 18)  # 20 bits rate, 3 channels, 5 depth, 36 samples
+    rate, channels, nframes = bits >> 44, (bits >> 41 & 7) + 1, bits & ((1 << 36) - 1)
+    known = data[4] & 0x7F == 0 and rate and nframes
+    return _sound(nframes, rate, channels) if known else None
+
+
+def _read_video(suffix: str, data: memoryview, whole: bool) -> Facts | None:
+    return _facts_of_av(suffix, data, "video") if whole else None
+
+
+def _facts_of_av(suffix: str, data: memoryview, kind: str) -> Facts:
+    av = load("av", "video")
+    try:
+        with av.open(io.BytesIO(data), format=AV_FORMATS[suffix]) as container:
+            streams = getattr(container.streams, kind)
+            if not streams:
+                raise DecodeError(f"{kind}: no stream of {kind}; is the file cut off?")
+            stream = streams[0]
+            duration = None
+            if stream.duration is not None:
+                duration = float(stream.duration * stream.time_base)
+            elif container.duration is not None:
+                duration = container.duration / av.time_base
+            facts = {"duration": duration, "nframes": stream.frames or None}
+            if kind == "video":
+                facts |= {"width": stream.width, "height": stream.height}
+            else:
+                facts |= {"rate": stream.rate, "channels": stream.channels, "nframes": None}
+    except av.FFmpegError as error:
+        raise DecodeError(f"{kind}: {error}") from error
+    return {name: value for name, value in facts.items() if value is not None}
