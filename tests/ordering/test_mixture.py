@@ -306,7 +306,7 @@ def test_lanes_that_leave_a_part_out_are_warned_of():
         (([range(3), []],), "parts with samples"),
         (([range(3)], [1, 2]), "one number for each of 1 parts"),
         (([range(3)], "length"), "weights must be 'size'"),
-        (([range(3)], [-1]), "weight 0 of a mixture must be .* at least 0, got -1"),
+        (([range(3)], [-1]), "weights.0. of a mixture must be .*at least 0, got -1"),
         (([range(3)], [0]), "not all be 0"),
         (([range(3)], [float("nan")]), "a finite number"),
         (([range(3), range(3)], [1, float("inf")]), "weight 1 .* a finite number"),

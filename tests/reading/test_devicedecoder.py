@@ -171,7 +171,7 @@ def test_batches_without_names_are_refused(dataset):
     ("wrong", "kind", "message"),
     [
         ({"size": 224}, TypeError, "size: expected CenterCrop"),
-        ({"fields": ".jpg"}, TypeError, "write a tuple"),
+        ({"fields": ".jpg"}, TypeError, "fields must be extensions"),
         ({"mean": (0.5,)}, ValueError, "mean: expected three numbers"),
         ({"std": (1, 0, 1)}, ValueError, "std: expected numbers above 0"),
         ({"dtype": torch.uint8}, ValueError, "dtype: expected a floating-point type"),

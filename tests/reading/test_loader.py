@@ -430,7 +430,7 @@ def test_a_timeout_can_be_waited_for_again():
         ({"batch_size": 0}, "batch_size must be at least 1, got 0"),
         ({"num_workers": -1}, "num_workers must be at least 0"),
         ({"prefetch_factor": 0}, "prefetch_factor must be at least 1"),
-        ({"timeout": -1}, "timeout must be at least 0"),
+        ({"timeout": -1}, "timeout must be a finite number of at least 0"),
         ({"sampler": [1], "shuffle": True}, "sampler and shuffle"),
         ({"batch_sampler": [[1]], "batch_size": 2}, "batch_sampler excludes"),
         ({"batch_sampler": [[1]], "drop_last": True}, "batch_sampler excludes"),
@@ -446,7 +446,7 @@ def test_arguments_out_of_range_are_refused(options, message):
 @pytest.mark.parametrize("value", [1.5, "2"])
 def test_counts_that_are_none_are_refused_by_name(name, value):
     """A count that is no integer is refused."""
-    with pytest.raises(TypeError, match=f"{name}: expected an integer, got {value!r}"):
+    with pytest.raises(TypeError, match=f"{name} must be an integer of at least ., got {value!r}"):
         wids.Loader([1, 2, 3], **{name: value})
 
 

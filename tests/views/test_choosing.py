@@ -125,7 +125,7 @@ def test_some_are_taken_at_random(dataset: wids.ShardListDataset) -> None:
     assert keys(dataset.take(COUNT)) == KEYS
     assert keys(dataset[:4].take(0)) == []
     for wrong in (COUNT + 1, -1):
-        with pytest.raises(ValueError, match="15 samples"):
+        with pytest.raises(ValueError, match="num_samples must be at (most 15|least 0)"):
             dataset.take(wrong)
 
 

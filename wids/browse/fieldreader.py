@@ -7,21 +7,19 @@ import secrets
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from wids.base.urls import display_url, is_local
+from wids.base.urls import display_url
 from wids.browse.failures import RETRY_SECONDS, Failures
-from wids.display.classnames import fetch_class_names
 from wids.errors import FetchError, ShardFormatError, WidsError
 from wids.fetching.fetch import Fetcher
 from wids.fetching.transport import FetchPolicy, is_unreachable
 from wids.reading.rangeshard import fetch_index, sidecar_url
-from wids.specs.locations import folder_of
 from wids.tar.sidecar import SIDECAR_SUFFIX
 
 if TYPE_CHECKING:
@@ -181,15 +179,6 @@ class FieldReader:
 
     def __len__(self) -> int:
         return len(self.dataset)
-
-    def class_names(self) -> Mapping[int, str]:
-        """Return class names by number, from the dataset or from the folder of remote shards."""
-        names = self.dataset.class_names
-        first = folder_of(self.dataset.shards.urls[0]) if self.num_shards else ""
-        base = self.dataset.base or first
-        if names or not base or is_local(base):
-            return names
-        return fetch_class_names(base, self.dataset.cache.fetcher.read)
 
     @property
     def num_shards(self) -> int:

@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wids.base.arguments import check_callable, check_flag
 from wids.base.files import is_newer
 from wids.base.locks import file_lock
 from wids.base.shardref import ShardRef
@@ -82,8 +83,12 @@ class ShardCache:
     ) -> None:
         self.cache_dir = choose_folder(cache_dir)
         self.cache_size = _checked_size(cache_size)
+        keep, shared = check_flag("keep", keep), check_flag("shared", shared)
+        allow_pipe = check_flag("allow_pipe", allow_pipe)
         self.keep = keep
         self.localname = localname
+        if localname is not None:
+            check_callable("localname", localname, "a function from a URL to a path")
         self.shared = shared
         self.fetcher = fetcher or Fetcher(allow_pipe=allow_pipe)
         self.starting_folder = StartingFolder()

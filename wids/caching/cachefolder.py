@@ -12,6 +12,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
+from wids.base.arguments import check_path
 from wids.base.files import new_part_path, parse_part_name, write_atomically
 from wids.base.hashing import DIGESTS
 from wids.base.urls import base_name, display_url, resembles_url, without_secrets
@@ -57,14 +58,16 @@ def choose_folder(cache_dir: str | os.PathLike[str] | None) -> Path:
 
     Raises:
         CacheError: It is a URL.
+        TypeError: The argument is no path.
 
     >>> choose_folder("/data/cache")
     PosixPath('/data/cache')
     """
-    chosen = cache_dir or os.environ.get(_ENVIRONMENT)
+    given = check_path("cache_dir", cache_dir) if cache_dir else None
+    chosen = given or os.environ.get(_ENVIRONMENT)
     if chosen and resembles_url(chosen):
         raise CacheError(
-            f"{display_url(os.fspath(chosen))}: is a URL; set cache_dir or {_ENVIRONMENT} to a "
+            f"{display_url(chosen)}: is a URL; set cache_dir or {_ENVIRONMENT} to a "
             "folder of this machine"
         )
     if chosen:

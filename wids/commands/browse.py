@@ -216,9 +216,13 @@ def _handlers(
 ) -> ApiHandlers:
     from wids.browse.handlers import ApiHandlers
     from wids.browse.overview import find_report, read_report
-    from wids.display.classnames import parse_class_names
+    from wids.specs.classnames import parse_class_names
 
-    names = parse_class_names(Path(args.class_names)) if args.class_names else reader.class_names()
+    names = (
+        parse_class_names(Path(args.class_names))
+        if args.class_names
+        else reader.dataset.class_names
+    )
     report = read_report(Path(args.check)) if args.check else find_report(args.spec)
     return ApiHandlers(reader, reader.dataset.dataset_name, names, report, chosen)
 

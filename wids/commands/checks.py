@@ -172,7 +172,7 @@ def _stats_and_names(args: Arguments, values: str | None) -> tuple[Stats, dict[s
 
 def _names_of_values(spec: DatasetSpec, values: str | None) -> dict[str, str]:
     """Return the names of the classes if the counted field is a class."""
-    from wids.display.classnames import find_class_names
+    from wids.specs.classnames import find_class_names
     from wids.specs.locations import folder_of
 
     if values not in CLASS_EXTENSIONS:

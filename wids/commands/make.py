@@ -325,10 +325,7 @@ def _add_create(commands: Any) -> None:
 def merge(args: Arguments) -> int:
     """Merge several specs into one."""
     from wids.base.files import write_output
-    from wids.display.classnames import find_class_names
     from wids.specs.build import merge_specs
-    from wids.specs.locations import folder_of
-    from wids.specs.merging import class_names, listed_classes
 
     _check_writable(args.output)
     output = Path(args.output)
@@ -340,11 +337,6 @@ def merge(args: Arguments) -> int:
                 "spec under another name"
             )
     spec = merge_specs(args.specs, output.parent, args.name or (None if printed else output.stem))
-    if not class_names(spec.header):
-        # Those of files beside the specs, which the new spec may lie apart from.
-        folders = [folder_of(source) or os.curdir for source in args.specs]
-        if names := find_class_names({}, "", *folders):
-            spec.header["classes"] = listed_classes(names)
     text = f"{spec.to_json()}\n"
     if printed:
         standard_output().write(text)

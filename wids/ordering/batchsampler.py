@@ -11,8 +11,9 @@ from itertools import islice
 from numbers import Real
 from typing import TYPE_CHECKING, Any
 
+from wids.base.arguments import check_flag, check_integer
 from wids.ordering.costbatches import CostPlan
-from wids.ordering.passes import EpochPass, OrderState, check_count
+from wids.ordering.passes import EpochPass, OrderState
 from wids.ordering.plannedbatches import PlannedBatches, PlannedPass
 from wids.ordering.randomseeds import IndexBatch
 from wids.ordering.samplers import ChunkedSampler
@@ -102,22 +103,20 @@ class BatchSampler(TorchBatchSampler):
     ) -> None:
         if not isinstance(sampler, ChunkedSampler):
             raise TypeError(
-                "expected a sampler of wids, such as DistributedShardSampler, got "
+                "sampler: expected a sampler of wids, such as DistributedShardSampler, got "
                 f"{type(sampler).__name__}; torch's own BatchSampler takes any. If Lightning put a "
                 "sampler of torch in its place, pass use_distributed_sampler=False to the Trainer"
             )
-        for name, flag in (("drop_last", drop_last), ("pack", pack)):
-            if flag not in (True, False):
-                raise TypeError(f"{name} must be True or False, got {flag!r}")
+        drop_last, pack = check_flag("drop_last", drop_last), check_flag("pack", pack)
         _check_cost(cost, max_cost)
         _check_choice(batch_size, cost, shape, drop_last=drop_last, pack=pack)
         self.sampler = sampler
         self._size = 0
         if batch_size is not None and not isinstance(batch_size, Mapping):
-            self._size = check_count("batch_size", batch_size)
+            self._size = check_integer("batch_size", batch_size, 1)
         differ = cost is not None or not self._size
         self.batch_size = None if differ else self._size  # type: ignore[assignment]
-        self.drop_last = bool(drop_last)
+        self.drop_last = drop_last
         self._planned: PlannedBatches[Any] | None = None
         if max_cost is not None:
             self._kind = "packed by cost" if pack else "by cost"
@@ -168,11 +167,14 @@ class BatchSampler(TorchBatchSampler):
                 process began it; by default all that were handed out.
 
         Raises:
+            TypeError: `consumed` is no integer.
             ValueError: `consumed` is negative.
         """
         if self._planned is not None:
             return self._planned.state_dict(consumed)
-        return self.sampler.state_dict(None if consumed is None else consumed * self._size)
+        if consumed is None:
+            return self.sampler.state_dict()
+        return self.sampler.state_dict(check_integer("consumed", consumed, 0) * self._size)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Go on where `state_dict` was taken, on any number of ranks, with any size of batches.

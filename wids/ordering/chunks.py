@@ -12,7 +12,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,7 +27,33 @@ __all__ = [
     "Layout",
     "TableLine",
     "chunk_layout",
+    "shard_lengths",
 ]
+
+
+def shard_lengths(lengths: Any) -> Integers:
+    """Return the samples in each shard as an array.
+
+    Raises:
+        ValueError: `lengths` is no list of integers, or one of them is negative.
+
+    >>> shard_lengths([3, 2])
+    array([3, 2])
+    """
+    try:
+        array = np.asarray(lengths)
+    except ValueError:  # lists of different lengths
+        array = np.asarray("")
+    if array.ndim == 1 and array.size == 0:
+        return np.zeros(0, np.int64)
+    if array.ndim != 1 or array.dtype.kind not in "iu":
+        raise ValueError(
+            "lengths must be integers, the samples in each shard, in a list; got "
+            f"{lengths!r:.80} of type {array.dtype}"
+        )
+    if array.min() < 0:
+        raise ValueError(f"lengths must be integers of at least 0, got {array.min()} among them")
+    return array.astype(np.int64, copy=False)
 
 
 @dataclass(frozen=True)

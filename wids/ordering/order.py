@@ -46,11 +46,24 @@ __all__ = [
     "OrderSpec",
     "RankShare",
     "SubsetOrder",
+    "check_partition",
 ]
 
 # Every saved state has this version: an epoch must be finished in the order in which it was begun.
 ORDER_VERSION = 1
 PARTITIONS = ("contiguous", "fixed", "global", "uniform")
+
+
+def check_partition(partition: str) -> str:
+    """Return a partition if it is one; else raise ValueError.
+
+    >>> check_partition("global")
+    'global'
+    """
+    if partition not in PARTITIONS:
+        raise ValueError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
+    return partition
+
 
 # Purposes of keys: each has its own number, so that no two uses of a seed share a key.
 _LINE, _LANE_LINE, _WINDOWS, _SAMPLES, _ALL = range(5)

@@ -14,9 +14,10 @@ from typing import Any
 
 import numpy as np
 
+from wids.base.arguments import check_integer
 from wids.base.plots import save_plot
-from wids.ordering.chunks import chunk_layout
-from wids.ordering.order import EpochOrder, OrderSpec, RankShare
+from wids.ordering.chunks import chunk_layout, shard_lengths
+from wids.ordering.order import EpochOrder, OrderSpec, RankShare, check_partition
 from wids.ordering.permute import Integers
 
 __all__ = ["Cluster", "OrderReport", "compare_interleaves", "order_report", "plot_order"]
@@ -49,12 +50,10 @@ class Cluster:
 
     def __post_init__(self) -> None:
         for name in ("nodes", "ranks_per_node", "batch_size", "open_shards"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if self.cache_shards is not None and self.cache_shards < 1:
-            raise ValueError(f"cache_shards must be at least 1, got {self.cache_shards}")
-        if self.workers < 0:
-            raise ValueError(f"workers must be at least 0, got {self.workers}")
+            check_integer(name, getattr(self, name), 1)
+        if self.cache_shards is not None:
+            check_integer("cache_shards", self.cache_shards, 1)
+        check_integer("workers", self.workers, 0)
 
     @property
     def num_replicas(self) -> int:
@@ -168,16 +167,22 @@ def order_report(
     >>> report.downloads, report.node_shards_max < 12
     (50, True)
     """
-    if sum(lengths) < 1:
-        raise ValueError(f"there is nothing to order: {len(lengths)} shards hold no sample")
+    shards = shard_lengths(lengths)
+    num_samples = int(shards.sum())
+    if num_samples < 1:
+        raise ValueError(f"lengths: there is nothing to order: {shards.size} shards hold no sample")
+    if not isinstance(cluster, Cluster):
+        raise TypeError(f"cluster must be a wids.Cluster, got {cluster!r:.80}")
     # One a node, as `DistributedShardSampler` has it by default.
     lanes = cluster.nodes if lanes is None else lanes
     for name, value in (("interleave", interleave), ("lanes", lanes), ("chunksize", chunksize)):
-        if value is not None and value < 1:
-            raise ValueError(f"{name} must be at least 1, got {value}")
-    layout = chunk_layout(0, sum(lengths), chunksize, lengths)
-    spec = OrderSpec(layout, seed, partition, lanes, interleave)
-    replay = _Replay(spec, cluster, np.cumsum(np.asarray(lengths, np.int64)), max_samples)
+        if value is not None:
+            check_integer(name, value, 1)
+    check_partition(partition)
+    layout = chunk_layout(0, num_samples, chunksize, shards)
+    spec = OrderSpec(layout, check_integer("seed", seed), partition, lanes, interleave)
+    most = check_integer("max_samples", max_samples, 1)
+    replay = _Replay(spec, cluster, np.cumsum(shards), most)
     return replay.report()
 
 

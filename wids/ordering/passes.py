@@ -7,8 +7,9 @@ from functools import partial
 from itertools import chain
 from typing import Any, SupportsIndex, TypeAlias, cast
 
+from wids.base.arguments import check_integer, check_mapping
 from wids.ordering.mixtureorder import MixtureOrder
-from wids.ordering.order import ORDER_VERSION, PARTITIONS, EpochOrder, RankShare
+from wids.ordering.order import ORDER_VERSION, EpochOrder, RankShare, check_partition
 from wids.ordering.weighted import WeightedOrder
 
 __all__ = [
@@ -18,7 +19,6 @@ __all__ = [
     "OrderState",
     "Planner",
     "Progress",
-    "check_count",
 ]
 
 AnyOrder: TypeAlias = EpochOrder | MixtureOrder | WeightedOrder
@@ -68,19 +68,26 @@ class OrderState:
         """Read a state back from the plain dict that `to_dict` gave.
 
         Raises:
+            TypeError: It is no dict.
             ValueError: It is none, it is of another version, or its numbers contradict each other.
         """
+        check_mapping("state_dict", state_dict, "what state_dict() of a sampler returned")
+        if "sampler" in state_dict:
+            raise ValueError(
+                "state_dict is the state of a wids.Loader; load it into a Loader, or load its "
+                "entry 'sampler' into a sampler"
+            )
         if "batches" in state_dict:
             raise ValueError(
-                "this is the state of batches by cost; load it into a BatchSampler with the same "
-                "cost and max_cost"
+                "state_dict is the state of batches by cost; load it into a BatchSampler with the "
+                "same cost and max_cost"
             )
         names = [field.name for field in fields(cls)]
         # Unknown keys are ignored: a later version may have added them.
         missing = [name for name in names if name not in state_dict]
         if missing:
             raise ValueError(
-                f"this is no state of a sampler: it lacks {', '.join(missing)}; it has "
+                f"state_dict is no state of a sampler: it lacks {', '.join(missing)}; it has "
                 f"{', '.join(map(str, state_dict)) or 'nothing'}"
             )
         values = {field.name: _parsed(field, state_dict[field.name]) for field in fields(cls)}
@@ -92,12 +99,9 @@ class OrderState:
             )
         if not 0 <= state.position <= state.n:
             raise ValueError(f"position must lie in [0, n = {state.n}], got {state.position}")
-        if state.partition not in PARTITIONS:
-            raise ValueError(
-                f"partition must be one of {', '.join(PARTITIONS)}; got {state.partition!r}"
-            )
+        check_partition(state.partition)
         for name, most in (("lanes", MAX_LANES), ("interleave", None)):
-            check_count(name, getattr(state, name), most)
+            check_integer(name, getattr(state, name), 1, most)
         return state
 
     def to_dict(self) -> dict[str, Any]:
@@ -125,34 +129,6 @@ def _parsed(field: "Field[Any]", value: object) -> Any:
     if field.type is bool and number not in (0, 1):
         raise ValueError(f"{field.name} of a sampler's state must be True or False, got {value!r}")
     return bool(number) if field.type is bool else number
-
-
-def check_count(name: str, value: int, most: int | None = None) -> int:
-    """Return a count of at least 1 as a plain integer.
-
-    Args:
-        name: What it counts, for the message.
-        value: The count, of any integer type.
-        most: The greatest that is allowed; None for no bound.
-
-    Raises:
-        TypeError: It is no integer.
-        ValueError: It is below 1 or above `most`.
-
-    >>> check_count("lanes", 4)
-    4
-    """
-    # In Python a bool is an int, but here it is an argument at the wrong place.
-    if isinstance(value, bool) or not hasattr(value, "__index__"):
-        raise TypeError(
-            f"{name} must be an integer of at least 1, got {value!r}; convert it with int()"
-        )
-    number = operator.index(value)
-    if number < 1:
-        raise ValueError(f"{name} must be at least 1, got {value}")
-    if most is not None and number > most:
-        raise ValueError(f"{name} must be at most {most}, got {value}")
-    return number
 
 
 @dataclass(frozen=True)

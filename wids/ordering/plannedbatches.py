@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Protocol, TypeVar
 
+from wids.base.arguments import check_integer, check_mapping
 from wids.ordering.passes import OrderState, Progress
 from wids.ordering.randomseeds import IndexBatch
 from wids.ordering.samplers import ChunkedSampler
@@ -142,9 +143,9 @@ class PlannedBatches(Generic[Within]):
 
     def state_dict(self, consumed: int | None) -> dict[str, Any]:
         """Where the batches stand; arguments as those of `BatchSampler.state_dict`."""
-        if consumed is not None and consumed < 0:
-            raise ValueError(f"consumed must be at least 0, got {consumed}")
-        if consumed is None:
+        if consumed is not None:
+            consumed = check_integer("consumed", consumed, 0)
+        else:
             self._sampler.__planner__().drawn_ahead()
         return self._place(consumed).to_dict()
 
@@ -158,8 +159,10 @@ class PlannedBatches(Generic[Within]):
         """Read a place back from the dict that it gave, or from a sampler between epochs.
 
         Raises:
+            TypeError: It is no dict.
             ValueError: It is none, or was taken with other batches.
         """
+        check_mapping("state_dict", state_dict, "what state_dict() of a BatchSampler returned")
         order = OrderState.parse({k: v for k, v in state_dict.items() if k != "batches"})
         if order.position in (0, order.n):
             return _Place(order, None)

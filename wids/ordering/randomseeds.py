@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
+from wids.base.arguments import check_integer
 from wids.base.warn import warn
 from wids.ordering.permute import derive_key
 
@@ -73,10 +74,22 @@ def random_seed(sample: Mapping[str, Any] | int) -> int:
     Returns:
         A number in `[0, 2**63)`, which NumPy and torch accept as a seed.
 
+    Raises:
+        TypeError: It is neither a sample nor an index.
+        ValueError: The sample has no index, or the index is negative.
+
     >>> random_seed({"__index__": 7}) == random_seed(7) != random_seed(8)
     True
     """
-    index = sample if isinstance(sample, int) else sample["__index__"]
+    if isinstance(sample, Mapping):
+        index = sample.get("__index__")
+        if index is None:
+            raise ValueError(
+                f"sample has no '__index__', it has {', '.join(map(repr, sample)) or 'nothing'}; "
+                "give a sample of wids, or its index in the dataset"
+            )
+    else:
+        index = check_integer("sample", sample, 0, unless="a sample")
     draw = getattr(_reading, "draw", _ALONE)
     if not draw.known or (draw is _ALONE and _in_loader()):
         warn(

@@ -6,6 +6,7 @@ import os
 import sys
 from typing import SupportsIndex
 
+from wids.base.arguments import check_integer
 from wids.base.warn import warn
 
 __all__ = ["Replica", "check_dealing", "check_lanes", "lanes_here", "number_of_lanes"]
@@ -64,11 +65,10 @@ class Replica:
 
 def _check_ranks(num_replicas: int, rank: int) -> tuple[int, int]:
     """Return both as ints; raise ValueError if they are out of range."""
-    if operator.index(num_replicas) < 1:
-        raise ValueError(f"num_replicas must be at least 1, got {num_replicas}")
-    if not 0 <= operator.index(rank) < num_replicas:
+    num_replicas = check_integer("num_replicas", num_replicas, 1)
+    if not 0 <= check_integer("rank", rank) < num_replicas:
         raise ValueError(f"rank must lie in [0, num_replicas = {num_replicas}), got {rank}")
-    return operator.index(num_replicas), operator.index(rank)
+    return num_replicas, operator.index(rank)
 
 
 def _process_group() -> tuple[int, int] | None:

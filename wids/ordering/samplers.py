@@ -12,7 +12,6 @@ frameworks check for. Without torch they are plain classes that behave in the sa
 """
 
 import logging
-import operator
 import sys
 from collections.abc import Mapping, Sequence, Sized
 from itertools import pairwise
@@ -20,11 +19,12 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from wids.base.arguments import check_flag, check_integer, check_sized
 from wids.base.warn import warn
-from wids.ordering.chunks import Layout, chunk_layout
+from wids.ordering.chunks import Layout, chunk_layout, shard_lengths
 from wids.ordering.drawing import Drawing, drawing_now
 from wids.ordering.mixtureorder import MixtureLayout, MixtureSpec
-from wids.ordering.order import PARTITIONS, OrderSpec, RankShare
+from wids.ordering.order import OrderSpec, RankShare, check_partition
 from wids.ordering.passes import (
     MAX_LANES,
     AnyOrder,
@@ -32,7 +32,6 @@ from wids.ordering.passes import (
     OrderState,
     Planner,
     Progress,
-    check_count,
 )
 from wids.ordering.permute import Integers
 from wids.ordering.replicas import Replica, check_dealing, check_lanes, number_of_lanes
@@ -132,7 +131,7 @@ class ChunkedSampler(Sampler[int]):
         self._take(dataset, num_samples, chunksize, lengths)
         self._order_by(seed, partition, interleave)
         self._begin(shuffle=shuffle, shufflefirst=shufflefirst)
-        if dslength_per_replica not in (-1, len(self)):
+        if check_integer("dslength_per_replica", dslength_per_replica) not in (-1, len(self)):
             warn(
                 f"dslength_per_replica={dslength_per_replica} has no effect: len() is the number "
                 f"of indexes that come, {len(self)}; leave the argument out"
@@ -150,12 +149,11 @@ class ChunkedSampler(Sampler[int]):
         mixed = getattr(dataset, "part_lengths", None)
         if mixed is not None and num_samples is not None:
             raise ValueError("num_samples of a mixture is given to the Mixture, not to its sampler")
-        lo, hi = _bounds(num_samples, len(dataset))
-        if chunksize is not None and operator.index(chunksize) < 1:
-            raise ValueError(f"chunksize must be at least 1, or None; got {chunksize}")
-        # A chunk longer than the data is all of it; and it must fit into 64 bits.
-        if chunksize is not None and chunksize > np.iinfo(np.int64).max:
-            chunksize = None
+        lo, hi = _bounds(num_samples, check_sized("dataset", dataset, "a dataset or a list"))
+        if chunksize is not None:
+            chunksize = check_integer("chunksize", chunksize, 1, unless="None")
+            # A chunk longer than the data is all of it; and it must fit into 64 bits.
+            chunksize = chunksize if chunksize <= np.iinfo(np.int64).max else None
         shards = None if lengths is None else _checked_lengths(lengths, hi)
         self._first = lo
         self._layout: Layout | MixtureLayout | WeightedLayout
@@ -172,7 +170,7 @@ class ChunkedSampler(Sampler[int]):
         """Set what determines the order of the samples."""
         # No attribute may be called `generator`: Accelerate seeds and synchronises one that it
         # finds.
-        self.seed = operator.index(seed)
+        self.seed = check_integer("seed", seed)
         self.partition = partition
         self.interleave = interleave
         self.lanes = lanes
@@ -182,8 +180,8 @@ class ChunkedSampler(Sampler[int]):
     def _begin(self, *, shuffle: bool, shufflefirst: bool | None) -> None:
         """Set the position to the start of epoch 0."""
         # Old code assigns `sampler.shuffle` after construction, so it is read at each pass.
-        self.shuffle = bool(shuffle)
-        self.shufflefirst = shufflefirst is None or bool(shufflefirst)
+        self.shuffle = shuffle
+        self.shufflefirst = shufflefirst is None or check_flag("shufflefirst", shufflefirst)
         # Whether the user or a framework sets the epoch; otherwise each pass advances it.
         self._pinned = False
         self._drawing = Drawing()
@@ -258,9 +256,17 @@ class ChunkedSampler(Sampler[int]):
 
     @partition.setter
     def partition(self, partition: str) -> None:
-        if partition not in PARTITIONS:
-            raise ValueError(f"partition must be one of {', '.join(PARTITIONS)}; got {partition!r}")
-        self._partition = partition
+        self._partition = check_partition(partition)
+
+    @property
+    def shuffle(self) -> bool:
+        """False for storage order."""
+        return self._shuffle
+
+    @shuffle.setter
+    def shuffle(self, shuffle: bool | None) -> None:
+        # None is what frameworks pass on for "not given", which 0.1.11 took for False.
+        self._shuffle = shuffle is not None and check_flag("shuffle", shuffle)
 
     @property
     def interleave(self) -> int:
@@ -269,7 +275,7 @@ class ChunkedSampler(Sampler[int]):
 
     @interleave.setter
     def interleave(self, interleave: int) -> None:
-        self._interleave = check_count("interleave", interleave)
+        self._interleave = check_integer("interleave", interleave, 1)
 
     @property
     def lanes(self) -> int:
@@ -278,7 +284,7 @@ class ChunkedSampler(Sampler[int]):
 
     @lanes.setter
     def lanes(self, lanes: int) -> None:
-        self._lanes = check_count("lanes", lanes, MAX_LANES)
+        self._lanes = check_integer("lanes", lanes, 1, MAX_LANES)
 
     @property
     def epoch(self) -> int:
@@ -294,8 +300,15 @@ class ChunkedSampler(Sampler[int]):
 
         A position restored by `load_state_dict` is kept if it belongs to this epoch and no pass has
         begun from it yet. A pass in progress continues, but `state_dict` no longer describes it.
+
+        Args:
+            epoch: Number of the epoch, at least 0.
+
+        Raises:
+            TypeError: `epoch` is no integer.
+            ValueError: `epoch` is negative.
         """
-        epoch = operator.index(epoch)
+        epoch = check_integer("epoch", epoch, 0)
         # A framework that counts only the epochs of this process begins at 0 again.
         lost = epoch < self._epoch or (epoch > self._epoch and self._progress is None)
         if self._restored and lost:
@@ -337,11 +350,12 @@ class ChunkedSampler(Sampler[int]):
                 After a complete pass, 0 means the whole pass.
 
         Raises:
+            TypeError: `consumed` is no integer.
             ValueError: `consumed` is negative.
         """
-        if consumed is not None and consumed < 0:
-            raise ValueError(f"consumed must be at least 0, got {consumed}")
-        if consumed is None:
+        if consumed is not None:
+            consumed = check_integer("consumed", consumed, 0)
+        else:
             self._warn_of_drawn_ahead()
         return self._state(consumed).to_dict()
 
@@ -359,6 +373,7 @@ class ChunkedSampler(Sampler[int]):
                 position are kept, but samples of this epoch may be missed or come twice.
 
         Raises:
+            TypeError: It is no dict.
             ValueError: It is not a state, or it belongs to another version of the order or to
                 other data.
         """
@@ -369,7 +384,7 @@ class ChunkedSampler(Sampler[int]):
         changed = [f"{name} was {a!r}, is {b!r}" for name, (a, b) in pairs.items() if a != b]
         if changed and strict:
             raise ValueError(
-                f"the state was taken over other data: {'; '.join(changed)}. Restore it with the "
+                f"state_dict was taken over other data: {'; '.join(changed)}. Restore it with the "
                 "same samples, shards and chunksize, or pass strict=False"
             )
         if changed:
@@ -395,9 +410,9 @@ class ChunkedSampler(Sampler[int]):
         return OrderState(
             epoch=epoch,
             position=0,
-            seed=operator.index(self.seed),
-            shuffle=bool(self.shuffle),
-            shufflefirst=bool(self.shufflefirst),
+            seed=check_integer("seed", self.seed),
+            shuffle=self.shuffle,
+            shufflefirst=check_flag("shufflefirst", self.shufflefirst),
             partition=self.partition,
             lanes=self.lanes,
             interleave=self.interleave,
@@ -527,10 +542,10 @@ def _bounds(num_samples: int | tuple[int, int] | None, length: int) -> tuple[int
     """Read `num_samples` as the half-open range `[lo, hi)` within `[0, length)`."""
     if num_samples is None:
         bounds = [0, length]
-    elif isinstance(num_samples, Sequence | np.ndarray) and np.ndim(num_samples):
-        bounds = [operator.index(bound) for bound in num_samples]
+    elif isinstance(num_samples, list | tuple | range | np.ndarray) and np.ndim(num_samples):
+        bounds = [check_integer("each bound of num_samples", bound) for bound in num_samples]
     else:
-        bounds = [0, operator.index(num_samples)]  # type: ignore[arg-type]
+        bounds = [0, check_integer("num_samples", num_samples, unless="(lo, hi), or None")]
     lo, hi = bounds if len(bounds) == 2 else (-1, -1)
     if not 0 <= lo <= hi <= length:
         raise ValueError(
@@ -542,13 +557,24 @@ def _bounds(num_samples: int | tuple[int, int] | None, length: int) -> tuple[int
 
 def _checked_lengths(lengths: Sequence[int] | Integers, stop: int) -> Integers:
     """Turn shard lengths into an array, and see to it that they reach up to the index `stop`."""
-    array = np.asarray(lengths if len(lengths) else [0])
-    if array.ndim != 1 or array.dtype.kind not in "iu" or array.min() < 0 or array.sum() < stop:
+    array = shard_lengths(lengths)
+    if array.sum() < stop:
         raise ValueError(
             f"lengths must be integers of at least 0, together {stop}, which is where sampling "
-            f"ends; got {array.size} of type {array.dtype} with the sum {array.sum()}"
+            f"ends; got {array.size} with the sum {array.sum()}"
         )
-    return array.astype(np.int64, copy=False)
+    return array
+
+
+def _lengths_of(dataset: Any) -> Any:
+    """Return the samples in each shard of a dataset that knows them."""
+    lengths = getattr(dataset, "lengths", None)
+    if lengths is None:
+        raise TypeError(
+            f"dataset must have `lengths`, the samples in each shard, got {dataset!r:.80}; give a "
+            "dataset of wids, or the argument lengths"
+        )
+    return lengths
 
 
 def _check_open_shards(dataset: object, interleave: int) -> None:
@@ -590,7 +616,7 @@ class ShardListSampler(ChunkedSampler):
     ) -> None:
         if hasattr(dataset, "part_lengths"):
             raise ValueError("a Mixture is drawn from by its weights: take DistributedShardSampler")
-        shards = np.asarray(dataset.lengths if lengths is None else lengths)
+        shards = shard_lengths(_lengths_of(dataset) if lengths is None else lengths)
         self._take(range(int(shards.sum())), None, None, shards)
         self.dataset = dataset
         self._order_by(seed, "contiguous", interleave)
@@ -669,14 +695,15 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
         pad: bool = True,
     ) -> None:
         self._replica = Replica(num_replicas, rank)
-        self.drop_last = bool(drop_last)
-        if drop_last and not pad:
+        self.drop_last = drop_last is not None and check_flag("drop_last", drop_last)
+        pad = check_flag("pad", pad)
+        if self.drop_last and not pad:
             raise ValueError(
                 "drop_last=True and pad=False exclude each other: drop_last leaves out what the "
                 "ranks cannot share evenly, pad=False deals it to some of them; pass one of the two"
             )
         self._take(dataset, num_samples, chunksize, lengths)
-        tail: Tail = "drop" if drop_last else "pad" if pad else "ragged"
+        tail: Tail = "drop" if self.drop_last else "pad" if pad else "ragged"
         check_lanes(lanes)
         lanes_by = lanes if isinstance(lanes, str) else None
         self._order_by(seed, partition, interleave, 1 if isinstance(lanes, str) else lanes, tail)
@@ -720,7 +747,7 @@ class DistributedChunkedSampler(ChunkedSampler, DistributedSampler[int]):
 
     @lanes.setter
     def lanes(self, lanes: int) -> None:
-        self._lanes = check_count("lanes", lanes, MAX_LANES)
+        self._lanes = check_integer("lanes", lanes, 1, MAX_LANES)
         self._lanes_by = None
 
     @property
@@ -793,7 +820,7 @@ class DistributedShardSampler(DistributedChunkedSampler):
         draws = options.pop("num_samples", None) if weighted else None
         options = {
             "chunksize": None,
-            "lengths": dataset.lengths if lengths is None else lengths,
+            "lengths": _lengths_of(dataset) if lengths is None else lengths,
             "partition": partition,
             "interleave": interleave,
             "lanes": lanes,

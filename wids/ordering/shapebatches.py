@@ -20,9 +20,10 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from wids.base.arguments import check_integer, check_number
 from wids.ordering.deal import Deal
 from wids.ordering.order import EpochOrder, RankShare
-from wids.ordering.passes import OrderState, check_count
+from wids.ordering.passes import OrderState
 from wids.ordering.permute import Integers, derive_key, shuffle_windows
 from wids.ordering.samplers import ChunkedSampler
 
@@ -368,13 +369,20 @@ def _bucket_numbers(
 
 def _size_of(shape: Any, batch_size: int | Mapping[Any, int]) -> int:
     if not isinstance(batch_size, Mapping):
-        return check_count("batch_size", batch_size)
+        return check_integer("batch_size", batch_size, 1)
     if shape not in batch_size and shape is not None:
         raise ValueError(
             f"batch_size has no number for the shape {shape!r}; it has those for "
             f"{', '.join(map(repr, list(batch_size)[:9])) or 'none'}"
         )
-    return check_count(f"batch_size of {shape!r}", batch_size.get(shape, 1))
+    return check_integer(f"batch_size of {shape!r}", batch_size.get(shape, 1), 1)
+
+
+def _sides(name: str, sides: ArrayLike) -> NDArray[np.float64]:
+    try:
+        return np.asarray(sides, np.float64)
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must be a number for each image, got {sides!r:.80}") from None
 
 
 def shape_buckets(
@@ -405,13 +413,12 @@ def shape_buckets(
     >>> shape_buckets([640, 1000, 300], [480, 1000, 900]).tolist()
     [[1152, 896], [1024, 1024], [704, 1408]]
     """
-    check_count("step", step)
-    if pixels < step * step or not most_aspect >= 1:
-        raise ValueError(
-            f"pixels must be at least step * step = {step * step} and most_aspect at least 1, got "
-            f"{pixels} and {most_aspect}"
-        )
-    wide, high = np.asarray(widths, np.float64), np.asarray(heights, np.float64)
+    step = check_integer("step", step, 1)
+    most_aspect = check_number("most_aspect", most_aspect, 1)
+    if check_number("pixels", pixels) < step * step:
+        raise ValueError(f"pixels must be at least step * step = {step * step}, got {pixels}")
+    pixels = int(pixels)
+    wide, high = _sides("widths", widths), _sides("heights", heights)
     given = np.stack([wide, high]) if wide.shape == high.shape else np.zeros(1)
     if wide.ndim != 1 or not ((given > 0) & (given < np.inf)).all():
         raise ValueError(

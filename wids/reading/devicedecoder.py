@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.arguments import check_extension, check_flag, check_number, check_sized, to_list
 from wids.base.optional import load
 from wids.base.processes import num_cores
 from wids.base.threads import DaemonThreadPool, result_of
@@ -101,19 +102,20 @@ class DeviceDecoder:
                 "size: expected CenterCrop(...), RandomResizedCrop(...), Resize((height, width)) "
                 f"or an object with a method frame(width, height), got {size!r}"
             )
-        if isinstance(fields, str):
-            raise TypeError(f"fields: expected several extensions, got {fields!r}; write a tuple")
+        fields = to_list("fields", fields, "extensions")
+        for extension in fields:
+            check_extension("each of fields", extension)
         _check_channels(mean, std)
         if backend not in DEVICE_BACKENDS:
             raise ValueError(f"backend: expected one of {DEVICE_BACKENDS}, got {backend!r}")
-        self.device = torch.device(device)
+        self.device = _device(device)
         self.size = size
         self.fields = tuple(fields)
         self.dtype = torch.float32 if dtype is None else dtype
-        if not self.dtype.is_floating_point:
+        if not isinstance(self.dtype, torch.dtype) or not self.dtype.is_floating_point:
             raise ValueError(f"dtype: expected a floating-point type, got {dtype!r}")
-        self.channels_last = channels_last
-        self.antialias = antialias
+        self.channels_last = check_flag("channels_last", channels_last)
+        self.antialias = check_flag("antialias", antialias)
         self.backend = backend
         self.mean = tuple(mean)
         self.std = tuple(std)
@@ -311,9 +313,22 @@ def _labels(batch: Mapping[str, Any], slot: int) -> dict[str, Any]:
     }
 
 
+def _device(device: Any) -> Any:
+    torch = load("torch", "torch")
+    try:
+        return torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        first = str(error).splitlines()[0]
+        raise ValueError(
+            f"device must be a device of torch such as 'cuda' or 'cpu', got {device!r:.80}: {first}"
+        ) from None
+
+
 def _check_channels(mean: Sequence[float], std: Sequence[float]) -> None:
     for name, values in (("mean", mean), ("std", std)):
-        if len(values) != 3:
+        if check_sized(name, values, "three numbers, one a channel") != 3:
             raise ValueError(f"{name}: expected three numbers, one a channel, got {values!r}")
+        for value in values:
+            check_number(f"each of {name}", value)
     if not all(value > 0 for value in std):
         raise ValueError(f"std: expected numbers above 0, got {std!r}")

@@ -443,7 +443,7 @@ def check_foreseeable(sampler: object, length: int | None, *, by_range: bool = F
     """
     if not hasattr(sampler, "__planner__"):
         raise TypeError(
-            f"fetch_ahead needs a sampler that can say what it will draw, such as "
+            "fetch_ahead: sampler must be one that can say what it will draw, such as "
             f"wids.DistributedShardSampler; got {type(sampler).__name__}"
         )
     drawn_from = len(cast("Any", sampler).dataset)

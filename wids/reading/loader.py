@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from itertools import islice
 from typing import Any, TypeVar
 
+from wids.base.arguments import check_flag, check_integer, check_mapping, check_number, check_sized
 from wids.ordering.batchsampler import BatchSampler
 from wids.ordering.samplers import ChunkedSampler
 from wids.reading.batches import Batch, Pools, batch_maker, useful_threads
@@ -90,7 +90,10 @@ class Loader:
         tensors: bool | None = None,
         device: Any = None,
     ) -> None:
-        _check_types(sampler, batch_sampler, collate_fn, drop_last=drop_last)
+        check_sized("dataset", dataset, "a dataset")
+        _check_types(sampler, batch_sampler, collate_fn)
+        shuffle = None if shuffle is None else check_flag("shuffle", shuffle)
+        drop_last = check_flag("drop_last", drop_last)
         _check_choice(batch_size, shuffle, sampler, batch_sampler, drop_last=drop_last)
         if sampler is None and batch_sampler is None:
             # As in DataLoader, `shuffle=True` is a full shuffle of all samples.
@@ -105,14 +108,14 @@ class Loader:
         self.device = device if device is None or callable(device) else DeviceDecoder(device)
         if num_workers is None:
             num_workers = _DEVICE_THREADS if device else useful_threads(dataset, collate_fn)
-        self.num_workers = _at_least("num_workers", _integer("num_workers", num_workers), 0)
+        self.num_workers = check_integer("num_workers", num_workers, 0)
         self.collate_fn = collate_fn
-        self.pin_memory = pin_memory
+        self.pin_memory = check_flag("pin_memory", pin_memory)
         self.drop_last = drop_last
-        self.timeout = _at_least("timeout", timeout, 0)
-        ahead = _integer("prefetch_factor", prefetch_factor)
-        self.prefetch_factor = _at_least("prefetch_factor", ahead, 1)
-        self.tensors = _has_torch() and collate_fn is None if tensors is None else tensors
+        self.timeout = check_number("timeout", timeout, 0)
+        self.prefetch_factor = check_integer("prefetch_factor", prefetch_factor, 1)
+        given = tensors is not None and check_flag("tensors", tensors)
+        self.tensors = _has_torch() and collate_fn is None if tensors is None else given
         # Kept over all epochs, because the first batches in new memory take much longer.
         self._pools = Pools()
         self._progress: _Progress | None = None
@@ -210,10 +213,11 @@ class Loader:
             ValueError: It is not the state of a loader, or it belongs to other data.
             TypeError: The sampler has no state.
         """
+        check_mapping("state_dict", state_dict, "what state_dict() of a Loader returned")
         if "sampler" not in state_dict:
             raise ValueError(
-                f"expected the state of a wids.Loader, with a key 'sampler', got the keys "
-                f"{', '.join(map(repr, state_dict)) or '(none)'}"
+                f"state_dict: expected the state of a wids.Loader, with a key 'sampler', got the "
+                f"keys {', '.join(map(repr, state_dict)) or '(none)'}"
             )
         state = state_dict["sampler"]
         self._saved_sampler().load_state_dict(state)
@@ -309,17 +313,13 @@ def _finishing(
     return lambda indexes: pin(as_tensors(make(indexes)))
 
 
-def _check_types(
-    sampler: object, batch_sampler: object, collate_fn: object, *, drop_last: object
-) -> None:
+def _check_types(sampler: object, batch_sampler: object, collate_fn: object) -> None:
     """Refuse what would fail at the first batch only, or would be taken for its opposite."""
     for name, value in (("sampler", sampler), ("batch_sampler", batch_sampler)):
-        if value is not None and not hasattr(value, "__iter__"):
+        if value is not None and (isinstance(value, str) or not hasattr(value, "__iter__")):
             raise TypeError(f"{name} must yield indexes, got {value!r}; give a sampler or a list")
     if collate_fn is not None and not callable(collate_fn):
         raise TypeError(f"collate_fn must be a function, got {collate_fn!r}; give one, or None")
-    if drop_last not in (True, False):
-        raise TypeError(f"drop_last must be True or False, got {drop_last!r}; give one of them")
 
 
 def _check_choice(
@@ -331,7 +331,7 @@ def _check_choice(
     drop_last: bool,
 ) -> None:
     """Refuse arguments that exclude each other, as DataLoader does."""
-    _at_least("batch_size", _integer("batch_size", batch_size), 1)
+    check_integer("batch_size", batch_size, 1)
     if sampler is not None and shuffle:
         raise ValueError("sampler and shuffle exclude each other: the sampler says what comes next")
     if batch_sampler is not None and (
@@ -341,19 +341,6 @@ def _check_choice(
             "batch_sampler excludes batch_size, shuffle, sampler and drop_last: it says which "
             "indexes make a batch"
         )
-
-
-def _integer(name: str, value: Any) -> int:
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise TypeError(f"{name}: expected an integer, got {value!r}") from None
-
-
-def _at_least(name: str, value: Number, least: int) -> Number:
-    if not value >= least:
-        raise ValueError(f"{name} must be at least {least}, got {value!r}")
-    return value
 
 
 def _has_torch() -> bool:

@@ -20,7 +20,7 @@ from wids.reading.pipeline import Sample, while_reading
 from wids.specs.shardtable import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Sequence
 
     import numpy.typing as npt
 
@@ -119,6 +119,15 @@ class Locator:
         """
         return checked_positions(indexes, self.total)
 
+    def each_position(self, indexes: Iterable[int]) -> list[int]:
+        """Return the same as plain integers, for few indexes of any type.
+
+        Raises:
+            IndexError: One of them lies outside `[-n, n)`.
+            TypeError: They are no integers.
+        """
+        return _each_position(indexes, self.total)
+
     def __getstate__(self) -> dict[str, object]:
         return {"ends": self.ends, "total": self.total}
 
@@ -157,12 +166,20 @@ def checked_positions(
     array = np.asarray(indexes)
     if array.ndim != 1 or array.dtype.kind != "i":
         # An empty list has no type, and a list may have integers of any type.
-        numbers = [checked_position(operator.index(index), total) for index in indexes]
-        return np.array(numbers, np.int64)
+        return np.array(_each_position(indexes, total), np.int64)
     outside = (array < -total) | (array >= total)
     if outside.any():
         checked_position(int(array[outside][0]), total)
     return np.where(array < 0, array + total, array).astype(np.int64, copy=False)
+
+
+def _each_position(indexes: Iterable[int], total: int) -> list[int]:
+    try:
+        return [checked_position(operator.index(index), total) for index in indexes]
+    except TypeError:
+        raise TypeError(
+            f"indexes must be integers, the indexes of samples, in a list; got {indexes!r:.80}"
+        ) from None
 
 
 class _Table:

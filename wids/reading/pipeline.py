@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal, Self, TypedDict, TypeGuard, Unpack, overload
 
+from wids.base.arguments import check_extension, check_flag, to_list
 from wids.base.urls import display_url
 from wids.codecs.decode import SampleDecoder
 from wids.codecs.images import ImageDecoder
@@ -112,6 +113,7 @@ class Pipeline:
         Raises:
             ValueError: There are options for decoding although nothing is decoded.
         """
+        allow_pickle = check_flag("allow_pickle", allow_pickle)
         decoder = SampleDecoder(allow_pickle=allow_pickle, decoders=decoders, on_error=on_error)
         pipeline = cls(transformations, decoder, fields)
         each = transformations if isinstance(transformations, (list, tuple)) else [transformations]
@@ -128,7 +130,13 @@ class Pipeline:
 
         Raises:
             ValueError: There are options for decoding, and nothing is decoded.
+            TypeError: There is no such option.
         """
+        if unknown := set(options) - set(ReadingOptions.__annotations__):
+            raise TypeError(
+                f"with_options has no option {min(unknown)!r}; it has "
+                f"{', '.join(ReadingOptions.__annotations__)}"
+            )
         fields = options.get("fields", self.fields)
         decoding: dict[str, Any] = {
             name: options[name] for name in ("decoders", "on_error") if name in options
@@ -245,11 +253,10 @@ def _is_decoding(transformation: Any) -> TypeGuard[str | ImageDecoder]:
 def _checked_fields(fields: Collection[str] | None) -> tuple[str, ...] | None:
     if fields is None:
         return None
-    fields = (fields,) if isinstance(fields, str) else tuple(fields)
-    for extension in fields:
-        if not extension.startswith("."):
-            raise ValueError(f"fields: an extension starts with a dot, got {extension!r}")
-    return fields
+    listed = [fields] if isinstance(fields, str) else to_list("fields", fields, "extensions")
+    for extension in listed:
+        check_extension("each of fields", extension)
+    return tuple(listed)
 
 
 class StreamedShard(Sequence[Sample]):

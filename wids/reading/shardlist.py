@@ -16,13 +16,21 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 
+from wids.base.arguments import (
+    check_callable,
+    check_extension,
+    check_flag,
+    check_integer,
+    check_mapping,
+    check_path,
+    check_text,
+)
 from wids.base.processes import allow_pickling_views
 from wids.base.progress import progress
 from wids.base.threads import DaemonThreadPool
 from wids.base.urls import display_url
 from wids.base.warn import warn
 from wids.caching.cache import ShardCache
-from wids.display.classnames import find_class_names
 from wids.log import logger, show_if_verbose
 from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
@@ -40,6 +48,7 @@ from wids.reading.rangeshard import MOST_SHARDS_AT_ONCE, read_samples
 from wids.reading.samplesequence import SampleLocation, relabelled
 from wids.reading.shardopener import ShardOpener
 from wids.reading.versions import SeenVersions
+from wids.specs.classnames import find_class_names
 from wids.specs.indexrules import rules_of
 from wids.specs.locations import folder_of, name_of
 from wids.specs.shardtable import UNKNOWN
@@ -170,6 +179,17 @@ class ShardList:
         on_uncounted: OnUncounted | None = None,
     ) -> None:
         show_if_verbose()
+        check_flag("allow_local", allow_local)
+        if concatenated is not None:
+            check_flag("concatenated", concatenated)
+        if dataset_name is not None:
+            check_text("dataset_name", dataset_name)
+        if options is not None:
+            check_mapping("options", options, "top-level keys of a spec")
+        if base is not None:
+            check_path("base", base)
+        if on_uncounted is not None:
+            check_callable("on_uncounted", on_uncounted)
         spec = load_spec(
             shards, base=base, options=options, allow_local=allow_local, cache_dir=cache_dir
         )
@@ -202,7 +222,8 @@ class ShardList:
         )
         # At least 1, even for `lru_size=0`, because a dataset cannot read a shard without opening
         # it.
-        self.lru_size = lru_size or default_max_open_shards()
+        limit = 0 if lru_size is None else check_integer("lru_size", lru_size, 0)
+        self.lru_size = limit or default_max_open_shards()
         self.shards = _counted(spec.shards, self._opener, on_uncounted)
         self._locator = Locator(self.shards.nsamples)
         self._opened = self._no_open_shards()
@@ -297,7 +318,7 @@ class ShardList:
             IndexError: One of them is out of range.
         """
         # All indexes are checked first, so that one out of range fails before a shard is fetched.
-        wanted = [self._locator.position(operator.index(index)) for index in indexes]
+        wanted = self._locator.each_position(indexes)
         with reading_batch(indexes):
             return self.read_batch_as(wanted, wanted)
 
@@ -398,7 +419,7 @@ class ShardList:
 
     def add_transform(self, transformation: Transformation) -> Self:
         """Append a callable to the transformations; returns the dataset, so that calls chain."""
-        self.transformations.append(transformation)
+        self.transformations.append(check_callable("transformation", transformation))
         return self
 
     @property
@@ -502,7 +523,7 @@ class ShardList:
             path: As for `column`.
         """
         return ColumnReader(
-            extension,
+            check_extension("extension", extension),
             path,
             self._pipeline.decoder,
             cache=self.cache,
@@ -527,6 +548,7 @@ class ShardList:
             DecodeError: A sample lacks the field, or it is damaged and `on_error` of the dataset
                 gives no replacement.
         """
+        check_extension("extension", extension)
         gathering = self.locate_batch(indexes)
         with gathering.announced((extension,)):
             return gathering.decode(extension, self._pipeline.array_decoder)
@@ -546,6 +568,7 @@ class ShardList:
             IndexError: One of them is out of range.
             DecodeError: A sample lacks the field.
         """
+        check_extension("extension", extension)
         gathering = self.locate_batch(indexes)
         with gathering.announced((extension,)):
             return gathering.copy_bytes(extension)
@@ -648,7 +671,7 @@ class ShardList:
         Raises:
             IndexError: There is no such sample.
         """
-        shard, local_index, ref = self.locate_sample(index)
+        shard, local_index, ref = self.locate_sample(check_integer("index", index))
         return StreamedShard(shard), local_index, ref
 
     def drop_if_changed(self, shard_index: int) -> None:
@@ -678,6 +701,8 @@ class ShardList:
             ValueError: It draws from other samples, or the dataset fetches no shards.
             CacheError: The cache folder cannot be used.
         """
+        if places is not None:
+            check_callable("places", places)
         length = self._locator.total if places is None else None
         check_foreseeable(sampler, length, by_range=self._opener.by_range)
         if self._ahead is not None:
@@ -727,14 +752,20 @@ class ShardList:
             FetchError: Its shard is remote, and could not be fetched.
             ShardFormatError: Its shard is no tar, or breaks off.
         """
-        return describe.view_sample(self, index)
+        return describe.view_sample(self, check_integer("index", index))
 
     @cached_property
     def class_names(self) -> dict[int, str]:
         """Name of each class by its number, from the spec or a file in its folder; may be empty."""
         # A folder or a list of shards has no base, and datasets of datasets have several folders.
         folders = dict.fromkeys(folder_of(url) or os.curdir for url in self.shards.urls)
-        return find_class_names(self._header, self.base, *islice(folders, _MOST_FOLDERS))
+        return find_class_names(
+            self._header,
+            self.base,
+            *islice(folders, _MOST_FOLDERS),
+            # With `localname` the URLs name local files, and need no server.
+            remote=self.cache.localname is None,
+        )
 
     @property
     def header(self) -> dict[str, Any]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -16,7 +17,9 @@ from wids.base.urls import base_name, display_url, is_local, local_path
 from wids.caching.cache import ShardCache
 from wids.caching.unpack import is_compressed_name
 from wids.errors import ShardFormatError
-from wids.specs.merging import merged_header
+from wids.specs.classnames import find_class_names
+from wids.specs.locations import folder_of
+from wids.specs.merging import class_names, listed_classes, merged_header
 from wids.specs.newspec import name_in_spec, new_spec, shard_entry
 from wids.specs.sources import load_spec
 from wids.tar.interchange import save_foreign_indexes
@@ -24,7 +27,6 @@ from wids.tar.sidecar import SIDECAR_SUFFIX
 from wids.tar.tarindex import TarIndex
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
     from concurrent.futures import Executor
     from pathlib import Path
@@ -253,9 +255,7 @@ def merge_specs(
         ValueError: Two specs list the same shard.
     """
     specs = [load_spec(source) for source in sources]
-    header = merged_header(
-        {display_url(source): spec.header for source, spec in zip(sources, specs, strict=True)}
-    )
+    header = _merged_header(sources, [spec.header for spec in specs])
     parts = all(map(_WRITER_PART.search, sources))
     several = len({spec.name for spec in specs}) > 1 and not parts
     # Parsing gave each shard the name of its spec; in the new spec it would be the shard's own.
@@ -271,6 +271,21 @@ def merge_specs(
         rows.sort(key=lambda row: str(row["url"]))
     name = name or next((spec.name for spec in specs if spec.name), None)
     return new_spec(rows, {**header, "name": name})
+
+
+def _merged_header(sources: Sequence[str], headers: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Merge the top-level keys of specs, with the names of classes that lie beside them."""
+    folders = [folder_of(source) or os.curdir for source in sources]
+    own = {display_url(source): dict(each) for source, each in zip(sources, headers, strict=True)}
+    named = any(map(class_names, own.values()))
+    for folder, each in zip(folders, own.values(), strict=True):
+        # A spec with names is compared with the files beside the others.
+        if named and not class_names(each) and (names := find_class_names({}, folder)):
+            each["classes"] = listed_classes(names)
+    header = merged_header(own)
+    if not named and (names := find_class_names({}, "", *folders)):
+        header["classes"] = listed_classes(names)
+    return header
 
 
 def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None) -> dict[str, str]:

@@ -114,7 +114,7 @@ def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) ->
     """Return the spec of a list of shards, of specs, or of both."""
     if not isinstance(source, Iterable) or isinstance(source, bytes):
         raise SpecError(
-            "expected a path, a URL, an open file, a list, a dict or a DatasetSpec, found "
+            "shards: expected a path, a URL, an open file, a list, a dict or a DatasetSpec, found "
             f"{source!r:.80}"
         )
     items = list(source)

@@ -22,7 +22,7 @@ from wids.base.files import (
 from wids.base.omissions import Omissions
 from wids.base.optional import load
 from wids.base.progress import progress
-from wids.specs.merging import merged_header
+from wids.specs.merging import class_names, merged_header
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -94,6 +94,8 @@ def export_files(
 def _add_keys(dataset: ShardedSequence, omissions: Omissions) -> None:
     for key in merged_header({"the dataset": dataset.header}):
         omissions.add("top-level keys of the spec", key)
+    if not class_names(dataset.header) and dataset.class_names:
+        omissions.add("names of classes in a file beside the shards", str(dataset.dataset_name))
 
 
 def _check_inside(folder: Path, top: Path, index: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Mapping
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.arguments import check_text, to_list
 from wids.base.warn import warn
 from wids.reading.collate import column_of
 from wids.reading.fetchahead import check_foreseeable
@@ -19,7 +21,7 @@ from wids.reading.ragged import Ragged, Values, join, take
 from wids.reading.samplesequence import relabelled
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from contextlib import AbstractContextManager
 
     from wids.ordering.lookahead import Foreseeable, Places
@@ -28,9 +30,28 @@ if TYPE_CHECKING:
     from wids.reading.pipeline import BatchKind
     from wids.reading.samplesequence import SampleLocation
 
-__all__ = ["Chain", "Together"]
+__all__ = ["Chain", "Together", "checked_parts"]
 
 Integers = npt.NDArray[np.int64]
+
+
+def checked_parts(parts: Any) -> list[Any]:
+    """Return sequences of samples in a list; raise TypeError if there is something else.
+
+    >>> checked_parts(([1, 2], [3]))
+    [[1, 2], [3]]
+    """
+    # A dataset in place of a list would count each of its samples as a dataset.
+    if hasattr(parts, "read_as"):
+        raise TypeError(f"parts must be datasets in a list; got one dataset: {parts!r:.80}")
+    for number, part in enumerate(listed := to_list("parts", parts, "datasets")):
+        sequence = hasattr(part, "__len__") and hasattr(part, "__getitem__")
+        if not sequence or isinstance(part, str | bytes | Mapping):
+            raise TypeError(
+                f"parts[{number}] must be a dataset, or another sequence of samples; got "
+                f"{part!r:.80}"
+            )
+    return listed
 
 
 class Chain:
@@ -44,12 +65,15 @@ class Chain:
         parts, names: As given.
 
     Raises:
+        TypeError: The parts are no list of sequences.
         ValueError: There is not one name for each part.
     """
 
     def __init__(self, parts: Sequence[Any], names: Sequence[str] | None = None) -> None:
-        self.parts = list(parts)
-        self.names = None if names is None else list(names)
+        self.parts = checked_parts(parts)
+        self.names = None if names is None else to_list("names", names, "a name for each part")
+        for name in self.names or ():
+            check_text("each of names", name)
         if self.names is not None and len(self.names) != len(self.parts):
             raise ValueError(
                 f"names: expected one for each of {len(self.parts)} parts, got {names!r}"

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.arguments import check_text
 from wids.base.progress import progress
 from wids.codecs.formats import field_kind
 from wids.codecs.headers import has_fact
@@ -137,18 +138,25 @@ def _unknown(samples: SampleSequence, comparison: Comparison) -> ValueError:
     )
 
 
-def column_named(name: str) -> tuple[str, tuple[str, ...]]:
+def column_named(name: str, argument: str = "column") -> tuple[str, tuple[str, ...]]:
     """Read the name of a column as filters write it: a field, and the way to a value in it.
 
+    Args:
+        name: Such as ".json:size.width".
+        argument: What it was given as, for messages.
+
     Raises:
+        TypeError: It is no text.
         ValueError: It does not begin with a dot.
 
     >>> column_named(".json:size.width"), column_named(".cls")
     (('.json', ('size', 'width')), ('.cls', ()))
     """
-    field, _, path = name.partition(":")
+    field, _, path = check_text(argument, name, "the name of a column").partition(":")
     if not field.startswith("."):
-        raise ValueError(f"expected a column such as '.cls' or '.json:size.width', got {name!r}")
+        raise ValueError(
+            f"{argument}: expected a column such as '.cls' or '.json:size.width', got {name!r}"
+        )
     return field, tuple(path.split(".")) if path else ()
 
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import torch
 from torch.utils.data import IterableDataset, get_worker_info
 
+from wids.base.arguments import check_mapping
 from wids.base.warn import warn
 from wids.ordering.batchsampler import BatchSampler
 
@@ -46,6 +47,7 @@ class SampleIterable(IterableDataset[Any]):
             names without the leading dot, with `__key__` and `__url__`.
 
     Raises:
+        TypeError: The sampler is none of this library.
         ValueError: The style is unknown.
     """
 
@@ -122,6 +124,12 @@ class SampleIterable(IterableDataset[Any]):
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Make the next pass continue behind the samples that were yielded before."""
+        check_mapping("state_dict", state_dict, "what state_dict() of a SampleIterable returned")
+        if not {"start", "taken"} <= set(state_dict):
+            raise ValueError(
+                "state_dict is no state of a SampleIterable: expected 'start' and 'taken', got "
+                f"{', '.join(map(repr, state_dict)) or 'nothing'}"
+            )
         if state_dict["start"]:
             self.batches.load_state_dict(state_dict["start"])
             self._skip = int(state_dict["taken"])

@@ -187,7 +187,8 @@ def read_keys(keys: Any) -> list[str]:
         keys = np.load(path, mmap_mode="r", allow_pickle=False)
     if isinstance(keys, str):
         raise TypeError(
-            f"{keys!r}: expected a list of keys, or a file of them, and there is no such file"
+            "keys: expected a list of keys, or a file of them, and there is no such file: "
+            f"{keys!r:.80}"
         )
     if isinstance(keys, np.ndarray):
         if keys.dtype.names is not None and len(keys.dtype) == 2:
@@ -197,5 +198,5 @@ def read_keys(keys: Any) -> list[str]:
     found = list(keys) if isinstance(keys, Iterable) else [keys]
     for key in found:
         if not isinstance(key, str):
-            raise TypeError(f"expected keys, which are texts, got {key!r:.80}")
+            raise TypeError(f"keys: expected a list of texts, got {key!r:.80}")
     return found

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import operator
+from collections.abc import Mapping
 from fractions import Fraction
+from numbers import Rational
 from typing import TYPE_CHECKING, Any
 
+from wids.base.arguments import check_integer, check_number, check_sized
 from wids.ordering.mixtureorder import share_out
 from wids.views.viewable import Concatenation, View
 
@@ -55,7 +57,7 @@ class Mixture(Concatenation):
         super().__init__(parts)
         sizes = [len(part) for part in self.parts]
         if not sizes or min(sizes) < 1:
-            raise ValueError(f"a mixture needs parts with samples, got parts of {sizes} samples")
+            raise ValueError(f"parts of a mixture must have samples, got parts of {sizes} samples")
         self.weights = _exact_weights(weights, self.parts, sizes)
         self.num_samples = _epoch_length(num_samples, sizes, self.weights)
         _refuse_parts_never_drawn(self.weights, self.num_samples)
@@ -86,7 +88,11 @@ def _exact_weights(
         weights = "size" if None in given else given
     if isinstance(weights, str) and weights == "size":
         weights = sizes
-    if isinstance(weights, str) or len(weights) != len(parts):
+    if isinstance(weights, Mapping):
+        raise TypeError(
+            f"weights must be numbers in the order of the parts, not by name; got {weights!r:.80}"
+        )
+    if isinstance(weights, str) or check_sized("weights", weights, "a list") != len(parts):
         raise ValueError(
             f"weights must be 'size' or one number for each of {len(parts)} parts, got {weights!r}"
         )
@@ -98,14 +104,12 @@ def _exact_weights(
 
 def _exact_weight(weight: Any, part: int) -> Fraction:
     """Read a weight as the fraction that was meant: 0.1 as one tenth, 1 / 3 as one third."""
-    try:
+    if isinstance(weight, Rational):
         exact = Fraction(weight)
-    except (TypeError, ValueError, OverflowError):
-        exact = Fraction(-1)
+    else:
+        exact = Fraction(check_number(f"weights[{part}] of a mixture", weight, 0))
     if exact < 0:
-        raise ValueError(
-            f"weight {part} of a mixture must be a finite number of at least 0, got {weight!r}"
-        )
+        raise ValueError(f"weights[{part}] of a mixture must be at least 0, got {weight!r}")
     simple = exact.limit_denominator(10**9)
     # A tiny weight has no simple fraction near it, and counts as it is.
     return simple if abs(simple - exact) * 10**12 <= exact else exact
@@ -140,6 +144,4 @@ def _epoch_length(num_samples: int | str, sizes: list[int], weights: list[Fracti
         return max(1, int(min(needed)))
     if num_samples == "all":
         return -int(-max(needed) // 1)
-    if isinstance(num_samples, str) or operator.index(num_samples) < 1:
-        raise ValueError(f"num_samples must be 'first', 'all' or at least 1, got {num_samples!r}")
-    return operator.index(num_samples)
+    return check_integer("num_samples", num_samples, 1, unless="'first' or 'all'")

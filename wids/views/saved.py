@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from wids.base.arguments import check_path
 from wids.base.files import write_output
 from wids.base.urls import base_name, is_local, local_path
 from wids.reading.shardlist import ShardList
@@ -60,9 +61,9 @@ def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = 
         ValueError: The path does not end in `.json`.
         OSError: It cannot be written.
     """
-    target = Path(path)
+    target = Path(check_path("path", path))
     if target.suffix != ".json":
-        raise ValueError(f"{target}: expected a name that ends in .json")
+        raise ValueError(f"path {str(target)!r}: expected a name that ends in .json")
     node = _Writer(target).node(samples)
     if "base" not in node:
         node = {"base": node}

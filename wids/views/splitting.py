@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
+from wids.base.arguments import check_number
 from wids.base.keyhash import hash_keys
 from wids.ordering.permute import derive_key, derive_keys, permute
 
@@ -78,7 +79,7 @@ def hash_values(values: Any) -> Hashes:
 
 
 def _running_shares(shares: Mapping[str, float]) -> npt.NDArray[np.float64]:
-    given = np.array(list(shares.values()), np.float64)
+    given = np.array([check_number(f"share {name}", share) for name, share in shares.items()])
     if len(given) < 2 or not (np.isfinite(given) & (given > 0)).all():
         raise ValueError(
             "split: expected at least two parts with a share above 0 each, such as "

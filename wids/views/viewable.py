@@ -21,6 +21,15 @@ from typing import TYPE_CHECKING, Any, Literal, Self, Unpack
 
 import numpy as np
 
+from wids.base.arguments import (
+    check_callable,
+    check_choice,
+    check_flag,
+    check_integer,
+    check_mapping,
+    check_sized,
+    check_text,
+)
 from wids.base.keyhash import hash_key
 from wids.display.notebook import DatasetFacts
 from wids.ordering.permute import derive_key, permute
@@ -28,7 +37,7 @@ from wids.ordering.randomseeds import reading_batch
 from wids.reading import describe
 from wids.reading.openshards import checked_position, checked_positions
 from wids.reading.shardlist import ShardList
-from wids.views.concatenation import Chain
+from wids.views.concatenation import Chain, checked_parts
 from wids.views.filling import Filled
 from wids.views.filtering import column_named, holding
 from wids.views.indexlist import IndexList
@@ -119,7 +128,7 @@ class Viewable(_Sequence):
         >>> list(view), list(view[1:]), list(view[[True, False, True]])
         (['d', 'a', 'a'], ['a', 'a'], ['d', 'a'])
         """
-        rows = _index_list(chosen, len(self))
+        rows = _index_list("chosen", chosen, len(self))
         words = f"[{chosen.start}:{chosen.stop}:{chosen.step}]" if isinstance(chosen, slice) else ""
         return self._chosen(rows, words or f"select({len(rows)} samples)")
 
@@ -134,8 +143,8 @@ class Viewable(_Sequence):
             ValueError: There are not as many.
         """
         total = len(self)
-        if not 0 <= operator.index(num_samples) <= total:
-            raise ValueError(f"take: expected 0 to {total} samples, got {num_samples}")
+        num_samples = check_integer("num_samples", num_samples, 0, total)
+        seed = check_integer("seed", seed)
         places = np.arange(num_samples, dtype=np.int64)
         if num_samples < total:
             places = np.sort(permute(places, total, derive_key(seed, _TAKEN)))
@@ -154,13 +163,18 @@ class Viewable(_Sequence):
                 something else.
         """
         if isinstance(condition, str):
+            if columns:
+                raise ValueError(
+                    f"columns are for a function, got {columns!r:.80} with the filter {condition!r}"
+                )
             rows = IndexList.of(np.flatnonzero(holding(self, condition)))
             return self._chosen(rows, f"filter({condition!r})")
-        mask = np.asarray(condition(*(self._column_named(name) for name in columns)))
+        check_callable("condition", condition, "a filter in a text, or a function of columns")
+        mask = np.asarray(condition(*(self._column_named(name, "columns") for name in columns)))
         if mask.dtype != np.bool_ or mask.shape != (len(self),):
             raise ValueError(
-                f"filter: expected a truth value for each of {len(self)} samples from the "
-                f"function, got {mask.dtype} of shape {mask.shape}"
+                f"filter: condition: expected a truth value for each of {len(self)} samples from "
+                f"the function, got {mask.dtype} of shape {mask.shape}"
             )
         names = ", ".join(["function", *map(repr, columns)])
         return self._chosen(IndexList.of(np.flatnonzero(mask)), f"filter({names})")
@@ -175,11 +189,13 @@ class Viewable(_Sequence):
         Raises:
             ValueError: Its values cannot be put into an order.
         """
+        descending = check_flag("descending", descending)
         values = list(self.keys) if column == "key" else self._column_named(column)
         array = values if isinstance(values, np.ndarray) else np.array(list(values), object)
         if array.ndim != 1:
             raise ValueError(
-                f"sort_by: expected one value for each sample, {column!r} has {array.shape[1:]}"
+                f"sort_by: column: expected one value for each sample, {column!r} has "
+                f"{array.shape[1:]}"
             )
         try:
             order = np.argsort(array[::-1] if descending else array, kind="stable")
@@ -212,7 +228,10 @@ class Viewable(_Sequence):
         >>> sorted([*parts["train"], *parts["val"]]) == list(range(10)), len(parts["val"])
         (True, 2)
         """
-        classes = None if stratify is None else list(self._column_named(stratify))
+        seed = check_integer("seed", seed)
+        classes = None
+        if stratify is not None:
+            classes = list(self._column_named(stratify, "stratify"))
         if by == "sample":
             ranks = shuffled_ranks(len(self), seed)
             numbers = by_exact_share(ranks, classes, parts)
@@ -237,16 +256,17 @@ class Viewable(_Sequence):
 
     def _group_hashes(self, by: Any) -> npt.NDArray[np.uint64]:
         if isinstance(by, str):
-            return self.key_hashes() if by == "key" else hash_values(self._column_named(by))
+            return self.key_hashes() if by == "key" else hash_values(self._column_named(by, "by"))
+        check_sized("by", by, "'key', 'sample', a column, or a group for each sample")
         hashes = hash_values(by)
         if len(hashes) != len(self):
             raise ValueError(
-                f"split: expected a group for each of {len(self)} samples, got {len(hashes)}"
+                f"split: by: expected a group for each of {len(self)} samples, got {len(hashes)}"
             )
         return hashes
 
-    def _column_named(self, name: str) -> Values:
-        extension, path = column_named(name)
+    def _column_named(self, name: str, argument: str = "column") -> Values:
+        extension, path = column_named(name, argument)
         return self.column(extension, *path)
 
     def map(self, function: Callable[[Any], Any]) -> MappedView:
@@ -258,7 +278,7 @@ class Viewable(_Sequence):
         Args:
             function: From a sample to what takes its place; picklable, for workers.
         """
-        return MappedView(self, function)
+        return MappedView(self, check_callable("function", function, "a function of a sample"))
 
     @property
     def keys(self) -> Keys:
@@ -273,7 +293,7 @@ class Viewable(_Sequence):
         Raises:
             KeyError: No sample has it.
         """
-        found = self._find(key)
+        found = self._find(check_text("key", key))
         if found is None:
             first = f", the first has {self.key_at(0)!r}" if len(self) else ""
             raise KeyError(f"no sample of {len(self)} has the key {key!r}{first}")
@@ -338,7 +358,7 @@ class Viewable(_Sequence):
         mask = np.ones(len(self), np.bool_)
         keys = _keys_if_any(unwanted)
         if keys is None:
-            mask[_index_list(unwanted, len(self)).array()] = False
+            mask[_index_list("unwanted", unwanted, len(self)).array()] = False
         else:
             rows, places = self._pairs(keys, column)
             self._check_found(keys, rows, missing)
@@ -355,8 +375,7 @@ class Viewable(_Sequence):
         return find_all(wanted, table, lambda places: [texts[place] for place in places.tolist()])
 
     def _check_found(self, wanted: list[str], rows: Any, missing: str) -> None:
-        if missing not in {"error", "drop"}:
-            raise ValueError(f'missing: expected "error" or "drop", got {missing!r}')
+        check_choice("missing", missing, ("error", "drop"))
         found = np.zeros(len(wanted), np.bool_)
         found[rows] = True
         if missing == "error" and not found.all():
@@ -414,15 +433,20 @@ class Viewable(_Sequence):
         >>> joined[2][".cls"], joined[2][".caption"], list(joined.column(".caption"))
         (2, 'two', ['zero', 'one', 'two'])
         """
-        if missing not in {"error", "drop", "fill"}:
-            raise ValueError(f'missing: expected "error", "drop" or "fill", got {missing!r}')
+        check_choice("missing", missing, ("error", "drop", "fill"))
+        if rename is not None:
+            check_mapping("rename", rename, "new names by extension")
+        replace = check_flag("replace", replace)
+        aligned = None if aligned is None else check_flag("aligned", aligned)
         if is_table(right):
             source = table_source(right, copies=joins_folder(self))
             how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
             return self._with_rows(joined_rows(self, source, aligned=aligned, **how), replace)
         if on not in {None, "key", "__key__"}:
             raise ValueError(f"on: datasets are joined by their keys, got {on!r}")
-        other = right if fields is None else right.with_options(fields=fields)
+        if not hasattr(right, "key_hashes"):
+            raise TypeError(f"right must be a dataset, a view or a table; got {right!r:.80}")
+        other: Any = right if fields is None else right.with_options(fields=fields)
         pairs = counterparts(self, other, missing=missing, aligned=aligned)
         if pairs is None:
             return Join(self, other, rename or {}, replace=replace)
@@ -459,8 +483,7 @@ class Viewable(_Sequence):
         Raises:
             ValueError: A table or a row is missing, or as for `join`.
         """
-        if missing not in {"error", "drop", "fill"}:
-            raise ValueError(f'missing: expected "error", "drop" or "fill", got {missing!r}')
+        check_choice("missing", missing, ("error", "drop", "fill"))
         shards = [url for dataset in datasets_of(self) for url in dataset.shards.urls]
         source = beside_shards(pattern, dict.fromkeys(shards), missing=missing)
         how: Any = {"on": on, "missing": missing, "fields": fields, "rename": rename}
@@ -493,7 +516,7 @@ class Viewable(_Sequence):
         Args:
             index: A negative one counts from the end.
         """
-        return describe.view_sample(self, index)
+        return describe.view_sample(self, check_integer("index", index))
 
     def __enter__(self) -> Self:
         return self
@@ -697,10 +720,11 @@ def concat(parts: Sequence[Any], names: Sequence[str] | None = None) -> Concaten
     >>> len(both), both[2], list(both[::2])
     (3, 'c', ['a', 'c'])
     """
-    if not len(parts):
-        raise ValueError("concat: expected at least one sequence of samples, got none")
+    given = checked_parts(parts)
+    if not given:
+        raise ValueError("parts: expected at least one sequence of samples, got none")
     flat: list[Any] = []
-    for part in parts:
+    for part in given:
         # Names belong to the parts that were given.
         plain = names is None and type(part) is Concatenation and part.names is None
         flat += part.parts if plain else [part]
@@ -711,7 +735,7 @@ def _keys_if_any(unwanted: Any) -> list[str] | None:
     """Return keys that were given, or those in a file; None for indexes."""
     if isinstance(unwanted, str | os.PathLike):
         path = Path(unwanted)
-        if path.suffix == ".npy" and _read_npy(path).dtype.kind in "iub":
+        if path.suffix == ".npy" and _read_npy("unwanted", path).dtype.kind in "iub":
             return None
         return read_keys(unwanted)
     items = unwanted[:1] if isinstance(unwanted, list | tuple | np.ndarray) else ()
@@ -720,8 +744,8 @@ def _keys_if_any(unwanted: Any) -> list[str] | None:
     return read_keys(unwanted) if len(items) and isinstance(items[0], str) else None
 
 
-def _index_list(chosen: Any, total: int) -> IndexList:
-    """Return the indexes that a user chose among `total` samples."""
+def _index_list(name: str, chosen: Any, total: int) -> IndexList:
+    """Return the indexes that a user chose among `total` samples, as the argument of a name."""
     if isinstance(chosen, IndexList):
         return chosen
     if isinstance(chosen, slice):
@@ -731,24 +755,26 @@ def _index_list(chosen: Any, total: int) -> IndexList:
         if all(0 <= end < total for end in ends):
             return IndexList.over(chosen)
     if isinstance(chosen, str | os.PathLike):
-        chosen = _read_npy(Path(chosen))
+        chosen = _read_npy(name, Path(chosen))
     array: npt.NDArray[Any] = np.asarray(chosen)
     if array.dtype == np.bool_ and array.ndim == 1:
         if len(array) != total:
             raise ValueError(
-                f"a mask has a truth value for each of {total} samples, got {len(array)}"
+                f"{name}: a mask has a truth value for each of {total} samples, got {len(array)}"
             )
         return IndexList.of(np.flatnonzero(array))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise TypeError(
-            "expected indexes or truth values of samples, in one dimension, got "
+            f"{name}: expected indexes or truth values of samples, in one dimension, got "
             f"{type(chosen).__name__} {chosen!r:.80}"
         )
     return IndexList.of(checked_positions(array.astype(np.int64), total))
 
 
-def _read_npy(path: Path) -> npt.NDArray[Any]:
+def _read_npy(name: str, path: Path) -> npt.NDArray[Any]:
     if path.suffix != ".npy":
-        raise ValueError(f"{path}: expected a .npy file of indexes or truth values")
+        raise ValueError(
+            f"{name} must be indexes, truth values, or a .npy file of them; got {str(path)!r:.80}"
+        )
     array: npt.NDArray[Any] = np.load(path, mmap_mode="r", allow_pickle=False)
     return array

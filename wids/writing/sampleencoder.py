@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from wids.base.arguments import check_mapping, check_text
 from wids.codecs.formats import WRAPPERS, encode_field, pack_field
 from wids.tar.grouping import split_name
 
@@ -116,7 +117,9 @@ class SampleEncoder:
 
 def _checked_encoders(encoders: Mapping[str, Encoder]) -> dict[str, Encoder]:
     """Return the user's encoders, with extensions in lower case and with a leading dot."""
+    check_mapping("encoders", encoders, "functions by extension")
     for extension, encoder in encoders.items():
+        check_text("each extension of encoders", extension)
         if not callable(encoder):
             raise TypeError(f"encoders[{extension!r}]: expected a function, got {encoder!r:.80}")
     return {f".{name.lower().removeprefix('.')}": encoder for name, encoder in encoders.items()}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, TypedDict
 
+from wids.base.arguments import check_flag, check_integer, to_list
 from wids.base.files import OutputFile, named_write_errors, remove_parts
 from wids.base.hashing import DIGESTS, RunningDigests
 from wids.base.warn import warn
@@ -47,18 +48,25 @@ def shard_options(
         fsync: Sync the shard to disk before it gets its final name.
 
     Raises:
-        ValueError: A spec has no field for one of the digests.
+        TypeError: An option is of another type.
+        ValueError: A spec has no field for one of the digests, or `mtime` is negative.
 
     >>> shard_options(digests="md5")["digests"]
     ('md5',)
     """
     # Otherwise a string would be iterated letter by letter.
-    named = (digests,) if isinstance(digests, str) else tuple(dict.fromkeys(digests))
+    given = [digests] if isinstance(digests, str) else to_list("digests", digests, "names")
+    named = tuple(dict.fromkeys(given))
     unknown = [name for name in named if name not in _ALGORITHMS]
     if unknown:
         known = " and ".join(map(repr, _ALGORITHMS))
         raise ValueError(f"digests: expected some of {known}, got {unknown[0]!r}")
-    return {"mtime": mtime, "sidecars": sidecars, "digests": named, "fsync": fsync}
+    return {
+        "mtime": check_integer("mtime", mtime, 0),
+        "sidecars": check_flag("sidecars", sidecars),
+        "digests": named,
+        "fsync": check_flag("fsync", fsync),
+    }
 
 
 class NewShard:

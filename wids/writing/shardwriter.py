@@ -6,12 +6,12 @@ name only when it is complete.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from itertools import takewhile
 from pathlib import Path
-from typing import Any, Self, Unpack
+from typing import TYPE_CHECKING, Any, Self, Unpack
 
+from wids.base.arguments import check_callable, check_flag, check_integer, check_number, check_path
 from wids.base.files import named_write_errors, remove_parts, write_output
 from wids.base.urls import display_url
 from wids.specs.journal import Journal, is_left_over
@@ -21,6 +21,9 @@ from wids.writing.memberwriter import member_nbytes
 from wids.writing.resume import WholeShards
 from wids.writing.sampleencoder import Encoder, SampleEncoder
 from wids.writing.shardfile import NewShard, ShardOptions, shard_options, warn_of_older
+
+if TYPE_CHECKING:
+    import os
 
 __all__ = ["ShardWriter"]
 
@@ -97,11 +100,14 @@ class ShardWriter:
             TypeError: An option does not exist.
         """
         self._pattern = _checked_pattern(pattern)
-        if maxcount < 1 or maxsize < 1 or start_shard < 0:
-            raise ValueError(
-                "maxcount and maxsize must be >= 1 and start_shard >= 0, "
-                f"got {maxcount=}, {maxsize=}, {start_shard=}"
-            )
+        # Bounds may be floats, such as 3e9.
+        check_number("maxcount", maxcount, 1)
+        check_number("maxsize", maxsize, 1)
+        start_shard = check_integer("start_shard", start_shard, 0)
+        num_replicas = check_integer("num_replicas", num_replicas, 1)
+        rank, resume = check_integer("rank", rank), check_flag("resume", resume)
+        if post is not None:
+            check_callable("post", post, "a function of the path of a shard")
         if not 0 <= rank < num_replicas:
             raise ValueError(
                 f"rank must lie in [0, num_replicas), got {rank} of {num_replicas} writers"
@@ -112,8 +118,9 @@ class ShardWriter:
         self._step = num_replicas
         self._post = post
         self._encode = SampleEncoder(encoders)
-        self._spec = None if spec is None else _spec_of_rank(Path(spec), rank, num_replicas)
-        self.header: dict[str, Any] = {} if spec is None else {"name": Path(spec).stem}
+        given = None if spec is None else Path(check_path("spec", spec))
+        self._spec = None if given is None else _spec_of_rank(given, rank, num_replicas)
+        self.header: dict[str, Any] = {} if given is None else {"name": given.stem}
         self._options = shard_options(**options)
         self._open: NewShard | None = None
         self._closed = False
@@ -277,7 +284,7 @@ def _spec_of_rank(spec: Path, rank: int, num_replicas: int) -> Path:
 
 def _checked_pattern(pattern: str | os.PathLike[str]) -> str:
     """Return the pattern; raise unless it gives each number a distinct local path."""
-    text = os.fspath(pattern)
+    text = check_path("pattern", pattern)
     shown = f"pattern {display_url(text)!r}"
     problem = ""
     try:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from wids.base.arguments import check_flag, check_integer
 from wids.base.files import OutputFile, named_write_errors
 from wids.base.urls import display_url
 from wids.writing.memberwriter import ByteSink, SampleArchive
@@ -59,7 +60,8 @@ class TarWriter:
             BlockingIOError: Another process is writing the same file.
         """
         self._encode = SampleEncoder(encoders)
-        self._fsync = fsync
+        self._fsync = check_flag("fsync", fsync)
+        check_integer("mtime", mtime, 0)
         self._file: OutputFile | None = None
         self._pipe: io.BufferedWriter | None = None
         if isinstance(target, str | os.PathLike) and target != "-":

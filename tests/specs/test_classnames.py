@@ -1,0 +1,188 @@
+"""Class names are found in the spec or in files, and malformed names are ignored."""
+
+import json
+import os
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers.server import ShardServer
+from helpers.shards import write_shard
+from hypothesis import given
+from hypothesis import strategies as st
+
+from wids import ShardListDataset, SpecError, reshard
+from wids.base.omissions import Omissions
+from wids.cli import main
+from wids.errors import WidsWarning
+from wids.specs.classnames import find_class_names, parse_class_names
+from wids.tools.exporters import export_files
+
+
+@pytest.mark.parametrize(
+    ("header", "names"),
+    [
+        ({"class_names": ["a", "b"]}, {0: "a", 1: "b"}),
+        ({"classes": {"7": "a", "no number": "b"}}, {7: "a"}),
+        ({"labels": ["a"], "class_names": []}, {0: "a"}),
+        ({"info": {"class_names": {"0": "a"}}}, {0: "a"}),
+        ({"label2id": {"a": 0, "b": 7, "odd": "x", "both": True}}, {0: "a", 7: "b"}),
+        ({"id2label": {"1": "a"}}, {1: "a"}),
+        ({"classes": {"a": 0, "the same": 0}}, {0: "a"}),
+        ({"classes": {"0": ["n01440764", "tench"]}}, {0: "n01440764 tench"}),
+        ({"info": "some words about class_names"}, {}),
+        ({"class_names": "abc"}, {}),
+        ({"class_names": {"9" * 5000: "a", "\u0663": "b"}}, {}),
+        ({"class_names": None}, {}),
+        ({}, {}),
+    ],
+)
+def test_a_spec_may_name_its_classes(header: dict, names: dict) -> None:
+    """Names at the top of a spec or in its info are used; malformed ones are ignored."""
+    assert find_class_names(header, "") == names
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("classes.txt", "cat\ndog\n"),
+        ("class_names.json", '["cat", "dog"]'),
+        ("classes.json", '{"0": "cat", "1": "dog"}'),
+        ("classes.json", '{"dog": 1, "cat": 0}'),
+        ("labels.txt", "\ufeffcat\r\ndog\r\n\r\n"),
+    ],
+)
+def test_a_file_beside_the_shards_may_name_them(tmp_path: Path, name: str, text: str) -> None:
+    """A file of lines or JSON names the classes; the spec takes precedence."""
+    (tmp_path / name).write_text(text)
+    assert find_class_names({}, str(tmp_path)) == {0: "cat", 1: "dog"}
+    assert find_class_names({"classes": ["x"]}, str(tmp_path)) == {0: "x"}
+
+
+@pytest.mark.parametrize("source", ["folder", "list", "relative", "pattern", "spec elsewhere"])
+def test_names_lie_beside_the_shards(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
+) -> None:
+    """For a folder, a list or a pattern, the folder of its shards is searched."""
+    folder = tmp_path / "cats"
+    path = write_shard(folder / "a.tar", [{"__key__": "a", ".cls": "1"}])
+    (folder / "classes.json").write_text('{"cat": 0, "dog": 1}')
+    spec = tmp_path / "specs" / "train.json"
+    spec.parent.mkdir()
+    spec.write_text(json.dumps({"shardlist": [{"url": "../cats/a.tar", "nsamples": 1}]}))
+    monkeypatch.chdir(folder)
+    sources = {
+        "folder": folder,
+        "list": [str(path)],
+        "relative": ["a.tar"],
+        "pattern": str(folder / "*.tar"),
+        "spec elsewhere": spec,
+    }
+    dataset = ShardListDataset(sources[source])
+    assert dataset.class_names == {0: "cat", 1: "dog"}
+    assert "1 (dog)" in repr(dataset.show(0))
+
+
+@pytest.mark.parametrize("text", ["12", "[", '{"a": "b"}', "[" * 100_000, "\x00"])
+def test_a_file_of_another_form_is_refused(tmp_path: Path, text: str) -> None:
+    """A malformed file that the user named is an error; one that was found gives a warning."""
+    path = tmp_path / "classes.json"
+    path.write_text(text)
+    with pytest.raises(SpecError, match="classes.json: expected"):
+        parse_class_names(path)
+    with pytest.warns(WidsWarning, match="classes.json"):
+        assert find_class_names({}, str(tmp_path)) == {}
+    (tmp_path / "classes.txt").write_text("cat")
+    with pytest.warns(WidsWarning, match="classes.json"):
+        assert find_class_names({}, str(tmp_path)) == {0: "cat"}
+
+
+def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    """Link loops, folders and pipes with such a name are ignored."""
+    (tmp_path / "classes.json").symlink_to("classes.json")
+    (tmp_path / "classes.txt").mkdir()
+    os.mkfifo(tmp_path / "labels.txt")
+    assert find_class_names({}, str(tmp_path)) == {}
+    with pytest.raises(OSError, match="classes.json"):
+        parse_class_names(tmp_path / "classes.json")
+
+
+@given(st.lists(st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1), min_size=1))
+def test_names_come_back_as_they_were_written(names: list[str]) -> None:
+    """Names are the same from a JSON file and from a spec."""
+    header = json.loads(json.dumps({"class_names": names}))
+    assert find_class_names(header, "") == dict(enumerate(names))
+
+
+def test_names_beside_a_remote_spec_are_found_by_all(
+    tmp_path: Path, shard_server: ShardServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A dataset, `wids merge` and `wids reshard` take the names in a remote folder."""
+    monkeypatch.chdir(tmp_path)
+    shard = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": "1"}])
+    shard_server.put("a.tar", shard.read_bytes())
+    shard_server.put("classes.txt", b"cat\ndog\n")
+    spec = {"wids_version": 1, "shardlist": [{"url": "a.tar", "nsamples": 1}]}
+    url = shard_server.put("spec.json", json.dumps(spec).encode())
+    dataset = ShardListDataset(url, cache_dir=tmp_path / "cache")
+    assert dataset.class_names == {0: "cat", 1: "dog"}
+    assert len(dataset.filter(".cls == dog")) == 1
+    assert main(["merge", url, "-o", "all.json"]) == 0
+    assert json.loads(Path("all.json").read_text())["classes"] == ["cat", "dog"]
+    shards = ShardListDataset([(f"{shard_server.url}/a.tar", 1)], cache_dir=tmp_path / "cache")
+    assert shards.class_names == {0: "cat", 1: "dog"}
+    reshard(dataset, np.arange(1), "out/x-%d.tar")
+    assert json.loads(Path("out/x.json").read_text())["classes"] == ["cat", "dog"]
+    omissions = Omissions()
+    export_files(dataset, tmp_path / "files", omissions)
+    assert "names of classes" in str(omissions.lines())
+
+
+def test_a_server_that_fails_is_said(shard_server: ShardServer) -> None:
+    """Names that could not be looked for are named in a warning; a missing file is not."""
+    assert find_class_names({}, shard_server.url) == {}
+    shard_server.put("classes.json", b"no names")
+    with pytest.warns(WidsWarning, match="classes.json"):
+        assert find_class_names({}, shard_server.url) == {}
+
+
+def test_a_folder_has_the_names_of_a_spec_in_it(tmp_path: Path) -> None:
+    """A folder that is opened without its spec has the names of the spec; others do not count."""
+    folder = write_shard(tmp_path / "a.tar", [{"__key__": "a", ".cls": "1"}]).parent
+    entry = {"url": "a.tar", "nsamples": 1}
+    spec = {"wids_version": 1, "shardlist": [entry], "classes": ["cat", "dog"]}
+    (folder / "train.json").write_text(json.dumps(spec))
+    other = {**spec, "shardlist": [{**entry, "url": "b.tar"}], "classes": ["dog", "cat"]}
+    (folder / "other.json").write_text(json.dumps(other))
+    (folder / "list.json").write_text('["a.tar"]')
+    assert ShardListDataset(folder).class_names == {0: "cat", 1: "dog"}
+    plain = {"wids_version": 1, "shardlist": [entry]}
+    (folder / "plain.json").write_text(json.dumps(plain))
+    assert ShardListDataset(folder / "plain.json").class_names == {}
+    (folder / "val.json").write_text(json.dumps({**spec, "classes": ["dog", "cat"]}))
+    with pytest.warns(WidsWarning, match="disagree"):
+        assert ShardListDataset(folder).class_names == {}
+
+
+def test_merged_names_are_compared_with_files_beside_specs(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The names in a spec and those in a file beside another one must agree to be merged."""
+    sources = []
+    for name in "ab":
+        (tmp_path / name).mkdir()
+        write_shard(tmp_path / name / f"{name}.tar", [{"__key__": name, ".cls": "1"}])
+        spec = {"wids_version": 1, "shardlist": [{"url": f"{name}.tar", "nsamples": 1}]}
+        spec |= {"classes": ["cat", "dog"]} if name == "a" else {}
+        (tmp_path / name / f"{name}.json").write_text(json.dumps(spec))
+        sources.append(str(tmp_path / name / f"{name}.json"))
+    names = tmp_path / "b" / "classes.txt"
+    names.write_text("cat\ndog\nowl\n")
+    output = tmp_path / "all.json"
+    assert main(["merge", *sources, "-o", str(output)]) == 0
+    assert json.loads(output.read_text())["classes"] == ["cat", "dog", "owl"]
+    output.unlink()
+    names.write_text("dog\ncat\n")
+    assert main(["merge", *sources, "-o", str(output)]) == 1
+    assert "class 0" in capsys.readouterr().err
+    assert not output.exists()

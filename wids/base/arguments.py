@@ -1,0 +1,199 @@
+"""Checks of arguments: each returns a plain value, or raises an error that names the argument."""
+
+import operator
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from numbers import Real
+from typing import Any
+
+__all__ = [
+    "check_callable",
+    "check_choice",
+    "check_extension",
+    "check_flag",
+    "check_integer",
+    "check_mapping",
+    "check_number",
+    "check_path",
+    "check_sized",
+    "check_text",
+    "to_list",
+]
+
+
+def check_integer(
+    name: str, value: Any, least: int | None = None, most: int | None = None, *, unless: str = ""
+) -> int:
+    """Return an integer of any library as a plain one.
+
+    Args:
+        name: The argument, for the message.
+        value: Its value.
+        least: The least that is allowed; None for no bound.
+        most: The greatest that is allowed; None for no bound.
+        unless: What else the argument may be, for the message.
+
+    Raises:
+        TypeError: It is no integer.
+        ValueError: It is out of its range.
+
+    >>> check_integer("lanes", 4, least=1)
+    4
+    """
+    other = f", or {unless};" if unless else ","
+    # In Python a bool is an int, but here it is an argument at the wrong place.
+    if isinstance(value, bool) or not hasattr(value, "__index__"):
+        bound = "" if least is None else f" of at least {least}"
+        raise TypeError(
+            f"{name} must be an integer{bound}{other} got {value!r:.80}; convert it with int()"
+        )
+    try:
+        number = operator.index(value)
+    except TypeError:  # such as an array of several
+        raise TypeError(f"{name} must be an integer, got {value!r:.80}; give one number") from None
+    if least is not None and number < least:
+        raise ValueError(f"{name} must be at least {least}{other} got {number}")
+    if most is not None and number > most:
+        raise ValueError(f"{name} must be at most {most}{other} got {number}")
+    return number
+
+
+def check_number(name: str, value: Any, least: float | None = None) -> float:
+    """Return a number of any library as a plain one; `least` is the least that is allowed.
+
+    Raises:
+        TypeError: It is no number.
+        ValueError: It is not finite, or too small.
+
+    >>> check_number("rate", 0.5, least=0)
+    0.5
+    """
+    plain = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+    if isinstance(plain, bool) or not isinstance(plain, Real):
+        raise TypeError(f"{name} must be a number, got {value!r:.80}; convert it with float()")
+    number = float(plain)
+    if not -float("inf") < number < float("inf") or (least is not None and number < least):
+        bound = "" if least is None else f" of at least {least}"
+        raise ValueError(f"{name} must be a finite number{bound}, got {value!r:.80}")
+    return number
+
+
+def check_flag(name: str, value: Any) -> bool:
+    """Return a flag as a plain bool: True, False, 1 and 0, of any library.
+
+    Raises:
+        TypeError: It is something else, such as the text "no", which Python takes for true.
+
+    >>> check_flag("shuffle", 0)
+    False
+    """
+    plain = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
+    if isinstance(plain, int) and plain in (0, 1):
+        return bool(plain)
+    raise TypeError(f"{name} must be True or False, got {value!r:.80}; give one of them")
+
+
+def check_mapping(name: str, value: Any, what: str) -> Mapping[Any, Any]:
+    """Return a dict or the like; `what` says for the message which one is expected.
+
+    Raises:
+        TypeError: It is none.
+
+    >>> check_mapping("state_dict", {"n": 1}, "what state_dict() returned")
+    {'n': 1}
+    """
+    if not isinstance(value, Mapping):
+        raise TypeError(f"{name} must be {what}, a dict; got {value!r:.80}")
+    return value
+
+
+def check_sized(name: str, value: Any, what: str) -> int:
+    """Return the length of an argument; `what` says for the message what is expected.
+
+    Raises:
+        TypeError: It has none.
+
+    >>> check_sized("dataset", range(3), "a dataset")
+    3
+    """
+    try:
+        return len(value)
+    except TypeError:
+        raise TypeError(f"{name} must be {what}, which has a length; got {value!r:.80}") from None
+
+
+def check_choice(name: str, value: Any, known: Sequence[str]) -> str:
+    """Return a text that is one of some known ones; else raise ValueError.
+
+    >>> check_choice("missing", "drop", ("error", "drop"))
+    'drop'
+    """
+    for each in known:
+        if isinstance(value, str) and value == each:
+            return each
+    *others, last = (f'"{each}"' for each in known)
+    raise ValueError(f"{name}: expected {', '.join(others)} or {last}, got {value!r:.80}")
+
+
+def check_callable(name: str, value: Any, what: str = "a function") -> Callable[..., Any]:
+    """Return a function or the like; else raise TypeError.
+
+    >>> check_callable("post", print) is print
+    True
+    """
+    if not callable(value):
+        raise TypeError(f"{name} must be {what}, got {value!r:.80}")
+    function: Callable[..., Any] = value
+    return function
+
+
+def check_text(name: str, value: Any, what: str = "a text") -> str:
+    """Return a str; else raise TypeError.
+
+    >>> check_text("key", "0001")
+    '0001'
+    """
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be {what}, got {value!r:.80}")
+    return value
+
+
+def check_extension(name: str, value: Any) -> str:
+    """Return the extension of a field, which begins with a dot.
+
+    Raises:
+        TypeError: It is no text.
+        ValueError: It has no dot.
+
+    >>> check_extension("extension", ".cls")
+    '.cls'
+    """
+    if not check_text(name, value, "an extension such as '.cls'").startswith("."):
+        raise ValueError(f"{name}: an extension starts with a dot, got {value!r}")
+    return str(value)
+
+
+def check_path(name: str, value: Any) -> str:
+    """Return a path or URL, given as `str` or `Path`, as a str; else raise TypeError.
+
+    >>> check_path("spec", "train.json")
+    'train.json'
+    """
+    try:
+        return check_text(name, os.fspath(value), "a path")
+    except TypeError:
+        raise TypeError(f"{name} must be a path, a str or a Path; got {value!r:.80}") from None
+
+
+def to_list(name: str, value: Any, what: str) -> list[Any]:
+    """Return the elements of an iterable; `what` says for the message of what they are.
+
+    Raises:
+        TypeError: It is no iterable, or is a text.
+
+    >>> to_list("fields", (".jpg",), "extensions")
+    ['.jpg']
+    """
+    if isinstance(value, (str, bytes)) or not isinstance(value, Iterable):
+        raise TypeError(f"{name} must be {what}, in a list; got {value!r:.80}")
+    return list(value)

@@ -1,0 +1,172 @@
+"""Names of classes: from the spec, or from a file in its folder, local or remote."""
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from wids.base.threads import DaemonThreadPool
+from wids.base.urls import is_local, local_path, scheme_of
+from wids.base.warn import warn
+from wids.errors import FetchError, SpecError
+from wids.fetching.fetch import Fetcher
+from wids.fetching.transport import AbsentError, DeniedError, FetchPolicy
+from wids.specs.locations import join
+from wids.specs.merging import as_class_names, class_names, merged_classes
+
+__all__ = ["find_class_names", "parse_class_names"]
+
+_log = logging.getLogger(__name__)
+
+_FILES = ("class_names.json", "classes.json", "class_names.txt", "classes.txt", "labels.txt")
+_MOST_NBYTES = 16 << 20
+_MOST_REMOTE = 4  # folders of shards on servers, each with a request for each of the files
+_MOST_SPECS = 32
+
+
+def find_class_names(
+    header: Mapping[str, Any], *folders: str, remote: bool = True
+) -> dict[int, str]:
+    """Look for names in the spec's top level and its `info`, then in the dataset's folders.
+
+    Args:
+        header: The top-level keys of the spec. `class_names`, `classes` or `labels` is a list
+            (class 0 first), or an object from number to name or from name to number.
+        folders: Folders, local or remote, that may have a file of names; "" is none. The first is
+            that of the spec and takes precedence over the others, which must agree. Without a spec,
+            the names in a spec that lies in a local folder count, too.
+        remote: Look into remote folders; only the first ones are asked.
+
+    Returns:
+        Names by class number; empty if there are none, or if files disagree. That, and a file that
+        cannot be read, only gives a warning, since the user did not name the files.
+
+    >>> find_class_names({"info": {"class_names": ["cat", "dog"]}}, "https://host/data")
+    {0: 'cat', 1: 'dog'}
+    """
+    names = class_names(header)
+    if names:
+        return names
+    without_spec = not (folders and folders[0])
+    for group in (folders[:1], folders[1:]):
+        distinct = [folder for folder in dict.fromkeys(group) if folder]
+        elsewhere = [folder for folder in distinct if scheme_of(folder) and not is_local(folder)]
+        try:
+            found: dict[str, Mapping[str, Any]] = {
+                folder: {"classes": _in_folder(local_path(folder), with_specs=without_spec)}
+                for folder in distinct
+                if is_local(folder)
+            }
+            if remote and not any(each["classes"] for each in found.values()):
+                found |= _in_remote_folders(elsewhere[:_MOST_REMOTE])
+            names = class_names(merged_classes(found))
+        except SpecError as error:
+            warn(f"classes have no names, as the files beside the shards disagree: {error}")
+            return {}
+        if names:
+            return names
+    return {}
+
+
+def _in_folder(folder: Path, *, with_specs: bool) -> dict[int, str]:
+    for name in _FILES:
+        path = folder / name
+        try:
+            # Checked first, because opening a pipe of such a name would wait for its writer.
+            if path.is_file() and path.stat().st_size <= _MOST_NBYTES:
+                return parse_class_names(path)
+        except (SpecError, OSError) as error:
+            warn(f"classes have no names from a file beside the shards: {error}")
+    return _in_specs(folder) if with_specs else {}
+
+
+def _in_specs(folder: Path) -> dict[int, str]:
+    """Return the names in the specs of a folder whose shards were opened without a spec."""
+    headers: dict[str, Mapping[str, Any]] = {}
+    for path in sorted(folder.glob("*.json"))[:_MOST_SPECS]:
+        if not path.is_file():
+            continue
+        if path.stat().st_size > _MOST_NBYTES:
+            warn(f"{path}: is too large to look for names of classes in it; open it as the spec")
+            continue
+        try:
+            document = json.loads(path.read_bytes())
+        except (OSError, ValueError, RecursionError):
+            continue  # no spec
+        if isinstance(document, dict) and _is_of_folder(document, folder):
+            headers[str(path)] = document
+    return class_names(merged_classes(headers))
+
+
+def _is_of_folder(document: Mapping[str, Any], folder: Path) -> bool:
+    """Return whether a document is a spec whose first shard lies in the folder."""
+    shards = document.get("shardlist")
+    first = shards[0] if isinstance(shards, list) and shards else None
+    url = first.get("url") if isinstance(first, dict) else first
+    if not isinstance(url, str) or not url or "\0" in url:
+        return False
+    try:
+        return (folder / Path(url).name).is_file()
+    except OSError:  # a name that is too long
+        return False
+
+
+def _in_remote_folders(folders: Sequence[str]) -> dict[str, Mapping[str, Any]]:
+    """Look into remote folders; all possible names are requested at once."""
+    found: dict[str, Mapping[str, Any]] = {}
+    fetcher = Fetcher(FetchPolicy(attempts=2))
+    try:
+        for folder in folders:
+            with DaemonThreadPool(len(_FILES), "wids-class-names") as pool:
+                look = partial(_in_remote_file, fetcher, folder)
+                each = list(pool.map(look, _FILES))
+            names: dict[int, str] = next((names for names, _ in each if names), {})
+            problem = next((problem for _, problem in each if problem), None)
+            if problem and not names:
+                warn(f"classes have no names from a file beside the shards: {problem}")
+            found[folder] = {"classes": names}
+    finally:
+        fetcher.close()
+    return found
+
+
+def _in_remote_file(fetcher: Fetcher, folder: str, name: str) -> tuple[dict[int, str], str]:
+    """Return the names in a remote file, and what kept it from being read, if it exists."""
+    try:
+        return _parsed(name, fetcher.read(join(folder, name), _MOST_NBYTES)), ""
+    except (AbsentError, DeniedError):  # a store that is not listed denies what is not there
+        return {}, ""
+    except (FetchError, SpecError) as error:
+        return {}, str(error)
+
+
+def parse_class_names(path: Path) -> dict[int, str]:
+    """Read names from a file: a list or an object in JSON, or text with one name per line.
+
+    Raises:
+        SpecError: It is damaged JSON, or JSON of another form.
+        OSError: It cannot be read.
+    """
+    return _parsed(str(path), path.read_bytes())
+
+
+def _parsed(name: str, data: bytes) -> dict[int, str]:
+    # Editors on Windows begin a file with a byte order mark, which is not part of the first name.
+    text = data.decode("utf-8-sig", errors="replace")
+    if not name.lower().endswith(".json"):
+        lines = enumerate(map(str.strip, text.splitlines()))
+        return {number: line for number, line in lines if line}
+    try:
+        names = as_class_names(json.loads(text))
+    except (ValueError, RecursionError) as error:
+        raise SpecError(f"{name}: expected class names as JSON, found what is none: {error}") from (
+            error
+        )
+    if not names:
+        raise SpecError(
+            f"{name}: expected a list of class names, or an object from number to name or from "
+            f"name to number, found {text.strip()!r:.60}"
+        )
+    return names
