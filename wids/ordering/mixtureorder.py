@@ -15,7 +15,7 @@ The order is a pure function of the seed, the epoch and the position:
 
 import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
 from functools import cached_property
 
@@ -84,7 +84,11 @@ def share_out(total: int, weights: Sequence[Fraction]) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class MixtureSpec:
-    """Everything that fixes the orders of a run over a mixture; attributes as in `OrderSpec`."""
+    """Everything that fixes the orders of a run over a mixture; attributes as in `OrderSpec`.
+
+    Attributes:
+        shufflefirst: False to keep the chunks of each part in storage order in its own epoch 0.
+    """
 
     layout: MixtureLayout
     seed: int = 0
@@ -92,6 +96,7 @@ class MixtureSpec:
     lanes: int = 1
     interleave: int = 1
     shuffle: bool = True
+    shufflefirst: bool = True
 
     def parts(self) -> list[OrderSpec]:
         """Orders of the parts, which share the chunks that are mixed at a time."""
@@ -120,17 +125,16 @@ class MixtureSpec:
         self, epoch: int, *, shuffle_chunks: bool = True, lane: int | None = None
     ) -> "MixtureOrder":
         """Return the order of one epoch; as `OrderSpec.epoch`."""
-        del lane  # the lanes of a part change from epoch to epoch
-        spec = self if shuffle_chunks else replace(self, interleave=1)
-        return MixtureOrder(spec, epoch, shuffle_chunks=shuffle_chunks)
+        # The lanes of a part, and its own epoch, differ from those of the mixture.
+        del lane, shuffle_chunks
+        return MixtureOrder(self, epoch)
 
 
 class MixtureOrder:
     """Order of one epoch of a mixture, made by `MixtureSpec.epoch`; see the module."""
 
-    def __init__(self, spec: MixtureSpec, epoch: int, *, shuffle_chunks: bool) -> None:
+    def __init__(self, spec: MixtureSpec, epoch: int) -> None:
         self._spec = spec
-        self._shuffle_chunks = shuffle_chunks
         self._key = derive_key(spec.seed, epoch, _ROWS)
         self._parts = spec.parts()
         self._orders: dict[tuple[int, int], EpochOrder] = {}
@@ -184,7 +188,7 @@ class MixtureOrder:
             # An epoch of the mixture has many epochs of a small part; few are needed at once.
             if len(self._orders) > 4 * len(self._parts):
                 self._orders.clear()
-            shuffle_chunks = self._shuffle_chunks
+            shuffle_chunks = self._spec.shufflefirst or epoch > 0
             order = self._parts[part].epoch(epoch, shuffle_chunks=shuffle_chunks)
             self._orders[part, epoch] = order
         return order

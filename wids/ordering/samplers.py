@@ -86,8 +86,9 @@ class ChunkedSampler(Sampler[int]):
         chunksize: Samples a chunk, at least 1; None for chunks as long as can be.
         seed: Any integer.
         shuffle: False for storage order.
-        shufflefirst: False to keep the chunks in storage order in epoch 0 (the samples in them are
-            shuffled); by default the first epoch is shuffled like any other.
+        shufflefirst: False to keep the chunks in storage order in epoch 0, and those of each part
+            of a mixture in its own epoch 0 (the samples in them are shuffled); by default the first
+            epoch is shuffled like any other.
         partition: How chunks are lined up: "contiguous" (permuted each epoch), "fixed" or "global"
             (much the same in one process), or "uniform" (no chunks at all: a full shuffle).
         interleave: Chunks drawn from at once, at least 1.
@@ -461,7 +462,7 @@ class ChunkedSampler(Sampler[int]):
             "shuffle": state.shuffle,
         }
         if isinstance(self._layout, MixtureLayout):
-            return MixtureSpec(self._layout, **options)
+            return MixtureSpec(self._layout, **options, shufflefirst=state.shufflefirst)
         if isinstance(self._layout, WeightedLayout):
             return WeightedSpec(self._layout, OrderSpec(self._layout.chunks, **options))
         return OrderSpec(self._layout, first=self._first, **options)
