@@ -96,8 +96,8 @@ def _honest(chance: random.Random) -> Field:
     array = _array(chance)
     extension = chance.choice([".npy", ".npz", ".safetensors"])
     if extension == ".npy":
-        data = npy(np.asfortranarray(array) if chance.random() < 0.5 else array)
-        return Field(extension, data, expected=array)
+        array = np.asfortranarray(array) if chance.random() < 0.5 else array
+        return Field(extension, npy(array), expected=array)
     arrays: dict[str, Any] = {f"a{number}": _array(chance) for number in range(chance.randrange(4))}
     if extension == ".npz":
         stream = io.BytesIO()

@@ -29,7 +29,7 @@ DEADLINE_SECONDS = 30.0  # of processor time, since others may have the processo
 HANGING_SECONDS = 240.0
 CLOSING_SECONDS = 10.0
 BATCH = 50  # variants in one process
-MAX_MESSAGE = 10_000  # characters
+MAX_MESSAGE = 20_000  # characters; a location may have 8,192, and be shown twice
 MAX_CACHED = 256 << 20  # bytes that may stay in the cache
 RIGHT, BOUNDED, REFUSED, FAULT = "right", "bounded", "refused", "fault"
 

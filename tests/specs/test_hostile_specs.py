@@ -260,6 +260,25 @@ def test_a_named_spec_of_a_name_too_long_for_a_file_is_an_error(tmp_path: Path, 
         load_spec(str(path))
 
 
+@pytest.mark.parametrize(
+    "location",
+    [
+        "x" * 5000,
+        "{a,b" * 80,
+        "/a" * 3000,
+        "*/" * 3000,
+        "a\ud800.json",
+        "x" * 5000 + ".tar",
+        "{x,y}" * 9,
+    ],
+)
+@pytest.mark.parametrize("listed", [False, True])
+def test_a_location_that_no_file_can_have_is_an_error(location: str, listed: bool) -> None:
+    """Names that are too long, too deep, or no text raise no error of the system or of glob."""
+    with pytest.raises(WidsError):
+        wids.ShardListDataset([location] if listed else location)
+
+
 def test_lack_of_memory_is_an_error_of_the_spec() -> None:
     """The message names the spec."""
 

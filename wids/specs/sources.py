@@ -184,18 +184,23 @@ def find_shards(location: str) -> list[str] | None:
         SpecError: The folder or pattern has no shards.
     """
     path = local_path(location) if is_local(location) else None
-    if path is not None and path.is_dir():
+    # `Path.is_dir` and `is_file` raise for a name that is too long for any file.
+    if path is not None and os.path.isdir(path):  # noqa: PTH112
         # A folder may have the name of the tar that was unpacked into it. Hidden files are
         # metadata of macOS (`._a.tar`) or unfinished copies.
         entries = (entry for entry in path.iterdir() if _is_shard(entry.name))
         shards = sorted(str(e) for e in entries if not e.name.startswith(".") and not e.is_dir())
         return _not_empty(shards, location, f"no file that ends in {' or '.join(SHARD_SUFFIXES)}")
-    if path is not None and path.is_file():
+    if path is not None and os.path.isfile(path):  # noqa: PTH113
         return [str(path)] if _is_shard(path.name) else None
     if "{" in location and (names := expand_braces(location)) != [location]:
         return [shard for name in names for shard in find_shards(name) or [name]]
     if path is not None and glob.has_magic(str(path)):
-        found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (str in, str out)
+        try:
+            found = glob.glob(str(path), recursive=True)  # noqa: PTH207 (str in, str out)
+        except RecursionError:
+            shown = display_url(location)
+            raise SpecError(f"{shown:.200}: expected a pattern of fewer folders") from None
         shards = sorted(name for name in found if not os.path.isdir(name))  # noqa: PTH112 (as above)
         return _not_empty(shards, location, "no file matches")
     return [location] if _is_shard(base_name(location)) else None

@@ -109,7 +109,7 @@ class SpecCache:
             if os.stat(os.path.expanduser(location)).st_size < cached.least_nbytes:  # noqa: PTH111, PTH116
                 return None
             return cls(choose_folder(cache_dir) / SPECS_FOLDER, location, base, cached)
-        except OSError:
+        except (OSError, ValueError):  # no file has such a name; reading it says so
             return None
 
     def _look(self) -> list[int]:
