@@ -104,20 +104,22 @@ class ColumnSource:
     num_samples: int
     version: str = ""
 
+    @cached_property
     def as_json(self) -> str:
-        """Return the source as JSON text; equal sources give equal text."""
+        """The source as JSON text; equal sources give equal text."""
         return json.dumps(asdict(self), sort_keys=True)
 
+    @cached_property
     def suffix(self) -> str:
-        """Return the part of the file's name after the shard's name.
+        """The part of the file's name after the shard's name.
 
         >>> from wids.tar.sidecar import IndexSource
-        >>> ColumnSource(".cls", (), "", IndexSource(0, 0).rules, 3).suffix()
+        >>> ColumnSource(".cls", (), "", IndexSource(0, 0).rules, 3).suffix
         '.b3699a13de497e2f.column'
         """
         # Without the version, so that only the latest version on a server is stored.
         named = replace(self, version="by range") if self.version else self
-        digest = hashlib.sha256(named.as_json().encode("utf-8", "surrogatepass")).hexdigest()
+        digest = hashlib.sha256(named.as_json.encode("utf-8", "surrogatepass")).hexdigest()
         # 64 bits are enough for a name, because the file itself states its inputs.
         return f".{digest[:16]}.column"
 
@@ -162,7 +164,7 @@ def save_column(path: Path, source: ColumnSource, part: ColumnPart) -> bool:
     if sum(array.nbytes for array in arrays.values()) > MAX_NBYTES:
         return False
     try:
-        write_arrays(path, {"kind": kind, "source": source.as_json()}, arrays)
+        write_arrays(path, {"kind": kind, "source": source.as_json}, arrays)
     except ValueError:
         return False
     return True
@@ -195,12 +197,12 @@ def load_column(path: Path, source: ColumnSource) -> ColumnPart:
 def _verified(path: Path, source: ColumnSource) -> ColumnPart:
     made_ns = path.stat().st_mtime_ns  # before opening, since a newer file may replace it
     # A remote shard without a digest in the spec may have been fetched again and differ.
-    shard = path.with_name(path.name.removesuffix(source.suffix()))
+    shard = path.with_name(path.name.removesuffix(source.suffix))
     if shard.exists() and shard.stat().st_mtime_ns > made_ns:
         raise ValueError(f"{shard} is newer")
     about, arrays = read_arrays(path)
-    if about["source"] != source.as_json():
-        raise ValueError(f"made from {about['source']}, expected {source.as_json()}")
+    if about["source"] != source.as_json:
+        raise ValueError(f"made from {about['source']}, expected {source.as_json}")
     return _checked_part(about["kind"], arrays, source.num_samples)
 
 
@@ -351,13 +353,7 @@ class ColumnReader:
         # An empty shard has nothing to store, and its values have no type.
         if not ref.nsamples:
             return ColumnPart([], np.empty(0, np.int64))
-        source = ColumnSource(
-            self.extension,
-            self.path,
-            self._name or "",
-            self.rules,
-            ref.nsamples,
-        )
+        source = self._source_of(ref.nsamples)
         part = self._kept(ref, source)
         if part is not None:
             return part
@@ -403,7 +399,7 @@ class ColumnReader:
         """Return the path of the stored column of a shard; None if it must not be stored."""
         if self._name is None:
             return None
-        return self.cache.derived_path(ref, source.suffix())
+        return self.cache.derived_path(ref, source.suffix)
 
     def _keep(self, ref: ShardRef, source: ColumnSource, part: ColumnPart) -> None:
         path = self._path_of(ref, source)
@@ -469,6 +465,20 @@ class ColumnReader:
             else:
                 values.append(value)
         return ColumnPart(pack(values), np.array(missing, np.int64))
+
+    def _source_of(self, num_samples: int) -> ColumnSource:
+        """Return the inputs of the column of a shard, which most shards share."""
+        source = self._sources.get(num_samples)
+        if source is None:
+            source = ColumnSource(
+                self.extension, self.path, self._name or "", self.rules, num_samples
+            )
+            self._sources[num_samples] = source
+        return source
+
+    @cached_property
+    def _sources(self) -> dict[int, ColumnSource]:
+        return {}
 
     @cached_property
     def _settled(self) -> SampleDecoder:
@@ -562,7 +572,7 @@ def read_key_hashes(
         open_shard: From the number of a shard to the open shard.
     """
     source = ColumnSource("__key__", (), "wids.base.keyhash", rules, ref["nsamples"])
-    path = cache.derived_path(ref, source.suffix())
+    path = cache.derived_path(ref, source.suffix)
     if path is not None:
         with suppress(OSError, ShardFormatError):
             return np.asarray(load_column(path, source).values, np.uint64)

@@ -83,7 +83,7 @@ def shards_and_rows(
     if type(samples) is not Concatenation:
         raise SpecError(
             f"{samples!r:.200}: expected chosen samples of datasets, found samples that are made "
-            f"by a {type(samples).__name__}, which lie in no shard"
+            f"by a {type(samples).__name__}, which lie in no shard; wids map writes them as shards"
         )
     parts = [shards_and_rows(part, **options) for part in samples.parts]
     datasets = list({id(dataset): dataset for dataset, _ in parts}.values())
