@@ -316,7 +316,7 @@ def test_pickles_are_refused_in_columns_too(make_shard, tmp_path):
 @pytest.mark.parametrize("extension", ["cls", ""])
 def test_an_extension_begins_with_a_dot(shards, extension):
     """An extension without a dot is refused at once."""
-    with pytest.raises(ValueError, match="begins with a dot"):
+    with pytest.raises(ValueError, match="starts with a dot"):
         ShardListDataset(shards).column(extension)
 
 
