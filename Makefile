@@ -7,7 +7,7 @@ BIN    := $(VENV)/bin
 JOBS   ?= 2
 export PIP_DISABLE_PIP_VERSION_CHECK = 1
 
-.PHONY: help venv wheel install demo test test-page test-frameworks docs lint format bench clean
+.PHONY: help venv wheel install demo test test-page test-frameworks docs release lint format bench clean
 
 help:
 	@echo 'make demo    the whole of it on real data, in under three minutes'
@@ -15,6 +15,7 @@ help:
 	@echo 'make test-page    the page of wids browse, in Chromium'
 	@echo 'make test-frameworks   the samplers inside Lightning, Accelerate, Trainer and Ray Train'
 	@echo 'make docs    the site, with its reference, in build/docs/html'
+	@echo 'make release the wheel and the sdist, checked in fresh environments; uploads nothing'
 	@echo 'make lint    format, lint and types'
 	@echo 'make bench   the benchmarks (long; see docs/benchmarks.md)'
 	@echo 'make venv    only the virtual environment, to work in'
@@ -59,6 +60,9 @@ docs: install
 	$(BIN)/python website/prepare.py build/docs/source
 	$(BIN)/sphinx-build -W --keep-going -q -b html -c website build/docs/source build/docs/html
 	@echo 'open build/docs/html/index.html'
+
+release: $(VENV)/ready
+	sh tools/release.sh $(BIN)
 
 lint: $(VENV)/ready
 	$(BIN)/ruff format --check .

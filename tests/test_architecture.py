@@ -17,6 +17,7 @@ PACKAGE = Path(wids.__file__).parent
 MAY_IMPORT = {
     "errors": "",
     "log": "",
+    "installation": "",
     "base": "errors",
     "fetching": "base errors",
     "tar": "base errors",
@@ -35,12 +36,13 @@ MAY_IMPORT = {
         "base browse caching codecs display errors importing log ordering reading specs tools "
         "views writing"
     ),
-    "cli": "commands errors",
+    "cli": "commands errors installation",
     "wids": "base codecs errors ordering reading tar views",
     "__init__": (
-        "caching codecs display errors importing ordering reading specs tar tools views writing"
+        "caching codecs display errors importing installation ordering reading specs tar tools "
+        "views writing"
     ),
-    "__main__": "cli",
+    "__main__": "cli installation",
 }
 
 

@@ -145,9 +145,26 @@ def __getattr__(name: str) -> "Any":
     """Import the module that holds a public name, the first time it is asked for."""
     if name not in _HOME_OF:
         raise AttributeError(f"module 'wids' has no attribute {name!r}")
-    value = getattr(import_module(f"wids.{_HOME_OF[name]}"), name)
+    try:
+        value = getattr(import_module(f"wids.{_HOME_OF[name]}"), name)
+    except (ImportError, AttributeError) as error:
+        owners = _owners_of_our_files(error)
+        if not owners:
+            raise
+        raise ImportError(
+            f"{error}; {', '.join(owners)} has files in the folder of wids and may have replaced "
+            "some. Run `wids --version`"
+        ) from error
     globals()[name] = value
     return value
+
+
+def _owners_of_our_files(error: Exception) -> list[str]:
+    """Return the packages that may have replaced a module of ours whose import failed."""
+    from wids.installation import other_owners
+
+    missing = (getattr(error, "name", None) or "wids").partition(".")[0]
+    return other_owners() if missing == "wids" else []  # else an optional library is missing
 
 
 def __dir__() -> list[str]:

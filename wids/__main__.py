@@ -9,6 +9,12 @@ def main() -> int:
     """Run the command line; returns the exit code."""
     try:
         # Imported here: who presses Ctrl-C while modules load must see no traceback either.
+        from wids.installation import installation_fault
+
+        fault = installation_fault()
+        if fault is not None:
+            print(f"wids: {fault}", file=sys.stderr)
+            return 1
         from wids.cli import main as run
 
         return run()

@@ -26,6 +26,7 @@ from wids.commands.make import add_make_commands
 from wids.commands.mapping import add_map_command
 from wids.commands.terminal import DONE, FAULTY, Arguments, complain, flush_output, message_of
 from wids.errors import WidsError
+from wids.installation import other_owners
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,6 +106,16 @@ def _parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> Argum
     return args
 
 
+class _ShowVersion(argparse.Action):
+    """Print the version, and other packages that can damage this one."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        print(f"wids {wids.__version__}")
+        for owner in other_owners():
+            complain(f"{owner} has files in the same folder; to remove or update it damages wids")
+        parser.exit()
+
+
 def _make_parser() -> argparse.ArgumentParser:
     started_as = Path(sys.argv[0]).name
     parser = argparse.ArgumentParser(
@@ -114,7 +125,7 @@ def _make_parser() -> argparse.ArgumentParser:
         epilog=EXAMPLES,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    parser.add_argument("--version", action="version", version=f"wids {wids.__version__}")
+    parser.add_argument("--version", action=_ShowVersion, nargs=0, help="show the version and exit")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     for add in (
         add_make_commands,
