@@ -486,18 +486,18 @@ class ShardList:
 
     def key_hashes(self) -> npt.NDArray[np.uint64]:
         """Return the hash of each sample's key, as `wids.base.keyhash` makes it."""
-        hashes = [np.empty(0, np.uint64)]
+        hashes = np.empty(self._locator.total, np.uint64)
         shards = np.flatnonzero(self.shards.nsamples).tolist()
         for number in progress(shards, desc="reading keys", unit="shard"):
-            part = read_key_hashes(
+            start = int(self._locator.ends[number - 1]) if number else 0
+            hashes[start : int(self._locator.ends[number])] = read_key_hashes(
                 number,
                 self.shards[number],
                 cache=self.cache,
                 rules=self._opener.rules,
                 open_shard=self._opened.open_unkept,
             )
-            hashes.append(part)
-        return np.concatenate(hashes)
+        return hashes
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> Self:
         """Return the same samples, in the same open shards, to be read with other options.

@@ -68,10 +68,10 @@ class Pairing:
         self.rename, self.replace = dict(rename), replace
         self._read_left, self._read_right = left.read_as, right.read_as
         self._count, self._strict = len(left), not (rename or replace)
-        self._num_labels, self._keyed = _NUM_LABELS, True
-        if isinstance(right, TableRows):
-            self._keyed = right.key is not None
-            self._num_labels = int(self._keyed)
+        # A row of a table is read straight into the sample.
+        self._extended = None
+        if isinstance(right, TableRows) and self._strict:
+            self._extended = right.extended
 
     def __len__(self) -> int:
         return self._count
@@ -79,13 +79,18 @@ class Pairing:
     def read_as(self, index: int, number: int, dataset: str | None = None) -> Any:
         """Return a sample with the labels of a sequence made of this one, as the protocol says."""
         # In steps, as what is called at once is looked up as a method.
-        read_left, read_right = self._read_left, self._read_right
-        left, right = read_left(index, number, dataset), read_right(index, number)
+        read_left, extended = self._read_left, self._extended
+        left = read_left(index, number, dataset)
+        if extended is not None and type(left) is dict:
+            merged = extended(left, index, number)
+            if merged is not None:
+                return merged
+        right = self._read_right(index, number)
         try:
-            if self._strict and (not self._keyed or left["__key__"] == right["__key__"]):
+            if self._strict and left["__key__"] == right["__key__"]:
                 merged = right | left
                 # The labels are in both; were a field, the lengths would tell.
-                if len(merged) == len(left) + len(right) - self._num_labels:
+                if len(merged) == len(left) + len(right) - _NUM_LABELS:
                     return merged
         except (TypeError, KeyError):
             pass

@@ -43,8 +43,9 @@ class KeyTable:
 
     def __init__(self, hashes: Hashes) -> None:
         order = np.argsort(hashes)
-        self._hashes = hashes[order]
         self._places = order.astype(np.uint32 if len(order) < 1 << 32 else np.int64)
+        self._hashes = hashes[order]
+        del order  # of many keys, the memory counts
         bits = max(1, min(24, len(hashes).bit_length() - 2))
         self._shift = 64 - bits
         firsts = np.arange(1 << bits, dtype=np.uint64) << np.uint64(self._shift)

@@ -11,7 +11,6 @@ The arrays may be views of a mapped file.
 from __future__ import annotations
 
 from bisect import bisect_right
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
@@ -230,12 +229,24 @@ class Column:
         """Return the pieces of some rows, with the slots and the rows in each."""
         if len(self.pieces) == 1:
             return [(self.pieces[0], np.arange(len(rows)), rows)]
-        numbers = np.searchsorted(self._ends, rows, "right")
-        found = []
-        for number in np.unique(numbers).tolist():
-            (slots,) = np.nonzero(numbers == number)
-            found.append((self.pieces[number], slots, rows[slots] - self._starts[number]))
-        return found
+        numbers = np.searchsorted(self._ends, rows, "right").astype(np.uint16)
+        order = np.argsort(numbers, kind="stable")  # which for 16 bits is a radix sort
+        present, cuts = np.unique(numbers[order], return_index=True)
+        groups = np.split(order, cuts[1:]) if len(present) else []
+        return [
+            (self.pieces[number], slots, rows[slots] - self._starts[number])
+            for number, slots in zip(present.tolist(), groups, strict=True)
+        ]
+
+    def nulls(self) -> Flags | None:
+        """Return whether each value is null; None if none is."""
+        if all(piece.nulls is None for piece in self.pieces):
+            return None
+        flags = np.zeros(len(self), np.bool_)
+        for piece, start, end in zip(self.pieces, self._starts, self._search, strict=True):
+            if piece.nulls is not None:
+                flags[start:end] = piece.nulls
+        return flags
 
     def nulls_at(self, rows: Integers) -> Flags:
         """Return whether the values of some rows are null."""
@@ -256,11 +267,12 @@ class Column:
 
     def hashes(self) -> Hashes:
         """Return the hash of the text of each value; that of a null is none of its own."""
-        parts = [np.empty(0, np.uint64)]
-        for piece in self.pieces:
-            cuts = [*range(0, len(piece), _BLOCK), len(piece)]
-            parts += [piece.hashes(start, stop) for start, stop in pairwise(cuts)]
-        return np.concatenate(parts)
+        found = np.empty(len(self), np.uint64)
+        for piece, first in zip(self.pieces, self._starts, strict=True):
+            for start in range(0, len(piece), _BLOCK):
+                stop = min(start + _BLOCK, len(piece))
+                found[first + start : first + stop] = piece.hashes(start, stop)
+        return found
 
 
 def _given(**arrays: npt.NDArray[Any] | None) -> dict[str, npt.NDArray[Any]]:

@@ -193,7 +193,9 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
             if len(found) == len(left) and (found <= table.num_rows).all():
                 return found
     key, places = _key_table(table, match.column)
-    rows = np.append(places, table.num_rows)[key.first_places(wanted, len(places))]
+    rows = key.first_places(wanted, table.num_rows if places is None else len(places))
+    if places is not None:
+        rows = np.append(places, table.num_rows)[rows]
     _check_single(key, places, wanted, table, match.column)
     if kept is not None:
         with suppress(OSError):  # a folder that may only be read
@@ -201,13 +203,13 @@ def _found_rows(left: SampleSequence, table: Table, match: Match) -> Integers:
     return rows
 
 
-def _key_table(table: Table, column: str) -> tuple[KeyTable, Integers]:
-    """Return the table of the keys in a column, and the row of each of its places."""
+def _key_table(table: Table, column: str) -> tuple[KeyTable, Integers | None]:
+    """Return the table of the keys in a column, and the row of each place; None for the same."""
     values = table.columns[column]
-    places = np.arange(table.num_rows, dtype=np.int64)
-    nulls = values.nulls_at(places)
-    hashes = values.hashes()
-    return KeyTable(hashes[~nulls] if nulls.any() else hashes), places[~nulls]
+    nulls = values.nulls()
+    if nulls is None:
+        return KeyTable(values.hashes()), None
+    return KeyTable(values.hashes()[~nulls]), np.flatnonzero(~nulls)
 
 
 def _kept_path(
@@ -223,7 +225,7 @@ def _kept_path(
 
 def _check_single(
     key: KeyTable,
-    places: Integers,
+    places: Integers | None,
     wanted: npt.NDArray[np.uint64],
     table: Table,
     column: str,
@@ -231,8 +233,12 @@ def _check_single(
     """Refuse keys that are in several rows, if samples have them."""
     values = table.columns[column]
     doubles = key.doubles()
+    if not len(doubles):
+        return
     for each in doubles[np.isin(doubles, wanted)].tolist():
-        rows = [int(places[place]) for place in key.places(each)]
+        rows = key.places(each)
+        if places is not None:
+            rows = places[rows].tolist()
         # Keys that differ may share a hash by chance; then reading compares them.
         if len({values.at(row) for row in rows}) < len(rows):
             raise _double_error(table, column, rows[0], rows[1])
@@ -247,7 +253,8 @@ def _rows_by_field(left: SampleSequence, table: Table, field: str, column: str) 
     key, row_of = _key_table(table, column)
     samples, places = key.pairs(hash_values(texts))
     rows = np.full(len(left), table.num_rows, np.int64)
-    for sample, row in zip(samples.tolist(), row_of[places].tolist(), strict=True):
+    found = places if row_of is None else row_of[places]
+    for sample, row in zip(samples.tolist(), found.tolist(), strict=True):
         if str(values.at(row)) != texts[sample]:
             continue
         if rows[sample] != table.num_rows:

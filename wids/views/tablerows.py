@@ -38,6 +38,9 @@ __all__ = ["Match", "TableRows"]
 
 Integers = npt.NDArray[np.int64]
 
+# What is no JSON, such as a date, is written as text.
+_as_json = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, default=str).encode
+
 
 class Match(NamedTuple):
     """What decides which row a sample gets.
@@ -95,22 +98,37 @@ class TableRows:
         Raises:
             DecodeError: A value cannot be decoded; `number` says for which sample.
         """
-        row_at = self._row_at
-        row = row_at(index)
+        row = self._row_at(index)
         if row >= self._num_rows:
             return dict.fromkeys(self.fields)
-        key_at = self._key_at
-        sample: dict[str, Any] = {} if key_at is None else {"__key__": key_at(row)}
+        label = {} if self._key_at is None else {"__key__": self._key_at(row)}
+        return self.extended(label, index, number) or {}
+
+    def extended(self, sample: dict[str, Any], index: int, number: int) -> dict[str, Any] | None:
+        """Return a copy of a sample with its fields of the table.
+
+        Returns:
+            The copy; None if the sample has no row, another key, or one of the fields already.
+        """
+        row_at, key_at = self._row_at, self._key_at
+        row = row_at(index)
+        try:
+            if row >= self._num_rows or (key_at is not None and key_at(row) != sample["__key__"]):
+                return None
+        except KeyError:  # a transformation made something else of the sample
+            return None
+        merged = sample.copy()
         for name, at, finish in self._readers:
             value = at(row)
             if value is None or finish is None:
-                sample[name] = value
+                merged[name] = value
                 continue
             try:
-                sample[name] = finish(value)
+                merged[name] = finish(value)
             except Exception as error:  # noqa: BLE001 (handled by `on_error` of the decoder)
-                sample[name] = self._answer(error, name, row, number)
-        return sample
+                merged[name] = self._answer(error, name, row, number)
+        # A field that was there before would have been replaced.
+        return merged if len(merged) == len(sample) + len(self._readers) else None
 
     def read_batch_as(
         self, indexes: Sequence[int], numbers: Sequence[int], _dataset: str | None = None
@@ -127,7 +145,7 @@ class TableRows:
         for name, at, _ in self._readers:
             value = at(row) if fields is None or name in fields else None
             if value is not None:
-                sample[name] = _encoded(name, value)
+                sample[name] = _encoder(name)(value)
         return sample
 
     def field_sizes(self, index: int) -> dict[str, int]:
@@ -230,12 +248,13 @@ class TableRows:
     def _finisher(self, name: str, *, arrays: bool = False) -> Callable[[Any], Any] | None:
         """Return what makes the value in a sample of that in a table; None if it stays."""
         pipeline = self._pipeline
+        encoded = _encoder(name)
         if not arrays and pipeline.raw_kind is not None:
-            wrap: Any = memoryview if pipeline.raw_kind == "memoryview" else bytes
-            return lambda value: wrap(_encoded(name, value))
+            viewed = pipeline.raw_kind == "memoryview"
+            return (lambda value: memoryview(encoded(value))) if viewed else encoded
         first = next(iter(pipeline.transformations), None)
         if not arrays and not isinstance(first, SampleDecoder):
-            return lambda value: io.BytesIO(_encoded(name, value))
+            return lambda value: io.BytesIO(encoded(value))
         decoder = pipeline.array_decoder if arrays else pipeline.decoder
         decode = decoder.decoder_of(name) or io.BytesIO
         kind = self.table.columns[self.fields[name]].kind
@@ -282,18 +301,24 @@ def _text_reader(column: Column) -> Callable[[int], str]:
     return at if column.kind == "text" else lambda row: str(at(row))
 
 
-def _encoded(name: str, value: Any) -> bytes:
-    """Return a value of a table as the bytes of a field of a shard."""
-    if isinstance(value, bytes | str):
-        return value.encode("utf-8", "surrogatepass") if isinstance(value, str) else value
+def _encoder(name: str) -> Callable[[Any], bytes]:
+    """Return the function from a value of a table to the bytes of a field of a shard."""
     known = FORMAT_OF.get(format_suffix(name))
-    if known is not None and known.encode is not None:
-        try:
-            return encode_field(name, value)
-        except TypeError:
-            pass
-    plain = value.tolist() if isinstance(value, np.ndarray) else value
-    return json.dumps(plain, separators=(",", ":"), ensure_ascii=False, default=str).encode()
+    encode = None if known is None else known.encode
+
+    def encoded(value: Any) -> bytes:
+        if isinstance(value, str):
+            return value.encode("utf-8", "surrogatepass")
+        if isinstance(value, bytes):
+            return value
+        if encode is not None:
+            try:
+                return encode_field(name, value)
+            except TypeError:
+                pass
+        return _as_json(value.tolist() if isinstance(value, np.ndarray) else value).encode()
+
+    return encoded
 
 
 def _as_bytes(name: str, values: Values) -> Ragged:
@@ -302,7 +327,7 @@ def _as_bytes(name: str, values: Values) -> Ragged:
         return Ragged(values.values, values.offsets)
     if isinstance(values, Ragged) and values.values.dtype == np.uint8:
         return values
-    fields = [np.frombuffer(_encoded(name, value), np.uint8) for value in _plain_list(values)]
+    fields = [np.frombuffer(each, np.uint8) for each in map(_encoder(name), _plain_list(values))]
     return Ragged.of(fields) if fields else Ragged(np.empty(0, np.uint8), np.zeros(1, np.int64))
 
 

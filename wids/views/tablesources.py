@@ -152,6 +152,7 @@ class _Unpacked:
                     writer.write_batch(batch)
                 if writer is not None:
                     writer.close()
+            arrow.default_memory_pool().release_unused()  # what the batches took
         return _columns_of_arrow(_mapped_arrow(path), names)
 
 
@@ -264,7 +265,10 @@ def _open_parquet(path: Path, unpacked: _Unpacked) -> TableSource:
             for column in range(metadata.num_columns)
             if metadata.row_group(group).column(column).path_in_schema.split(".")[0] in names
         )
-        copy = unpacked.columns(nbytes, names, partial(file.iter_batches, columns=list(names)))
+        at_once = _MOST_HELD_NBYTES * max(1, metadata.num_rows) // max(1, nbytes)
+        num_rows = min(max(1, at_once), 1 << 20)
+        batches = partial(file.iter_batches, num_rows, columns=list(names))
+        copy = unpacked.columns(nbytes, names, batches)
         return copy or _columns_of_arrow(file.read(columns=list(names)), names)
 
     names = file.schema_arrow.names

@@ -651,7 +651,7 @@ class MappedView(Mapped, Viewable):
 class Join(Pairing, Viewable):
     """Samples with the fields of two sequences, or of a table, too; `join` makes it."""
 
-    __slots__ = ("_count", "_keyed", "_num_labels", "_read_left", "_read_right", "_strict")
+    __slots__ = ("_count", "_extended", "_read_left", "_read_right", "_strict")
 
     def __getitem__(self, index: Any) -> Any:
         """Return the sample with an index, or the view of a slice, a list or a mask.
