@@ -168,3 +168,10 @@ def test_values_of_numpy_and_those_of_0_1_11_are_accepted(folder: Path) -> None:
     }
     loader = wids.Loader(dataset, **given)
     assert next(iter(loader))[".cls"].tolist() == [0, 1]
+
+
+def test_the_hint_for_a_decoded_field_is_in_the_message(folder: Path) -> None:
+    """Code that reads a decoded field as a stream gets the option that leaves it one, once."""
+    decode: Any = ["PIL", lambda sample: sample[".cls"].read()]
+    dataset = wids.ShardListDataset(folder, transformations=decode)
+    refuses(lambda: dataset[0], AttributeError, "'int' object", "no binary stream", "decoders=")

@@ -307,7 +307,7 @@ def note_missing_dot(error: Exception, sample: Any) -> None:
 
 
 def note_decoded_field(error: Exception) -> None:
-    """Add a hint to the error of code that reads a decoded field as a stream.
+    """Add a hint to the message of code that reads a decoded field as a stream.
 
     Args:
         error: Exception of a transformation; the hint is added to an `AttributeError` of a stream
@@ -315,7 +315,9 @@ def note_decoded_field(error: Exception) -> None:
     """
     # Images get no `read` method, because libraries would then take them for files.
     if isinstance(error, AttributeError) and error.name in {"read", "getvalue"}:
-        error.add_note(
+        # In the message: a worker's error is rebuilt from it, and notes are often not shown.
+        hint = (
             f"a field that was decoded, here to {type(error.obj).__name__}, is no binary stream; "
             "decoders={'.ext': None} of the dataset leaves the fields of an extension streams"
         )
+        error.args = (f"{error}; {hint}",)
