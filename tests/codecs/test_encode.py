@@ -193,7 +193,7 @@ def test_text_for_json_is_json_already():
         (".jpg", [1, 2], TypeError, "expected a PIL image or an array"),
         (".jpg", np.zeros((4, 4, 4), "u1"), ValueError, "convert the image first"),
         (".png", np.zeros((4, 4, 3)), TypeError, "cannot encode a ndarray as '.png'"),
-        (".wav", np.zeros(10), TypeError, "expected (samples, rate)"),
+        (".wav", np.zeros(10), TypeError, "expected a pair (samples, rate)"),
     ],
 )
 def test_values_that_do_not_fit_are_refused_with_what_would(extension, value, error, message):

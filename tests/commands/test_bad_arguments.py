@@ -101,8 +101,8 @@ WRONG_DATA = [
             ("export", " out"), ("reshard", " -o o-%d.tar"), ("order", ""), ("merge", " -o o.json"),
         ]
     ),
-    ("info broken.json", ["broken.json: is no JSON", "line 1 column 2", "starts with b'{'"]),
-    ("info page.json", ["page.json: is no JSON", "starts with b'<html>"]),
+    ("info broken.json", ["broken.json: expected JSON", "line 1 column 2", "starts with b'{'"]),
+    ("info page.json", ["page.json: expected JSON", "starts with b'<html>"]),
     ("info list.json", ["list.json: holds no shards; expected a 'shardlist'"]),
     ("info empty", ["empty: holds no shards: no file that ends in .tar"]),
     ("info no-*.tar", ["no-*.tar: holds no shards: no file matches"]),

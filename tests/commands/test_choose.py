@@ -150,7 +150,7 @@ def test_a_version_becomes_shards(folder: Path, capsys: pytest.CaptureFixture[st
     capsys.readouterr()
     for command in (["reshard", "new.json", "-o", "x/%d.tar"], ["export", "new.json", "x"]):
         assert main(command) == 1
-        assert "Join, which lie in no shard; wids map" in capsys.readouterr().err
+        assert "are not stored in shards; wids map writes " in capsys.readouterr().err
 
 
 # Every command that takes a SPEC, and what it prints of the ten samples of class 3.

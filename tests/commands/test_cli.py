@@ -205,7 +205,7 @@ class TestCreate:
         """The file is named, and left as it is."""
         Path("x.json").write_text("no json")
         code, _, err = run(capsys, "create", "train-000.tar", "-o", "x.json", "--resume")
-        assert (code, "x.json: is no JSON" in err) == (1, True)
+        assert (code, "x.json: expected JSON" in err) == (1, True)
         assert Path("x.json").read_text() == "no json"
 
     @pytest.mark.parametrize("workers", ["0", "-1", "two", ""])

@@ -105,7 +105,7 @@ def test_reports_read_well_and_travel_as_json():
 
 def test_shards_without_samples_are_refused():
     """There is no order over nothing."""
-    with pytest.raises(ValueError, match="2 shards hold no sample"):
+    with pytest.raises(ValueError, match="got 2 shards without samples"):
         order_report([0, 0], Cluster())
 
 

@@ -887,7 +887,7 @@ def test_assigned_attributes_are_checked():
 
 def test_what_is_no_state_is_refused():
     """A foreign dict is named as one, with what it lacks."""
-    with pytest.raises(ValueError, match=r"no state of a sampler: it lacks .*position"):
+    with pytest.raises(ValueError, match=r"not the state of a sampler: it lacks .*position"):
         ChunkedSampler(range(100)).load_state_dict({"yielded": 3})
 
 

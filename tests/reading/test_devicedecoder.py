@@ -8,7 +8,7 @@ from PIL import Image
 
 import wids
 import wids.reading.devicedecoder as devicedecoder_module
-from wids.codecs.deviceimage import DeviceImage
+from wids.codecs.devicejpeg import DeviceImage
 from wids.codecs.deviceresize import fit_images
 from wids.codecs.images import jpeg_size
 

@@ -44,7 +44,7 @@ AGREEING = [
 ]
 
 
-@pytest.mark.filterwarnings("ignore:.*names no classes:wids.WidsWarning")
+@pytest.mark.filterwarnings("ignore:.*has no class names:wids.WidsWarning")
 @pytest.mark.parametrize(("first", "second", "merged"), AGREEING)
 @pytest.mark.parametrize("way", ["merge", "datasets", "reshard"])
 def test_classes_that_agree_are_kept(spec, way: str, first: Any, second: Any, merged: Any) -> None:
@@ -182,7 +182,9 @@ def test_the_spec_itself_takes_precedence_over_its_components(spec) -> None:
 def test_components_without_classes_are_warned_of(spec) -> None:
     """Names of one dataset hold for numbers of another, unless the spec itself names them."""
     a, b = spec("a", ["a.tar"], classes=["cat"]), spec("b", ["b.tar"])
-    with pytest.warns(wids.WidsWarning, match=r"datasets\[1\]: names no classes; .* in all\.json"):
+    with pytest.warns(
+        wids.WidsWarning, match=r"datasets\[1\]: has no class names; .* in all\.json"
+    ):
         assert wids.ShardListDataset(composed(a, b)).class_names == {0: "cat"}
     assert wids.ShardListDataset(composed(a, b, classes=["cat"])).class_names == {0: "cat"}
 
@@ -240,10 +242,10 @@ def test_a_spec_without_classes_is_named(spec, capsys) -> None:
     """Its numbers get the names of another spec only with a warning, and only where it has none."""
     named, silent = spec("a", ["a.tar"], classes=["cat"]), spec("b", ["b.tar"])
     assert main(["merge", named, silent, "-o", "all.json"]) == 0
-    assert "b.json: names no classes; those of a.json hold" in capsys.readouterr().err
+    assert "b.json: has no class names; those of a.json are used" in capsys.readouterr().err
     assert read("all.json")["classes"] == ["cat"]
     assert main(["reshard", silent, named, "-o", "out/x-%d.tar"]) == 0
-    assert "b.json: names no classes; those of a.json hold" in capsys.readouterr().err
+    assert "b.json: has no class names; those of a.json are used" in capsys.readouterr().err
     other = spec("c", ["c.tar"])
     assert main(["merge", silent, other, "-o", "none.json"]) == 0
     assert "classes" not in capsys.readouterr().err

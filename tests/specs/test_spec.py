@@ -153,7 +153,7 @@ def test_a_base_beside_a_source_url_wins() -> None:
 def test_specs_that_refer_to_themselves_end() -> None:
     """A cycle of references is an error, not a hang."""
     document = {"datasets": [{"source_url": "set.json"}]}
-    with pytest.raises(SpecError, match="nest more than 8 deep"):
+    with pytest.raises(SpecError, match="expected at most 8 levels of datasets"):
         parse(document, read=lambda _: json.dumps(document).encode())
 
 
@@ -167,7 +167,7 @@ def test_specs_that_fan_out_end() -> None:
         datasets = [{"source_url": each} for each in documents.get(url, [])]
         return json.dumps({"shardlist": [SHARD], "datasets": datasets}).encode()
 
-    with pytest.raises(SpecError, match="more than 10000 datasets in all"):
+    with pytest.raises(SpecError, match="expected at most 10000 datasets in all"):
         DatasetSpec.parse(read("/data/0.json"), "/data/0.json", read=read)
     assert len(asked) == len(set(asked)) <= 9
 
@@ -225,10 +225,10 @@ def test_the_user_may_choose_a_local_base_for_a_spec_from_a_server() -> None:
 @pytest.mark.parametrize(
     ("shard", "place"),
     [
-        ({"nsamples": 3}, "shard 1: url: is missing"),
+        ({"nsamples": 3}, "shard 1: url: expected a path or URL, found the keys"),
         ({"url": ""}, "shard 1: url: expected a path or URL, found ''"),
         ({"url": 7}, "shard 1: url: expected a path or URL, found 7"),
-        ({"url": "a\nb"}, "shard 1: url: .* holds control characters"),
+        ({"url": "a\nb"}, "shard 1: url: expected no control characters"),
         ({"url": "b", "nsamples": -1}, "shard 1: nsamples: expected a count from 0 on, found -1"),
         ({"url": "b", "nsamples": 2.5}, "shard 1: nsamples: .* found 2.5"),
         ({"url": "b", "nsamples": "3"}, "shard 1: nsamples: .* found '3'"),
@@ -237,7 +237,7 @@ def test_the_user_may_choose_a_local_base_for_a_spec_from_a_server() -> None:
         ({"url": "b", "filesize": "big"}, "shard 1: filesize: .* found 'big'"),
         ({"url": "b", "md5sum": "xyz"}, "shard 1: md5sum: expected 32 hex digits, found 'xyz'"),
         ({"url": "b", "md5sum": 0}, "shard 1: md5sum: expected 32 hex digits, found 0"),
-        ({"url": "b\ud800"}, "shard 1: url: .* is no text"),
+        ({"url": "b\ud800"}, "shard 1: url: expected text that UTF-8 can encode"),
         ({"url": "b", "weight": "x"}, "shard 1: weight: expected a number from 0 on, found 'x'"),
         ({"url": "b", "weight": -1}, "shard 1: weight: .* found -1"),
         ({"url": "b", "weight": float("inf")}, "shard 1: weight: .* found inf"),
@@ -267,7 +267,7 @@ def test_a_malformed_shard_is_named_with_its_field_and_value(shard: Any, place: 
         ({"base": 3, "shardlist": [SHARD]}, "base: expected a path or URL, found 3"),
         ({"datasets": [3]}, r"datasets\[0\]: expected a JSON object or list, found 3"),
         ({"datasets": [{"source_url": 3}]}, r"datasets\[0\]: source_url: expected a path or URL"),
-        ({"datasets": [{"source_url": "x.json"}]}, r"datasets\[0\]: .* cannot be read from here"),
+        ({"datasets": [{"source_url": "x.json"}]}, r"datasets\[0\]: .* is another spec"),
         ({"datasets": [{"name": "empty"}]}, r"datasets\[0\]: holds no shards"),
     ],
 )

@@ -117,7 +117,7 @@ def test_shards_of_several_folders_have_no_common_base(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "is no JSON"),
+        ("{", "expected JSON"),
         ("[]", "expected a 'shardlist' of objects with a 'url'"),
         ('{"shardlist": {}}', "expected a 'shardlist'"),
         ('{"shardlist": ["a.tar"]}', "expected a 'shardlist'"),

@@ -90,7 +90,7 @@ def test_keys_choose_samples(dataset: wids.ShardListDataset, tmp_path: Path) -> 
         assert keys(dataset.select_keys(given_keys)) == wanted
     assert keys(dataset[::-1].select_keys(wanted[:2])) == wanted[:2]
     assert keys(dataset.select_keys(["key01", "none"], missing="drop")) == ["key01"]
-    with pytest.raises(ValueError, match="1 of 2 keys are of no sample, the first is 'none'"):
+    with pytest.raises(ValueError, match="1 of 2 keys belong to no sample, the first is 'none'"):
         dataset.select_keys(["key01", "none"])
     with pytest.raises(ValueError, match="samples 0 and 30 both have the key 'key00'"):
         (dataset + dataset).select_keys(["key00"])

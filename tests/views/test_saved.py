@@ -118,7 +118,7 @@ def test_a_changed_base_is_refused(folder: Path) -> None:
     spec = json.loads((folder / "train.json").read_text())
     for shardlist in (spec["shardlist"][:2], spec["shardlist"][::-1]):
         (folder / "train.json").write_text(json.dumps(spec | {"shardlist": shardlist}))
-        with pytest.raises(wids.SpecError, match=r"train\.json is not the dataset .* choose again"):
+        with pytest.raises(wids.SpecError, match=r"train\.json has changed .* make the view again"):
             wids.open_view(folder / "back.json")
 
 

@@ -1,8 +1,8 @@
-"""Upper bounds of the memory that the values of a document take, found before it is parsed.
+"""Upper bounds of the memory that the values of a document take, computed before it is parsed.
 
 A byte of JSON, msgpack or CBOR can become an empty container of a hundred bytes. The sizes are
-those of 64-bit CPython, rounded up. A malformed document also gets a bound; the parser then refuses
-it.
+those of 64-bit CPython, rounded up. A malformed document gets a bound too; its parser raises the
+error.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ _SMALL_DICT, _ENTRY = 168, 110  # a table of up to five entries; one entry of a 
 _WIDE_TEXT, _WIDEST = 80, 4  # of text beyond ASCII, and bytes that its characters may take
 _EXT, _OBJECT = 128, 200  # an `ExtType`; a value of a type of its own, such as a date
 _CONTENT = {"number", "bytes", "text", "ext"}
-# Tags of CBOR by which a short document takes hours, and up to which size of the document not.
+# Tags of CBOR whose values can take hours to build: their name, and the size in bytes of documents
+# that are safe.
 _SLOW_TAGS = {
     30: ("a rational number", 1 << 16),
     35: ("a regular expression", 0),
@@ -31,25 +32,28 @@ _SLOW_TAGS = {
 _RARE_TAGS, _MOST_RARE = {2, 3, 4, 5, 37}, 10_000
 _SLOW_TAG = re.compile(rb"(?:\xd8|\xd9\0|\xda\0{3}|\xdb\0{7})[\x1e\x23\x24]")
 _RARE_TAG = re.compile(rb"[\xc2-\xc5]|\xd8\x25|[\xd8-\xdb]\0*[\x02-\x05\x25]")
-_LONGEST_IN_RUN = 16  # bytes of a value that is looked for in runs
-_MOST_IN_RUN = 1 << 16  # values; the search takes memory for each of them
-_ENDLESS = 1 << 62  # values of a container that has no count, but an end mark
+_LONGEST_IN_RUN = 16  # bytes; runs of longer values are not searched for
+_MOST_IN_RUN = 1 << 16  # values; a search takes memory for each value
+_ENDLESS = 1 << 62  # values of a container that has an end mark instead of a count
 
-# JSON: a slot and a number, an entry and its key, empty containers. Signs within strings are
-# counted too, so nothing is missed.
+# JSON: a slot and a number, an entry and its key, empty containers. Marks within strings are
+# counted too, which only raises the bound.
 _JSON_COSTS = {b",": 72, b":": 130, b"[": 80, b"{": 100}
-_MOST_JSON_COST = 80  # of one byte, on average: `{"":0},` and `[],`
-_MOST_MSGPACK_COST, _MOST_CBOR_COST = 130, 210  # of one byte: `{1: 1}` of three, and a tag
+# Largest cost per byte of a document: `{"":0},` and `[],` in JSON, `{1: 1}` of three bytes in
+# msgpack, a tag in CBOR.
+_MOST_JSON_COST = 80
+_MOST_MSGPACK_COST, _MOST_CBOR_COST = 130, 210
 
 
 class _Head(NamedTuple):
-    """What the first byte of a value says.
+    """Meaning of the first byte of a value.
 
     Attributes:
         kind: "number", "bytes", "text", "ext", "list", "dict", "tag", "endless" or "end".
-        width: Bytes of the count that follows; 0 if `amount` is the count.
-        amount: Bytes of the content, values of the container, or number of the tag.
-        more: Bytes between the count and the content.
+        width: Number of bytes of the count that follows; 0 if `amount` is the count.
+        amount: Size of the content in bytes, number of values of the container, or number of the
+            tag.
+        more: Number of bytes between the count and the content.
     """
 
     kind: str
@@ -63,7 +67,7 @@ def json_nbytes(document: bytes | str, max_nbytes: int) -> int:
 
     Args:
         document: The text.
-        max_nbytes: Below this the bound may be a rougher one, which costs no search.
+        max_nbytes: A bound below this may be a rough one, which is computed from the size alone.
 
     >>> json_nbytes(b'{"a": [1, 2]}', max_nbytes=0)
     395
@@ -81,7 +85,7 @@ def msgpack_nbytes(data: bytes, max_nbytes: int) -> int:
 
     Args:
         data: The document.
-        max_nbytes: Below this the bound may be a rougher one; above, counting stops.
+        max_nbytes: A bound below this may be a rough one; above, counting stops.
 
     >>> msgpack_nbytes(bytes([0x92, 0x80, 0xA1, 0x61]), max_nbytes=200)
     241
@@ -95,10 +99,10 @@ def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
 
     Args:
         data: The document.
-        max_nbytes: Below this the bound may be a rougher one; above, counting stops.
+        max_nbytes: A bound below this may be a rough one; above, counting stops.
 
     Raises:
-        DecodeError: Some of its values could take hours.
+        DecodeError: Some of its values could take hours to build.
 
     >>> cbor_nbytes(bytes([0x82, 0xA0, 0x61, 0x61]), max_nbytes=200)
     241
@@ -113,12 +117,12 @@ def cbor_nbytes(data: bytes, max_nbytes: int) -> int:
 
 
 class _Run(NamedTuple):
-    """A run of values of one length without values of their own.
+    """Kind of runs of adjacent values, all of one length and none a container with values.
 
     Attributes:
-        pattern: Matches the run from its first byte on.
-        nbytes: Length of each value in the document.
-        cost: Memory that each takes.
+        pattern: Pattern of a run from its first byte on.
+        nbytes: Size of each value in the document.
+        cost: Size of each value in memory.
     """
 
     pattern: re.Pattern[bytes]
@@ -127,12 +131,13 @@ class _Run(NamedTuple):
 
 
 def _walked(data: bytes, max_nbytes: int, heads: list[_Head], runs: Mapping[int, _Run]) -> int:
-    """Add up the values of a document in which each begins with a head."""
+    """Return the sum of the sizes of all values of a document; each begins with a head."""
     total = position = num_rare = 0
-    left, each = 1, _SLOT  # values to come, and what their container takes for each
-    outer: list[tuple[int, int]] = []  # the same for the containers around endless ones
+    left, each = 1, _SLOT  # number of values to come, and the size of a slot of their container
+    outer: list[tuple[int, int]] = []  # the same for the containers around endless containers
     while left and position < len(data) and total <= max_nbytes:
-        # Short values come in long runs, which are found ten times faster than one by one.
+        # Short values come in long runs, and a pattern counts a run ten times faster than this
+        # loop counts its values.
         run = runs.get(data[position])
         if run is not None:
             end = position + min(left, _MOST_IN_RUN) * run.nbytes
@@ -164,14 +169,14 @@ def _walked(data: bytes, max_nbytes: int, heads: list[_Head], runs: Mapping[int,
                 num_rare += count in _RARE_TAGS
                 _check_tag(count, num_rare, len(data))
                 count = 1
-            count = min(count, len(data))  # each value has one byte at least
+            count = min(count, len(data))  # each value has at least one byte
             total += _container_nbytes(head.kind, count)
             left += 2 * count if head.kind == "dict" else count
     return total
 
 
 def _check_tag(tag: int, num_rare: int, nbytes: int) -> None:
-    """Raise for values of CBOR whose making, or use as keys, may take hours."""
+    """Raise DecodeError for values of CBOR that may take hours to build or to use as keys."""
     if tag in _SLOW_TAGS and nbytes > _SLOW_TAGS[tag][1]:
         raise DecodeError(
             f"cbor: tag {tag}, {_SLOW_TAGS[tag][0]}, can take hours to build; decode such fields "
@@ -179,8 +184,8 @@ def _check_tag(tag: int, num_rare: int, nbytes: int) -> None:
         )
     if num_rare > _MOST_RARE:
         raise DecodeError(
-            f"cbor: over {_MOST_RARE} long numbers or UUIDs, which as keys can share one hash; "
-            "decode such fields by a function of your own (decoders=)"
+            f"cbor: expected at most {_MOST_RARE} long numbers or UUIDs, found more: as keys they "
+            "can share one hash; decode such fields by a function of your own (decoders=)"
         )
 
 
@@ -247,7 +252,8 @@ def _runs(heads: list[_Head], kept: bytes) -> dict[int, _Run]:
 
     Args:
         heads: The heads by first byte.
-        kept: First bytes of the values that Python keeps once: small numbers, None, False, True.
+        kept: First bytes of values of which Python has one object: small numbers, None, False,
+            True.
     """
     codes: dict[tuple[str, int, int], list[int]] = {}
     for code, head in enumerate(heads):
@@ -262,7 +268,7 @@ def _runs(heads: list[_Head], kept: bytes) -> dict[int, _Run]:
     runs: dict[int, _Run] = {}
     for (kind, nbytes, cost), alike in codes.items():
         first = b"[" + b"".join(b"\\x%02x" % code for code in alike) + b"]"
-        # Text beyond ASCII takes more, so it is looked at one by one.
+        # Only ASCII: other text takes more memory, and is counted one by one.
         content = b"[\0-\x7f]" if kind == "text" else b"."
         pattern = re.compile(b"(?:%s%s{%d})+" % (first, content, nbytes), re.DOTALL)
         runs |= dict.fromkeys(alike, _Run(pattern, 1 + nbytes, cost))

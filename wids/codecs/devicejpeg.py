@@ -1,11 +1,10 @@
-"""Decoding of JPEGs on a GPU, by nvImageCodec or torchvision."""
+"""Decoding of JPEGs on a GPU by nvImageCodec or torchvision, to a `DeviceImage` each."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from wids.base.optional import load, load_if_present
-from wids.codecs.deviceimage import DeviceImage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -15,11 +14,39 @@ if TYPE_CHECKING:
 
     Bytes = npt.NDArray[np.uint8]
 
-__all__ = ["DEVICE_BACKENDS", "JpegDevice", "jpeg_device"]
-
+__all__ = ["DEVICE_BACKENDS", "DeviceImage", "JpegDevice", "jpeg_device"]
 
 # Colours of halved resolution are interpolated, as by libjpeg, and not repeated.
 _OPTIONS = ":fancy_upsampling=1"
+
+
+class DeviceImage(NamedTuple):
+    """A decoded image in the memory of a device: three channels of bytes.
+
+    Attributes:
+        address: Address of the first byte of the first channel.
+        shape: Height and width, in pixels.
+        strides: Bytes from a channel, a row and a column to the next.
+        owner: The tensor or other object with `__cuda_array_interface__` that keeps the memory.
+    """
+
+    address: int
+    shape: tuple[int, int]
+    strides: tuple[int, int, int]
+    owner: Any
+
+    @classmethod
+    def of(cls, tensor: Any) -> DeviceImage:
+        """Return the image of a uint8 tensor of shape (3, height, width), with any strides."""
+        _, height, width = tensor.shape
+        return cls(tensor.data_ptr(), (height, width), tensor.stride(), tensor)
+
+    def tensor(self, device: Any) -> Any:
+        """Return the image as a uint8 tensor of shape (3, height, width), without a copy."""
+        torch = load("torch", "torch")
+        if isinstance(self.owner, torch.Tensor):
+            return self.owner
+        return torch.as_tensor(self.owner, device=device).permute(2, 0, 1)
 
 
 class JpegDevice(Protocol):
@@ -32,8 +59,8 @@ class JpegDevice(Protocol):
             encoded: Files of grey or YCbCr JPEGs, each as an array of bytes.
 
         Returns:
-            An RGB image on the device for each, None for those that cannot be decoded. They may
-            be used on the same stream.
+            An RGB image on the device for each file, None for those that cannot be decoded. The
+            images may be used on the same stream.
         """
 
 
@@ -43,11 +70,11 @@ def jpeg_device(device: Any, backend: str = "auto") -> JpegDevice | None:
     Args:
         device: A `torch.device`.
         backend: "torchvision", "nvimgcodec", or "auto" for the first of them that is installed.
-            torchvision comes first: it lets other threads run while it decodes, so that a training
-            loop is not held up.
+            torchvision is preferred, because it lets other threads run while it decodes, so that it
+            does not delay the training loop.
 
     Returns:
-        None where the device is no GPU, or, with "auto", neither library is installed.
+        None if the device is not a GPU, or if `backend` is "auto" and neither library is installed.
 
     Raises:
         ModuleNotFoundError: The library that `backend` names is missing.
@@ -69,16 +96,16 @@ def jpeg_device(device: Any, backend: str = "auto") -> JpegDevice | None:
 
 
 class _NvImageCodec:
-    """nvImageCodec: uses the GPU's JPEG units where it has some, as H100 and A100 do."""
+    """Decoder by nvImageCodec, which uses the JPEG units of GPUs that have some (H100, A100)."""
 
     def __init__(self, nvimgcodec: Any, device: Any) -> None:
         kinds = nvimgcodec.BackendKind
-        # Not on its processor threads: those of DeviceDecoder are faster.
+        # Without its decoder on the CPU: the threads of DeviceDecoder are faster.
         backends = [nvimgcodec.Backend(kind) for kind in (kinds.HW_GPU_ONLY, kinds.HYBRID_CPU_GPU)]
         self._decoder = nvimgcodec.Decoder(
             device_id=device.index or 0, backends=backends, options=_OPTIONS
         )
-        # As ImageDecoder: the orientation that EXIF tells is not applied.
+        # As by ImageDecoder, the EXIF orientation is not applied.
         self._params = nvimgcodec.DecodeParams(
             apply_exif_orientation=False, color_spec=nvimgcodec.ColorSpec.SRGB
         )
@@ -95,14 +122,14 @@ class _NvImageCodec:
 
 
 def _device_image(image: Any) -> DeviceImage:
-    """Describe an image of nvImageCodec without making a tensor of it, which takes longer."""
+    """Return an image of nvImageCodec without a tensor, which would take longer to make."""
     height, width, channels = image.shape
     address, _ = image.__cuda_array_interface__["data"]
     return DeviceImage(address, (height, width), (1, width * channels, channels), image)
 
 
 class _Torchvision:
-    """torchvision's binding of nvJPEG."""
+    """Decoder by torchvision's binding of nvJPEG."""
 
     def __init__(self, vision: Any, device: Any) -> None:
         self._vision = vision
@@ -112,7 +139,7 @@ class _Torchvision:
         try:
             return self._decode(encoded)
         except RuntimeError:
-            # It refuses the whole batch for one damaged image.
+            # One damaged image makes it refuse the whole batch.
             return [self._decode_one(each) for each in encoded]
 
     def _decode_one(self, encoded: Bytes) -> DeviceImage | None:

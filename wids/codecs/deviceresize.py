@@ -9,7 +9,7 @@ from wids.base.optional import load, load_if_present
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wids.codecs.deviceimage import DeviceImage
+    from wids.codecs.devicejpeg import DeviceImage
     from wids.codecs.framing import Box
 
 __all__ = ["fit_images"]
@@ -41,7 +41,7 @@ def fit_images(
         antialias: Whether all pixels count when an image shrinks; else four neighbours.
 
     >>> import torch
-    >>> from wids.codecs.deviceimage import DeviceImage
+    >>> from wids.codecs.devicejpeg import DeviceImage
     >>> grey = torch.full((3, 4, 6), 100, dtype=torch.uint8)
     >>> out = torch.empty(1, 3, 2, 2)
     >>> image = DeviceImage.of(grey)

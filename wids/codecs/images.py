@@ -1,12 +1,12 @@
 """Decoding of images to PIL, numpy or torch, with optional crop and resize, and their encoding.
 
 Pillow can decode every format and is the reference. If simplejpeg, a binding of libjpeg-turbo, is
-installed, it decodes JPEGs to the same pixels in less time. Pillow decodes whatever simplejpeg
-refuses, so only Pillow decides about damaged and unusual files.
+installed, it decodes JPEGs to the same pixels in less time. Pillow decodes the files that
+simplejpeg refuses, so only Pillow decides about damaged and unusual files.
 
-As in PIL, EXIF orientation is not applied unless `exif_transpose` is set.
-CMYK and YCCK JPEGs are read by Pillow, which undoes Adobe's inversion but knows no colour profiles.
-Alpha is dropped, not blended, where RGB is wanted. Values of 16 bits give bytes by their high byte.
+As in PIL, EXIF orientation is not applied unless `exif_transpose` is set. CMYK and YCCK JPEGs are
+decoded by Pillow, which undoes Adobe's inversion and ignores colour profiles. Alpha is dropped, not
+blended, in a conversion to RGB. Values of 16 bits are converted to bytes by their high byte.
 """
 
 import io
@@ -39,8 +39,8 @@ __all__ = [
 IMAGE_TARGETS = ("PIL", "numpy", "torch")
 IMAGE_MODES = ("L", "RGB", "RGBA")
 
-# Only formats of pixels: Pillow would also take PostScript for an image, and run Ghostscript on it.
-# The first five are loaded with Pillow, the others when a file is none of these.
+# Only formats of pixels: Pillow would also open PostScript, and run Ghostscript on it. Pillow
+# imports the readers of the first five itself; the others are imported when a file needs them.
 COMMON_FORMATS = ("JPEG", "PNG", "PPM", "GIF", "BMP")
 MORE_FORMATS = ("WEBP", "TIFF", "AVIF", "JPEG2000", "TGA", "ICO", "QOI", "PCX", "DDS")
 
@@ -50,10 +50,10 @@ EXIF_ORIENTATION = 0x0112
 # A progressive JPEG may have any number of scans, each of which goes through all its pixels: more
 # pixels than this in all its scans would take minutes. Photographs have about ten scans.
 MAX_SCANNED_PIXELS = 1 << 32
-_MARKER = re.compile(rb"\xff+([\x01-\xcf\xd8-\xfe])")  # but those within the data of a scan
+_MARKER = re.compile(rb"\xff+([\x01-\xcf\xd8-\xfe])")  # not those within the data of a scan
 _SCAN, _END = 0xDA, 0xD9
 _LEAST_SCAN_NBYTES = 10
-# Fixed, so that the same picture is the same file; changing them changes people's digests.
+# Fixed, so that the same picture gives the same file: a change would change digests of shards.
 ENCODER_SETTINGS: dict[str, dict[str, Any]] = {
     "JPEG": {"quality": 95},
     "WEBP": {"lossless": True},
@@ -88,10 +88,11 @@ def open_image(data: bytes | memoryview) -> Any:
         try:
             return pil.open(stream, formats=[name for name in MORE_FORMATS if name in pil.OPEN])
         except pil.UnidentifiedImageError:
-            # Pillow's message names the stream. The bytes tell a page of HTML, say, from a picture.
+            # Pillow's message has only the name of the stream. The first bytes show what the file
+            # is, for example a page of HTML.
             raise pil.UnidentifiedImageError(
-                f"expected an image of a format that is read here, found {len(data)} bytes, the "
-                f"first of them {bytes(data[:16])!r}"
+                f"expected an image of a known format, found {len(data)} bytes that begin with "
+                f"{bytes(data[:16])!r}"
             ) from None
     if data[:2] == JPEG_MAGIC:
         check_scans(data, *image.size)
@@ -99,7 +100,7 @@ def open_image(data: bytes | memoryview) -> Any:
 
 
 def check_scans(data: bytes | memoryview, width: int, height: int) -> None:
-    """Verify that the scans of a JPEG do not go through too many pixels.
+    """Raise DecodeError if the scans of a JPEG go through too many pixels.
 
     Args:
         data: The whole file.
@@ -110,11 +111,11 @@ def check_scans(data: bytes | memoryview, width: int, height: int) -> None:
         DecodeError: They would take minutes to decode.
     """
     most = max(64, MAX_SCANNED_PIXELS // max(1, width * height))
-    # Nearly every file is too short for so many scans, which spares it the search.
+    # Nearly every file is too short to have so many scans, so it need not be searched.
     if len(data) // _LEAST_SCAN_NBYTES <= most:
         return
     content = bytes(data)
-    # Those in thumbnails and behind the end are counted by this, too, so it is a first look.
+    # Also counts marks in thumbnails and after the end, so it is only an upper bound.
     if content.count(b"\xff\xda") <= most:
         return
     position, num_scans = 2, 0
@@ -131,9 +132,9 @@ def check_scans(data: bytes | memoryview, width: int, height: int) -> None:
 
 
 def name_failures(image: Any, failure: Callable[[Exception], DecodeError]) -> None:
-    """Have an opened image raise a `DecodeError` where its pixels cannot be decoded.
+    """Make an opened image raise a `DecodeError` if its pixels cannot be decoded.
 
-    For `isinstance`, comparisons, copies and pickles the image stays one of Pillow's class.
+    For `isinstance`, comparisons, copies and pickles, the image keeps its class of Pillow.
 
     Args:
         image: A `PIL.ImageFile.ImageFile`.
@@ -148,14 +149,15 @@ def name_failures(image: Any, failure: Callable[[Exception], DecodeError]) -> No
 def _naming(kind: Any) -> Any:
     """Return a subclass of one of Pillow's classes whose `load` raises `DecodeError`."""
 
-    # A subclass, as an attribute of the image would hold it in a cycle until it is collected.
+    # A subclass: a function stored in the image would refer to the image, and such a cycle is only
+    # freed by the garbage collector.
     def load_pixels(self: Any) -> Any:
         try:
             return kind.load(self)
         except DecodeError:
             raise
         except Exception as error:
-            # Pillow's readers raise whatever the damaged bytes make them run into.
+            # Damaged bytes can make Pillow's readers raise any exception.
             raise self.wids_failure(error) from error
 
     def reduce_ex(self: Any, protocol: Any) -> tuple[Any, ...]:
@@ -166,7 +168,7 @@ def _naming(kind: Any) -> Any:
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
         "__doc__": kind.__doc__,
-        "__class__": property(lambda _: kind),  # `==`, `repr` and `isinstance` ask for it
+        "__class__": property(lambda _: kind),  # used by `==`, `repr` and `isinstance`
         "__reduce_ex__": reduce_ex,
         "load": load_pixels,
     }
@@ -186,10 +188,10 @@ class ImageDecoder:
             whole image as it is. Images in other modes than these three then become RGB.
         antialias: Whether all pixels count when an image shrinks; see `resample`.
         scaled: Whether a JPEG that shrinks to a half or less may be decoded at 1/2, 1/4 or 1/8 of
-            its size, never below the size wanted: sooner done, at a slight loss (docs/decoding.md).
+            its size, never below the requested size: faster, at a slight loss (docs/decoding.md).
         fast: Whether JPEGs are decoded by simplejpeg's fast transform and plain upsampling of
-            colours: a tenth sooner, at some 43 dB from the exact pixels.
-        exif_transpose: Whether to turn and flip the image as its EXIF orientation says.
+            colours: a tenth faster, at some 43 dB from the exact pixels.
+        exif_transpose: Whether to turn and flip the image by its EXIF orientation.
         backend: "auto" for the fastest library installed; "pillow" for the same pixels everywhere.
 
     >>> from wids.codecs.framing import Resize
@@ -229,8 +231,8 @@ class ImageDecoder:
             data: The whole file.
 
         Raises:
-            DecodeError: The size it would get is beyond Pillow's limit of pixels.
-            OSError: Pillow cannot read it.
+            DecodeError: The resized image would exceed Pillow's limit of pixels.
+            OSError: Pillow cannot read the file.
         """
         if self.to == "PIL" and self.size is None and not self.exif_transpose:
             image = open_image(data)
@@ -258,10 +260,10 @@ class ImageDecoder:
         simplejpeg = load_if_present("simplejpeg") if self.backend == "auto" else None
         if simplejpeg is None or data[:2] != JPEG_MAGIC or self._must_turn(data):
             return None
-        # simplejpeg would take CMYK as well, but turns it to RGB by another formula than Pillow.
+        # CMYK is left to Pillow, because simplejpeg converts it to RGB by another formula.
         try:
             height, width, colorspace, _ = simplejpeg.decode_jpeg_header(data)
-            # Pillow warns of images beyond its limit and refuses those beyond twice that.
+            # Pillow warns of images above its limit, and refuses those above twice the limit.
             if colorspace not in JPEG_MODES or width * height > _pixel_limit():
                 return None
             check_scans(data, width, height)
@@ -278,30 +280,30 @@ class ImageDecoder:
             )
         except DecodeError:
             raise
-        except ValueError:  # damaged, or stranger than simplejpeg takes
+        except ValueError:  # damaged or unusual: Pillow decides
             return None
         return self._fit(pixels[..., 0] if mode == "L" else pixels, plan)
 
     def _decode_pillow(self, data: bytes | memoryview) -> np.ndarray:
         """Decode with Pillow."""
         image = open_image(data)
-        # Turning loads the image, so that scaled decoding below is for upright ones only.
+        # This decodes the pixels, so only upright images are decoded at a reduced size below.
         if self._must_turn(data):
             image = load("PIL.ImageOps", "pillow").exif_transpose(image)
         plan = self._plan(*image.size)
         mode = self._wanted_mode(image.mode)
         if image.format == "JPEG":
-            # A draft is decoded at 1/divisor of the size, and from colour to grey by luma alone.
+            # A draft is decoded at 1/divisor of the size, and a grey one from the luma alone.
             image.draft(mode, tuple(max(1, side // plan.divisor) for side in image.size))
         image = _converted(image, mode)
         if plan.shares is not None and fast_library(self.backend, antialias=self.antialias) is None:
-            # Pillow all the way, without a turn through numpy.
+            # Cropped and resized by Pillow, without a conversion to numpy and back.
             part = image.crop(plan.box(*image.size))
             return np.array(resample_image(part, plan.size, antialias=self.antialias))
         return self._fit(np.array(image), plan)
 
     def _must_turn(self, data: bytes | memoryview) -> bool:
-        """Return whether the EXIF orientation is to be applied and is not upright."""
+        """Return whether an EXIF orientation has to be applied."""
         return self.exif_transpose and open_image(data).getexif().get(EXIF_ORIENTATION, 1) != 1
 
     def _plan(self, width: int, height: int) -> "_Plan":
@@ -312,10 +314,10 @@ class ImageDecoder:
         if min(size) < 1 or size[0] * size[1] > _pixel_limit():
             raise DecodeError(
                 f"an image of {width} x {height} pixels would become {size[0]} x {size[1]} by "
-                f"{self.size}; at least 1 x 1 and at most PIL.Image.MAX_IMAGE_PIXELS are allowed"
+                f"{self.size}; expected at least 1 x 1 and at most PIL.Image.MAX_IMAGE_PIXELS"
             )
         shrink = min((box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1])
-        # 1/2, 1/4 and 1/8 have fast transforms in libjpeg-turbo, and are all that Pillow offers.
+        # libjpeg-turbo has fast transforms for 1/2, 1/4 and 1/8, and Pillow offers no others.
         divisor = next((k for k in (8, 4, 2) if self.scaled and shrink >= k), 1)
         return _Plan(
             divisor, (box[0] / width, box[1] / height, box[2] / width, box[3] / height), size
@@ -340,7 +342,7 @@ class _Plan(NamedTuple):
     size: tuple[int, int]  # width and height of the result
 
     def box(self, width: int, height: int) -> Box:
-        """Return the box in a decoded image, which may be smaller than the one it was chosen in."""
+        """Return the box in a decoded image, which may be smaller than the original image."""
         left, top, right, bottom = self.shares or (0.0, 0.0, 1.0, 1.0)
         left, top = round(left * width), round(top * height)
         # Scaled decoding may shrink a thin box to less than a pixel.
@@ -348,14 +350,14 @@ class _Plan(NamedTuple):
 
 
 def jpeg_size(data: bytes | memoryview) -> tuple[int, int] | None:
-    """Return width and height of a JPEG that any decoder reads alike, or None.
+    """Return width and height of a JPEG that all decoders read alike, or None.
 
     Args:
         data: The whole file.
 
     Returns:
-        None if it is no JPEG, has other colours than grey or YCbCr, more pixels than Pillow takes
-        without a warning, or more scans than are decoded here.
+        None if the file is not a JPEG, has other colours than grey or YCbCr, more pixels than
+        Pillow decodes without a warning, or too many scans (`check_scans`).
 
     >>> jpeg_size(b"GIF89a") is None
     True
@@ -380,7 +382,7 @@ def _converted(image: Any, mode: str) -> Any:
     """Convert an image to a mode; values of 16 bits become their high byte.
 
     Raises:
-        DecodeError: Its values have no range that could be brought to bytes.
+        DecodeError: Its values have no fixed range that could be scaled to bytes.
     """
     if image.mode == mode:
         return image
@@ -390,9 +392,9 @@ def _converted(image: Any, mode: str) -> Any:
         image = load("PIL.Image", "pillow").fromarray(high.astype(np.uint8))
     elif image.mode in WIDE_MODES:
         raise DecodeError(
-            f"an image of {WIDE_MODES[image.mode]} values has no range that would make bytes of "
-            f'them, and cannot become {mode!r}; ask for it whole, in its own mode, as "numpy" or '
-            '"PIL", and bring it to your range'
+            f"an image of {WIDE_MODES[image.mode]} values cannot be converted to {mode!r}, because "
+            'its values have no fixed range; decode it to "numpy" or "PIL" without mode and size, '
+            "and scale the values"
         )
     return image if image.mode == mode else image.convert(mode)
 
@@ -410,8 +412,8 @@ def encode_image(file_format: str, image: Any) -> bytes:
         image: A PIL image, or an array of shape (height, width) or (height, width, channels).
 
     Raises:
-        TypeError: It is neither.
-        ValueError: The format has no such images.
+        TypeError: `image` is neither.
+        ValueError: The format cannot hold such images.
     """
     pil = load("PIL.Image", "pillow")
     if isinstance(image, pil.Image):
@@ -425,7 +427,7 @@ def encode_image(file_format: str, image: Any) -> bytes:
     stream = io.BytesIO()
     try:
         picture.save(stream, file_format, **ENCODER_SETTINGS.get(file_format, {}))
-    except OSError as error:  # Pillow's word for a mode that the format cannot hold
+    except OSError as error:  # raised by Pillow for a mode that the format cannot hold
         raise ValueError(f"{file_format}: {error}; convert the image first") from error
     return stream.getvalue()
 
@@ -433,13 +435,13 @@ def encode_image(file_format: str, image: Any) -> bytes:
 def resample(
     pixels: np.ndarray, size: tuple[int, int], *, antialias: bool, backend: str = "auto"
 ) -> np.ndarray:
-    """Resize an image by the fastest library that does it well.
+    """Resize an image by the fastest installed library.
 
-    With antialiasing each result pixel is the triangle-weighted mean of all the pixels that it
-    covers, as by Pillow's BILINEAR: by torch where it is installed (its kernel for bytes follows
-    Pillow-SIMD's and differs by at most one level), else by Pillow itself. Without, each result
-    pixel is interpolated between its four neighbours, and what lies between is skipped: by OpenCV
-    where it is installed, else by Pillow.
+    With antialiasing, each result pixel is the triangle-weighted mean of all the pixels that it
+    covers, as by Pillow's BILINEAR: by torch if it is installed (its kernel for bytes follows
+    Pillow-SIMD's and differs by at most one level), else by Pillow. Without, each result pixel is
+    interpolated between its four neighbours, and other pixels are ignored: by OpenCV if it is
+    installed, else by Pillow.
 
     Args:
         pixels: uint8, shape (height, width) or (height, width, 3 or 4), four being RGBA.
@@ -468,7 +470,7 @@ def fast_library(backend: str, *, antialias: bool) -> Any | None:
 
     Args:
         backend: "auto" or "pillow", as for `resample`.
-        antialias: What the library must do.
+        antialias: Whether the library must antialias.
 
     >>> fast_library("pillow", antialias=True) is None
     True
@@ -478,12 +480,12 @@ def fast_library(backend: str, *, antialias: bool) -> Any | None:
 
 def _resample_torch(torch: Any, pixels: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     """Resize with torch, in the calling thread alone."""
-    # torch would copy a crop with all its threads. Loaders decode in threads of their own, and as
-    # many teams of threads, on 16 cores, made more threads slower than few.
+    # torch would copy a crop with all its threads. Loaders decode in several threads, and so many
+    # teams of threads together were slower than few threads, measured on 16 cores.
     pixels = np.ascontiguousarray(pixels)
     image = pixels if pixels.ndim == 3 else pixels[..., None]
-    # In this order of axes torch sees its "channels last" layout, in and out. numpy turns them:
-    # each call of torch releases Python's lock, and to wait for it again costs many threads dear.
+    # In this order of axes, torch sees its "channels last" layout, in and out. The axes are turned
+    # by numpy: each call of torch releases Python's lock, and many threads wait long to get it.
     resized = torch.nn.functional.interpolate(
         torch.from_numpy(image[None].transpose(0, 3, 1, 2)),
         (size[1], size[0]),
@@ -506,6 +508,6 @@ def resample_image(image: Any, size: tuple[int, int], *, antialias: bool) -> Any
     bilinear = pil.Resampling.BILINEAR
     if antialias:
         return image.resize(size, bilinear)
-    # `transform` looks at four neighbours, `resize` at all that a result pixel covers.
+    # `transform` uses four neighbours, `resize` all the pixels that a result pixel covers.
     box = (0, 0, image.width, image.height)
     return image.transform(size, pil.Transform.EXTENT, box, bilinear)

@@ -51,7 +51,10 @@ def decode_audio(
         with soundfile.SoundFile(io.BytesIO(data)) as sound:
             nbytes = sound.frames * sound.channels * np.dtype(dtype).itemsize
             if nbytes > max_nbytes:
-                raise DecodeError(f"audio: takes {nbytes} bytes, max_nbytes is {max_nbytes}")
+                raise DecodeError(
+                    f"audio: expected at most max_nbytes={max_nbytes} bytes of samples, found "
+                    f"{nbytes}"
+                )
             return sound.read(dtype=dtype), sound.samplerate
     except soundfile.SoundFileError as error:
         raise DecodeError(f"audio: {error}") from error
@@ -80,14 +83,16 @@ def decode_video(
     try:
         with av.open(io.BytesIO(data), format=AV_FORMATS[extension]) as container:
             if not container.streams.video:
-                raise DecodeError("video: no stream of pictures; is the file cut off?")
+                raise DecodeError(
+                    "video: expected a stream of pictures, found none; the file may be truncated"
+                )
             stream = container.streams.video[0]
             rate = float(stream.average_rate or 0) / stride
             frames = list(_pixels(islice(container.decode(stream), 0, None, stride), max_nbytes))
     except av.FFmpegError as error:
         raise DecodeError(f"video: {error}") from error
     if not frames:
-        raise DecodeError("video: the stream has no frames")
+        raise DecodeError("video: expected at least one frame in the stream, found none")
     return np.stack(frames), rate
 
 
@@ -112,10 +117,10 @@ def encode_sound(file_format: str, sound: Any) -> bytes:
         sound: `(samples, rate)`, as returned by `decode_audio`.
 
     Raises:
-        TypeError: `sound` is no such pair.
+        TypeError: `sound` is not such a pair.
     """
     if not isinstance(sound, tuple) or len(sound) != 2:
-        raise TypeError("expected (samples, rate)")
+        raise TypeError("expected a pair (samples, rate)")
     samples, rate = sound
     stream = io.BytesIO()
     load("soundfile", "audio").write(stream, samples, rate, format=file_format)

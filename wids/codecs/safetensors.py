@@ -71,13 +71,13 @@ def decode_safetensors(data: bytes | memoryview) -> dict[str, Any]:
     header, start = _parse_header(data)
     header.pop("__metadata__", None)
     try:
-        # Sorted by where they begin, each range must begin where the one before it ended.
+        # In the order of their starts, each range must begin where the previous range ended.
         spans = sorted(entry["data_offsets"] for entry in header.values())
         ends = [0, *(end for _, end in spans)]
         if ends[:-1] != [begin for begin, _ in spans] or ends[-1] != len(data) - start:
             raise DecodeError(
-                f"safetensors: the tensors must cover the {len(data) - start} bytes of data "
-                f"without hole or overlap, got the ranges {spans[:20]}"
+                f"safetensors: expected tensors that cover the {len(data) - start} bytes of data "
+                f"without holes and overlaps, found the ranges {spans[:20]}"
             )
         return {name: _tensor(name, entry, data, start) for name, entry in header.items()}
     except (TypeError, KeyError, AttributeError, ValueError) as error:
@@ -91,8 +91,8 @@ def _parse_header(data: bytes | memoryview) -> tuple[dict[str, Any], int]:
     start = 8 + int.from_bytes(data[:8], "little")
     if len(data) < 8 or start > min(len(data), HEADER_LIMIT):
         raise DecodeError(
-            f"safetensors: the header should end at byte {start}; the file has {len(data)} bytes, "
-            f"and {HEADER_LIMIT} are allowed for a header"
+            f"safetensors: the header ends at byte {start}, but the file has {len(data)} bytes, "
+            f"and a header at most {HEADER_LIMIT}"
         )
     text = bytes(data[8:start])
     if json_nbytes(text, MAX_VALUES_NBYTES) > MAX_VALUES_NBYTES:
@@ -103,14 +103,15 @@ def _parse_header(data: bytes | memoryview) -> tuple[dict[str, Any], int]:
     try:
         header = json.loads(text, object_pairs_hook=_unique)
     except (ValueError, RecursionError) as error:
-        raise DecodeError(f"safetensors: the header is no JSON: {error}") from error
+        raise DecodeError(f"safetensors: the header is not valid JSON: {error}") from error
     if not isinstance(header, dict):
         raise DecodeError(f"safetensors: expected a JSON object as header, got {type(header)}")
     return header, start
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return a JSON object; of two equal names, one tensor would be lost."""
+    """Return a JSON object as a dict; raise ValueError for a repeated name."""
+    # `json` keeps the last value of a repeated name, so a tensor would be lost without an error.
     made = dict(pairs)
     if len(made) != len(pairs):
         names = [name for name, _ in pairs]
@@ -123,7 +124,7 @@ def _tensor(name: str, entry: dict[str, Any], data: bytes | memoryview, start: i
     """Build one tensor over its range, which lies inside `data`."""
     begin, end = entry["data_offsets"]
     kind, shape = entry["dtype"], entry["shape"]
-    # The number of sizes is checked first: the product of a million sizes takes minutes.
+    # The number of dimensions is checked first: the product of a million sizes takes minutes.
     if len(shape) > MAX_NDIM or any(type(n) is not int or n < 0 for n in shape):
         raise DecodeError(f"safetensors: tensor {name!r}: impossible shape {shape[:MAX_NDIM]}")
     if math.prod(shape) * _itemsize(kind) != end - begin:
@@ -133,7 +134,7 @@ def _tensor(name: str, entry: dict[str, Any], data: bytes | memoryview, start: i
         )
     if kind in TORCH_DTYPES:
         torch = load("torch", "torch")
-        owned = bytearray(data[start + begin : start + end])  # torch warns of read-only memory
+        owned = bytearray(data[start + begin : start + end])  # torch warns for read-only memory
         torch_dtype = getattr(torch, TORCH_DTYPES[kind][1])
         if not owned:
             return torch.empty(shape, dtype=torch_dtype)
@@ -171,8 +172,8 @@ def encode_safetensors(
         metadata: Strings by name, stored in the header.
 
     Raises:
-        TypeError: `tensors` is no mapping.
-        ValueError: An array is of a type that the format cannot name.
+        TypeError: `tensors` is not a mapping.
+        ValueError: An array is of a type that the format does not have.
 
     >>> encode_safetensors({})[8:]
     b'{}      '
@@ -189,7 +190,7 @@ def encode_safetensors(
         header[name] = {"dtype": kind, "shape": shape, "data_offsets": span}
         offset += len(content)
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    # Blanks, which JSON ignores: the data then begins at a multiple of eight.
+    # Padded with spaces, which JSON ignores, so that the data begin at a multiple of eight.
     text += b" " * (-len(text) % 8)
     return b"".join([len(text).to_bytes(8, "little"), text, *(part[3] for part in parts)])
 
@@ -200,7 +201,7 @@ def _itemsize(kind: str) -> int:
 
 
 def _tensor_parts(name: str, tensor: Any) -> tuple[str, list[int], bytes]:
-    """Return the type's name, the shape, and the bytes in C order, little-endian."""
+    """Return name of the type, shape, and bytes in C order, little-endian."""
     torch_name = str(getattr(tensor, "dtype", "")).removeprefix("torch.")
     for kind, (_, known) in TORCH_DTYPES.items():
         if torch_name == known:
@@ -212,6 +213,6 @@ def _tensor_parts(name: str, tensor: Any) -> tuple[str, list[int], bytes]:
         if little == np.dtype(code):
             return kind, list(array.shape), array.astype(little, copy=False).tobytes()
     raise ValueError(
-        f"safetensors: tensor {name!r} is of type {array.dtype}; the format holds "
-        f"{', '.join([*NUMPY_DTYPES, *TORCH_DTYPES])}"
+        f"safetensors: tensor {name!r}: expected one of the types "
+        f"{', '.join([*NUMPY_DTYPES, *TORCH_DTYPES])}, got {array.dtype}"
     )

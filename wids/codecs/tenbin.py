@@ -1,14 +1,14 @@
 """Decoding of tenbin (`.ten`, `.tb`) without copies, and encoding.
 
-A file is a run of chunks; arrays take two chunks each, a header and the data. All numbers are
+A file is a sequence of chunks; each array has two of them, a header and its data. All numbers are
 little-endian int64:
 
     chunk    b"~TenBin~"  nbytes  payload  zeros up to a multiple of 64 (counted from the payload)
     header   type (8 bytes, such as b"f8")  name (8 bytes)  ndim  dim[0] ... dim[ndim - 1]
 
 Source:
-    The format is defined by webdataset's `tenbin.py` and tensorcom's; files of theirs are read,
-    and what is written here is read by them (but uint32, whose name is misspelt there).
+    The format is defined by webdataset's `tenbin.py` and tensorcom's. Files are exchanged with both
+    in both directions, except for uint32, whose name is misspelt there.
 """
 
 import math
@@ -39,7 +39,8 @@ def decode_tenbin(data: bytes | memoryview) -> list[np.ndarray]:
         The arrays in file order, read-only where `data` is.
 
     Raises:
-        DecodeError: It is no tenbin file, breaks off, or a header does not fit its data.
+        DecodeError: The data are not a tenbin file, are truncated, or a header contradicts its
+            data.
 
     >>> decode_tenbin(encode_tenbin([np.arange(3)]))
     [array([0, 1, 2])]
@@ -54,7 +55,7 @@ def decode_tenbin_named(data: bytes | memoryview) -> list[tuple[str, np.ndarray]
         data: The whole file; the arrays keep it alive.
 
     Returns:
-        `(name, array)` in file order; a name has up to 8 characters and is mostly empty.
+        `(name, array)` in file order; a name has up to 8 characters, and most are empty.
 
     Raises:
         DecodeError: As `decode_tenbin`.
@@ -64,19 +65,22 @@ def decode_tenbin_named(data: bytes | memoryview) -> list[tuple[str, np.ndarray]
     """
     chunks = list(_chunk_ranges(data))
     if len(chunks) % 2:
-        raise DecodeError(f"tenbin: expected a data chunk after the header at {chunks[-1][0]}")
+        raise DecodeError(
+            f"tenbin: expected a data chunk after the header at byte {chunks[-1][0]}, found the "
+            "end of the file"
+        )
     named = []
     # Headers and data alternate.
     for header, (start, stop) in zip(chunks[::2], chunks[1::2], strict=True):
         name, dtype, shape = _parse_header(data, *header)
         if math.prod(shape) * dtype.itemsize != stop - start:
             raise DecodeError(
-                f"tenbin: the header at byte {header[0]} promises shape {shape} of {dtype}, the "
+                f"tenbin: the header at byte {header[0]} has shape {shape} of {dtype}, but the "
                 f"data chunk has {stop - start} bytes"
             )
         try:
             named.append((name, np.ndarray(shape, dtype, data, start)))
-        except ValueError as error:  # a size of 0 beside sizes beyond what numpy can address
+        except ValueError as error:  # one size is 0, and others are too large for numpy
             raise DecodeError(f"tenbin: impossible shape {shape} of {dtype}: {error}") from error
     return named
 
@@ -84,7 +88,7 @@ def decode_tenbin_named(data: bytes | memoryview) -> list[tuple[str, np.ndarray]
 def _chunk_ranges(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
     """Yield the byte range `[start, stop)` of each chunk's payload."""
     start, total = 0, len(data)
-    # Each turn moves on by 16 bytes at least, so hostile lengths cannot make it run for ever.
+    # Each iteration advances by at least 16 bytes, so the loop ends whatever the lengths are.
     while start < total:
         if data[start : start + 8] != MAGIC:
             raise DecodeError(
@@ -95,8 +99,8 @@ def _chunk_ranges(data: bytes | memoryview) -> Iterator[tuple[int, int]]:
         start += 16
         if not 0 <= nbytes <= total - start:
             raise DecodeError(
-                f"tenbin: the chunk at byte {start} should have {nbytes} bytes, "
-                f"{total - start} are left"
+                f"tenbin: the chunk at byte {start} has a length of {nbytes} bytes, but "
+                f"{total - start} bytes are left"
             )
         yield start, start + nbytes
         start += nbytes + -nbytes % ALIGNMENT
@@ -109,7 +113,7 @@ def _parse_header(
     code = bytes(data[start : start + 8]).rstrip(b"\0").decode("latin-1")
     name = bytes(data[start + 8 : start + 16]).rstrip(b"\0").decode("latin-1")
     numbers = np.frombuffer(data[start + 16 : stop - (stop - start) % 8], "<i8").tolist()
-    ndim, *shape = numbers or [-1]  # a header too short for the number of dimensions
+    ndim, *shape = numbers or [-1]  # -1 for a header without a number of dimensions
     if code not in DTYPES or not 0 <= ndim <= MAX_NDIM or len(shape) < ndim:
         raise DecodeError(
             f"tenbin: malformed array header at byte {start}: type {code!r}, {ndim} dimensions, "
@@ -128,11 +132,11 @@ def encode_tenbin(
 
     Args:
         arrays: List of arrays of ints or floats of 1 to 8 bytes (no bool, complex or text), of up
-            to 9 dimensions; one array alone is a list of one.
-        names: One name for each array, of up to 8 ASCII characters; without, all are empty.
+            to 9 dimensions; or one array.
+        names: A name for each array, of up to 8 ASCII characters; None for empty names.
 
     Raises:
-        TypeError: It is no list of arrays.
+        TypeError: `arrays` is neither a list nor an array.
         ValueError: An array or a name does not fit the format.
 
     >>> len(encode_tenbin([np.zeros((28, 28))]))
@@ -159,12 +163,12 @@ def _array_payloads(array: np.ndarray, name: str) -> tuple[bytes, bytes]:
     code = array.dtype.str[1:]
     if code not in DTYPES or array.ndim > MAX_NDIM:
         raise ValueError(
-            f"tenbin holds {', '.join(DTYPES)} in up to {MAX_NDIM} dimensions, got {array.dtype} "
-            f"of shape {array.shape}"
+            f"tenbin: expected one of the types {', '.join(DTYPES)} in up to {MAX_NDIM} "
+            f"dimensions, got {array.dtype} of shape {array.shape}"
         )
     encoded_name = name.encode("ascii", "replace")
     if len(encoded_name) > 8 or not name.isascii():
-        raise ValueError(f"tenbin: a name has up to 8 ASCII characters, got {name!r}")
+        raise ValueError(f"tenbin: expected a name of up to 8 ASCII characters, got {name!r}")
     sizes = np.array([array.ndim, *array.shape], "<i8").tobytes()
     header = code.encode().ljust(8, b"\0") + encoded_name.ljust(8, b"\0") + sizes
     return header, array.astype(DTYPES[code], copy=False).tobytes()

@@ -15,7 +15,7 @@ import triton.language as tl
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from wids.codecs.deviceimage import DeviceImage
+    from wids.codecs.devicejpeg import DeviceImage
     from wids.codecs.framing import Box
 
 __all__ = ["fit_images_triton"]

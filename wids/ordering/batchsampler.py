@@ -1,4 +1,4 @@
-"""`BatchSampler`: the indexes of a sampler in batches, saved and restored at any of them.
+"""`BatchSampler`: batches of a sampler's indexes, saved and restored at any batch.
 
 torch's own batch sampler has no `state_dict`; this one has, and its state is exact even if batches
 were prefetched. Each batch carries its epoch to the worker that reads it. Batches have a fixed
@@ -28,50 +28,51 @@ else:
     except ImportError:
 
         class TorchBatchSampler:
-            """Stands in for torch's class where torch is not installed."""
+            """Replacement for torch's class where torch is not installed."""
 
 
 __all__ = ["BatchPass", "BatchSampler"]
 
 
-# A subclass of torch's, as frameworks rebuild batch samplers that they do not know.
+# A subclass of torch's class, because frameworks replace batch samplers of unknown classes.
 class BatchSampler(TorchBatchSampler):
-    """Cuts the indexes of a sampler into batches, and can be saved and restored at any batch.
+    """Divides the indexes of a sampler into batches, and can be saved and restored at any batch.
 
     For the `batch_sampler` of a DataLoader, a `wids.Loader` or a StatefulDataLoader.
 
-    With `cost` and `max_cost` batches hold samples that cost about the same, as many as fit: the
-    number of samples times the cost of the dearest, which is what padding them to one length takes,
-    never exceeds `max_cost`. All ranks have equally many, the same number each epoch, and those of
-    one step are alike.
+    With `cost` and `max_cost`, a batch holds as many samples of similar cost as fit: the number of
+    samples times the largest of their costs, which is the cost of the padded batch, never exceeds
+    `max_cost`. All ranks have the same number of batches in every epoch, and the batches of one
+    step cost about the same.
 
-    With `pack` besides, batches are rows of samples side by side, without padding: the sum of their
-    costs never exceeds `max_cost`. `wids.pack_sequences` joins them. An epoch may then have a few
-    rows more or fewer than another; `len` is that of the epoch under way, and takes as long to find
-    as drawing it.
+    With `pack` in addition, a batch is a row of samples side by side, without padding: the sum of
+    their costs never exceeds `max_cost`. `wids.pack_sequences` joins them. The number of rows
+    varies a little between epochs; `len` is that of the epoch in progress, and takes as long to
+    compute as drawing the epoch.
 
-    With `shape` a batch holds samples of one shape, which is that of all ranks at each step. Each
-    shape is padded or cut to the ranks as the sampler is, and only its last batch may be smaller.
+    With `shape`, a batch holds samples of one shape, and all ranks have the same shape at each
+    step. The samples of each shape are divided among the ranks as the sampler divides all samples,
+    and only the last batch of a shape may be smaller.
 
     Args:
         sampler: A sampler of this library.
-        batch_size: Indexes a batch, at least 1; with `cost`, the most that a batch may have; with
-            `shape`, it may be a mapping from shapes to sizes.
-        drop_last: Leave out the last batch if it is smaller, with `shape` that of each; not with
-            `cost`.
+        batch_size: Indexes per batch, at least 1; with `cost`, at most so many; with `shape`, a
+            number or a mapping from shapes to numbers.
+        drop_last: Leave out the last batch if it is smaller, with `shape` the last batch of each
+            shape; not allowed with `cost`.
         cost: Cost of each sample of the dataset, such as its length; from 0 to `max_cost`.
-        max_cost: What a batch may cost.
-        pack: Whether the samples of a batch are joined to one row, in place of padding them.
+        max_cost: Largest cost of a batch.
+        pack: Whether the samples of a batch are joined to one row instead of being padded.
         shape: Shape of each sample of the dataset: an integer or a string, or a row of integers,
             such as width and height (`wids.shape_buckets`).
 
     Attributes:
         sampler, drop_last: As given.
-        batch_size: As given; None with `cost` or a mapping, which says to frameworks that sizes
-            differ.
+        batch_size: As given; None with `cost` or a mapping, which tells frameworks that batches
+            differ in size.
 
     Raises:
-        TypeError: The sampler is none of this library, or neither a size nor a cost is given.
+        TypeError: The sampler is not of this library, or neither a size nor a cost is given.
         ValueError: `batch_size` is below 1, a cost is out of range, or a shape has no batch size.
 
     >>> list(BatchSampler(ChunkedSampler(range(5), shuffle=False), 2))
@@ -134,7 +135,7 @@ class BatchSampler(TorchBatchSampler):
         return self._batches_of(len(self.sampler))
 
     def __iter__(self) -> "BatchPass | PlannedPass[Any]":
-        """Begin a pass, as the sampler does."""
+        """Return a pass that begins where the sampler stands."""
         if self._planned is not None:
             return self._planned.begin()
         return BatchPass(iter(self.sampler), self._size, drop_last=self.drop_last)
@@ -144,27 +145,27 @@ class BatchSampler(TorchBatchSampler):
 
     @property
     def epoch(self) -> int:
-        """The epoch of the pass under way, or of the next one if none is."""
+        """Epoch of the pass in progress, or else of the next one."""
         return self.sampler.epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Make `epoch` the epoch of all coming passes."""
+        """Set the epoch of all following passes."""
         self.sampler.set_epoch(epoch)
         if self._planned is not None:
             self._planned.forget()
 
     def remaining(self) -> int:
-        """Number of batches still to come: of the pass under way, else of the next one."""
+        """Return the number of batches left in the pass in progress, or else in the next one."""
         if self._planned is not None:
             return self._planned.count(remaining=True)
         return self._batches_of(self.sampler.remaining())
 
     def state_dict(self, consumed: int | None = None) -> dict[str, Any]:
-        """Where the sampler stands, the same on every rank; without costs, its own state.
+        """Return the state, the same on every rank; with `batch_size` alone that of the sampler.
 
         Args:
-            consumed: Batches of the pass under way that were really used, counted from where this
-                process began it; by default all that were handed out.
+            consumed: Number of batches of the pass in progress that were used, counted from where
+                this process began it; by default all that were handed out.
 
         Raises:
             TypeError: `consumed` is no integer.
@@ -177,15 +178,15 @@ class BatchSampler(TorchBatchSampler):
         return self.sampler.state_dict(check_integer("consumed", consumed, 0) * self._size)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Go on where `state_dict` was taken, on any number of ranks, with any size of batches.
+        """Continue where `state_dict` was called, with any number of ranks and any batch size.
 
         Args:
-            state_dict: Of this class or of a sampler, from this or another rank; by cost, with the
-                same costs and bound, by shape with the same shapes, or between two epochs.
+            state_dict: State of this class or of a sampler, of any rank. In the middle of an epoch,
+                batches by cost need the same costs and bound, batches by shape the same shapes.
             strict: False to accept the state of other data; see `ChunkedSampler`.
 
         Raises:
-            ValueError: It is no state, is of another version of the order, or of other data.
+            ValueError: It is not a state, or belongs to another version of the order or other data.
         """
         if self._planned is not None:
             self._planned.load_state_dict(state_dict, strict=strict)
@@ -193,7 +194,7 @@ class BatchSampler(TorchBatchSampler):
             self.sampler.load_state_dict(state_dict, strict)
             state = OrderState.parse(self.sampler.state_dict(consumed=0))
             left = -(-(state.n - state.position) // self.sampler.num_replicas)
-            # What is left of the epoch is less than a batch: it is used up, as for the sampler.
+            # Fewer samples are left than a batch needs, so `drop_last` ends the epoch here.
             if state.position and not self._batches_of(left):
                 self.sampler.load_state_dict(state.moved(state.n).to_dict(), strict)
 
@@ -222,15 +223,15 @@ def _check_choice(
     if cost is not None and shape is not None:
         raise TypeError("give a BatchSampler cost or shape, not both")
     if pack and cost is None:
-        raise TypeError("pack joins samples to rows of max_cost: give cost and max_cost")
+        raise TypeError("pack needs cost and max_cost, the length of the rows")
     if cost is not None and drop_last:
-        raise ValueError("drop_last is of no use with cost: batches differ in size")
+        raise ValueError("drop_last has no effect with cost: batches differ in size; leave it out")
     if isinstance(batch_size, Mapping) and shape is None:
-        raise TypeError("a mapping of batch sizes says how many samples of each shape: give shape")
+        raise TypeError("a mapping of batch sizes by shape needs the shapes: give shape")
 
 
 class BatchPass(Iterator[IndexBatch]):
-    """One pass of a `BatchSampler`; StatefulDataLoader saves and restores it by its two methods."""
+    """Iterator over one epoch of a `BatchSampler`; a StatefulDataLoader saves and restores it."""
 
     def __init__(self, indexes: EpochPass, batch_size: int, *, drop_last: bool) -> None:
         self._indexes = indexes
@@ -246,9 +247,9 @@ class BatchPass(Iterator[IndexBatch]):
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the pass stands, as a small dict of plain values."""
+        """Return the position of the pass as a small dict of plain values."""
         return self._indexes.state_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where the pass stood whose `state_dict` this is; before the first batch only."""
+        """Continue where `state_dict` of a pass was called; only before the first batch."""
         self._indexes.load_state_dict(state_dict)

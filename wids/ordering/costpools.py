@@ -1,7 +1,7 @@
 """Batches of bounded cost, cut from an order; their number is known before the epoch begins.
 
-    CostPools   the costs of the samples, and how many samples of each cost fit into a batch
-    CostEpoch   the batches of one epoch, a pool at a time
+    CostPools   costs of the samples, and how many samples of each cost fit into a batch
+    CostEpoch   the batches of one epoch, computed pool by pool
     Pool        the batches of one range of adjacent positions
 
 A pool is sorted by cost and cut into batches of samples that cost about the same. Adjacent batches
@@ -35,12 +35,14 @@ __all__ = ["CostEpoch", "CostPools", "Pool", "PoolStart"]
 # Needs are summed as multiples of 2**-32 of a batch, rounded up: exactly, and alike everywhere.
 _UNIT_BITS = 32
 _UNIT = 1 << _UNIT_BITS
-# Sorted among so many, samples of a batch differ by a hundredth, and a pool takes milliseconds.
+# Sorted in pools of so many batches, the samples of a batch differ in cost by about 1 %; a pool
+# takes milliseconds to compute.
 _BATCHES_A_POOL = 512
-# Of samples that cost nothing, or next to it.
+# Bounds a batch of samples that cost nothing or almost nothing.
 _MOST_IN_A_BATCH = 1 << 16
 _BLOCK = 1 << 20
-# Of samples of which equally many fit, the dearer ones come first, by so many bits of their cost.
+# Among samples of which the same number fits, more expensive ones come first, compared by so many
+# bits of their cost.
 _FINE_BITS = 16
 _FINE = (1 << _FINE_BITS) - 1
 _TIE_BITS = 30
@@ -50,12 +52,12 @@ _GOLDEN = 0x9E3779B97F4A7C15
 
 @dataclass(frozen=True)
 class PoolStart:
-    """Where a pool begins, and what all pools before it took.
+    """Start of a pool, with the batches of all pools before it.
 
     Attributes:
         position: First position of the pool.
-        need: Batches that the samples before it need, in multiples of `2**-32`.
-        used: Batches that they were cut into.
+        need: Number of batches that the samples before it need, in multiples of `2**-32`.
+        used: Number of batches into which those samples were divided.
     """
 
     position: int = 0
@@ -64,20 +66,21 @@ class PoolStart:
 
 
 class CostPools:
-    """What samples cost, and how many of each fit into a batch.
+    """Costs of samples, and how many samples of each cost fit into a batch.
 
     Args:
         costs: Cost of each sample of the dataset, from 0 to `max_cost`.
-        max_cost: What a batch may cost: the number of its samples times the cost of the dearest.
-        most: Samples that a batch may have.
+        max_cost: Largest cost of a batch: the number of its samples times the largest of their
+            costs.
+        most: Largest number of samples in a batch.
         first: Index of the first sample that takes part.
-        stop: One past the index of the last.
-        packed: Whether what a batch costs is the sum of the costs of its samples.
+        stop: Index after the last sample that takes part.
+        packed: Whether the cost of a batch is the sum of the costs of its samples.
 
     Attributes:
         packed: As given.
-        need: Batches that the samples need, in multiples of `2**-32`.
-        spare: Batches that a pool has beyond its need.
+        need: Number of batches that the samples need, in multiples of `2**-32`.
+        spare: Number of batches that a pool has in addition to its need.
 
     Raises:
         ValueError: There is no cost for each sample, or one is out of range.
@@ -117,7 +120,7 @@ class CostPools:
             fits = self._fits(costs_here)
             self.need += self._need(costs_here, fits)
             fewest, largest = min(fewest, int(fits.min())), max(largest, int(fits.max()))
-        # A bound of log(largest / fewest) in whole numbers, and one more for what is rounded.
+        # An integer bound of log(largest / fewest), since log(2) < 0.7, and one for rounding.
         doublings = (largest // fewest).bit_length() if largest > fewest else 0
         self.spare = -(-7 * doublings // 10) + 1
 
@@ -125,8 +128,9 @@ class CostPools:
         wrong = np.flatnonzero(~((costs >= 0) & (costs <= self._max_cost)))
         if wrong.size:
             raise ValueError(
-                f"sample {start + int(wrong[0])} costs {costs[wrong[0]]}, and max_cost is "
-                f"{self._max_cost}: leave such samples out, or allow a batch to cost as much"
+                f"cost: expected numbers from 0 to max_cost={self._max_cost}, got "
+                f"{costs[wrong[0]]} for sample {start + int(wrong[0])}: leave such samples out, or "
+                "increase max_cost"
             )
 
     def _fits(self, costs: NDArray[Any]) -> Integers:
@@ -135,32 +139,36 @@ class CostPools:
         return np.minimum(quotients, self._most).astype(np.int64)
 
     def need_of_epoch(self, order: AnyOrder, num_samples: int) -> int:
-        """Return what an epoch needs whose samples are not each once those that take part."""
+        """Return the need of an epoch that repeats some samples or leaves some out."""
         starts = range(0, num_samples, _BLOCK)
         blocks = (order.pool(start, min(num_samples, start + _BLOCK)) for start in starts)
         return sum(self.need_of(block) for block in blocks)
 
     def need_of(self, indexes: Integers) -> int:
-        """Return what some samples need together."""
+        """Return the need of some samples, in multiples of `2**-32` of a batch."""
         costs = self._costs[indexes]
         return self._need(costs, self._fits(costs))
 
     def by_cost(self, indexes: Integers) -> tuple[Integers, list[tuple[int, int]]]:
-        """Sort samples, the dearest first; those that cost the same are mixed.
+        """Sort samples in descending order of cost; samples of equal cost are mixed.
 
         Returns:
-            The indexes, and the runs of samples of which equally many fit into a batch: how many
-            fit, and where the run ends.
+            The indexes, and the runs of samples of which the same number fits into a batch: that
+            number, and the end of the run.
         """
         costs = self._costs[indexes]
         fits = self._fits(costs)
-        # By how many fit, so that the first sample of a batch tells how many it can have.
+        # By the number that fits, so that the first sample of a batch determines its size.
         share = (costs * (_FINE / self._max_cost)).astype(np.int64)
         chosen = _argsort_mixed((fits << _FINE_BITS) - share)
         return indexes[chosen], _runs(fits)
 
     def rows(self, indexes: Integers) -> tuple[Integers, list[int]]:
-        """Put samples into rows; return them by row, and the rows' bounds."""
+        """Divide samples into rows.
+
+        Returns:
+            The samples row by row, and the start of each row among them with the end of the last.
+        """
         units, capacity = cost_units(self._costs[indexes], self._max_cost)
         chosen = _argsort_mixed(capacity - units)
         samples, bounds = pack(units[chosen], capacity, self._most)
@@ -208,11 +216,11 @@ class Pool:
     """The batches of one run of adjacent positions.
 
     Attributes:
-        start: Where it begins.
-        following: Where the next one begins.
-        indexes: Its samples, the dearest first.
-        bounds: Where each batch begins among them, and where the last one ends.
-        numbers: Which of these comes first, second, and so on.
+        start: Start of the pool.
+        following: Start of the next pool.
+        indexes: Its samples in descending order of cost.
+        bounds: Start of each batch among the samples, and the end of the last batch.
+        numbers: Number of the batch that comes first, second, and so on.
     """
 
     start: PoolStart
@@ -234,16 +242,16 @@ class CostEpoch:
     """The batches of one epoch, the same on all ranks.
 
     Args:
-        pools: What samples cost.
+        pools: Costs of the samples.
         order: Gives an index for each position.
-        num_samples: Positions in the epoch.
-        need: Batches that all its samples need, in multiples of `2**-32`.
-        group: Adjacent batches that go together, as many as ranks.
-        key: What the groups of a pool are shuffled by; None to leave them, the dearest first.
+        num_samples: Number of positions in the epoch.
+        need: Number of batches that all its samples need, in multiples of `2**-32`.
+        group: Number of adjacent batches that form a step, one for each rank.
+        key: Key by which the groups of a pool are shuffled; None for descending cost.
 
     Attributes:
-        num_samples: Positions in the epoch.
-        padded: Batches in the epoch, unless they are packed.
+        num_samples: Number of positions in the epoch.
+        padded: Number of batches in the epoch, unless they are packed.
     """
 
     def __init__(
@@ -283,7 +291,7 @@ class CostEpoch:
         return Pool(start, PoolStart(stop, need, used), indexes, bounds, numbers)
 
     def count_rows(self) -> int:
-        """Return the batches in the epoch if they are packed, which takes as long as to draw it."""
+        """Return the number of rows in a packed epoch; this takes as long as drawing the epoch."""
         start = PoolStart()
         while start.position < self.num_samples:
             start = self.pool(start).following
@@ -292,16 +300,16 @@ class CostEpoch:
     def _cut(
         self, runs: list[tuple[int, int]], start: PoolStart, need: int, *, last: bool
     ) -> list[int]:
-        """Return where the batches of a pool begin, and where the last one ends."""
+        """Return the start of each batch of a pool, and the end of the last one."""
         number, size = start.position // self._pool_size, runs[-1][1]
         total, stop = self.padded, start.position + size
         due = total if last else (need >> _UNIT_BITS) + (number + 1) * self._pools.spare
-        # The batches that are left for later pools must not be more than their samples.
+        # Later pools need at least one sample for each batch that is left to them.
         due = max(due, total - (self.num_samples - stop))
         return _cut(runs, min(due - start.used, size))
 
     def _sequence(self, start: PoolStart, used: int) -> list[int]:
-        """Return the order in which the batches of a pool come, numbered from the dearest on."""
+        """Return the order of a pool's batches, which are numbered by descending cost."""
         head, tail = -start.used % self._group, used % self._group
         groups, rest = divmod(used - start.used - head - tail, self._group)
         if groups < 0 or rest:
@@ -318,14 +326,14 @@ class CostEpoch:
 
 
 def number_of_batches(num_samples: int, need: int, spare: int) -> int:
-    """Return how many batches an epoch is cut into."""
+    """Return the number of batches of an epoch."""
     _, num_pools = _pool_size(num_samples, need)
-    # Where hardly two samples fit into a batch, each is a batch.
+    # If a batch has room for one sample or two, the spare batches could exceed the samples.
     return min(num_samples, (need >> _UNIT_BITS) + num_pools * spare)
 
 
 def _pool_size(num_samples: int, need: int) -> tuple[int, int]:
-    """Return the samples in a pool, and the number of pools; the last takes what remains."""
+    """Return the number of samples in a pool, and of pools; the last pool takes the remainder."""
     size = max(1, _BATCHES_A_POOL * num_samples * _UNIT // max(1, need))
     # In whole windows of the order, whose samples are found together.
     size -= size % _WINDOWS if size > 8 * _WINDOWS else 0
@@ -333,10 +341,11 @@ def _pool_size(num_samples: int, need: int) -> tuple[int, int]:
 
 
 def _cut(runs: list[tuple[int, int]], number: int) -> list[int]:
-    """Cut samples into `number` batches; of those of a run, so many like them make a batch."""
-    # As many 256ths of a full batch as make no more than that number, so that all cost alike.
+    """Divide runs of samples into `number` batches; a run has the count that fills a batch."""
+    # Search for the fill of a batch, in 256ths, that gives at most that number of batches: so all
+    # batches cost about the same, and none is left nearly empty.
     least, most, distance = 0, 256, 1
-    # From where it should be, in ever longer steps until it is passed, then by halving.
+    # From an estimate in growing steps until the border is passed, then by bisection.
     share = 256 * _count_at(runs, most) // max(1, number)
     while most - least > 1:
         if not least < share < most:
@@ -351,7 +360,7 @@ def _cut(runs: list[tuple[int, int]], number: int) -> list[int]:
     bounds = _cut_at(runs, most)
     missing = number + 1 - len(bounds)
     while missing > 0:
-        # The cheapest samples are halved: side by side, so that they share a step.
+        # The batches of the cheapest samples are halved: they are adjacent, so they share a step.
         wide = [at for at in range(len(bounds) - 1) if bounds[at + 1] - bounds[at] > 1][-missing:]
         missing -= len(wide)
         bounds = sorted([*bounds, *((bounds[at] + bounds[at + 1]) // 2 for at in wide)])
@@ -359,7 +368,7 @@ def _cut(runs: list[tuple[int, int]], number: int) -> list[int]:
 
 
 def _cut_at(runs: list[tuple[int, int]], share: int) -> list[int]:
-    """Fill each batch to so many 256ths with samples like its first."""
+    """Fill each batch to `share` 256ths with samples like its first."""
     bounds: list[int] = []
     here = 0
     for fits, stop in runs:
@@ -371,7 +380,7 @@ def _cut_at(runs: list[tuple[int, int]], share: int) -> list[int]:
 
 
 def _count_at(runs: list[tuple[int, int]], share: int) -> int:
-    """Count the batches of `_cut_at`."""
+    """Return the number of batches of `_cut_at`."""
     count, here = 0, 0
     for fits, stop in runs:
         if here < stop:

@@ -1,7 +1,7 @@
 """Cost and mixing of an order, computed before a run: numbers and a plot for `wids order`.
 
-The order is simulated, not estimated: the shards that the ranks of one node and one worker read in
-an epoch are counted (for a large dataset, only in the beginning of the epoch).
+The order is simulated, not estimated: the shards that one node and one of its workers read in an
+epoch are counted (in a large dataset, only in the beginning of the epoch).
 """
 
 import math
@@ -22,7 +22,7 @@ from wids.ordering.permute import Integers
 
 __all__ = ["Cluster", "OrderReport", "compare_interleaves", "order_report", "plot_order"]
 
-# Steps that count as "at once": enough to read from all shards that are in use at one time.
+# Steps that count as simultaneous: enough to read from all shards that are in use at one time.
 _WINDOW_STEPS = 8
 # The part of an epoch that counts as its beginning, or as its end.
 _END_FRACTION = 0.02
@@ -30,15 +30,15 @@ _END_FRACTION = 0.02
 
 @dataclass(frozen=True, kw_only=True)
 class Cluster:
-    """Who reads: the machines, processes and batches of a run.
+    """Machines, processes and batches of a run.
 
     Attributes:
         nodes: Number of machines, at least 1.
-        ranks_per_node: Training processes on each, at least 1.
-        workers: DataLoader workers of each rank; 0 reads in the rank itself.
-        batch_size: Samples a rank takes a step, at least 1.
-        cache_shards: Shards that a node's cache holds; None if it holds all.
-        open_shards: Shards that a worker keeps open (`lru_size`), at least 1.
+        ranks_per_node: Training processes per machine, at least 1.
+        workers: DataLoader workers per rank; 0 reads in the rank itself.
+        batch_size: Samples per rank and step, at least 1.
+        cache_shards: Number of shards that a node's cache holds; None for all.
+        open_shards: Number of shards that a worker keeps open (`lru_size`), at least 1.
     """
 
     nodes: int = 1
@@ -57,32 +57,33 @@ class Cluster:
 
     @property
     def num_replicas(self) -> int:
-        """Number of ranks in all."""
+        """Number of ranks of all nodes."""
         return self.nodes * self.ranks_per_node
 
 
 @dataclass(frozen=True, kw_only=True)
 class OrderReport:
-    """What an order costs one node and one worker, and how well it mixes.
+    """Shards that one node and one worker read in an order, and how well the order mixes them.
 
     Attributes:
-        partition: How chunks come to lanes.
-        interleave: Chunks that a lane draws from at once, after reduction to those it has.
+        partition: How chunks are assigned to lanes.
+        interleave: Number of chunks that a lane draws from at once, at most those that it has.
         lanes: Number of lanes.
-        steps: Steps of an epoch that were followed.
-        epoch_steps: Steps of a whole epoch.
-        node_shards_mean: Shards that a node touches within 8 steps, on average.
-        node_shards_max: The same, at most.
-        new_shards_max: Shards new to the node within 4 steps, at most: the bursts of downloads.
-        worker_shards: Shards that one worker touches within 8 of its own batches, on average.
-        worker_opens: Times that worker has to open a shard, scaled to a whole epoch.
-        downloads: Shards that a node downloads an epoch, with the cache given.
-        downloads_least: Shards that it must download at the least, each one once.
-        shards_per_batch: Different shards in a batch of one rank, on average.
-        shards_per_batch_least: The same, at the least.
+        steps: Number of simulated steps of an epoch.
+        epoch_steps: Number of steps of a whole epoch.
+        node_shards_mean: Mean number of shards that a node reads within 8 steps.
+        node_shards_max: Largest number of shards that a node reads within 8 steps.
+        new_shards_max: Largest number of shards within 4 steps that the node had not read before:
+            the largest burst of downloads.
+        worker_shards: Mean number of shards that one worker reads within 8 of its own batches.
+        worker_opens: How often that worker opens a shard, scaled to a whole epoch.
+        downloads: Number of shards that a node downloads per epoch, with the given cache.
+        downloads_least: Number of downloads if each shard is downloaded once.
+        shards_per_batch: Mean number of different shards in a batch of one rank.
+        shards_per_batch_least: Smallest number of different shards in a batch.
         shards_per_batch_first: The mean over the first 2 % of the epoch.
         shards_per_batch_last: The mean over the last 2 % of the epoch.
-        shards_per_batch_uniform: The same under a full shuffle: the most one can expect.
+        shards_per_batch_uniform: The mean under a full shuffle, which is the best possible.
     """
 
     partition: str
@@ -104,11 +105,11 @@ class OrderReport:
     shards_per_batch_uniform: float
 
     def to_dict(self) -> dict[str, Any]:
-        """The numbers by name, fit for JSON."""
+        """Return the numbers by name, as JSON can hold them."""
         return asdict(self)
 
     def lines(self) -> list[str]:
-        """The report as a reader wants it, a line each."""
+        """Return the report as lines of text."""
         followed = "" if self.steps == self.epoch_steps else f" (followed {self.steps:,} steps)"
         node = f"{self.node_shards_mean:.1f}, at most {self.node_shards_max}"
         worker = f"{self.worker_shards:.1f} (opens {self.worker_opens:,} times an epoch)"
@@ -145,23 +146,23 @@ def order_report(
     # Some seconds of work at most.
     max_samples: int = 4_000_000,
 ) -> OrderReport:
-    """Follow an order through an epoch and count what it touches.
+    """Simulate an order through an epoch, and count the shards that are read.
 
     Args:
-        lengths: Samples in each shard.
-        cluster: Who reads.
+        lengths: Number of samples in each shard.
+        cluster: Machines, processes and batches of the run.
         partition: As for the samplers.
         interleave: As for the samplers.
-        lanes: Number of lanes; by default one a node.
-        chunksize: Samples a chunk, at least 1; None makes each shard one chunk.
+        lanes: Number of lanes; by default one per node.
+        chunksize: Samples per chunk, at least 1; None makes each shard one chunk.
         seed: As for the samplers.
-        max_samples: Samples of the node to follow; beyond it counts are scaled up.
+        max_samples: Number of samples of the node to simulate; for more, counts are scaled up.
 
     Returns:
-        The counts, of the first node, its first rank and that rank's first worker.
+        The counts of the first node, its first rank and that rank's first worker.
 
     Raises:
-        ValueError: There is no sample, or an argument is out of its range.
+        ValueError: There are no samples, or an argument is out of range.
 
     >>> report = order_report([100] * 50, Cluster(ranks_per_node=2), interleave=4)
     >>> report.downloads, report.node_shards_max < 12
@@ -170,10 +171,13 @@ def order_report(
     shards = shard_lengths(lengths)
     num_samples = int(shards.sum())
     if num_samples < 1:
-        raise ValueError(f"lengths: there is nothing to order: {shards.size} shards hold no sample")
+        raise ValueError(
+            "lengths: expected shards with at least one sample, got "
+            f"{shards.size} shards without samples"
+        )
     if not isinstance(cluster, Cluster):
         raise TypeError(f"cluster must be a wids.Cluster, got {cluster!r:.80}")
-    # One a node, as `DistributedShardSampler` has it by default.
+    # One lane per node is the default of `DistributedShardSampler`.
     lanes = cluster.nodes if lanes is None else lanes
     for name, value in (("interleave", interleave), ("lanes", lanes), ("chunksize", chunksize)):
         if value is not None:
@@ -192,12 +196,12 @@ def compare_interleaves(
     interleaves: Iterable[int] = (1, 2, 4, 8, 16, 32, 64),
     **options: Any,
 ) -> list[OrderReport]:
-    """Report one order for several values of `interleave`, to choose one.
+    """Return a report for each of several values of `interleave`, to choose one.
 
     Args:
-        lengths: Samples in each shard.
-        cluster: Who reads.
-        interleaves: The values to try.
+        lengths: Number of samples in each shard.
+        cluster: Machines, processes and batches of the run.
+        interleaves: The values.
         options: Further arguments of `order_report`.
 
     >>> [r.interleave for r in compare_interleaves([10] * 20, Cluster(), (1, 4))]
@@ -207,7 +211,7 @@ def compare_interleaves(
 
 
 class _Replay:
-    """The shards that the first node reads, step by step."""
+    """Simulation of the first node: the shard of each sample that it reads."""
 
     def __init__(self, spec: OrderSpec, cluster: Cluster, ends: Integers, limit: int) -> None:
         shares = [
@@ -219,13 +223,13 @@ class _Replay:
         self._ends = ends
         self._count = shares[0].count
         length = min(self._count, max(1, limit // cluster.ranks_per_node))
-        # Epoch 1, as epoch 0 may be in storage order; any other would give the same picture.
+        # Epoch 1, because epoch 0 may be in storage order; any later epoch has similar counts.
         order = spec.epoch(1)
         # shards: (num_ranks_of_the_node, length), the shard of each sample in the order it is read
         self._shards = np.stack([self._shards_of(order, share, 0, length) for share in shares])
         self._scale = self._count / length
-        # The first rank's last batches, also where only the beginning is followed; as many as are
-        # shown of the beginning.
+        # The first rank's last batches, even if only the beginning of the epoch is simulated; as
+        # many as the report averages at the beginning.
         num_batches, num_followed = self._count // cluster.batch_size, length // cluster.batch_size
         self._num_end_batches = min(math.ceil(_END_FRACTION * num_batches), num_followed)
         start = (num_batches - self._num_end_batches) * cluster.batch_size
@@ -236,7 +240,7 @@ class _Replay:
         return np.searchsorted(self._ends, indexes, side="right").astype(np.int64)
 
     def report(self) -> OrderReport:
-        """Count everything."""
+        """Return the counts."""
         cluster, batch = self._cluster, self._cluster.batch_size
         window = _WINDOW_STEPS * batch
         node = [self._shards[:, i : i + window] for i in range(0, self._shards.shape[1], window)]
@@ -264,9 +268,9 @@ class _Replay:
         )
 
     def _worker_stream(self) -> Integers:
-        """What the first worker of the first rank reads: every so manieth batch."""
+        """Return the shards that the first worker of the first rank reads, sample by sample."""
         shards, batch = self._shards[0], self._cluster.batch_size
-        # A DataLoader deals out batches in turn, and batches only: a worker never shares one.
+        # A DataLoader assigns whole batches to its workers in turn.
         numbers = np.arange(shards.size) // batch
         mine: Integers = shards[numbers % max(1, self._cluster.workers) == 0]
         return mine
@@ -274,12 +278,12 @@ class _Replay:
     def _uniform_stream(self) -> Integers:
         spec = replace(self._spec, partition="uniform")
         share = RankShare(spec.num_samples, 0, self._cluster.num_replicas)
-        # Only a mean is wanted of it, which thousands of batches settle.
+        # Only its mean is used, for which thousands of batches are enough.
         return self._shards_of(spec.epoch(1), share, 0, min(self._shards.shape[1], 100_000))
 
     def _most_new_shards(self) -> int:
-        """Most shards seen for the first time in 4 steps; the first 4 fill an empty node."""
-        # Transposed, the stream is in the order of time: all ranks of the node side by side.
+        """Return the largest number of first reads in 4 steps, apart from the first 4 steps."""
+        # Transposed, the samples of all ranks of the node are in the order of time.
         width = 4 * self._cluster.batch_size
         _, firsts = np.unique(self._shards.T.ravel(), return_index=True)
         bursts = np.bincount(firsts // (width * self._shards.shape[0]))
@@ -289,25 +293,25 @@ class _Replay:
         stream = self._shards.T.ravel()
         if cache_shards is None:
             seen = int(np.unique(stream).size)
-            # A part of an epoch does not show how many shards the whole of it touches.
+            # Scaled, because the simulated part of the epoch may not read all shards.
             return min(round(seen * self._scale), self._ends.size)
         return round(_misses(stream, cache_shards) * self._scale)
 
 
 def _distinct(stream: Integers, width: int) -> list[int]:
-    """Count the different values in each window of a stream; the incomplete last one is left out.
+    """Count the different values in each window of a stream.
 
-    If there is no other, it counts.
+    An incomplete last window is left out, unless it is the only one.
     """
     starts = range(0, max(1, stream.size - width + 1), width)
     return [np.unique(stream[start : start + width]).size for start in starts]
 
 
 def _misses(stream: Integers, capacity: int) -> int:
-    """Misses of a cache that forgets what was used the longest time ago."""
+    """Return the number of misses of a cache that evicts the least recently used entry."""
     cache: OrderedDict[int, None] = OrderedDict()
     misses = 0
-    # Runs of one shard are one access.
+    # A run of one shard is one access, since the cache cannot change within it.
     for shard in stream[np.flatnonzero(np.diff(stream, prepend=-1))].tolist():
         if shard in cache:
             cache.move_to_end(shard)
@@ -324,10 +328,10 @@ def plot_order(reports: Sequence[OrderReport], path: str | Path) -> None:
 
     Args:
         reports: As from `compare_interleaves`.
-        path: Image to write; its suffix says in which format.
+        path: Image to write, in the format of its suffix.
 
     Raises:
-        ModuleNotFoundError: matplotlib is not installed; the message says how to get it.
+        ModuleNotFoundError: matplotlib is not installed; the message names the extra to install.
     """
     try:
         figure = import_module("matplotlib.figure").Figure(figsize=(10, 4), layout="constrained")

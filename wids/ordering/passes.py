@@ -1,4 +1,4 @@
-"""One pass over an epoch on one rank: the iterator of a sampler, and its progress."""
+"""`EpochPass`: iterator of a sampler over one epoch on one rank, its progress and its state."""
 
 import operator
 from collections.abc import Callable, Iterator, Mapping
@@ -23,11 +23,11 @@ __all__ = [
 
 AnyOrder: TypeAlias = EpochOrder | MixtureOrder | WeightedOrder
 
-# Each lane takes some bytes; no cluster has so many ranks, and a damaged state may say anything.
+# A damaged state may hold any number, and each lane takes memory; no cluster has so many ranks.
 MAX_LANES = 1 << 20
 
 # The first blocks are small, so that the first batch does not wait for thousands of indexes.
-# A block of thousands is what makes an index cheap: numpy's calls are shared by all of them.
+# Later blocks are large, because the time of numpy's calls is shared by all indexes of a block.
 _FIRST_BLOCK, _LAST_BLOCK = 256, 16384
 
 
@@ -37,17 +37,17 @@ class OrderState:
 
     Attributes:
         order: Version of the order's algorithm.
-        epoch: Epoch under way.
+        epoch: Epoch in progress.
         position: Samples of it that all ranks together have consumed.
         seed: As given to the sampler, like the next five.
         shuffle: False for storage order.
         shufflefirst: False if the chunks of epoch 0 keep storage order.
-        partition: How chunks come to lanes.
+        partition: How chunks are assigned to lanes.
         lanes: Number of lanes.
-        interleave: Chunks that a lane draws from at once.
+        interleave: Number of chunks that a lane draws from at once.
         first: Index of the first sample that takes part.
         n: Number of samples that take part.
-        layout: Hash of how they are cut into chunks.
+        layout: Hash of their division into chunks.
     """
 
     order: int = ORDER_VERSION
@@ -65,11 +65,12 @@ class OrderState:
 
     @classmethod
     def parse(cls, state_dict: Mapping[str, Any]) -> "OrderState":
-        """Read a state back from the plain dict that `to_dict` gave.
+        """Parse the dict that `to_dict` returned.
 
         Raises:
-            TypeError: It is no dict.
-            ValueError: It is none, it is of another version, or its numbers contradict each other.
+            TypeError: It is not a dict.
+            ValueError: It is not a state, has another version, or its numbers contradict each
+                other.
         """
         check_mapping("state_dict", state_dict, "what state_dict() of a sampler returned")
         if "sampler" in state_dict:
@@ -87,14 +88,14 @@ class OrderState:
         missing = [name for name in names if name not in state_dict]
         if missing:
             raise ValueError(
-                f"state_dict is no state of a sampler: it lacks {', '.join(missing)}; it has "
+                f"state_dict is not the state of a sampler: it lacks {', '.join(missing)}; it has "
                 f"{', '.join(map(str, state_dict)) or 'nothing'}"
             )
         values = {field.name: _parsed(field, state_dict[field.name]) for field in fields(cls)}
         state = cls(**values)
         if state.order != ORDER_VERSION:
             raise ValueError(
-                f"the state is of order version {state.order!r}, this library knows version "
+                f"the state has order version {state.order!r}, this library has version "
                 f"{ORDER_VERSION}; finish the epoch with the version of wids that began it"
             )
         if not 0 <= state.position <= state.n:
@@ -105,21 +106,21 @@ class OrderState:
         return state
 
     def to_dict(self) -> dict[str, Any]:
-        """The state as a dict of plain values, fit for JSON."""
+        """Return the state as a dict of plain values, which can be written as JSON."""
         return asdict(self)
 
     def moved(self, position: int) -> "OrderState":
-        """The same epoch at another position; past the end is at the end."""
+        """Return the state at another position of the same epoch, at most its end."""
         return replace(self, position=min(position, self.n))
 
 
 def _parsed(field: "Field[Any]", value: object) -> Any:
-    """Turn a value that was saved into what its field takes; integers and flags of any library."""
+    """Convert a saved value to the type of its field; integers and flags of any library."""
     if field.type is str:
         if isinstance(value, str):
             return value
         raise ValueError(f"{field.name} of a sampler's state must be a string, got {value!r}")
-    # NumPy's bool is no integer by itself, but what it holds is.
+    # NumPy's bool has no `__index__`, but its Python value has.
     plain = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
     try:
         number = operator.index(cast("SupportsIndex", plain))
@@ -133,19 +134,20 @@ def _parsed(field: "Field[Any]", value: object) -> Any:
 
 @dataclass(frozen=True)
 class Planner:
-    """What a sampler tells its passes, and those who look ahead of it.
+    """Functions of a sampler for its passes and for code that looks ahead.
 
     Attributes:
-        plan: The order that a pass from a state follows, and the part of it that is this rank's.
+        plan: Returns the order of a pass that begins at a state, and this rank's share of it.
         whole: The same, with the order of all ranks.
-        share: The part alone, without the tables of the order.
-        course: Where the pass under way began, or the next one will, and how many indexes it has
-            handed out; from any thread.
-        following: Where the pass after one from a state begins, if nobody sets another epoch.
-        begun: To be called when a pass is about to hand out its first index.
-        ended: To be called when a pass has handed out its last index.
-        drawn_ahead: Warns if a loader has drawn indexes ahead of their use.
-        each_once: Whether an epoch has each of its samples once.
+        share: Returns the share alone, without computing the tables of the order.
+        course: Returns the state at which the current or next pass begins, and the number of
+            indexes that the pass has handed out; may be called from any thread.
+        following: Returns the state at which the next pass after one begins, unless another epoch
+            is set.
+        begun: Called before a pass hands out its first index.
+        ended: Called after a pass has handed out its last index.
+        drawn_ahead: Warns if a loader has drawn indexes before they are used.
+        each_once: Whether an epoch has each sample exactly once.
     """
 
     plan: Callable[[OrderState], tuple[AnyOrder, RankShare]]
@@ -173,29 +175,30 @@ class Planner:
 
 
 class Progress:
-    """Progress of a pass: where it began, and how many of its indexes were handed out.
+    """Progress of a pass: its start, and the number of indexes handed out.
 
     The sampler keeps it after the pass is deleted. It has no reference to the sampler, so that
     the sampler and its dataset are freed with their last reference, not by the garbage collector.
 
     Attributes:
-        start: Where the pass begins.
-        exhausted: True once the last index was handed out and the next one was asked for.
+        start: State at which the pass begins.
+        exhausted: Whether another index was requested after the last one.
     """
 
     def __init__(self, start: OrderState) -> None:
         self.restart(start)
 
     def restart(self, start: OrderState) -> None:
-        """Make this the progress of a pass from another state."""
+        """Begin again at another state."""
         self.start = start
         self.exhausted = False
         self._plan: tuple[AnyOrder, RankShare] | None = None
-        # Indexes computed, and the block that the last of them are in; in one piece, for threads.
+        # The number of computed indexes and the last block, in one tuple: another thread must not
+        # see the one without the other.
         self._computed: tuple[int, Iterator[int]] = (0, iter(()))
 
     def next_block(self, planner: Planner) -> Iterator[int] | None:
-        """Compute the next block of indexes; None at the end of the pass."""
+        """Compute the next block of indexes; return None at the end of the pass."""
         # The tables of an epoch are made with the first index, so an unused iterator costs nothing.
         if self._plan is None:
             self._plan = planner.plan(self.start)
@@ -212,44 +215,44 @@ class Progress:
         return block
 
     def pass_over(self, count: int) -> None:
-        """Count indexes as handed out that were drawn by other means than `next_block`."""
+        """Count indexes as handed out that were drawn without `next_block`."""
         self._computed = (count, iter(()))
 
     @property
     def handed_out(self) -> int:
-        """Number of indexes that the pass has yielded; may be asked from any thread."""
+        """Number of indexes that the pass has yielded; may be read from any thread."""
         # A list iterator knows how much it has left, so counting costs nothing per index.
         computed, block = self._computed
         return computed - operator.length_hint(block)
 
     def state(self, consumed: int | None = None) -> OrderState:
-        """The state after `consumed` indexes; after those handed out, if that is not given."""
+        """Return the state after `consumed` indexes; by default after all handed out."""
         if consumed is None:
             consumed = self.handed_out
-        # All ranks then say the same, also where some have had one index less than others.
+        # At the end all ranks return the same state, even if some had one index fewer.
         if self.exhausted and consumed >= self.handed_out:
             return self.start.moved(self.start.n)
-        # Of a pass that has not begun nothing was consumed.
+        # A pass that has not begun has consumed nothing.
         ranks = 0 if self._plan is None else self._plan[1].num_replicas
         return self.start.moved(self.start.position + consumed * ranks)
 
 
 class EpochPass(chain[int]):
-    """An iterator over one epoch's indexes on one rank, as fast as that of a list.
+    """Iterator over one epoch's indexes on one rank, as fast as the iterator of a list.
 
-    It keeps the epoch and the position that the sampler had when it was made. torchdata's
-    `StatefulDataLoader` saves and restores it by the two methods, beside the sampler itself: only
-    the pass knows that it has come to its end and nothing is to follow.
+    It keeps the epoch and the position that the sampler had when the iterator was made. torchdata's
+    `StatefulDataLoader` saves and restores it in addition to the sampler, because only the
+    iterator knows that it is exhausted.
 
     Attributes:
-        progress: Where the pass began, and how many indexes were handed out.
+        progress: Start of the pass, and number of indexes handed out.
     """
 
     progress: Progress
 
     @classmethod
     def begin(cls, planner: Planner, start: OrderState) -> "EpochPass":
-        """Make a pass of a sampler from a state on."""
+        """Return a pass of a sampler that begins at a state."""
         progress = Progress(start)
         # In a chain no Python code runs between two indexes of a block; a generator takes twice
         # the time, a class with `__next__` five times.
@@ -259,9 +262,9 @@ class EpochPass(chain[int]):
         return this
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the pass stands, as a small dict of plain values."""
+        """Return the position of the pass as a small dict of plain values."""
         return self.progress.state().to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where the pass stood whose `state_dict` this is; before the first index only."""
+        """Continue where `state_dict` of a pass was called; only before the first index."""
         self.progress.restart(OrderState.parse(state_dict))

@@ -1,13 +1,12 @@
-"""Batches that are planned for a whole epoch: drawn in a pass, saved and restored at any of them.
+"""Batches that are planned for a whole epoch, saved and restored at any batch.
 
-    BatchPlan        how epochs are cut into batches: by cost (`costbatches`), by shape
-                     (`shapebatches`)
-    BatchRun         the batches of one rank, from some place in an epoch on
-    PlannedBatches   what a `BatchSampler` with such a plan does
-    PlannedPass      one pass of it
+    BatchPlan        protocol of a plan: by cost (`costbatches`) or by shape (`shapebatches`)
+    BatchRun         protocol of the batches of one rank, from a position in an epoch on
+    PlannedBatches   the part of a `BatchSampler` that follows a plan
+    PlannedPass      iterator over the batches of one epoch
 
-A state is that of the sampler, the same on all ranks. Within an epoch it also has what the plan
-needs to go on; at the start and at the end of an epoch it is the sampler's own.
+A state is the state of the sampler, the same on all ranks. In the middle of an epoch it also holds
+what the plan needs to continue; at the start and the end of an epoch it is the sampler's own.
 """
 
 from collections.abc import Iterator, Mapping
@@ -23,10 +22,10 @@ __all__ = ["BatchPlan", "BatchRun", "PlannedBatches", "PlannedPass"]
 
 
 class Detail(Protocol):
-    """Where batches stand within an epoch, beside what the sampler says; the same on all ranks."""
+    """Position in an epoch that a plan adds to the sampler's state; the same on all ranks."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as a dict of plain values."""
+        """Return the position as a dict of plain values."""
 
 
 Within = TypeVar("Within", bound=Detail)
@@ -34,42 +33,42 @@ Within_co = TypeVar("Within_co", bound=Detail, covariant=True)
 
 
 class BatchRun(Protocol[Within_co]):
-    """The batches of one rank, from some place in an epoch on."""
+    """Protocol of the batches of one rank, from a position in an epoch on."""
 
     @property
     def count(self) -> int:
-        """Number of them."""
+        """Number of batches."""
 
     @property
     def reached(self) -> int:
         """Position in the order of the sampler that the batches drawn so far have reached."""
 
     def batch(self) -> list[int]:
-        """Draw the next one."""
+        """Draw the next batch."""
 
     def place_after(self, batches: int) -> tuple[int, Within_co] | None:
-        """The position and the place after some batches, at least 1; None at the epoch's end.
+        """Return the position and the place after some batches, at least 1; None: epoch's end.
 
         If another rank has one batch more, the end of this rank's batches is not that of the epoch.
         """
 
 
 class BatchPlan(Protocol[Within]):
-    """How epochs are cut into batches."""
+    """Protocol of a plan that divides epochs into batches."""
 
     def parse(self, saved: Mapping[str, Any]) -> Within:
-        """Read back what `to_dict` of a place gave; ValueError if it is of other data."""
+        """Parse what `to_dict` of a place returned; ValueError if it belongs to other data."""
 
     def count(self, state: OrderState, within: Within | None) -> int:
-        """Number of batches of this rank from a place on; None is the start of the epoch."""
+        """Return the number of batches of this rank from a place on; None: the epoch's start."""
 
     def begin(self, state: OrderState, within: Within | None) -> BatchRun[Within]:
-        """Make the tables of an epoch."""
+        """Compute the tables of an epoch, and return its batches from a place on."""
 
 
 @dataclass(frozen=True)
 class _Place(Generic[Within]):
-    """Where batches stand; at the start and the end of an epoch the sampler's state says all."""
+    """Position in a run; `within` is None at the start and the end of an epoch."""
 
     order: OrderState
     within: Within | None
@@ -84,7 +83,7 @@ class _Place(Generic[Within]):
 
 
 class _PlannedProgress(Generic[Within]):
-    """Progress of a pass, which is kept when the pass is gone."""
+    """Progress of a pass; it is kept after the pass is deleted."""
 
     def __init__(self, start: _Place[Within], of_sampler: Progress) -> None:
         self.start = start
@@ -95,7 +94,7 @@ class _PlannedProgress(Generic[Within]):
         self.handed_out = 0
 
     def place(self, consumed: int | None = None) -> _Place[Within]:
-        """The place after `consumed` batches; after those handed out, if that is not given."""
+        """Return the place after `consumed` batches; by default after all handed out."""
         start = self.start
         if consumed is None:
             consumed = self.handed_out
@@ -111,11 +110,11 @@ class _PlannedProgress(Generic[Within]):
 
 
 class PlannedBatches(Generic[Within]):
-    """What a `BatchSampler` does whose batches are planned.
+    """The part of a `BatchSampler` that follows a plan.
 
     Args:
-        sampler: Whose samples are drawn.
-        plan: How its epochs are cut into batches.
+        sampler: Draws the samples.
+        plan: Divides its epochs into batches.
     """
 
     def __init__(self, sampler: ChunkedSampler, plan: BatchPlan[Within]) -> None:
@@ -125,7 +124,7 @@ class PlannedBatches(Generic[Within]):
         self._pass: _PlannedProgress[Within] | None = None
 
     def count(self, *, remaining: bool) -> int:
-        """Number of batches on this rank: of a whole epoch, or of what is left of it."""
+        """Return the number of batches on this rank, of a whole epoch or of its remainder."""
         state, _ = self._sampler.__planner__().course()
         if not remaining:
             return self._plan.count(state.moved(0), None)
@@ -136,13 +135,13 @@ class PlannedBatches(Generic[Within]):
         return 0 if place.at_end else self._plan.count(place.order, place.within)
 
     def begin(self) -> "PlannedPass[Within]":
-        """Begin a pass, as the sampler does."""
+        """Return a pass that begins where the sampler stands."""
         indexes = iter(self._sampler)
         place = self._at(indexes.progress.start)
         return PlannedPass(self, _PlannedProgress(place, indexes.progress))
 
     def state_dict(self, consumed: int | None) -> dict[str, Any]:
-        """Where the batches stand; arguments as those of `BatchSampler.state_dict`."""
+        """Return the state; arguments as those of `BatchSampler.state_dict`."""
         if consumed is not None:
             consumed = check_integer("consumed", consumed, 0)
         else:
@@ -150,17 +149,17 @@ class PlannedBatches(Generic[Within]):
         return self._place(consumed).to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *, strict: bool) -> None:
-        """Go on where `state_dict` was taken."""
+        """Continue where `state_dict` was called."""
         place = self.parse(state_dict)
         self._sampler.load_state_dict(place.order.to_dict(), strict)
         self._resumed, self._pass = place, None
 
     def parse(self, state_dict: Mapping[str, Any]) -> _Place[Within]:
-        """Read a place back from the dict that it gave, or from a sampler between epochs.
+        """Parse the state of a `BatchSampler`, or that of a sampler between two epochs.
 
         Raises:
-            TypeError: It is no dict.
-            ValueError: It is none, or was taken with other batches.
+            TypeError: It is not a dict.
+            ValueError: It is not a state, or belongs to other batches.
         """
         check_mapping("state_dict", state_dict, "what state_dict() of a BatchSampler returned")
         order = OrderState.parse({k: v for k, v in state_dict.items() if k != "batches"})
@@ -168,13 +167,13 @@ class PlannedBatches(Generic[Within]):
             return _Place(order, None)
         if "batches" not in state_dict:
             raise ValueError(
-                "the state is of a sampler in the middle of an epoch, whose remaining samples "
-                "cannot be put into batches of one cost or shape; finish the epoch as it was begun"
+                "expected the state of a BatchSampler by cost or shape, got that of a sampler in "
+                "the middle of an epoch; finish the epoch with the batches that began it"
             )
         return _Place(order, self._plan.parse(state_dict["batches"]))
 
     def start(self, progress: _PlannedProgress[Within]) -> int:
-        """Make the tables of a pass that is about to hand out its first batch; return the ranks."""
+        """Compute the tables of a pass before its first batch; return the number of ranks."""
         place = progress.start
         if not place.at_end:
             progress.run = self._plan.begin(place.order, place.within)
@@ -184,29 +183,31 @@ class PlannedBatches(Generic[Within]):
         return self._sampler.num_replicas
 
     def end(self, progress: _PlannedProgress[Within]) -> None:
-        """Take note that a pass has handed out its last batch."""
+        """Record that a pass has handed out its last batch."""
         progress.exhausted = progress.of_sampler.exhausted = True
         self._sampler.__planner__().ended(progress.of_sampler)
 
     def forget(self) -> None:
-        """Take note that an epoch was set: the pass under way, if any, is told of no longer."""
+        """Forget the pass in progress, because another epoch was set."""
         self._pass = None
 
     def _place(self, consumed: int | None) -> _Place[Within]:
-        """The place now: of the pass under way, or between two passes."""
-        # The start of the pass under way, or the end of one that is over; whatever was done to the
-        # sampler itself shows in it.
+        """Return the current place: that of the pass in progress, or between two passes."""
+        # The start of the pass in progress, or the end of a finished one. It also shows whether
+        # the user changed the sampler itself.
         state = OrderState.parse(self._sampler.state_dict(consumed=0))
         progress = self._pass
         if progress is not None:
-            # A loader may have asked for the last batch long before it is used; but none used at
-            # all is what a loop says between two passes.
+            # A loader may draw the last batch long before it is used, so `consumed` decides. But a
+            # loop that saves between two passes reports 0, and then all batches were used.
             if progress.exhausted and state.position == state.n:
                 return progress.place(consumed or None)
             if progress.start.order == state:
                 return progress.place(consumed)
         elif consumed:
-            raise ValueError(f"consumed is {consumed}, but no pass has begun: nothing is used")
+            raise ValueError(
+                f"consumed must be 0 or None before the first pass begins, got {consumed}"
+            )
         return self._at(state)
 
     def _at(self, state: OrderState) -> _Place[Within]:
@@ -214,14 +215,14 @@ class PlannedBatches(Generic[Within]):
             return self._resumed
         if state.position not in (0, state.n):
             raise ValueError(
-                "the sampler stands in the middle of an epoch; to resume batches by cost or shape, "
-                "load the state of the BatchSampler, into it"
+                "the sampler is in the middle of an epoch; to resume batches by cost or shape, "
+                "load the state of the BatchSampler into the BatchSampler"
             )
         return _Place(state, None)
 
 
 class PlannedPass(Iterator[IndexBatch], Generic[Within]):
-    """One pass of a `BatchSampler` whose batches are planned."""
+    """Iterator over one epoch of a `BatchSampler` whose batches are planned."""
 
     def __init__(self, batches: PlannedBatches[Within], progress: _PlannedProgress[Within]) -> None:
         self._batches = batches
@@ -244,16 +245,16 @@ class PlannedPass(Iterator[IndexBatch], Generic[Within]):
         order = progress.start.order
         batch.seed, batch.epoch = order.seed, order.epoch
         progress.handed_out += 1
-        # For those who look ahead of the sampler, to fetch what comes.
+        # `fetch_ahead` reads this progress of the sampler to know which shards come next.
         progress.of_sampler.pass_over(max(0, run.reached - order.position) // self._ranks)
         return batch
 
     def state_dict(self) -> dict[str, Any]:
-        """Where the pass stands, as a small dict of plain values."""
+        """Return the position of the pass as a small dict of plain values."""
         return self._progress.place().to_dict()
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Go on where the pass stood whose `state_dict` this is; before the first batch only."""
+        """Continue where `state_dict` of a pass was called; only before the first batch."""
         place = self._batches.parse(state_dict)
         self._progress.of_sampler.restart(place.order)
         self._progress = _PlannedProgress(place, self._progress.of_sampler)

@@ -1,6 +1,6 @@
 """The order of weighted draws: how often each sample comes in an epoch, and where.
 
-    WeightedLayout   the weights of the samples, their shards, and the draws per epoch
+    WeightedLayout   weights of the samples, their shards, and number of draws per epoch
     WeightedSpec     everything that determines the orders of a run, like `OrderSpec`
     WeightedOrder    the order of one epoch: maps positions to indexes
 
@@ -36,23 +36,23 @@ from wids.ordering.permute import Integers, derive_key, permute
 
 __all__ = ["WeightedLayout", "WeightedOrder", "WeightedSpec"]
 
-# What a key is for, apart from what the order of the draws derives from a seed.
+# Purposes of keys, distinct from those of the order of the draws.
 _LINE, _START = 0x7765696C, 0x77656973
-# Up to 2**50 floats have room to be rounded to the nearest integer without an error.
+# Floats up to 2**50 have bits left for a fraction, so rounding them to integers is exact.
 _LINE_BITS, _STEP_BITS = 50, 30
 _MOST_DRAWS = 1 << 40
 
 
 @dataclass(frozen=True, eq=False)
 class WeightedLayout:
-    """What is drawn from, and how often.
+    """Samples with their weights, and the number of draws per epoch.
 
     Attributes:
         weights: Weight of each sample, finite and at least 0; float64, shape `(n,)`.
-        classes: Number of each sample's class, if every class is to have equally many draws.
-        lengths: Samples in each shard, in sum `n`.
-        chunksize: Draws a chunk, None for all of a shard.
-        num_samples: Draws an epoch.
+        classes: Class number of each sample if all classes get the same number of draws, else None.
+        lengths: Number of samples in each shard; their sum is `n`.
+        chunksize: Draws per chunk; None makes the draws of a shard one chunk.
+        num_samples: Draws per epoch.
     """
 
     weights: NDArray[np.float64]
@@ -70,17 +70,18 @@ class WeightedLayout:
         chunksize: int | None,
         num_samples: int | None,
     ) -> "WeightedLayout":
-        """Check what a user gave.
+        """Return the layout of a user's arguments, after checking them.
 
         Args:
-            weights: Weight of each sample, or None for equal ones.
-            balance: Class of each sample, of any kind that can be sorted; None for no classes.
-            ends: Where each shard ends; the last is the number of samples.
-            chunksize: Draws a chunk, or None.
-            num_samples: Draws an epoch; None for as many as there are samples.
+            weights: Weight of each sample, or None for equal weights.
+            balance: Class of each sample, of any sortable type; None for no classes.
+            ends: Running total of the samples in each shard.
+            chunksize: Draws per chunk, or None.
+            num_samples: Draws per epoch; None for the number of samples.
 
         Raises:
-            ValueError: There is not one weight, or one class, for each sample, or it is no weight.
+            ValueError: The number of weights or classes differs from that of the samples, or a
+                weight is negative or not finite.
         """
         n = int(ends[-1])
         if n == 0:
@@ -93,7 +94,7 @@ class WeightedLayout:
 
     @cached_property
     def chunks(self) -> Layout:
-        """The chunks of the samples, as if each were drawn once."""
+        """Chunks of the samples, as if each were drawn once."""
         return chunk_layout(0, self.weights.size, self.chunksize, self.lengths)
 
     @property
@@ -103,17 +104,17 @@ class WeightedLayout:
 
     @property
     def typical_size(self) -> int:
-        """Mean number of draws a chunk, rounded down."""
+        """Mean number of draws per chunk, rounded down."""
         return max(1, self.num_samples // max(1, self.num_chunks))
 
     @cached_property
     def _lines(self) -> list["_Line"]:
-        """The line that was used last."""
+        """The last line used, or nothing; a list, because the dataclass is frozen."""
         return []
 
     @cached_property
     def digest(self) -> str:
-        """A short hash that equal layouts share, on machines of either endianness."""
+        """Short hash, equal for equal layouts on machines of either byte order."""
         words = hashlib.sha256(f"weighted {self.chunks.digest}".encode())
         words.update(self.weights.astype("<f8", copy=False).data)
         if self.classes is not None:
@@ -122,33 +123,33 @@ class WeightedLayout:
 
     @property
     def step_bits(self) -> int:
-        """A draw is a step of `2**step_bits` along the line."""
+        """Binary logarithm of the length of a step along the line; each step is one draw."""
         return min(_STEP_BITS, _LINE_BITS - self.num_samples.bit_length())
 
     def counts(self, seed: int, epoch: int) -> Integers:
-        """How often each sample is drawn in an epoch, int64, shape `(n,)`."""
+        """Return how often each sample is drawn in an epoch; int64, shape `(n,)`."""
         key = derive_key(seed, _LINE)
         if not self._lines or self._lines[0].key != key:
-            # Kept, as it is the same in all epochs.
+            # Stored, because it is the same in all epochs.
             self._lines[:] = [_Line.of(self, key)]
         line = self._lines[0]
         step = 1 << self.step_bits
-        # After 2, 4, 8, ... epochs the starts are evenly apart, as if the steps were as much
-        # shorter; so over such a time, too, each sample has its share, rounded down or up.
+        # After 2, 4, 8, ... epochs the starts are evenly spaced, as if one epoch had steps that
+        # much shorter. So over these epochs together, too, each sample has its share, rounded.
         start = (derive_key(seed, _START) + _reversed_bits(epoch, self.step_bits)) & (step - 1)
-        missing = (np.int64(start) - line.begins) & (step - 1)  # from there to its first draw
+        missing = (np.int64(start) - line.begins) & (step - 1)  # distance to its first draw
         counts: Integers = (line.sizes + (step - 1 - missing)) >> self.step_bits
         return counts
 
 
 @dataclass(frozen=True, eq=False)
 class _Line:
-    """All samples in a line, in an order drawn from a key.
+    """Intervals of all samples end to end, in an order drawn from a key.
 
     Attributes:
-        key: What it was drawn from.
-        begins: Where each sample begins, modulo a step; shape `(n,)`.
-        sizes: How long each is; int64, shape `(n,)`.
+        key: Key of the order.
+        begins: Start of each sample's interval, modulo a step; shape `(n,)`.
+        sizes: Length of each interval; int64, shape `(n,)`.
     """
 
     key: int
@@ -157,7 +158,7 @@ class _Line:
 
     @classmethod
     def of(cls, layout: WeightedLayout, key: int) -> "_Line":
-        """Line the samples of a layout up."""
+        """Return the line of a layout's samples."""
         n = layout.weights.size
         order = permute(np.arange(n, dtype=np.int64), max(1, n), key)
         firsts = np.zeros(1, np.int64)
@@ -167,12 +168,12 @@ class _Line:
         weights = layout.weights[order]
         numbers = np.repeat(np.arange(firsts.size), np.diff(firsts, append=n))
         totals = np.add.reduceat(weights, firsts)
-        # Classes have equally long parts of the line; one without any weight has none.
+        # Classes have equally long parts of the line; a class of weight 0 has none.
         drawn = np.cumsum(totals > 0).tolist()
         whole = layout.num_samples << layout.step_bits
         ends = np.array([whole * count // drawn[-1] for count in drawn], np.int64)
         parts = np.diff(ends, prepend=0)
-        # Made alike before they are summed up, so that no class is lost beside a heavy one.
+        # Normalised by class first: in one sum, a light class would be rounded away by a heavy one.
         if firsts.size > 1:
             weights = weights / np.where(totals > 0, totals, 1)[numbers]
         sums = np.cumsum(weights)
@@ -212,7 +213,7 @@ class WeightedSpec:
 
 
 class WeightedOrder:
-    """One epoch of weighted draws; made by `WeightedSpec.epoch`."""
+    """Order of one epoch of weighted draws, made by `WeightedSpec.epoch`."""
 
     def __init__(
         self, spec: WeightedSpec, epoch: int, *, shuffle_chunks: bool, lane: int | None
@@ -221,7 +222,7 @@ class WeightedOrder:
         counts = layout.counts(spec.order.seed, epoch)
         small = counts.size <= np.iinfo(np.int32).max
         numbers = np.arange(counts.size, dtype=np.int32 if small else np.int64)
-        # The sample of each draw, in storage order.
+        # The sample of each draw, in storage order: four bytes per draw if that is enough.
         self._samples = np.repeat(numbers, counts)
         ends = np.append(0, np.cumsum(counts))[np.cumsum(layout.lengths)]
         draws = np.diff(ends, prepend=0)
@@ -230,7 +231,7 @@ class WeightedOrder:
         self._order: EpochOrder = order.epoch(epoch, shuffle_chunks=shuffle_chunks, lane=lane)
 
     def at(self, positions: Integers) -> Integers:
-        """The indexes at some positions of the epoch; as `EpochOrder.at`."""
+        """Return the indexes at some positions of the epoch; as `EpochOrder.at`."""
         return self._samples[self._order.at(positions)].astype(np.int64, copy=False)
 
     def pool(self, start: int, stop: int) -> Integers:
@@ -239,7 +240,7 @@ class WeightedOrder:
 
 
 def _reversed_bits(number: int, bits: int) -> int:
-    """The lowest bits of a number in reverse: 0, 1/2, 1/4, 3/4, 1/8, ... of `2**bits`."""
+    """Return the lowest bits of a number in reverse: 0, 1/2, 1/4, 3/4, 1/8, ... of `2**bits`."""
     return int(f"{number % (1 << bits):0{bits}b}"[::-1], 2)
 
 
@@ -260,7 +261,7 @@ def _checked_weights(weights: Any, n: int) -> NDArray[np.float64]:
     largest = float(checked.max(initial=0))
     if largest == 0:
         raise ValueError("weights must not all be 0; give some samples a weight")
-    # Integers are summed up without an error; else at most 1, so that no sum overflows.
+    # Integers are summed exactly. Others are scaled to at most 1, so that no sum overflows.
     return checked if array.dtype.kind in "biu" else checked / largest
 
 
@@ -298,7 +299,7 @@ def _checked_draws(num_samples: Any) -> int:
         draws = -1
     if not 1 <= draws <= _MOST_DRAWS:
         raise ValueError(
-            "num_samples with weights or balance is the number of draws an epoch, an integer of at "
-            f"least 1, got {num_samples!r}; to leave samples out give them the weight 0"
+            "num_samples with weights or balance is the number of draws per epoch, an integer of "
+            f"at least 1, got {num_samples!r}; to leave samples out give them the weight 0"
         )
     return draws

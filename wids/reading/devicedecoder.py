@@ -15,8 +15,7 @@ from wids.base.optional import load
 from wids.base.processes import num_cores
 from wids.base.threads import DaemonThreadPool, result_of
 from wids.codecs.decode import decode_error
-from wids.codecs.deviceimage import DeviceImage
-from wids.codecs.devicejpeg import DEVICE_BACKENDS, JpegDevice, jpeg_device
+from wids.codecs.devicejpeg import DEVICE_BACKENDS, DeviceImage, JpegDevice, jpeg_device
 from wids.codecs.deviceresize import fit_images
 from wids.codecs.images import ImageDecoder, jpeg_size
 from wids.reading.ragged import Ragged

@@ -123,9 +123,9 @@ def index_shard(
 def _save_indexes(url: str, path: Path, index: TarIndex, indexes: Collection[str]) -> None:
     if not is_local(url) or not path.samefile(local_path(url)):
         raise ShardFormatError(
-            f"{display_url(url)}: expected a plain tar of this machine to write "
-            f"{' and '.join(indexes)} indexes beside, found one that was fetched or unpacked; "
-            "those tools could not use them"
+            f"{display_url(url)}: expected a local, uncompressed tar to write "
+            f"{' and '.join(indexes)} indexes for, found one that was fetched or decompressed, "
+            "which those tools cannot read"
         )
     save_foreign_indexes(path, index, indexes)
 
@@ -295,8 +295,8 @@ def _names_in_spec(shards: Sequence[str], folder: str | os.PathLike[str] | None)
         name = name_in_spec(shard, folder)
         if name in names:
             raise ValueError(
-                f"{display_url(shard)}: is listed twice (as {display_url(names[name])!r} before); "
-                "its samples would be in the dataset twice"
+                f"{display_url(shard)}: is listed twice (before as {display_url(names[name])!r}), "
+                "so the dataset would have its samples twice; leave one out"
             )
         names[name] = shard
     return names

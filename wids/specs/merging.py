@@ -62,7 +62,7 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
             if merged.setdefault(number, name) != name:
                 raise SpecError(
                     f"{source}: class {number} is {name!r:.80}, in {said_by[number]} it is "
-                    f"{merged[number]!r:.80}; number the classes alike first"
+                    f"{merged[number]!r:.80}; give the classes the same numbers first"
                 )
             said_by.setdefault(number, source)
     _check_unique(merged, said_by)
@@ -74,8 +74,8 @@ def merged_classes(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         return {}
     if not merged:
         raise SpecError(
-            f"{_listed(headers)}: name their classes in different ways; make them agree before "
-            "they become one dataset"
+            f"{_listed(headers)}: have different keys for class names, in a form that cannot be "
+            "merged; make them equal before you merge the specs"
         )
     return {"classes": listed_classes(merged)}
 
@@ -99,7 +99,7 @@ def _check_unique(names: Mapping[int, str], said_by: Mapping[int, str]) -> None:
         if other != number and said_by[other] != said_by[number]:
             raise SpecError(
                 f"{said_by[number]}: {name!r:.80} is class {number}, in {said_by[other]} it is "
-                f"class {other}; number the classes alike before the two become one dataset"
+                f"class {other}; give the classes the same numbers before you merge the specs"
             )
 
 
@@ -129,7 +129,7 @@ def merged_header(headers: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
         if all(value == values[0] for value in values):
             merged[key] = values[0]
         else:
-            warn(f"{_listed(headers)}: differ in {key!r:.80}, which the new spec does not have")
+            warn(f"{_listed(headers)}: differ in {key!r:.80}, which the new spec leaves out")
     return merged
 
 
@@ -138,8 +138,8 @@ def _warn_of_silent(headers: Mapping[str, Mapping[str, Any]], where: str) -> Non
     named = [source for source, header in headers.items() if class_names(header)]
     if silent := [source for source in headers if named and source not in named]:
         warn(
-            f"{_listed(silent)}: names no classes; those of {_listed(named)} hold for its "
-            f"numbers, too, {where}"
+            f"{_listed(silent)}: has no class names; those of {_listed(named)} are used for its "
+            f"numbers too, {where}"
         )
 
 

@@ -43,10 +43,10 @@ __all__ = [
 
 _URL = re.compile(r"[a-z][a-z0-9+.-]*://[^\s'\"]+", re.IGNORECASE)
 _CONTROL_CHARACTER = re.compile(r"[\x00-\x1f\x7f]")
-_SINGLY = {"weight", "index"}  # their values are checked one by one
+_SINGLY = {"weight", "index"}  # keys whose values are checked one by one
 _MOST_LOCATION = 8192  # characters; servers refuse longer URLs
-_MOST_NAME = 1000
-_MOST_KEY_SETS = 16  # entries with more different sets of keys than this are not alike
+_MOST_NAME = 1000  # characters; each shard would repeat a longer name
+_MOST_KEY_SETS = 16  # for more different sets of keys, checks by column are not faster
 
 
 def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
@@ -57,7 +57,7 @@ def columns_if_plain(shards: Sequence[Any], base: str) -> ShardTable | None:
         base: Folder or URL against which relative URLs are resolved.
 
     Returns:
-        Their table, or None if at least one shard must be checked singly: it is malformed, or has
+        The table, or None if the shards must be checked one by one, because one is malformed or has
         a `weight` or an `index`.
     """
     if not shards or set(map(type, shards)) != {dict}:
@@ -85,40 +85,40 @@ def _plain_urls(urls: list[str], base: str) -> tuple[str, list[str]]:
     """Return the resolved URLs, as their common beginning and the rest of each.
 
     Raises:
-        ValueError: One is not printable, or empty, or too long.
-        TypeError: One is not text.
+        ValueError: A URL is not printable, is empty or too long.
+        TypeError: A URL is not text.
     """
     text = "".join(urls)  # raises TypeError if one is not text
-    # Control characters are not printable. Others that are not, such as lone surrogates, are
-    # checked singly.
+    # Control characters are not printable. Other characters that are not printable, such as lone
+    # surrogates, may be valid in a path: then the shards are checked one by one.
     if not text.isprintable() or "" in urls or max(map(len, urls)) > _MOST_LOCATION:
-        raise ValueError("a URL needs a look")
+        raise ValueError("a URL has to be checked by itself")
     return locations.join_all(base, urls)
 
 
 def _plain_counts(shards: Sequence[Mapping[str, Any]], field: str) -> NDArray[np.int64]:
     found = [shard.get(field) for shard in shards]
-    if not set(map(type, found)) <= {int, type(None)}:  # bool is a type of its own
-        raise TypeError("a count needs a look")
+    if not set(map(type, found)) <= {int, type(None)}:  # not isinstance, which accepts bool
+        raise TypeError("a count has to be checked by itself")
     said = [each for each in found if each is not None]
     if said and not 0 <= min(said) <= max(said) < MOST_SAMPLES:
-        raise ValueError("a count needs a look")
+        raise ValueError("a count has to be checked by itself")
     if len(said) == len(found):
         return np.array(said, np.int64)
     return np.array([UNKNOWN if each is None else each for each in found], np.int64)
 
 
 def _plain_digests(found: list[Any], ndigits: int) -> BytesColumn:
-    """Return a column of digests; raise ValueError or TypeError if a shard has none."""
+    """Return a column of digests; raise ValueError or TypeError if a shard has no valid digest."""
     if all(map(operator.eq, map(len, found), repeat(ndigits))):
         blob = bytes.fromhex("".join(found))  # raises TypeError for lists, ValueError for non-hex
-        if 2 * len(blob) == ndigits * len(found):  # fromhex skips spaces, so they are found here
+        if 2 * len(blob) == ndigits * len(found):  # shorter if fromhex has skipped spaces
             return BytesColumn(Parts(len(found), b"", b"", blob, None))
-    raise ValueError("a digest needs a look")
+    raise ValueError("a digest has to be checked by itself")
 
 
 def as_row(shard: Any, source: str, number: int) -> dict[str, Any]:
-    """Return a dict, a `(url, nsamples)` pair or a location as the entry of a shard.
+    """Return the entry of a shard that is given as a dict, a `(url, nsamples)` pair or a location.
 
     Raises:
         SpecError: The value is none of these.
@@ -147,12 +147,12 @@ def check_shard(row: dict[str, Any], source: str, number: int) -> None:
     """
     where = f"{source}: shard {number}"
     if "url" not in row:
-        raise SpecError(f"{where}: url: is missing; its entry has the keys {list(row)!r:.80}")
+        raise SpecError(f"{where}: url: expected a path or URL, found the keys {list(row)!r:.80}")
     check_location(row["url"], where, "url")
     for field in ("nsamples", "filesize"):
         if row.get(field) is not None:
             row[field] = _checked_count(row[field], where, field)
-    # A tar never has 0 bytes: old writers of specs put 0 for an unknown size.
+    # A tar never has 0 bytes: old writers of specs wrote 0 for an unknown size.
     if row.get("filesize") == 0:
         del row["filesize"]
     check_weight(row.get("weight"), where)
@@ -167,11 +167,11 @@ def check_shard(row: dict[str, Any], source: str, number: int) -> None:
 
 
 def check_location(location: Any, where: str, field: str) -> None:
-    """Raise if a value is neither a path nor a URL.
+    """Raise SpecError unless a value is a path or a URL.
 
     Raises:
-        SpecError: The value is not text, is empty or too long, holds control characters, or is no
-            valid URL.
+        SpecError: The value is not text, is empty or too long, holds control characters, or is not
+            a valid URL.
     """
     if not isinstance(location, str) or not location:
         raise SpecError(f"{where}: {field}: expected a path or URL, found {_shown(location)}")
@@ -180,22 +180,28 @@ def check_location(location: Any, where: str, field: str) -> None:
             f"{where}: {field}: expected {_MOST_LOCATION} characters at most, found {len(location)}"
         )
     if _CONTROL_CHARACTER.search(location):
-        raise SpecError(f"{where}: {field}: {_shown(location)} holds control characters")
+        raise SpecError(
+            f"{where}: {field}: expected no control characters, found {_shown(location)}"
+        )
     try:
         location.encode("utf-8", "surrogateescape")
     except UnicodeEncodeError:
-        raise SpecError(f"{where}: {field}: {_shown(location)} is no text") from None
+        raise SpecError(
+            f"{where}: {field}: expected text that UTF-8 can encode, found {_shown(location)}"
+        ) from None
     try:
         urlsplit(location)
     except ValueError as error:
-        raise SpecError(f"{where}: {field}: {_shown(location)} is no URL: {error}") from None
+        raise SpecError(
+            f"{where}: {field}: expected a valid URL, found {_shown(location)}: {error}"
+        ) from None
 
 
 def _shown(value: Any) -> str:
-    """Return the text of a value for messages: shortened, with URLs stripped of credentials."""
+    """Return the text of a value for messages: shortened, and without credentials of URLs."""
     text = repr(value)
-    if len(text) > _MOST_LOCATION + 2:  # its quotes
-        # Not cut: half a URL is not known as one, and its password would show.
+    if len(text) > _MOST_LOCATION + 2:  # 2 for the quotes
+        # Not cut: the pattern would not recognise half a URL, and its password would be shown.
         return f"a {type(value).__name__} of {len(text)} characters"
     return f"{_URL.sub(lambda found: display_url(found[0]), text):.80}"
 

@@ -67,7 +67,7 @@ def load_spec(
     except MemoryError:
         named = source if isinstance(source, str | os.PathLike) else getattr(source, "name", None)
         shown = "the list of shards" if named is None else display_url(str(named))
-        raise SpecError(f"{shown}: takes more memory than there is") from None
+        raise SpecError(f"{shown}: not enough memory to read it as a shard-spec") from None
 
 
 def _loaded(
@@ -121,11 +121,11 @@ def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) ->
     if not any(map(_is_spec, items)):
         spec = DatasetSpec.from_list(_expanded(items), base=base, options=options)
         if not spec.shards:
-            raise SpecError("the list of shards is empty; a dataset needs one at least")
+            raise SpecError("expected at least one shard, found an empty list")
         return spec
     specs: dict[str, DatasetSpec] = {}
     for is_spec, run in groupby(items, _is_spec):
-        # The shards that stand between two specs are a spec, too.
+        # The shards between two specs form a spec of their own.
         for item in run if is_spec else [list(run)]:
             name = f"entry {len(specs)} of the list"
             if isinstance(item, str | os.PathLike) and display_url(os.fspath(item)) not in specs:
@@ -142,7 +142,7 @@ def _listed(source: Any, base: str | None, options: Mapping[str, Any] | None) ->
 
 
 def _is_spec(item: Any) -> bool:
-    """Return whether an entry of a list is a spec, and no shard."""
+    """Return whether an entry of a list is a spec and not a shard."""
     if isinstance(item, str | os.PathLike):
         location = os.fspath(item)
         return base_name(location).endswith(".json") and find_shards(location) is None
@@ -235,7 +235,9 @@ def expand_braces(pattern: str) -> list[str]:
     except bracex.ExpansionLimitException as error:
         raise SpecError(f"{display_url(pattern):.200}: {error}") from error
     except (ValueError, RecursionError) as error:  # a number beyond 64 bits; too many braces
-        raise SpecError(f"{display_url(pattern):.200}: is no brace pattern: {error}") from error
+        raise SpecError(
+            f"{display_url(pattern):.200}: expected a valid brace pattern: {error}"
+        ) from error
     return names
 
 

@@ -259,10 +259,16 @@ class _Parser:
         """
         # Checked before the fetch, so that a spec that refers to itself costs no more requests.
         if depth > self._bounds.nesting:
-            raise SpecError(f"{where}: datasets nest more than {self._bounds.nesting} deep")
+            raise SpecError(
+                f"{where}: expected at most {self._bounds.nesting} levels of datasets, found more; "
+                "a spec may refer to itself"
+            )
         self._num_components += 1
         if self._num_components > self._bounds.components:
-            raise SpecError(f"{where}: more than {self._bounds.components} datasets in all")
+            raise SpecError(
+                f"{where}: expected at most {self._bounds.components} datasets in all, found more; "
+                "merge them (`wids merge`)"
+            )
         source_url = component.get("source_url")
         own_base = self._own_base(component, base, where)
         if source_url is None:
@@ -315,8 +321,8 @@ class _Parser:
         most = self._bounds.inherited_characters
         if self._added > most:
             raise SpecError(
-                f"{where}: base, name and other fields that shards inherit take more than "
-                f"{most} characters in all; shorten them"
+                f"{where}: expected at most {most} characters of base, name and other fields that "
+                "shards inherit, found more; shorten them"
             )
 
     def _may_name(self, urls: Sequence[str], source: str) -> bool:
@@ -363,13 +369,16 @@ class _Parser:
         if is_local(location) and not (is_local(source) or self._allow_local):
             raise SpecError(
                 f"{source}: {field}: {location!r:.200} is a file of this machine, which a spec "
-                "from a server may not name; allow_local=True permits it"
+                "from a server may not name; pass allow_local=True if you trust the server"
             )
 
     def _fetch(self, url: str, where: str) -> bytes:
         if self._read is None:
             shown = display_url(url)
-            raise SpecError(f"{where}: source_url: {shown!r} cannot be read from here")
+            raise SpecError(
+                f"{where}: source_url: {shown!r} is another spec, which only a spec at a path or a "
+                "URL may name"
+            )
         if url not in self._documents:
             self._documents[url] = self._read(url)
         # Counted at each reference: each parses the document again and adds its shards.
@@ -377,8 +386,8 @@ class _Parser:
         most = self._bounds.documents_nbytes
         if self._documents_nbytes > most:
             raise SpecError(
-                f"{where}: the specs that it names have more than {most} bytes "
-                "in all; merge them (`wids merge`) and open the merged one"
+                f"{where}: expected documents of at most {most} bytes in all, found more; merge "
+                "them (`wids merge`) and open the merged spec"
             )
         return self._documents[url]
 
@@ -394,10 +403,14 @@ def _load_json(text: str | bytes, source: str) -> Any:
     try:
         return json.loads(text)
     except RecursionError:
-        raise SpecError(f"{source}: is nested too deeply to be a shard-spec") from None
+        raise SpecError(
+            f"{source}: expected a shard-spec, found JSON that is nested too deeply"
+        ) from None
     except ValueError as error:  # JSONDecodeError and UnicodeDecodeError
         start = text[:60]
-        raise SpecError(f"{source}: is no JSON ({error}); it starts with {start!r}") from None
+        raise SpecError(
+            f"{source}: expected JSON, found text that starts with {start!r} ({error})"
+        ) from None
 
 
 def _as_object(document: Any, where: str) -> dict[str, Any]:
@@ -423,8 +436,8 @@ def _check_version(document: dict[str, Any], source: str) -> None:
     # In Python `True == 1`, but JSON's true is no version number.
     if version != 1 or isinstance(version, bool):
         raise SpecError(
-            f"{source}: wids_version: expected 1, found {version!r:.80}; a saved view, which has "
-            "version 2, is opened by wids.open_view, others by a newer wids"
+            f"{source}: wids_version: expected 1, found {version!r:.80}; open a saved view, which "
+            "has version 2, by wids.open_view, and others by a newer wids"
         )
 
 

@@ -80,7 +80,7 @@ class SpecCache:
             # The columns are in the machine's byte order, and machines of two orders may share a
             # home folder.
             sys.byteorder,
-            # A version that knew fewer digests kept the others as keys that nobody checks.
+            # A version with fewer digests stored the others as keys that are not checked.
             *DIGESTS,
             os.environ.get("HOME"),
         ]
@@ -97,7 +97,7 @@ class SpecCache:
         cache_dir: str | os.PathLike[str] | None,
         cached: CachedSpecs = CACHED_SPECS,
     ) -> SpecCache | None:
-        """Return the cache of a JSON spec; None if the spec is small or no local file.
+        """Return the cache of a JSON spec; None if the spec is small or not a local file.
 
         Args:
             location: Path of the JSON.
@@ -151,7 +151,7 @@ class SpecCache:
             write_arrays(self._path, about, columns)
             self._drop_old()
         except (OSError, ValueError, TypeError) as error:
-            _log.debug("%s: its columns are not kept: %s", self._location, error)
+            _log.debug("%s: its columns are not cached: %s", self._location, error)
 
     def _drop_old(self) -> None:
         """Remove all but the most recent files; a removed one is made again when needed."""
@@ -198,9 +198,9 @@ def _unpacked(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> 
     counts = [columns[name] for name in ("nsamples", "filesize")]
     for column in counts:
         if column.dtype != np.int64 or column.shape != (num_rows,):
-            raise ValueError("the counts are none")
+            raise ValueError("expected an int64 count for each row")
         if column.min(initial=0) < UNKNOWN:
-            raise ValueError("the counts are none")
+            raise ValueError("expected counts from 0 on")
     # Summed as floats, since a sum of int64 could overflow.
     if counts[0].sum(dtype=np.float64) >= MOST_SAMPLES or counts[0].max(initial=0) >= MOST_SAMPLES:
         raise ValueError("the counts are too large")
@@ -208,10 +208,10 @@ def _unpacked(about: Mapping[str, Any], columns: Mapping[str, NDArray[Any]]) -> 
     for name, (prefix, suffix) in about["parts"].items():
         ends = columns.get(f"{name} ends")
         if ends is not None and (ends.ndim != 1 or ends.dtype not in (np.uint32, np.int64)):
-            raise ValueError("the ends of rows are of no known type")
+            raise ValueError("expected integers as ends of rows")
         blob = columns[f"{name} blob"]
         if blob.ndim != 1 or blob.dtype != np.uint8:
-            raise ValueError("the text of rows is none")
+            raise ValueError("expected bytes as text of rows")
         parts[name] = Parts(num_rows, bytes.fromhex(prefix), bytes.fromhex(suffix), blob.data, ends)
     digests = {field: BytesColumn(parts[field]) for field in DIGESTS if field in parts}
     extras = TextColumn(parts["extras"])

@@ -32,8 +32,8 @@ def edit_spec(
         The spec as written; None if nothing had to be changed, and the file was not touched.
 
     Raises:
-        SpecError: The file is no spec, its shards do not lie in one folder, or two of them share a
-            file name.
+        SpecError: The file is not a spec, its shards do not lie in one folder, or two of them have
+            the same file name.
         OSError: The file cannot be read or written.
     """
     old = path.read_bytes()
@@ -61,12 +61,12 @@ def read_document(path: Path) -> dict[str, Any]:
         path: The JSON spec.
 
     Raises:
-        SpecError: The file is no JSON, or has no `shardlist` of objects with a `url`.
+        SpecError: The file is not JSON, or has no `shardlist` of objects with a `url`.
     """
     try:
         document = json.loads(path.read_bytes())
     except ValueError as error:
-        raise SpecError(f"{path}: is no JSON ({error})") from None
+        raise SpecError(f"{path}: expected JSON ({error})") from None
     shardlist = document.get("shardlist") if isinstance(document, dict) else None
     if not isinstance(shardlist, list) or not all(
         isinstance(shard, dict) and isinstance(shard.get("url"), str) for shard in shardlist

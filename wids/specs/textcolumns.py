@@ -49,7 +49,9 @@ class Parts:
         else:
             fits = bool(ends[0] >= 0 and ends[-1] == nbytes and (ends[1:] >= ends[:-1]).all())
         if not fits:
-            raise ValueError(f"{nbytes} bytes do not divide into {self.num_rows} rows as told")
+            raise ValueError(
+                f"expected ends of {self.num_rows} rows within {nbytes} bytes, found others"
+            )
 
     @property
     def width(self) -> int:

@@ -1,6 +1,6 @@
-"""`SampleIterable`: a sequence of samples as torch's IterableDataset, exact over ranks and workers.
+"""`SampleIterable`: a sequence of samples as a torch IterableDataset, exact over ranks and workers.
 
-For programs that are built on iterable datasets, above all on the pipeline stages of webdataset.
+It serves programs that need iterable datasets, such as the pipeline stages of webdataset.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ STYLES = ("wids", "webdataset")
 class SampleIterable(IterableDataset[Any]):
     """Iterable over the samples of a sequence, in the order of a sampler.
 
-    The sampler deals the samples to the ranks. The workers of a DataLoader take turns, a batch of
-    indexes each: with the batch size of the DataLoader, its batches are those of the sampler, in
-    their order. Each sample comes once an epoch, for any number of workers.
+    The sampler divides the samples among the ranks. The workers of a DataLoader take batches of
+    indexes in turn: if `batch_size` is that of the DataLoader, its batches are those of the
+    sampler, in the same order. Each sample comes once per epoch, for any number of workers.
 
     A DataLoader starts its workers with a copy of the sampler, so `set_epoch` has to be called
-    before each epoch, as for torch's DistributedSampler. A second epoch in the order of the last
-    one is warned of. With a StatefulDataLoader and equally many workers it can be saved and
-    restored at any sample.
+    before each epoch, as for torch's DistributedSampler. If an epoch is repeated in the same order,
+    a warning says so. With a StatefulDataLoader and the same number of workers, the iteration can
+    be saved and restored at any sample.
 
     Args:
         samples: Any sequence of samples: a dataset, a view, a join, a mixture.
         batches: A sampler of this library, or a `BatchSampler`.
-        batch_size: Number of samples that a worker reads at a time, unless a `BatchSampler` says.
+        batch_size: Number of samples that a worker reads at a time; a `BatchSampler` has its own.
         style: "wids" for the samples as they are; "webdataset" for raw fields as `bytes` under
             names without the leading dot, with `__key__` and `__url__`.
 
@@ -68,8 +68,8 @@ class SampleIterable(IterableDataset[Any]):
         self.samples = samples.with_options(transformations="bytes") if raw else samples
         self.batches = batches
         self.style = style
-        # Shared with the workers, which are new processes in each epoch: epoch and position at
-        # which the last pass began that came to its end.
+        # Epoch and position at which the last finished pass began. In shared memory, because the
+        # workers are new processes in each epoch.
         self._finished = torch.full((2,), -1, dtype=torch.int64)
         self._finished.share_memory_()  # type: ignore[no-untyped-call]  # torch has no types for it
         self._start: Mapping[str, Any] = {}
@@ -89,7 +89,7 @@ class SampleIterable(IterableDataset[Any]):
         begun = self._begun()
         if number == 0 and self._finished.tolist() == begun:
             warn(
-                f"epoch {begun[0]} is read once more, in the same order; call "
+                f"epoch {begun[0]} is read again, in the same order; call "
                 f"sampler.set_epoch(epoch) before each epoch"
             )
         self._taken, skip = 0, self._skip
@@ -119,11 +119,11 @@ class SampleIterable(IterableDataset[Any]):
         self.batches.set_epoch(epoch)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return where this worker stands; a StatefulDataLoader saves the state of each."""
+        """Return the position of this worker; a StatefulDataLoader saves that of each worker."""
         return {"start": dict(self._start), "taken": self._taken}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Make the next pass continue behind the samples that were yielded before."""
+        """Let the next pass continue after the samples that were yielded before."""
         check_mapping("state_dict", state_dict, "what state_dict() of a SampleIterable returned")
         if not {"start", "taken"} <= set(state_dict):
             raise ValueError(
@@ -136,6 +136,6 @@ class SampleIterable(IterableDataset[Any]):
 
 
 def _as_webdataset(sample: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a raw sample as webdataset's reader makes it."""
+    """Return a raw sample in the form of webdataset's reader."""
     fields = {name[1:]: value for name, value in sample.items() if name.startswith(".")}
     return {"__key__": sample["__key__"], "__url__": sample["__shard__"], **fields}

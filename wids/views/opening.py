@@ -1,4 +1,4 @@
-"""Opening of saved views, and of whatever a location names: a view or a dataset."""
+"""Opening of a location that names a saved view or a dataset."""
 
 from __future__ import annotations
 
@@ -34,20 +34,21 @@ __all__ = ["Open", "is_saved_view", "open_samples", "shards_and_rows"]
 Open = Callable[..., Viewable]
 
 _VERSION = re.compile(rb'"wids_version"\s*:\s*%d\b' % VERSION)
-_MOST_NESTED = 8  # documents and bases, one in the other
+_MOST_NESTED = 8  # levels of documents and bases; a document may refer to itself
 
 
 def open_samples(source: Any, make: Open = ViewableShards, **options: Any) -> Any:
     """Open a saved view or a dataset.
 
     Args:
-        source: Path or URL of a saved view, or the dict that it was parsed to; whatever a dataset
-            can be made of; or a list in which some of these are saved views.
-        make: Makes the dataset, from its source and options.
-        options: For every dataset that is opened.
+        source: Path or URL of a saved view, or its parsed document; any source of a dataset; or a
+            list that contains saved views.
+        make: Function that opens a dataset from its source and options.
+        options: Options of every dataset that is opened.
 
     Raises:
-        SpecError: There is none, it is malformed, or its base has changed since it was saved.
+        SpecError: The document does not exist or is malformed, or its base has changed since it was
+            saved.
     """
     return _Opener(make, options).open(source, 0)
 
@@ -60,19 +61,20 @@ def is_saved_view(source: Any) -> bool:
 def shards_and_rows(
     samples: Any, **options: Any
 ) -> tuple[ViewableShards, npt.NDArray[np.int64] | None]:
-    """Return the shards in which the samples of a view lie, and their indexes there.
+    """Return the dataset whose shards hold the samples of a view, and their indexes in it.
 
-    For what copies shards or looks into them.
+    Programs that copy or inspect shards use it.
 
     Args:
-        samples: A dataset, a view or a concatenation of such.
-        options: For a dataset of the shards of several, as it is opened for a concatenation.
+        samples: A dataset, a view, or a concatenation of these.
+        options: Options of the dataset that is opened of all shards of a concatenation.
 
     Returns:
-        The dataset, and the indexes in order; None for all of it.
+        The dataset, and the indexes in order; None for all its samples.
 
     Raises:
-        SpecError: Samples are joined of several shards, or the parts group members in other ways.
+        SpecError: A sample has fields of several shards, or the parts differ in the rules by which
+            members are grouped.
     """
     if isinstance(samples, ViewableShards):
         return samples, None
@@ -82,14 +84,18 @@ def shards_and_rows(
         return dataset, chosen if rows is None else rows[chosen]
     if type(samples) is not Concatenation:
         raise SpecError(
-            f"{samples!r:.200}: expected chosen samples of datasets, found samples that are made "
-            f"by a {type(samples).__name__}, which lie in no shard; wids map writes them as shards"
+            f"{samples!r:.200}: expected a dataset, a selection or a concatenation, found a "
+            f"{type(samples).__name__}, whose samples are not stored in shards; wids map writes "
+            "them as shards"
         )
     parts = [shards_and_rows(part, **options) for part in samples.parts]
     datasets = list({id(dataset): dataset for dataset, _ in parts}.values())
     rules = [dict(dataset.index_rules) for dataset in datasets]
     if any(each != rules[0] for each in rules):
-        raise SpecError(f"the parts group the members of shards in different ways: {rules}")
+        raise SpecError(
+            "expected parts that group members into samples by the same rules, found "
+            f"{rules}; open all parts with the same key_rule and grouping"
+        )
     whole = datasets[0]
     if len(datasets) > 1:
         headers = {f"part {number}": each.header for number, each in enumerate(datasets)}
@@ -110,8 +116,8 @@ class _Opener:
     """Opens documents, and the datasets that they name, with the same options.
 
     Args:
-        make: Makes a dataset.
-        options: For every one.
+        make: Function that opens a dataset.
+        options: Its options.
     """
 
     def __init__(self, make: Open, options: dict[str, Any]) -> None:
@@ -119,7 +125,7 @@ class _Opener:
         self._options = options
 
     def open(self, source: Any, depth: int) -> Any:
-        """Open what a location names, or the parts of a list one after the other."""
+        """Open the view or dataset that a location names, or the parts of a list as one."""
         if isinstance(source, list | tuple) and any(map(is_saved_view, source)):
             return concat([self.open(part, depth) for part in source])
         if isinstance(source, Mapping) and source.get("wids_version") == VERSION:
@@ -130,12 +136,12 @@ class _Opener:
         return self.base(document, os.fspath(source), depth)
 
     def base(self, node: Any, home: str, depth: int) -> Any:
-        """Open a base as documents name it.
+        """Open a base that a document describes.
 
         Args:
-            node: A location, or an object.
-            home: The document that holds it.
-            depth: How many others that one lies in.
+            node: The location or object in the document.
+            home: Location of the document.
+            depth: Number of documents and bases around it.
         """
         where = display_url(home)
         if depth > _MOST_NESTED:
@@ -179,14 +185,15 @@ class _Opener:
         )
         if changed:
             raise SpecError(
-                f"{where}: {display_url(str(named))} is not the dataset that was chosen from: it "
-                f"had {node.get('nsamples')} samples, and has {len(dataset)}, or its shards have "
-                "other names or counts; choose again, or restore the dataset"
+                f"{where}: {display_url(str(named))} has changed since the view was saved: "
+                f"expected {node.get('nsamples')} samples in the same shards, found "
+                f"{len(dataset)} samples or other shards; make the view again, or restore the "
+                "dataset"
             )
         return dataset
 
     def _chosen(self, node: dict[str, Any], home: str, depth: int) -> Any:
-        """Apply what a document chooses, leaves out, replaces and appends."""
+        """Apply the `indexes`, `exclude`, `patch` and `append` of a document to its base."""
         where = display_url(home)
         samples = self.base(node["base"], home, depth + 1)
         if node.get("indexes") is not None:
@@ -231,7 +238,7 @@ class _Opener:
             raise SpecError(f"{display_url(home)}: exclude: {error}") from error
 
     def _located(self, named: Any, home: str) -> str:
-        """Return a location that a document names, resolved against its folder."""
+        """Resolve a location in a document against the document's folder."""
         where = display_url(home)
         if not isinstance(named, str) or not named:
             raise SpecError(f"{where}: expected a location, found {named!r:.60}")
@@ -245,11 +252,11 @@ class _Opener:
 
 
 def patched(samples: Any, patch: Any) -> Any:
-    """Return samples of which some have the fields of a patch, found by their keys.
+    """Replace fields of some samples by those of a patch.
 
     Args:
         samples: All samples.
-        patch: Has some of their keys; its fields take the place of theirs.
+        patch: Samples with some of the same keys; their fields replace those of `samples`.
     """
     rows, places = matching_rows(samples, patch, KeyTable(patch.key_hashes()))
     if not len(rows):
@@ -264,30 +271,30 @@ def patched(samples: Any, patch: Any) -> Any:
 
 @contextmanager
 def _local_copy(location: str) -> Iterator[Path]:
-    """Context manager of a file of this machine with the content of a location."""
+    """Context manager of a local file with the content of a location."""
     if is_local(location):
         yield local_path(location)
         return
     with tempfile.TemporaryDirectory(prefix="wids-indexes-") as folder:
-        # What is mapped stays readable when the file is gone.
+        # The reader maps the file, and a map stays readable after the file is removed.
         path = Path(folder, base_name(location))
         path.write_bytes(open_url(location))
         yield path
 
 
 def _saved_document(source: Any) -> dict[str, Any] | None:
-    """Return the document of a saved view; None if a location names anything else."""
+    """Return the document of a saved view; None if the location names something else."""
     if not isinstance(source, str | os.PathLike):
         return None
     location = os.fspath(source)
     if not base_name(location).endswith(".json") or find_shards(location) is not None:
         return None
     text = read_document(location)
-    if _VERSION.search(text) is None:  # a spec may have megabytes, which its reader keeps parsed
+    if _VERSION.search(text) is None:  # a spec may have megabytes, which `load_spec` caches parsed
         return None
     try:
         document = json.loads(text)
-    except ValueError:  # whoever parses specs says what is wrong
+    except ValueError:  # the parser of specs then raises an error with the reason
         return None
     version = document.get("wids_version") if isinstance(document, dict) else None
     if version != VERSION:
@@ -309,6 +316,6 @@ def _as_list(value: Any, where: str, name: str) -> list[Any]:
 def _check_count(samples: Any, expected: Any, where: str) -> None:
     if len(samples) != expected:
         raise SpecError(
-            f"{where}: expected {expected} samples, found {len(samples)}: what it was made of has "
-            "changed; make it again"
+            f"{where}: expected {expected} samples, found {len(samples)}: its datasets have "
+            "changed since the view was saved; make the view again"
         )

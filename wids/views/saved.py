@@ -1,4 +1,4 @@
-"""Saved views: a small JSON document that names a dataset and what was chosen of it.
+"""Saving of a view as a small JSON document, which names its dataset and the chosen indexes.
 
     {"wids_version": 2, "name": "clean", "nsamples": 57, "made": ["filter('.cls == 3')"],
      "base": {"spec": "train.json", "nsamples": 100, "digest": "..."},
@@ -6,13 +6,13 @@
 
 A base is the location of a dataset, or one of these objects:
 
-    {"spec" or "shardlist", "nsamples", "digest"}    a dataset, and what it was when it was saved
-    {"concat": [bases], "names"}                     several, one after the other
-    {"join": [left, right], "rename", "replace"}     two side by side
-    {"base", "indexes", "exclude", "patch", "append"}    chosen samples of one; all but the first
-                                                     may be left out, and are applied in this order
+    {"spec" or "shardlist", "nsamples", "digest"}    a dataset, with its state at the time of saving
+    {"concat": [bases], "names"}                     a concatenation
+    {"join": [left, right], "rename", "replace"}     a join
+    {"base", "indexes", "exclude", "patch", "append"}    a selection; all keys but "base" are
+                                                     optional, and are applied in this order
 
-Readers of version 1 refuse such a document, which they would otherwise read as all samples.
+The version is 2, because a reader of version 1 would ignore the selection and return all samples.
 """
 
 from __future__ import annotations
@@ -44,22 +44,22 @@ if TYPE_CHECKING:
 __all__ = ["VERSION", "digest_of", "indexes_from", "save_view", "view_document"]
 
 VERSION = 2
-# So many indexes stand in the document itself.
+# A longer list of indexes is written to a file of its own, so that the document stays readable.
 _MOST_INLINE = 100
 
 
 def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = ()) -> None:
-    """Write a view as a document, and its indexes beside it.
+    """Write the document of a view, and its indexes to files in the same folder.
 
     Args:
         samples: The view.
-        path: Of the document, which ends in `.json`; files of indexes get its name.
-        made: Words that say how it was made.
+        path: Path of the document, which ends in `.json`; the files of indexes are named after it.
+        made: Descriptions of the steps that made the view.
 
     Raises:
-        TypeError: It has a part that no document can name.
+        TypeError: The view has a part that cannot be saved, such as a function.
         ValueError: The path does not end in `.json`.
-        OSError: It cannot be written.
+        OSError: A file cannot be written.
     """
     target = Path(check_path("path", path))
     if target.suffix != ".json":
@@ -74,22 +74,22 @@ def save_view(samples: Any, path: str | os.PathLike[str], made: Sequence[str] = 
         "made": list(made),
         **node,
     }
-    # Last, so that a document never names a file that is not there yet.
+    # Written last, so that the document never names a file that does not exist yet.
     write_output(target, f"{json.dumps(document, indent=2)}\n".encode())
 
 
 def view_document(samples: Any, name: str, made: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the document of a view whole: with all indexes in it, and absolute locations.
+    """Return the complete document of a view, with all indexes and absolute locations.
 
-    It is for a file that its reader puts anywhere on the same machine.
+    It can be stored anywhere on the same machine.
 
     Args:
         samples: The view.
-        name: Name of what is chosen.
-        made: Words that say how it was made.
+        name: Name of the view.
+        made: Descriptions of the steps that made the view.
 
     Raises:
-        TypeError: It has a part that no document can name.
+        TypeError: The view has a part that cannot be saved, such as a function.
     """
     node = _Writer(None).node(samples)
     return {
@@ -102,10 +102,10 @@ def view_document(samples: Any, name: str, made: Sequence[str] = ()) -> dict[str
 
 
 class _Writer:
-    """Writes the parts of a view, and the files of indexes beside the document.
+    """Writer of the files of indexes of one document, and of its objects.
 
     Args:
-        target: The document; None for one that is whole by itself.
+        target: Path of the document; None for a document without files.
     """
 
     def __init__(self, target: Path | None) -> None:
@@ -113,11 +113,11 @@ class _Writer:
         self._num_files = 0
 
     def node(self, samples: Any) -> dict[str, Any]:
-        """Return what stands for a sequence in a document."""
+        """Return the object that describes a sequence in the document."""
         if isinstance(samples, Mapped):
             raise TypeError(
-                "save: a function cannot be saved: save the view before map(), and map what is "
-                "opened"
+                "save: a function cannot be saved: save the view before map(), and call map() on "
+                "the opened view"
             )
         if isinstance(samples, Selection):
             return {"base": self.node(samples.base), "indexes": self._indexes(samples.rows)}
@@ -130,8 +130,8 @@ class _Writer:
         if isinstance(samples, ShardList):
             return self._dataset(samples)
         raise TypeError(
-            f"save: a {type(samples).__name__} cannot be saved: save the datasets and views that "
-            "it is made of"
+            f"save: expected a dataset, a selection, a concatenation or a join, got a "
+            f"{type(samples).__name__}; save its parts"
         )
 
     def _dataset(self, dataset: ShardList) -> dict[str, Any]:
@@ -169,9 +169,9 @@ class _Writer:
 
 
 def digest_of(shards: ShardTable) -> str:
-    """Return a digest of what shards a dataset has, in which order, with how many samples each.
+    """Return a digest of the names and sample counts of shards, in order.
 
-    Their folders do not count, so that it is the same on another machine.
+    Their folders are left out, so that the digest is the same on another machine.
     """
     digest = hashlib.sha256()
     for url, nsamples in zip(shards.urls, shards.nsamples.tolist(), strict=True):
@@ -180,15 +180,15 @@ def digest_of(shards: ShardTable) -> str:
 
 
 def indexes_from(node: Any, path: Path | None, where: str) -> IndexList:
-    """Return the indexes that a document holds, or that lie in a file beside it.
+    """Return the indexes of a document, which it holds itself or in a file.
 
     Args:
-        node: Its `indexes`.
-        path: The file, for indexes in one.
-        where: The document, for messages.
+        node: The `indexes` of the document.
+        path: The file of indexes; None if the document holds them.
+        where: Name of the document in messages.
 
     Raises:
-        ValueError: They are malformed.
+        ValueError: The indexes are malformed.
         OSError: The file cannot be read.
     """
     if path is not None:

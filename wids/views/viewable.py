@@ -1,8 +1,8 @@
-"""`Viewable`: what can be chosen, joined and saved of any sequence of samples.
+"""`Viewable`: the methods of every sequence of samples that select, join, map and save samples.
 
-    Viewable         the methods: `select`, `filter`, `join`, `+` and so on; they copy no sample
-    View             chosen samples of a sequence
-    MappedView       what a function makes of the samples of a sequence
+    Viewable         the methods: `select`, `filter`, `join`, `+` and so on; they copy no samples
+    View             selected samples of a sequence
+    MappedView       the results of a function for the samples of a sequence
     Join             samples with the fields of two sequences
     Concatenation    several sequences, one after the other
 
@@ -70,15 +70,15 @@ else:
 
 __all__ = ["Concatenation", "Join", "MappedView", "View", "Viewable", "ViewableShards", "concat"]
 
-# Apart from all that orders derive from a seed.
+# Purpose of a key, distinct from those of the orders.
 _TAKEN = 0x74616B65
 
 
 class Viewable(_Sequence):
-    """Methods of every sequence of samples that make views of it.
+    """Methods that make views of a sequence of samples.
 
-    A view is a sequence of samples, too: samplers, loaders and all methods here take it. It holds
-    indexes, not samples, and a view of a view refers to what that was made of.
+    A view is a sequence of samples, too, which samplers, loaders and all these methods accept. It
+    holds indexes, not samples, and a view of a view refers to the original sequence.
     """
 
     __slots__ = ()
@@ -111,17 +111,17 @@ class Viewable(_Sequence):
         return (self[index] for index in range(len(self)))
 
     def select(self, chosen: Any) -> View:
-        """Return the view of some samples, in the order in which they are chosen.
+        """Return the view of some samples, in the given order.
 
         Args:
             chosen: Indexes: a list, an array, a range or a slice; negative ones count from the end.
-                Or a truth value for each sample, as a list or an array. Or the path of a `.npy`
-                file that holds one of these.
+                Or a mask: a list or an array with a truth value for each sample. Or the path of a
+                `.npy` file that holds one of these.
 
         Raises:
             IndexError: There is no such sample.
-            ValueError: A mask has not one value for each sample.
-            TypeError: It is nothing of these.
+            ValueError: The length of a mask is not the number of samples.
+            TypeError: `chosen` is none of these.
 
         >>> import wids
         >>> view = wids.concat([["a", "b", "c", "d"]]).select([3, 0, 0])
@@ -136,11 +136,11 @@ class Viewable(_Sequence):
         """Return the view of some samples drawn at random, in storage order.
 
         Args:
-            num_samples: How many, at most all.
-            seed: Another seed draws others; the same one the same on every machine.
+            num_samples: Number of samples, at most all.
+            seed: Any integer; equal seeds draw equal samples on every machine.
 
         Raises:
-            ValueError: There are not as many.
+            ValueError: The sequence has fewer samples.
         """
         total = len(self)
         num_samples = check_integer("num_samples", num_samples, 0, total)
@@ -159,8 +159,8 @@ class Viewable(_Sequence):
             columns: For a function: names of columns such as ".cls" or ".json:size.width".
 
         Raises:
-            ValueError: It is no filter, names what no sample has, or the function returns
-                something else.
+            ValueError: The filter is malformed or names a field that no sample has, or the function
+                returns something else.
         """
         if isinstance(condition, str):
             if columns:
@@ -180,22 +180,22 @@ class Viewable(_Sequence):
         return self._chosen(IndexList.of(np.flatnonzero(mask)), f"filter({names})")
 
     def sort_by(self, column: str, *, descending: bool = False) -> View:
-        """Return the view of all samples in the order of a column; equal ones keep their order.
+        """Return the view of all samples sorted by a column; equal values keep their order.
 
         Args:
-            column: Its name, such as ".json:length"; "key" for the keys.
-            descending: Begin with the largest.
+            column: Name of the column, such as ".json:length"; "key" for the keys.
+            descending: Whether the largest values come first.
 
         Raises:
-            ValueError: Its values cannot be put into an order.
+            ValueError: The values cannot be sorted.
         """
         descending = check_flag("descending", descending)
         values = list(self.keys) if column == "key" else self._column_named(column)
         array = values if isinstance(values, np.ndarray) else np.array(list(values), object)
         if array.ndim != 1:
             raise ValueError(
-                f"sort_by: column: expected one value for each sample, {column!r} has "
-                f"{array.shape[1:]}"
+                f"sort_by: column: expected one value for each sample, got values of the shape "
+                f"{array.shape[1:]} in {column!r}"
             )
         try:
             order = np.argsort(array[::-1] if descending else array, kind="stable")
@@ -207,21 +207,22 @@ class Viewable(_Sequence):
     def split(
         self, *, seed: int = 0, by: Any = "key", stratify: str | None = None, **parts: float
     ) -> dict[str, View]:
-        """Return views of parts that have no sample in common, and all together.
+        """Return views of disjoint parts that together have all samples.
 
-        By key, a sample is put into the same part whatever other samples the dataset has, and
-        however its shards are ordered or rewritten; the sizes of the parts then vary by chance.
+        By key, the part of a sample depends on its key alone: it stays the same when samples are
+        added or shards are reordered or rewritten. The sizes of the parts then vary by chance.
 
         Args:
-            seed: Another seed puts samples into other parts.
-            by: "key"; "sample" for exact shares; or what keeps groups together: the name of a
-                column such as ".json:speaker", or a value for each sample.
-            stratify: Name of a column such as ".cls": each of its values is shared out exactly.
-            parts: The share of each part, relative to their sum.
+            seed: Another seed assigns other samples to each part.
+            by: "key"; "sample" for exact shares; or, to keep groups together, the name of a column
+                such as ".json:speaker" or a list with the group of each sample.
+            stratify: Name of a column such as ".cls": each part gets its exact share of the samples
+                of each value.
+            parts: Share of each part, relative to the sum of all.
 
         Raises:
-            ValueError: There are less than two parts, a share is not above 0, or groups are to be
-                stratified.
+            ValueError: There are fewer than two parts, a share is not above 0, or both groups and
+                `stratify` are given.
 
         >>> import wids
         >>> parts = wids.concat([range(10)]).split(by="sample", train=0.8, val=0.2)
@@ -242,8 +243,8 @@ class Viewable(_Sequence):
             numbers = by_exact_share(ranks, classes, parts)
         else:
             raise ValueError(
-                "split: groups have samples of several classes: give either groups (by=) or "
-                "stratify="
+                "split: give either groups (by=) or stratify=, not both: a group may have samples "
+                "of several classes"
             )
         how = f"seed={seed}, by={by if isinstance(by, str) else 'groups'!r}, stratify={stratify!r}"
         shares = ", ".join(f"{name}={share}" for name, share in parts.items())
@@ -270,13 +271,13 @@ class Viewable(_Sequence):
         return self.column(extension, *path)
 
     def map(self, function: Callable[[Any], Any]) -> MappedView:
-        """Return the view whose samples are what a function makes of these.
+        """Return the view whose samples are the results of a function.
 
-        `wids.random_seed(sample)` in it gives a seed of the epoch and the sample. Fields and
-        columns stay those that are stored.
+        In the function, `wids.random_seed(sample)` returns a seed for the epoch and the sample.
+        Fields and columns are read as stored, without the function.
 
         Args:
-            function: From a sample to what takes its place; picklable, for workers.
+            function: Takes a sample and returns its replacement; picklable, for workers.
         """
         return MappedView(self, check_callable("function", function, "a function of a sample"))
 
@@ -288,10 +289,10 @@ class Viewable(_Sequence):
     def index_of(self, key: str) -> int:
         """Return the index of the first sample that has a key.
 
-        The first call reads all keys; afterwards one takes some microseconds.
+        The first call reads all keys; later calls take some microseconds.
 
         Raises:
-            KeyError: No sample has it.
+            KeyError: No sample has the key.
         """
         found = self._find(check_text("key", key))
         if found is None:
@@ -303,7 +304,7 @@ class Viewable(_Sequence):
         """Return the first sample that has a key.
 
         Raises:
-            KeyError: No sample has it.
+            KeyError: No sample has the key.
         """
         return self[self.index_of(key)]
 
@@ -321,9 +322,10 @@ class Viewable(_Sequence):
         """Return the view of the samples that have some keys, in the order of the keys.
 
         Args:
-            keys: A list; or the path of a file: text with a key a line, or a `.npy` of texts, or of
-                DataComp's pairs of 64-bit numbers.
-            column: The name of a column such as ".json:uid" to look for them there.
+            keys: A list; or the path of a file: text with one key per line, or a `.npy` of texts or
+                of DataComp's pairs of 64-bit numbers.
+            column: Column that is compared with the keys, such as ".json:uid"; "key" for the keys
+                of the samples.
             missing: "drop" to leave out keys that no sample has.
 
         Raises:
@@ -344,12 +346,13 @@ class Viewable(_Sequence):
     def exclude(
         self, unwanted: Any, *, column: str = "key", missing: Literal["error", "drop"] = "error"
     ) -> View:
-        """Return the view of all samples but some.
+        """Return the view of all samples except some.
 
         Args:
-            unwanted: Their keys, as for `select_keys`; or their indexes, as for `select`.
+            unwanted: Keys of the samples to leave out, as for `select_keys`; or their indexes, as
+                for `select`.
             column: As for `select_keys`.
-            missing: "drop" to pass over keys that no sample has.
+            missing: "drop" to ignore keys that no sample has.
 
         Raises:
             ValueError: A key is missing.
@@ -381,8 +384,8 @@ class Viewable(_Sequence):
         if missing == "error" and not found.all():
             lost = np.flatnonzero(~found)
             raise ValueError(
-                f"{len(lost)} of {len(wanted)} keys are of no sample, the first is "
-                f'{wanted[lost[0]]!r}; missing="drop" passes over them'
+                f"{len(lost)} of {len(wanted)} keys belong to no sample, the first is "
+                f'{wanted[lost[0]]!r}; missing="drop" ignores them'
             )
 
     def join(
@@ -502,11 +505,11 @@ class Viewable(_Sequence):
 
         Args:
             extension: The field, such as ".cls".
-            path: For one value inside of the field: the keys and indexes that lead to it.
-            fill: What stands for a field or value that a sample lacks, or that is null.
+            path: For one value inside the field: the keys and indexes that lead to it.
+            fill: Value that replaces a field or value that is missing or null.
 
         Raises:
-            DecodeError: A field is damaged, or is missing and there is no `fill`.
+            DecodeError: A field is damaged, or it is missing and `fill` is not given.
         """
         return self.column_at(np.arange(len(self), dtype=np.int64), extension, *path, fill=fill)
 
@@ -539,15 +542,15 @@ class Viewable(_Sequence):
         """Return the samples as a torch IterableDataset, exact over ranks and workers.
 
         Args:
-            sampler: Gives the order and the share of this rank; a sampler of this library, or a
-                `BatchSampler`.
+            sampler: Sampler of this library or `BatchSampler`, which determines the order and the
+                share of this rank.
             batch_size: Number of samples that a worker reads at a time. With that of the
                 DataLoader, its batches are those of the sampler.
-            style: "wids" for the samples as they are; "webdataset" for samples as webdataset's
-                pipeline stages take them: raw fields under names without the leading dot.
+            style: "wids" for the samples as they are; "webdataset" for samples in the form that
+                webdataset's pipeline stages take: raw fields under names without the leading dot.
 
         Returns:
-            A `SampleIterable`; call `set_epoch` of it or of the sampler before each epoch.
+            A `SampleIterable`; call its `set_epoch` or that of the sampler before each epoch.
 
         >>> import tempfile, wids
         >>> folder = tempfile.mkdtemp()
@@ -559,25 +562,25 @@ class Viewable(_Sequence):
         >>> [sample["cls"] for sample in dataset.as_iterable(sampler, style="webdataset")]
         [b'0', b'1', b'2']
         """
-        # torch takes seconds to import, and is needed by nothing else here.
+        # Imported here, because torch takes seconds to import and nothing else here needs it.
         from wids.views.iterable import SampleIterable
 
         return SampleIterable(self, sampler, batch_size=batch_size, style=style)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write a document that names the dataset and what was chosen of it.
+        """Write the view to a JSON document, which names the dataset and the chosen indexes.
 
-        `wids.open_view` opens it, on another machine too, and checks that the dataset is still the
-        one that was chosen from. It takes some kilobytes, and a file beside it of mostly less than
-        2 bytes a sample, or 4 where they are in an order of their own.
+        `wids.open_view` opens it, also on another machine, and checks that the dataset has not
+        changed. The document takes some kilobytes. Long lists of indexes are written to a file in
+        the same folder: mostly less than 2 bytes per sample, or 4 if they are not ascending.
 
         Args:
-            path: Of the document; it ends in `.json`.
+            path: Path of the document, which ends in `.json`.
 
         Raises:
-            ValueError: The path ends in something else.
+            ValueError: The path does not end in `.json`.
             TypeError: The view has a function or weights.
-            OSError: It cannot be written.
+            OSError: A file cannot be written.
         """
         save_view(self, path, getattr(self, "made", ()))
 
@@ -588,22 +591,22 @@ class Viewable(_Sequence):
 
 
 class ViewableShards(ShardList, Viewable):
-    """A `ShardList` with the methods that make views: for those who do without torch."""
+    """A `ShardList` with the methods that make views; it does not need torch."""
 
     def _view(self, chosen: Any) -> Any:
         return self.select(chosen)
 
 
 class View(Selection, Viewable):
-    """Some samples of a sequence, in any order and as often as they were chosen.
+    """Selected samples of a sequence, in any order and with repetitions.
 
-    The methods of a dataset make views; `view[i]` is the sample with the index `i` among the chosen
-    ones, which is what its `__index__` says.
+    The methods of a dataset make views. `view[i]` is the sample number `i` of the selection, and
+    its `__index__` is `i`.
 
     Attributes:
-        base: The sequence that was chosen from.
-        rows: The indexes that were chosen.
-        made: Words that say how, one for each choice.
+        base: The original sequence.
+        rows: Indexes of the selected samples in it.
+        made: Description of each step of the selection.
     """
 
     __slots__ = ("_at", "_count", "_read", "base", "made", "rows")
@@ -620,7 +623,8 @@ class View(Selection, Viewable):
             IndexError: There is no such sample.
         """
         if type(index) is int and 0 <= index < self._count:
-            # In steps, as what is called at once is looked up as a method.
+            # Two local names, because calling an attribute directly looks it up as a method, which
+            # takes longer.
             at, read = self._at, self._read
             return read(at(index), index)
         return super().__getitem__(index)
@@ -637,7 +641,7 @@ class View(Selection, Viewable):
 
 
 class MappedView(Mapped, Viewable):
-    """All samples of a sequence, each of them what a function makes of it; `map` makes it."""
+    """The results of a function for all samples of a sequence; `map` makes it."""
 
     def with_options(self, **options: Unpack[ReadingOptions]) -> MappedView:
         """Return the same view of samples that are read with other options."""
@@ -711,10 +715,10 @@ def concat(parts: Sequence[Any], names: Sequence[str] | None = None) -> Concaten
 
     Args:
         parts: Datasets, views, or anything with `len` and `[index]`.
-        names: A name for each, which `__dataset__` then says of its samples.
+        names: Name of each part, which is the `__dataset__` of its samples.
 
     Raises:
-        ValueError: There is no part, or not one name for each.
+        ValueError: There are no parts, or the number of names differs from that of the parts.
 
     >>> both = concat([["a", "b"], ["c"]])
     >>> len(both), both[2], list(both[::2])
@@ -725,14 +729,15 @@ def concat(parts: Sequence[Any], names: Sequence[str] | None = None) -> Concaten
         raise ValueError("parts: expected at least one sequence of samples, got none")
     flat: list[Any] = []
     for part in given:
-        # Names belong to the parts that were given.
+        # A concatenation without names is replaced by its parts, so that samples are found in one
+        # step. With names its parts must stay one part, to which the name belongs.
         plain = names is None and type(part) is Concatenation and part.names is None
         flat += part.parts if plain else [part]
     return Concatenation(flat, names)
 
 
 def _keys_if_any(unwanted: Any) -> list[str] | None:
-    """Return keys that were given, or those in a file; None for indexes."""
+    """Return the given keys, or those in a file; None for indexes."""
     if isinstance(unwanted, str | os.PathLike):
         path = Path(unwanted)
         if path.suffix == ".npy" and _read_npy("unwanted", path).dtype.kind in "iub":
@@ -765,7 +770,7 @@ def _index_list(name: str, chosen: Any, total: int) -> IndexList:
         return IndexList.of(np.flatnonzero(array))
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise TypeError(
-            f"{name}: expected indexes or truth values of samples, in one dimension, got "
+            f"{name}: expected indexes of samples or a truth value for each, in one dimension, got "
             f"{type(chosen).__name__} {chosen!r:.80}"
         )
     return IndexList.of(checked_positions(array.astype(np.int64), total))
